@@ -1,0 +1,181 @@
+"""The exceptions of bitnet, and the exit code that the command line gives each.
+
+BitnetError                       1
+├── UsageError                    2   (also ValueError) an argument makes no sense
+├── ModelError                    3   a model file cannot be used
+│   └── TokenizerError            4
+├── StrictModeError               8
+├── ReceiptError                  14
+└── GpuError                      1   .backend .device .operation .code .hint
+    ├── BackendUnavailableError   11  driver, library or device absent
+    ├── BackendIncompatibleError  11  api version or hook signature
+    ├── DeviceNotFoundError       11  (also LookupError)
+    ├── OutOfMemoryError          13  (also MemoryError) .requested .free
+    ├── KernelCompileError        1   .kernel .log
+    ├── LaunchError               1
+    ├── UnsupportedError          1   (also NotImplementedError)
+    ├── GpuTimeoutError           1   (also TimeoutError)
+    └── DeviceLostError           12  the device object is dead
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class BitnetError(Exception):
+    """Base of every error that bitnet raises on purpose; its text is fit for a user."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(BitnetError, ValueError):
+    """An argument, option or environment variable makes no sense."""
+
+    exit_code = 2
+
+
+class ModelError(BitnetError):
+    """A model file cannot be used. The text says what is wrong, where, why, and what to do."""
+
+    exit_code = 3
+
+
+class TokenizerError(ModelError):
+    """The model's tokenizer is missing, malformed or of an unknown kind."""
+
+    exit_code = 4
+
+
+class StrictModeError(BitnetError):
+    """BITNET_STRICT_MODE or BITNET_STRICT_NO_FAKE_GPU refuses what was asked for."""
+
+    exit_code = 8
+
+
+class ReceiptError(BitnetError):
+    """A receipt cannot be written, read or verified."""
+
+    exit_code = 14
+
+
+class GpuError(BitnetError):
+    """An operation of a compute device failed.
+
+    backend: name of the backend ("opencl"); device: name of the device, "" if none was open; operation: what was tried;
+    code: the native status, as the vendor spells it ("CL_OUT_OF_RESOURCES (-5)"), "" if there is none; hint: what to do.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        backend: str = "",
+        device: str = "",
+        operation: str = "",
+        code: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.backend = backend
+        self.device = device
+        self.operation = operation
+        self.code = code
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = " ".join(part for part in (self.backend, self.device) if part)
+        text = f"{where}: {self.message}" if where else self.message
+        if self.operation:
+            text += f" (during {self.operation})"
+        if self.code:
+            text += f" [{self.code}]"
+        return f"{text}. {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def _rebuild(kind: type[GpuError], args: tuple[str, ...], state: dict[str, object]) -> GpuError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
+
+class BackendUnavailableError(GpuError):
+    """The backend's driver, library or device is absent on this machine."""
+
+    exit_code = 11
+
+
+class BackendIncompatibleError(GpuError):
+    """A plugin was written for another HAL version, or its hooks have a wrong signature."""
+
+    exit_code = 11
+
+
+class DeviceNotFoundError(GpuError, LookupError):
+    """No device fits the request."""
+
+    exit_code = 11
+
+
+class OutOfMemoryError(GpuError, MemoryError):
+    """The device has no room. requested and free are bytes; free is -1 where the device cannot tell."""
+
+    exit_code = 13
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        requested: int,
+        free: int = -1,
+        backend: str = "",
+        device: str = "",
+        operation: str = "alloc",
+        code: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, backend=backend, device=device, operation=operation, code=code, hint=hint)
+        self.requested = requested
+        self.free = free
+
+
+class KernelCompileError(GpuError):
+    """A kernel does not compile. log is the compiler's own text."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kernel: str,
+        log: str,
+        backend: str = "",
+        device: str = "",
+        operation: str = "compile",
+        code: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, backend=backend, device=device, operation=operation, code=code, hint=hint)
+        self.kernel = kernel
+        self.log = log
+
+
+class LaunchError(GpuError):
+    """A kernel could not be launched, or failed while it ran."""
+
+
+class UnsupportedError(GpuError, NotImplementedError):
+    """The device does not offer what was asked for."""
+
+
+class GpuTimeoutError(GpuError, TimeoutError):
+    """The device did not finish in time but still answers."""
+
+
+class DeviceLostError(GpuError):
+    """The device is gone (reset, unplugged, dead context): the device object and its buffers cannot be used again."""
+
+    exit_code = 12
