@@ -62,8 +62,9 @@ class ReceiptError(BitnetError):
 class GpuError(BitnetError):
     """An operation of a compute device failed.
 
-    backend: name of the backend ("opencl"); device: name of the device, "" if none was open; operation: what was tried;
-    code: the native status, as the vendor spells it ("CL_OUT_OF_RESOURCES (-5)"), "" if there is none; hint: what to do.
+    backend: name of the backend ("opencl"); device: name of the device, "" if none was open;
+    operation: what was tried; hint: what to do;
+    code: the native status, as the vendor spells it ("CL_OUT_OF_RESOURCES (-5)"), "" if there is none.
     """
 
     def __init__(

@@ -1,0 +1,1 @@
+"""Model files: readers, writers and conversions."""

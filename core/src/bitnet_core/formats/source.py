@@ -1,0 +1,79 @@
+"""The one face that every kind of model file shows to the rest of core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.weights import DenseWeight, TernaryWeight
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something a reader noticed. Warnings become errors under strict mode (exit code 8)."""
+
+    severity: Literal["info", "warning"]
+    code: str  # stable name, such as "missing-pre-tokenizer"
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor as stored, for `bitnet inspect`."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+class ModelSource(Protocol):
+    """An opened model file or folder. Weights are read when asked for; names are GGUF's without ".weight"
+    ("blk.0.attn_q", "token_embd", "output_norm", "output"), whatever the container calls them."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    @property
+    def format(self) -> str:
+        """Container and ternary encoding, for people: "GGUF v3, I2_S layout A"."""
+
+    @property
+    def findings(self) -> Sequence[Finding]: ...
+
+    @property
+    def tensors(self) -> Sequence[TensorInfo]: ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Key-values of the file (GGUF) or config.json, for `inspect`; large arrays are summarised."""
+
+    @property
+    def tokenizer(self) -> Mapping[str, Any]:
+        """What the tokenizer loader needs: {"kind": "gguf", GGUF's tokenizer.* keys in full} or
+        {"kind": "hf", "tokenizer_json": str, "tokenizer_config": dict}."""
+
+    def ternary(self, name: str) -> TernaryWeight:
+        """A linear layer, such as "blk.0.attn_q"; ModelError if absent."""
+
+    def dense(self, name: str) -> DenseWeight:
+        """ "token_embd" or "output"."""
+
+    def vector(self, name: str) -> npt.NDArray[np.float32]:
+        """A norm weight, such as "blk.0.attn_norm", as f32[n]."""
+
+    def has(self, name: str) -> bool: ...
+
+    def sha256(self) -> str:
+        """Hex digest of the model's bytes (of all weight files in name order); computed once."""
+
+    def close(self) -> None: ...

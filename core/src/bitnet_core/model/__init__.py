@@ -1,0 +1,1 @@
+"""Model shape, weights, and the plan that turns layers into launches."""
