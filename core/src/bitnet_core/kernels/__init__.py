@@ -1,0 +1,1 @@
+"""The kernel catalogue: names, bindings, parameters, grids and meanings."""

@@ -1,0 +1,82 @@
+"""How a catalogue kernel is described: bindings, parameters, constants and grid."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bitnet_core.hal.device import Grid
+
+ElementType = Literal["u8", "i8", "i32", "f32"]
+Access = Literal["r", "w", "rw"]
+
+Params = Mapping[str, int | float]
+Constants = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One buffer argument. shape is for people, in terms of the parameters; "rw" also stands for partial writes."""
+
+    name: str
+    dtype: ElementType
+    access: Access
+    shape: str
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One 32-bit scalar argument, fixed when a launch is recorded."""
+
+    name: str
+    kind: Literal["u32", "f32"]
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """One kernel of the catalogue. Its name is the entry point's and the source file's name in every plugin.
+
+    constants: semantic compile-time constants and the values each may take.
+    tuning: compile-time constants that the grid depends on; the device chooses them (`Device.tuning`).
+    grid: workgroups, from parameters and tuning.
+    base: every device must have it; the others are optional and listed in DeviceInfo.kernels.
+    """
+
+    name: str
+    meaning: str
+    bindings: tuple[Binding, ...]
+    params: tuple[Param, ...]
+    grid: Callable[[Params, Constants], Grid]
+    constants: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    tuning: tuple[str, ...] = ()
+    base: bool = True
+
+    def pack(self, params: Params) -> bytes:
+        """Parameters as the device gets them: four little-endian bytes each, in the order of `params`.
+
+        KeyError for a missing parameter, ValueError for an unknown one or one that does not fit.
+        """
+        if unknown := set(params) - {param.name for param in self.params}:
+            raise ValueError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
+        try:
+            return b"".join(
+                struct.pack("<I" if param.kind == "u32" else "<f", params[param.name]) for param in self.params
+            )
+        except struct.error as exc:
+            raise ValueError(f"{self.name}: a parameter does not fit in 32 bits: {dict(params)}") from exc
+
+    def unpack(self, packed: bytes) -> dict[str, int | float]:
+        """The inverse of `pack`; ValueError if the length is wrong."""
+        if len(packed) != 4 * len(self.params):
+            raise ValueError(f"{self.name} takes {4 * len(self.params)} bytes of parameters, not {len(packed)}")
+        values = struct.unpack("<" + "".join("I" if param.kind == "u32" else "f" for param in self.params), packed)
+        return {param.name: value for param, value in zip(self.params, values, strict=True)}
+
+    def check_constants(self, constants: Constants) -> None:
+        """ValueError unless every semantic constant is present with an allowed value."""
+        for name, allowed in self.constants.items():
+            if constants.get(name) not in allowed:
+                raise ValueError(f"{self.name}: constant {name} is {constants.get(name)}, not one of {allowed}")
