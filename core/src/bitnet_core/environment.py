@@ -1,0 +1,58 @@
+"""The environment variables that bitnet reads.
+
+BITNET_DEVICE                          device request, as for `--device`
+BITNET_GPU_BACKEND, BITNET_GPU_DEVICE  backend and index, composed into a device request
+BITNET_GPU_FAKE                        comma list of backends to imitate; empty or "none" hides every GPU
+BITNET_STRICT_MODE                     ignore fakes, treat a model file's warnings as errors
+BITNET_STRICT_NO_FAKE_GPU              refuse to start while BITNET_GPU_FAKE names a backend
+BITNET_LOG                             levels per package: "bitnet_core=debug,bitnet_cuda=info"
+"""
+
+from __future__ import annotations
+
+import os
+
+from bitnet_core.errors import UsageError
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"", "0", "false", "no", "off"})
+
+_DRIVER_VARIABLES = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+        "ZE_AFFINITY_MASK",
+        "ONEAPI_DEVICE_SELECTOR",
+        "OCL_ICD_VENDORS",
+        "VK_ICD_FILENAMES",
+        "VK_DRIVER_FILES",
+        "VK_INSTANCE_LAYERS",
+        "WGPU_BACKEND",
+    }
+)
+"""Variables of other projects that change which devices the drivers show."""
+
+
+def flag(name: str) -> bool:
+    """Whether the variable is switched on (1, true, yes, on); UsageError for a word that is neither on nor off."""
+    text = os.environ.get(name, "").strip().lower()
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise UsageError(f"{name}={text} is neither on (1, true, yes, on) nor off (0, false, no, off, empty)")
+
+
+def strict_mode() -> bool:
+    """Whether BITNET_STRICT_MODE is on."""
+    return flag("BITNET_STRICT_MODE")
+
+
+def overrides() -> dict[str, str]:
+    """Every set variable that can change a result or its speed, by name."""
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith("BITNET_") or name in _DRIVER_VARIABLES
+    }

@@ -1,0 +1,88 @@
+"""Fixtures for the tests of discovery, selection and the command line: distributions made on the fly."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import textwrap
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from bitnet_core.hal.discovery import registry
+
+_serial = itertools.count()  # modules of the same name would be taken from the import cache
+
+InstallPlugin = Callable[..., Path]
+
+PLUGIN = """
+import pluggy
+from bitnet_core.errors import BackendUnavailableError, GpuError
+from bitnet_core.hal.device import DeviceInfo, DeviceType
+
+hookimpl = pluggy.HookimplMarker("bitnet")
+
+class Device:
+    def __init__(self, info):
+        self.info = info
+
+class Backend:
+    name = {name!r}
+    api = {api!r}
+
+    def devices(self):
+        return [DeviceInfo({name!r}, i, f"{name} device {{i}}", DeviceType.GPU) for i in range({count})]
+
+    def open(self, index):
+        return Device(self.devices()[index])
+
+@hookimpl
+def bitnet_backend():
+    return Backend()
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No BITNET_ variable of the caller, and a fresh look for plugins before and after."""
+    for name in list(os.environ):
+        if name.startswith("BITNET_"):
+            monkeypatch.delenv(name)
+    registry.cache_clear()
+    yield
+    registry.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def stub_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the reference backend."""
+    source = PLUGIN.format(name="numpy", api=(1, 0), count=1).replace("DeviceType.GPU", "DeviceType.CPU")
+    module = types.ModuleType("bitnet_core.reference.plugin")
+    exec(source, module.__dict__)
+    monkeypatch.setitem(sys.modules, "bitnet_core.reference.plugin", module)
+
+
+@pytest.fixture
+def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstallPlugin:
+    """install_plugin(name, extra="", api=(1, 0), count=1, source=None) puts a distribution `bitnet-<name>` with one
+    plugin on sys.path. `extra` is appended to the standard source, `source` replaces it."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(site)
+
+    def install(
+        name: str, extra: str = "", *, api: object = (1, 0), count: int = 1, source: str | None = None, entry: str = ""
+    ) -> Path:
+        module = f"plugin_{name.replace('-', '_')}_{next(_serial)}"
+        text = PLUGIN.format(name=name, api=api, count=count) if source is None else source
+        (site / f"{module}.py").write_text(text + "\n" + textwrap.dedent(extra), encoding="utf-8")
+        info = site / f"{module}-1.2.3.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: bitnet-{module}\nVersion: 1.2.3\n")
+        (info / "entry_points.txt").write_text(f"[bitnet.backends]\n{entry or name} = {module}\n")
+        registry.cache_clear()
+        return site
+
+    return install
