@@ -27,12 +27,13 @@ from __future__ import annotations
 
 from bitnet_core.hal.device import Grid
 from bitnet_core.kernels.spec import Binding, Constants, KernelSpec, Param, Params
+from bitnet_core.model.weights import DenseType
 
 KV_BLOCK = 64
 """Cache slots of one block."""
 
 KV_TYPES = ("f32", "f16", "int8")
-DENSE_TYPES = ("f32", "f16", "bf16", "q8_0", "q6_K")
+DENSE_TYPES: tuple[DenseType, ...] = ("f32", "f16", "bf16", "q8_0", "q6_K")
 RELU2, SILU = 0, 1
 STEP_FIELDS = 4
 """i32 values of one row of the step buffer."""

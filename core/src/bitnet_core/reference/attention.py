@@ -1,0 +1,116 @@
+"""Rotary embedding, the paged cache, and attention over it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
+from bitnet_core.kernels.spec import Constants, Params
+from bitnet_core.reference.quantize import F32, Arrays
+
+U8 = npt.NDArray[np.uint8]
+
+
+def encode_cache_rows(x: F32, kv: int, row_bytes: int) -> U8:
+    """u8[..., row_bytes] of x[..., D] in cache type kv; see the catalogue's head."""
+    if kv < 2:
+        return x.astype("<f4" if kv == 0 else "<f2").view(np.uint8)
+    absmax = np.max(np.abs(x), axis=-1, keepdims=True)
+    inverse = np.divide(np.float32(127), absmax, out=np.zeros_like(absmax), where=absmax > 0)
+    rows = np.zeros((*x.shape[:-1], row_bytes), dtype=np.uint8)
+    rows[..., :4] = (absmax / np.float32(127)).astype("<f4").view(np.uint8)
+    rows[..., 4 : 4 + x.shape[-1]] = np.rint(x * inverse).astype(np.int8).view(np.uint8)
+    return rows
+
+
+def decode_cache_rows(rows: U8, kv: int, head_dim: int) -> F32:
+    """The inverse of `encode_cache_rows`."""
+    rows = np.ascontiguousarray(rows)
+    if kv == 0:
+        return rows[..., : 4 * head_dim].view("<f4")
+    if kv == 1:
+        return rows[..., : 2 * head_dim].view("<f2").astype(np.float32)
+    scale = rows[..., :4].copy().view("<f4")
+    return np.asarray(rows[..., 4 : 4 + head_dim].view(np.int8) * scale, dtype=np.float32)
+
+
+def _cache(data: npt.NDArray[Any], p: Params) -> U8:
+    """A cache binding as u8[blocks, kv head, slot in block, row_bytes]."""
+    heads, row_bytes = int(p["n_kv_heads"]), int(p["row_bytes"])
+    block = heads * KV_BLOCK * row_bytes
+    n_blocks = len(data) // block
+    return data[: n_blocks * block].reshape(n_blocks, heads, KV_BLOCK, row_bytes)
+
+
+def _rotate(x: F32, cos: F32, sin: F32, interleaved: bool) -> F32:
+    """x[T, heads, D] rotated by cos, sin [T, D / 2]."""
+    half = x.shape[2] // 2
+    first, second = (x[..., 0::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
+    cos, sin = cos[:, None], sin[:, None]
+    out = np.empty_like(x)
+    a, b = first * cos - second * sin, second * cos + first * sin
+    if interleaved:
+        out[..., 0::2], out[..., 1::2] = a, b
+    else:
+        out[..., :half], out[..., half:] = a, b
+    return out
+
+
+def rope_store_kv(a: Arrays, p: Params, c: Constants) -> None:
+    """Rotate q and k; write q, and k and v into the caches."""
+    rows, n_heads, n_kv, head_dim = (int(p[n]) for n in ("rows", "n_heads", "n_kv_heads", "head_dim"))
+    heads = n_heads + 2 * n_kv
+    qkv = a["qkv"][: rows * heads * head_dim].reshape(rows, heads, head_dim)
+    step = a["step"][: rows * 4].reshape(rows, 4).astype(np.int64)
+    rope = a["rope"].reshape(-1, head_dim // 2, 2)[np.maximum(step[:, 1], 0)]
+    rotated = _rotate(qkv[:, : n_heads + n_kv], rope[..., 0], rope[..., 1], bool(c["INTERLEAVED"]))
+    a["q"][: rows * n_heads * head_dim].reshape(rows, n_heads, head_dim)[:] = rotated[:, :n_heads]
+    used = np.flatnonzero((step[:, 1] >= 0) & (step[:, 2] >= 0))
+    block, offset = np.divmod(step[used, 2], KV_BLOCK)
+    for name, new in (("k_cache", rotated[:, n_heads:]), ("v_cache", qkv[:, n_heads + n_kv :])):
+        encoded = encode_cache_rows(np.ascontiguousarray(new[used]), c["KV"], int(p["row_bytes"]))
+        _cache(a[name], p)[block, :, offset, : encoded.shape[-1]] = encoded
+
+
+def _history(cache: U8, blocks: npt.NDArray[np.int64], length: int, kv: int, head_dim: int) -> F32:
+    """f32[kv head, length, D]: one sequence's cache in order."""
+    rows = decode_cache_rows(cache[blocks].transpose(1, 0, 2, 3), kv, head_dim)
+    return rows.reshape(rows.shape[0], -1, head_dim)[:, :length]
+
+
+def attention(a: Arrays, p: Params, c: Constants) -> None:
+    """out = softmax(scale * q . K) V for every row and head."""
+    rows, n_heads, n_kv, head_dim = (int(p[n]) for n in ("rows", "n_heads", "n_kv_heads", "head_dim"))
+    max_blocks, group = int(p["max_blocks"]), n_heads // n_kv
+    q = a["q"][: rows * n_heads * head_dim].reshape(rows, n_kv, group, head_dim)
+    out = a["out"][: rows * n_heads * head_dim].reshape(rows, n_kv, group, head_dim)
+    step = a["step"][: rows * 4].reshape(rows, 4).astype(np.int64)
+    tables = a["tables"].reshape(-1, max_blocks).astype(np.int64)
+    k_cache, v_cache = _cache(a["k_cache"], p), _cache(a["v_cache"], p)
+    out[step[:, 1] < 0] = 0
+    for sequence in np.unique(step[step[:, 1] >= 0, 3]):
+        mine = np.flatnonzero((step[:, 3] == sequence) & (step[:, 1] >= 0))
+        positions = step[mine, 1]
+        length = int(positions.max()) + 1
+        blocks = tables[sequence, : ceil_div(length, KV_BLOCK)]
+        k = _history(k_cache, blocks, length, c["KV"], head_dim)
+        v = _history(v_cache, blocks, length, c["KV"], head_dim)
+        queries = q[mine].transpose(1, 0, 2, 3).reshape(n_kv, -1, head_dim)
+        scores = (queries @ k.transpose(0, 2, 1)) * np.float32(p["scale"])
+        seen = np.arange(length) <= np.repeat(positions, group)[:, None]
+        scores = np.where(seen, scores, np.float32(-np.inf))
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        mixed = _mix(weights, v, seen)
+        out[mine] = mixed.reshape(n_kv, len(mine), group, head_dim).transpose(1, 0, 2, 3)
+
+
+def _mix(weights: F32, v: F32, seen: npt.NDArray[np.bool_]) -> F32:
+    """weights[h, T, P] @ v[h, P, D]; positions that a row does not see count for nothing, even where they hold NaN."""
+    if np.isfinite(v).all():
+        return weights @ v
+    rows = [np.einsum("hp,hpd->hd", weights[:, t, visible], v[:, visible]) for t, visible in enumerate(seen)]
+    return np.stack(rows, axis=1)

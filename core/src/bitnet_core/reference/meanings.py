@@ -1,0 +1,24 @@
+"""Every catalogue kernel as a numpy function of (arrays by binding name, parameters, constants)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bitnet_core.kernels.spec import Constants, Params
+from bitnet_core.reference import attention, choose, dense, quantize, ternary
+from bitnet_core.reference.quantize import Arrays
+
+MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
+    "embed_rows": dense.embed_rows,
+    "rms_norm_quantize": quantize.rms_norm_quantize,
+    "matmul_ternary": ternary.matmul_ternary,
+    "matmul_ternary_block": ternary.matmul_ternary_block,
+    "rope_store_kv": attention.rope_store_kv,
+    "attention": attention.attention,
+    "glu_norm_quantize": quantize.glu_norm_quantize,
+    "rms_norm": quantize.rms_norm,
+    "matmul_dense": dense.matmul_dense,
+    "argmax_advance": choose.argmax_advance,
+    "top_k": choose.top_k,
+}
+"""Arrays are flat, of the binding's dtype, and may be longer than the launch needs."""

@@ -1,0 +1,71 @@
+"""Norms and activation quantization: rms_norm, rms_norm_quantize, glu_norm_quantize."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.kernels.catalogue import SILU
+from bitnet_core.kernels.spec import Constants, Params
+
+F32 = npt.NDArray[np.float32]
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def rms_normalize(x: F32, gamma: F32, eps: float) -> F32:
+    """x[T, K] / sqrt(mean(x^2) + eps) * gamma[K] in f32; NaN in every row whose sum of squares is not finite."""
+    mean = np.add.reduce(x * x, axis=1, keepdims=True) / np.float32(x.shape[1])
+    mean = np.where(np.isfinite(mean), mean, np.float32(np.nan))
+    return np.asarray(x * (np.float32(1) / np.sqrt(mean + np.float32(eps))) * gamma, dtype=np.float32)
+
+
+def quantize_rows(y: F32) -> tuple[npt.NDArray[np.int8], F32, npt.NDArray[np.int32]]:
+    """Per-row int8 absmax quantization of y[T, K]: (q i8[T, K], scale f32[T], qsum i32[T]); see the catalogue."""
+    finite = np.all(np.isfinite(y), axis=1)[:, None]
+    y = np.where(finite, y, np.float32(0))
+    absmax = np.maximum(np.max(np.abs(y), axis=1), np.float32(1e-5))
+    q = np.clip(np.rint(y * (np.float32(127) / absmax)[:, None]), -128, 127).astype(np.int8)
+    scale = np.where(finite[:, 0], absmax / np.float32(127), np.float32(np.nan)).astype(np.float32)
+    return q, scale, q.sum(axis=1, dtype=np.int32)
+
+
+def _store(y: F32, a: Arrays, p: Params) -> None:
+    rows, width, stride = y.shape[0], y.shape[1], int(p["stride"])
+    q = a["q"][: rows * stride].reshape(rows, stride)
+    q[:, :width], a["scale"][:rows], a["qsum"][:rows] = quantize_rows(y)
+    q[:, width:] = 0
+
+
+def rms_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
+    """y = norm(x) or x, then quantized."""
+    rows, width = int(p["rows"]), int(p["width"])
+    x = a["x"][: rows * width].reshape(rows, width)
+    if c["NORM"]:
+        x = rms_normalize(x, a["gamma"][:width], float(p["eps"]))
+    _store(x, a, p)
+
+
+def glu_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
+    """m = act(gate) * up, optionally normed, then quantized."""
+    rows, width = int(p["rows"]), int(p["width"])
+    gate_up = a["gate_up"][: rows * 2 * width].reshape(rows, 2, width)
+    gate, up = gate_up[:, 0], gate_up[:, 1]
+    m: F32
+    if c["ACT"] == SILU:
+        m = (gate / (np.float32(1) + np.exp(-gate)) * up).astype(np.float32)
+    else:
+        relu = np.maximum(gate, np.float32(0))
+        m = relu * relu * up
+    if c["NORM"]:
+        m = rms_normalize(m, a["gamma"][:width], float(p["eps"]))
+    _store(m, a, p)
+
+
+def rms_norm(a: Arrays, p: Params, c: Constants) -> None:
+    """The final norm of the rows named by index."""
+    rows, width = int(p["rows"]), int(p["width"])
+    x = a["x"].reshape(-1, width)[a["index"][:rows]]
+    gamma = a["gamma"][:width]
+    a["y"][: rows * width].reshape(rows, width)[:] = rms_normalize(x, gamma, float(p["eps"]))

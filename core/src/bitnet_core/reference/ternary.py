@@ -1,0 +1,79 @@
+"""Ternary matrix products from I2_S blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.kernels.spec import Constants, Params
+from bitnet_core.reference.quantize import F32, Arrays
+
+_CHUNK = 1 << 19
+"""Weights unpacked at a time: f32 copies of that many stay in the cache."""
+_EXACT_WIDTH = 1 << 16
+"""Columns up to which f32 sums of 2 * 128 * K / 4 stay below 2^24, so that BLAS gives exact integers."""
+
+
+def plane_order(q: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    """q[T, width] as [4, T, width / 4]: plane s holds the columns that bits 7-2s, 6-2s of the bytes multiply."""
+    rows, width = q.shape
+    return q.reshape(rows, width // 128, 4, 32).transpose(2, 0, 1, 3).reshape(4, rows, width // 4)
+
+
+def unpack_codes(w: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Codes u8[N, width] in column order from packed u8[N, width / 4]."""
+    outs, packed = w.shape
+    planes = np.stack([(w >> (6 - 2 * s)) & 3 for s in range(4)], axis=1).reshape(outs, 4, packed // 32, 32)
+    return planes.transpose(0, 2, 1, 3).reshape(outs, packed * 4)
+
+
+def ternary_dot(w: npt.NDArray[np.uint8], q: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
+    """acc i32[T, N] = sum_k code[n, k] * q[t, k], exact."""
+    outs, packed = w.shape
+    dtype = np.float32 if packed * 4 <= _EXACT_WIDTH else np.float64
+    planes = plane_order(q).astype(dtype)
+    acc = np.empty((q.shape[0], outs), dtype=np.int32)
+    step = max(1, _CHUNK // packed)
+    for first in range(0, outs, step):
+        part = w[first : first + step]
+        total = (part & 3).astype(dtype) @ planes[3].T
+        for s in range(3):
+            total += ((part >> (6 - 2 * s)) & 3).astype(dtype) @ planes[s].T
+        acc[:, first : first + step] = total.T
+    return acc
+
+
+def _operands(a: Arrays, p: Params) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int8], F32, F32]:
+    rows, outs, width = int(p["rows"]), int(p["outs"]), int(p["width"])
+    first, stride = int(p["y_first"]), int(p["y_stride"])
+    w = a["w"][: outs * width // 4].reshape(outs, width // 4)
+    q = a["q"][: rows * width].reshape(rows, width)
+    scale = a["scale"][:rows]
+    y = np.lib.stride_tricks.as_strided(a["y"][first:], (rows, outs), (4 * stride, 4))
+    return w, q, scale, y
+
+
+def matmul_ternary(a: Arrays, p: Params, c: Constants) -> None:
+    """y (+)= (codes . q - qsum) * scale * wscale."""
+    w, q, scale, y = _operands(a, p)
+    acc = ternary_dot(w, q) - a["qsum"][: q.shape[0], None]
+    value = acc.astype(np.float32) * scale[:, None] * a["wscale"][: w.shape[0]]
+    y[:] = y + value if c["ADD"] else value
+
+
+def matmul_ternary_block(a: Arrays, p: Params, c: Constants) -> None:
+    """y (+)= scale * sum_b wscale[n, b] * (block sum)."""
+    w, q, scale, y = _operands(a, p)
+    outs, width, block = w.shape[0], q.shape[1], c["BLOCK"]
+    n_blocks = -(-width // block)
+    wscale = a["wscale"][: outs * n_blocks].reshape(outs, n_blocks)
+    value = np.zeros((q.shape[0], outs), dtype=np.float32)
+    step = max(1, _CHUNK // width)
+    for row in range(0, outs, step):
+        signs = unpack_codes(w[row : row + step]).astype(np.float32) - np.float32(1)
+        for b in range(n_blocks):
+            columns = slice(b * block, min(width, (b + 1) * block))
+            dot = q[:, columns].astype(np.float32) @ signs[:, columns].T
+            value[:, row : row + step] += dot * wscale[row : row + step, b]
+    value *= scale[:, None]
+    y[:] = y + value if c["ADD"] else value
