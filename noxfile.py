@@ -9,6 +9,7 @@ import os
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import nox
 
@@ -26,7 +27,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """The runs share few cores; BLAS threads only get in each other's way."""
 
 
-def project_table(project: str) -> dict[str, object]:
+def project_table(project: str) -> dict[str, Any]:
     """[tool.bitnet] of a project: what its session needs beyond its dependencies.
 
     programs: executables without which the session is skipped (a compiler, say).
@@ -34,7 +35,8 @@ def project_table(project: str) -> dict[str, object]:
     software-device: true if a software device can stand in for the hardware; CI then requires it.
     """
     with open(ROOT / project / "pyproject.toml", "rb") as file:
-        return tomllib.load(file).get("tool", {}).get("bitnet", {})
+        table: dict[str, Any] = tomllib.load(file).get("tool", {}).get("bitnet", {})
+    return table
 
 
 @nox.session
