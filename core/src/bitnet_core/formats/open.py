@@ -1,0 +1,61 @@
+"""Opens a model, whatever it is stored in, or says what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bitnet_core.errors import ModelError, StrictModeError
+from bitnet_core.formats.gguf_source import GGUFSource
+from bitnet_core.formats.gguf_types import MAGIC
+from bitnet_core.formats.source import ModelSource
+from bitnet_core.formats.ternary.i2_s import Layout
+
+_OLD_GGML = (b"lmgg", b"fmgg", b"tjgg", b"algg")  # ggml, ggmf, ggjt and ggla, little-endian
+
+
+def open_model(path: str | Path, *, layout: Layout | None = None, strict: bool = False) -> ModelSource:
+    """Opens a GGUF file.
+
+    layout: the byte layout of I2_S tensors, where the file's own evidence is not to be asked.
+    strict: warnings about the model are errors.
+    Raises ModelError if the path is no supported model, StrictModeError for a warning under `strict`.
+    """
+    path = Path(path)
+    source = _open(path, layout)
+    warnings = [finding for finding in source.findings if finding.severity == "warning"]
+    if strict and warnings:
+        source.close()
+        raise StrictModeError(f"{path}: " + "; ".join(f"{w.message} [{w.code}]" for w in warnings))
+    return source
+
+
+def _open(path: Path, layout: Layout | None) -> ModelSource:
+    if path.is_dir():
+        raise ModelError(f"{path}: is a directory; pass the GGUF file in it")
+    if not path.is_file():
+        what = "is not a regular file" if path.exists() else "there is no such file"
+        raise ModelError(f"{path}: {what}")
+    try:
+        with path.open("rb") as file:
+            start = file.read(16)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if start[:4] == MAGIC:
+        return GGUFSource(path, layout)
+    raise ModelError(f"{path}: {_not_gguf(path, start)}")
+
+
+def _not_gguf(path: Path, start: bytes) -> str:
+    """Why a file that is not GGUF is refused, from its first bytes."""
+    if not start:
+        return "the file is empty"
+    if start[8:9] == b"{" or path.suffix == ".safetensors":
+        return "a safetensors file alone is not a model; pass the folder that holds it with config.json"
+    if start[:2] in (b"PK", b"\x80\x02") or path.suffix in (".pt", ".pth", ".bin", ".ckpt"):
+        return (
+            "a PyTorch checkpoint is a pickle, which can run any program when it is loaded, so it is not read; "
+            "use the model's GGUF file or its safetensors folder"
+        )
+    if start[:4] in _OLD_GGML:
+        return "a GGML file older than GGUF; convert it to GGUF with a current converter"
+    return "not a model file (it does not start with the letters GGUF)"
