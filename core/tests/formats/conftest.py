@@ -30,7 +30,7 @@ class TinyModel:
     tensors: dict[str, tuple[tuple[int, ...], str, np.ndarray]] = field(default_factory=dict)
 
     def add(self, name: str, array: np.ndarray, dtype: str, shape: tuple[int, ...] | None = None) -> None:
-        data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+        data = np.frombuffer(bytearray(array.tobytes()), np.uint8)
         self.tensors[name] = (shape or array.shape, dtype, data)
 
     def write(self, path: Path) -> Path:

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats import dense, sanity
+from bitnet_core.formats import dense, gguf_ternary, sanity
 from bitnet_core.formats.gguf import GGUFFile, Tensor
 from bitnet_core.formats.gguf_config import read_config
 from bitnet_core.formats.names import matrices
 from bitnet_core.formats.source import Finding, TensorInfo
 from bitnet_core.formats.ternary import i2_s
+from bitnet_core.formats.ternary.tiles import Tiles
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.weights import DenseWeight, TernaryWeight
 
@@ -24,9 +25,13 @@ _LONG = 16  # elements of an array that `metadata` shows in full
 
 
 class GGUFSource:
-    """An open GGUF model. layout: how I2_S bytes are read. Raises ModelError if the file is no supported model."""
+    """An open GGUF model.
 
-    def __init__(self, path: Path, layout: i2_s.Layout | None = None) -> None:
+    layout: how I2_S bytes are read. tiles: tile sizes of TL1 and TL2 matrices.
+    Raises ModelError if the file is no supported model.
+    """
+
+    def __init__(self, path: Path, layout: i2_s.Layout | None = None, tiles: Tiles | None = None) -> None:
         self._file = GGUFFile(path)
         try:
             self._tensors = {name.removesuffix(".weight"): tensor for name, tensor in self._file.tensors.items()}
@@ -35,6 +40,7 @@ class GGUFSource:
             sanity.check_shapes(path, self._config, shapes)
             self._check_biases()
             self.layout: i2_s.Layout = layout or "A"
+            self._tiles = tiles
             self._findings: list[Finding] = findings
         except BaseException:
             self.close()
@@ -75,7 +81,8 @@ class GGUFSource:
         tensor = self._tensor(name)
         rows, columns = _matrix(tensor)
         try:
-            weight = self._decode(tensor, rows, columns)
+            data = self._file.data(tensor)
+            weight = gguf_ternary.decode(data, tensor.type.name, rows, columns, self.layout, self._tiles)
         except ModelError as error:
             raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
         return self._with_extra_scale(name, weight)
@@ -110,12 +117,6 @@ class GGUFSource:
             return self._tensors[name]
         except KeyError:
             raise ModelError(f"{self.path}: has no tensor {name!r}") from None
-
-    def _decode(self, tensor: Tensor, rows: int, columns: int) -> TernaryWeight:
-        data = self._file.data(tensor)
-        if tensor.type.name == "I2_S":
-            return i2_s.decode(data, rows, columns, self.layout)
-        raise ModelError(f"type {tensor.type.name} is not read as a ternary matrix")
 
     def _with_extra_scale(self, name: str, weight: TernaryWeight) -> TernaryWeight:
         """Old `bitnet` files hold +-1 weights and a separate scale for the output of the matrix product."""

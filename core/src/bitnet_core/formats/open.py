@@ -9,19 +9,23 @@ from bitnet_core.formats.gguf_source import GGUFSource
 from bitnet_core.formats.gguf_types import MAGIC
 from bitnet_core.formats.source import ModelSource
 from bitnet_core.formats.ternary.i2_s import Layout
+from bitnet_core.formats.ternary.tiles import Tiles
 
 _OLD_GGML = (b"lmgg", b"fmgg", b"tjgg", b"algg")  # ggml, ggmf, ggjt and ggla, little-endian
 
 
-def open_model(path: str | Path, *, layout: Layout | None = None, strict: bool = False) -> ModelSource:
+def open_model(
+    path: str | Path, *, layout: Layout | None = None, tiles: Tiles | None = None, strict: bool = False
+) -> ModelSource:
     """Opens a GGUF file.
 
     layout: the byte layout of I2_S tensors, where the file's own evidence is not to be asked.
+    tiles: tile sizes of TL1 and TL2 matrices by (rows, columns), where they are not known by the shape.
     strict: warnings about the model are errors.
     Raises ModelError if the path is no supported model, StrictModeError for a warning under `strict`.
     """
     path = Path(path)
-    source = _open(path, layout)
+    source = _open(path, layout, tiles)
     warnings = [finding for finding in source.findings if finding.severity == "warning"]
     if strict and warnings:
         source.close()
@@ -29,7 +33,7 @@ def open_model(path: str | Path, *, layout: Layout | None = None, strict: bool =
     return source
 
 
-def _open(path: Path, layout: Layout | None) -> ModelSource:
+def _open(path: Path, layout: Layout | None, tiles: Tiles | None) -> ModelSource:
     if path.is_dir():
         raise ModelError(f"{path}: is a directory; pass the GGUF file in it")
     if not path.is_file():
@@ -41,7 +45,7 @@ def _open(path: Path, layout: Layout | None) -> ModelSource:
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
     if start[:4] == MAGIC:
-        return GGUFSource(path, layout)
+        return GGUFSource(path, layout, tiles)
     raise ModelError(f"{path}: {_not_gguf(path, start)}")
 
 

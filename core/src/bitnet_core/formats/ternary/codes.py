@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
-from bitnet_core.model.weights import BLOCK, TernaryWeight, padded
+from bitnet_core.model.weights import BLOCK, padded
 
 Bytes = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float32]
 
 CHUNK = 1 << 22
 """Codes that are unpacked at a time, so that a large tensor needs little more memory than its packed form."""
@@ -77,23 +76,3 @@ def check_legal(data: Bytes) -> None:
     at = first_illegal(data)
     if at >= 0:
         raise ModelError(f"illegal ternary code 3 in byte {at} of {data.size}: damaged, or another format")
-
-
-def with_scales(
-    rows: int, columns: int, codes: Bytes, scales: Floats, block: int, used: npt.NDArray[np.bool_]
-) -> TernaryWeight:
-    """A weight with the coarsest scales that say the same as scales f32[rows, columns / block].
-
-    used: whether a block has a non-zero value; the scales of the other blocks have no meaning and agree with any.
-    """
-    if used.any():
-        first = scales[used][0]
-        if (scales[used] == first).all():
-            return TernaryWeight(rows, columns, codes, np.array([first], np.float32))
-    else:
-        return TernaryWeight(rows, columns, codes, np.ones(1, np.float32))
-    per_row = np.where(used, scales, -np.inf).max(axis=1)
-    if (np.where(used, scales, per_row[:, None]) == per_row[:, None]).all():
-        per_row = np.where(np.isfinite(per_row), per_row, np.float32(1)).astype(np.float32)
-        return TernaryWeight(rows, columns, codes, per_row, "row")
-    return TernaryWeight(rows, columns, codes, np.where(used, scales, np.float32(1)), "block", block)

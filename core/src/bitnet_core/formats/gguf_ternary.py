@@ -1,0 +1,52 @@
+"""From the bytes of a GGUF tensor to a TernaryWeight, whatever its type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.errors import ModelError
+from bitnet_core.formats import dense
+from bitnet_core.formats.ternary import floats, i2_s, iq_bn, q2_0, tl1, tl2, tq1_0, tq2_0
+from bitnet_core.formats.ternary.codes import Bytes
+from bitnet_core.formats.ternary.tiles import Tiles
+from bitnet_core.model.weights import TernaryWeight
+
+_DECODERS: Mapping[str, Callable[[Bytes, int, int], TernaryWeight]] = {
+    "TQ1_0": tq1_0.decode,
+    "TQ2_0": tq2_0.decode,
+    "Q2_0": q2_0.decode,
+    "Q2_0_128": partial(q2_0.decode, block=128),
+    "IQ1_BN": iq_bn.decode_iq1_bn,
+    "IQ2_BN": iq_bn.decode_iq2_bn,
+    "IQ2_BN_R4": iq_bn.decode_iq2_bn_r4,
+}
+
+
+def decode(
+    data: Bytes, dtype: str, rows: int, columns: int, layout: i2_s.Layout = "A", tiles: Tiles | None = None
+) -> TernaryWeight:
+    """W[rows, columns] from the bytes of a tensor of type `dtype` ("I2_S", "TQ2_0", "F16").
+
+    layout: of I2_S; tiles: of TL1 and TL2, where they are not known by the shape. Floats must be ternary already.
+    Raises ModelError if the bytes hold no ternary matrix.
+    """
+    if dtype == "I2_S":
+        return i2_s.decode(data, rows, columns, layout)
+    if dtype == "TL1":
+        return tl1.decode(data, rows, columns, tiles)
+    if dtype == "TL2":
+        return tl2.decode(data, rows, columns, tiles)
+    if dtype in _DECODERS:
+        return _DECODERS[dtype](data, rows, columns)
+    if dtype in ("F32", "F16", "BF16"):
+        raw = data.reshape(rows, -1)
+
+        def values_of(part: slice) -> npt.NDArray[np.float32]:
+            return dense.decode(raw[part], dense.KERNEL_TYPES[dtype], columns)
+
+        return floats.exact(rows, columns, values_of)
+    raise ModelError(f"type {dtype} is not read as a ternary matrix")

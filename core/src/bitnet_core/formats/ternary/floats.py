@@ -1,0 +1,54 @@
+"""Ternary weights from float matrices: absmean for masters; floats that are ternary already are taken as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.errors import ModelError
+from bitnet_core.formats.ternary.codes import Bytes, pack, pack_rows, row_chunks
+from bitnet_core.model.weights import TernaryWeight, padded
+
+Floats = npt.NDArray[np.float32]
+
+MIN_SCALE = 1e-5
+
+
+def absmean(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> TernaryWeight:
+    """BitNet's quantization: scale = max(mean |W|, 1e-5); codes clip(round_even(W / scale), -1, 1) + 1.
+
+    values_of: f32[n, columns] of a slice of rows; asked for twice. Raises ModelError for values that are not finite.
+    """
+    total = 0.0
+    for part in row_chunks(rows, columns):
+        total += float(np.abs(values_of(part)).sum(dtype=np.float64))
+    if not np.isfinite(total):
+        raise ModelError("a weight is infinite or not a number")
+    scale = np.float32(max(total / (rows * columns), MIN_SCALE))
+    inverse = np.float32(1) / scale
+
+    def codes_of(part: slice) -> Bytes:
+        codes: Bytes = (np.clip(np.rint(values_of(part) * inverse), -1, 1) + 1).astype(np.uint8)
+        return codes
+
+    return TernaryWeight(rows, columns, pack_rows(rows, columns, codes_of), np.array([scale], np.float32))
+
+
+def exact(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> TernaryWeight:
+    """The weight of floats that are already -s, 0 and s with one s for the whole matrix.
+
+    Raises ModelError if they are not.
+    """
+    packed = np.empty((rows, padded(columns) // 4), np.uint8)
+    scale = np.float32(0)
+    for part in row_chunks(rows, columns):
+        values = values_of(part)
+        magnitudes = np.abs(values)
+        if not scale:
+            scale = magnitudes.max()
+        if not ((magnitudes == 0) | (magnitudes == scale)).all():
+            raise ModelError("the floats are not ternary; quantize the model, or use its ternary file")
+        packed[part] = pack((np.sign(values) + 1).astype(np.uint8))
+    return TernaryWeight(rows, columns, packed, np.array([scale or 1], np.float32))
