@@ -1,0 +1,18 @@
+"""Wheel build hook: SPIR-V is made again where glslangValidator is installed, else the committed files go in."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class SpirvBuildHook(BuildHookInterface[Any]):
+    """Runs `shaders.build` on the package's own kernels."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Rebuild before the files are collected."""
+        shaders = runpy.run_path(str(Path(self.root) / "src" / "bitnet_vulkan" / "shaders.py"))
+        shaders["build"](shaders["KERNELS"])

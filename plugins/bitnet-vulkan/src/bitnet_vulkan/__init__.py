@@ -1,0 +1,1 @@
+"""Vulkan backend of bitnet."""

@@ -1,0 +1,245 @@
+"""The Vulkan device: the HAL over one logical device and one compute queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from bitnet_core.errors import DeviceNotFoundError
+from bitnet_core.hal import Buffer, Grid, Kernel, MemoryKind, Recording, View
+from bitnet_core.kernels.spec import KernelSpec
+
+from bitnet_vulkan import tuning
+from bitnet_vulkan.binding import Handle, constant, ffi, lib, make
+from bitnet_vulkan.descriptors import Descriptors
+from bitnet_vulkan.errors import Stage, check
+from bitnet_vulkan.hazards import Range
+from bitnet_vulkan.instance import Instance, PhysicalDevice, enabled_extensions
+from bitnet_vulkan.memory import Allocator, BufferState, BufferUsage, VulkanBuffer
+from bitnet_vulkan.pipelines import Pipelines, VulkanKernel
+from bitnet_vulkan.queue import Commands, Queue, submit_info
+from bitnet_vulkan.transfer import Transfers
+
+_USAGES = {
+    MemoryKind.DEVICE: BufferUsage.DEVICE_LOCAL,
+    MemoryKind.HOST: BufferUsage.STAGING,
+    MemoryKind.SHARED: BufferUsage.DEVICE_LOCAL | BufferUsage.STAGING,
+}
+
+
+class VulkanRecording:
+    """A primary command buffer, resubmitted by each replay."""
+
+    def __init__(self, device: VulkanDevice, commands: Commands) -> None:
+        self._device = device
+        self.commands: Commands | None = commands
+        self.submit = submit_info(commands)
+
+    def close(self) -> None:
+        """Free the command buffer once the device is done with it."""
+        if self.commands is not None:
+            commands, self.commands = self.commands, None
+            self._device.forget(commands)
+
+
+class VulkanDevice:
+    """One logical device."""
+
+    def __init__(self, index: int) -> None:
+        self._closed = False
+        self._instance = Instance()
+        try:
+            self._physical = self._pick(index)
+            self.info = self._physical.info
+            self._handle = self._create()
+        except Exception:
+            self._instance.close()
+            raise
+        self._queue = Queue(self._handle, self._physical)
+        self._allocator = Allocator(self._handle, self._physical)
+        self._pipelines = Pipelines(self._handle, self._physical)
+        self._descriptors = Descriptors(self._handle, self.info.name)
+        self._transfers = Transfers(self._allocator, self._queue)
+        self._buffers: set[VulkanBuffer] = set()
+        self._recording: Commands | None = None
+        self._bind_point = constant("VK_PIPELINE_BIND_POINT_COMPUTE")
+        self._stage = constant("VK_SHADER_STAGE_COMPUTE_BIT")
+
+    def _pick(self, index: int) -> PhysicalDevice:
+        devices = self._instance.physical_devices()
+        if not 0 <= index < len(devices):
+            raise DeviceNotFoundError(
+                f"there is no device vulkan:{index}",
+                backend="vulkan",
+                hint=f"Use vulkan:0{f'..{len(devices) - 1}' if len(devices) > 1 else ''}; `bitnet devices` lists them",
+            )
+        return devices[index]
+
+    def _create(self) -> Handle:
+        chain = ffi().NULL
+        if self._physical.integer_dot:
+            chain = make("VkPhysicalDeviceShaderIntegerDotProductFeatures", shaderIntegerDotProduct=1)
+        extensions = enabled_extensions(self._physical)
+        priorities = ffi().new("float[]", [1.0])
+        queue = make(
+            "VkDeviceQueueCreateInfo",
+            queueFamilyIndex=self._physical.queue_family,
+            queueCount=1,
+            pQueuePriorities=priorities,
+        )
+        create = make(
+            "VkDeviceCreateInfo",
+            pNext=chain,
+            queueCreateInfoCount=1,
+            pQueueCreateInfos=queue,
+            enabledExtensionCount=len(extensions),
+            ppEnabledExtensionNames=extensions,
+        )
+        handle = ffi().new("VkDevice *")
+        status = lib().vkCreateDevice(self._physical.handle, create, ffi().NULL, handle)
+        check(status, Stage.DEVICE_CREATION, device=self.info.name)
+        return handle[0]
+
+    def free_memory(self) -> int:
+        """Bytes of device-local memory left."""
+        return self._allocator.free_bytes()
+
+    def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> VulkanBuffer:
+        """A zero-filled buffer."""
+        if nbytes <= 0:
+            raise ValueError(f"a buffer needs at least one byte, not {nbytes}")
+        buffer = self._allocator.allocate(nbytes, kind, _USAGES[kind])
+        self._buffers.add(buffer)
+        self._transfers.zero(buffer)
+        buffer.enter(BufferState.IN_USE)
+        return buffer
+
+    def wrap(self, host: memoryview) -> VulkanBuffer | None:
+        """Host memory is copied."""
+        return None
+
+    def _own(self, buffer: Buffer) -> VulkanBuffer:
+        if not isinstance(buffer, VulkanBuffer) or buffer not in self._buffers:
+            raise ValueError("this buffer is not, or no longer, one of this device")
+        return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        """Wait until the device is done with the buffer, then free it."""
+        own = self._own(buffer)
+        self._queue.wait()
+        self._descriptors.forget(own)
+        self._buffers.remove(own)
+        self._allocator.release(own)
+
+    def upload(self, dst: View, src: memoryview) -> None:
+        """Copy in through the staging ring."""
+        if src.nbytes != dst.nbytes:
+            raise ValueError(f"upload of {src.nbytes} bytes into a view of {dst.nbytes}")
+        buffer = self._own(dst.buffer)
+        if src.nbytes:
+            self._transfers.upload(buffer, dst.offset, src.cast("B"))
+            buffer.enter(BufferState.IN_USE)
+
+    def download(self, src: View, dst: memoryview) -> None:
+        """Copy out, waiting for everything queued before."""
+        if src.nbytes != dst.nbytes:
+            raise ValueError(f"download of a view of {src.nbytes} bytes into {dst.nbytes}")
+        buffer = self._own(src.buffer)
+        if src.nbytes:
+            buffer.enter(BufferState.READ_BACK)
+            self._transfers.download(buffer, src.offset, dst.cast("B"))
+
+    def copy(self, src: View, dst: View) -> None:
+        """Copy within the device."""
+        if src.nbytes != dst.nbytes:
+            raise ValueError(f"copy of {src.nbytes} bytes into a view of {dst.nbytes}")
+        source, target = self._own(src.buffer), self._own(dst.buffer)
+        if src.nbytes:
+            self._transfers.copy(source, src.offset, target, dst.offset, src.nbytes)
+            target.enter(BufferState.IN_USE)
+
+    def tuning(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> dict[str, int]:
+        """See tuning.py."""
+        return tuning.choose(self._physical, spec, constants, params)
+
+    def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> VulkanKernel:
+        """A pipeline, from the disk cache where the driver has it."""
+        return self._pipelines.build(spec, constants)
+
+    def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
+        """Record one dispatch into the open command buffer, or into the recording under way."""
+        if not isinstance(kernel, VulkanKernel):
+            raise ValueError("this kernel is not one of this device")
+        spec = kernel.spec
+        if len(views) != len(spec.bindings):
+            raise ValueError(f"{spec.name} binds {len(spec.bindings)} views, not {len(views)}")
+        if len(params) != 4 * len(spec.params):
+            raise ValueError(f"{spec.name} takes {4 * len(spec.params)} bytes of parameters, not {len(params)}")
+        reads: list[Range] = []
+        writes: list[Range] = []
+        for binding, view in zip(spec.bindings, views, strict=True):
+            buffer = self._own(view.buffer)
+            if view.offset % self.info.alignment:
+                raise ValueError(f"{spec.name}: {binding.name} is bound at {view.offset}, not aligned")
+            if not 0 < view.nbytes <= self.info.max_binding:
+                raise ValueError(f"{spec.name}: {binding.name} is a view of {view.nbytes} bytes, which cannot be bound")
+            (reads if binding.access == "r" else writes).append((id(buffer), view.offset, view.offset + view.nbytes))
+        if 0 in grid:
+            return
+        bound = self._descriptors.get(kernel.set_layout, views)
+        commands = self._recording or self._queue.commands()
+        handle = commands.handle
+        commands.hazards.before(handle, reads, writes)
+        vk = lib()
+        vk.vkCmdBindPipeline(handle, self._bind_point, kernel.pipeline)
+        vk.vkCmdBindDescriptorSets(handle, self._bind_point, kernel.layout, 0, 1, bound, 0, ffi().NULL)
+        vk.vkCmdPushConstants(handle, kernel.layout, self._stage, 0, len(params), ffi().from_buffer(params))
+        vk.vkCmdDispatch(handle, *grid)
+
+    @contextmanager
+    def record(self) -> Iterator[VulkanRecording]:
+        """Launches of the block go into a command buffer of their own."""
+        if self._recording is not None:
+            raise ValueError("a recording is already under way")
+        commands = self._recording = self._queue.new_commands(once=False)
+        recording = VulkanRecording(self, commands)
+        try:
+            yield recording
+        finally:
+            self._recording = None
+            self._queue.end(commands)
+
+    def replay(self, recording: Recording) -> None:
+        """Submit the command buffer again."""
+        if not isinstance(recording, VulkanRecording) or recording.commands is None:
+            raise ValueError("this recording is not, or no longer, one of this device")
+        self._queue.submit_recorded(recording.submit)
+
+    def forget(self, commands: Commands) -> None:
+        """Free a recording's command buffer."""
+        if not self._closed:
+            self._queue.wait()
+            self._queue.free_commands(commands)
+
+    def synchronize(self) -> None:
+        """Wait for everything queued; each submission has a bounded time."""
+        self._queue.wait()
+
+    def close(self) -> None:
+        """Free everything, whatever state the device is in."""
+        if self._closed:
+            return
+        self._closed = True
+        lib().vkDeviceWaitIdle(self._handle)
+        for buffer in list(self._buffers):
+            self._allocator.release(buffer)
+        self._buffers.clear()
+        self._transfers.close(self._allocator)
+        self._descriptors.close()
+        self._pipelines.close()
+        self._queue.close()
+        self._allocator.close()
+        lib().vkDestroyDevice(self._handle, ffi().NULL)
+        self._instance.close()

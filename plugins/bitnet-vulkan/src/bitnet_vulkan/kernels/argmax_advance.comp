@@ -1,0 +1,55 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "prelude.glsl"
+// The greedy token (lowest index of the largest logit, -1 if any is NaN) of each used row goes into history and step,
+// and the row moves on by one position; it becomes unused when the token is -1 or no block is left.
+layout(std430, binding = 0) readonly buffer Logits { float logits[]; };
+layout(std430, binding = 1) readonly buffer Index { int row_index[]; };
+layout(std430, binding = 2) readonly buffer Tables { int tables[]; };
+layout(std430, binding = 3) buffer Step { ivec4 step_[]; };
+layout(std430, binding = 4) buffer History { int history[]; };
+layout(push_constant) uniform Params { uint rows, vocab, max_blocks, ring; } p;
+
+shared float best_value[GROUP];
+shared uint best_index[GROUP];
+shared uint nan_seen[GROUP];
+
+void main() {
+    uint l = gl_WorkGroupID.x, r = uint(row_index[l]);
+    if (step_[r].y < 0) return;
+    float value = uintBitsToFloat(0xff800000u);
+    uint index = 0xffffffffu, bad = 0;
+    for (uint i = LID; i < p.vocab; i += GROUP) {
+        float v = logits[l * p.vocab + i];
+        if (is_nan(v)) bad = 1;
+        else if (v > value || index == 0xffffffffu) { value = v; index = i; }
+    }
+    best_value[LID] = value;
+    best_index[LID] = index;
+    nan_seen[LID] = bad;
+    barrier();
+    for (uint s = GROUP / 2; s > 0; s >>= 1) {
+        if (LID < s) {
+            float other = best_value[LID + s];
+            uint other_index = best_index[LID + s];
+            if (other > best_value[LID] || (other == best_value[LID] && other_index < best_index[LID])) {
+                best_value[LID] = other;
+                best_index[LID] = other_index;
+            }
+            nan_seen[LID] |= nan_seen[LID + s];
+        }
+        barrier();
+    }
+    if (LID != 0) return;
+    int token = nan_seen[0] != 0 ? -1 : int(best_index[0]);
+    uint at = r * (p.ring + 1);
+    int chosen = history[at] + 1;
+    history[at] = chosen;
+    if (chosen >= 1 && uint(chosen) <= p.ring) history[at + uint(chosen)] = token;
+    uint position = uint(step_[r].y) + 1, column = position / KV_BLOCK;
+    int block = column < p.max_blocks ? tables[uint(step_[r].w) * p.max_blocks + column] : -1;
+    int sequence = step_[r].w;
+    step_[r] = token < 0 || block < 0
+        ? ivec4(token, -1, -1, sequence)
+        : ivec4(token, int(position), block * int(KV_BLOCK) + int(position % KV_BLOCK), sequence);
+}
