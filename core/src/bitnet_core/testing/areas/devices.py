@@ -1,0 +1,77 @@
+"""Devices: what they say of themselves, several at once, and nothing left when they close."""
+
+from __future__ import annotations
+
+import gc
+
+import psutil
+import pytest
+
+from bitnet_core.hal.device import FEATURES, whole
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.testing.areas.recordings import count, counter
+from bitnet_core.testing.bench import Bench
+
+OPENINGS = 6
+GROWTH_PER_OPENING = 8 << 20
+HELD = 16 << 20
+"""Bytes that each opened device holds, and must give back, when it closes."""
+
+
+class DeviceRules:
+    """DeviceInfo, two devices at once, opening and closing."""
+
+    def test_info_is_sound(self, bench: Bench) -> None:
+        """Names, sizes, alignment, and only names that core knows."""
+        info = bench.info
+        assert (info.backend, info.index) == (bench.backend.name, bench.index)
+        assert info.name, "the device has no name"
+        assert 1 <= info.alignment <= 4096, f"alignment is {info.alignment}"
+        assert info.alignment & (info.alignment - 1) == 0, f"alignment {info.alignment} is not a power of two"
+        assert min(info.total_memory, info.max_allocation, info.max_binding) >= 0
+        optional = {spec.name for spec in CATALOGUE.values() if not spec.base}
+        assert info.kernels <= optional, f"not optional catalogue kernels: {sorted(info.kernels - optional)}"
+        assert info.features <= FEATURES, f"unknown features: {sorted(info.features - FEATURES)}"
+        assert bench.device.info == info, "the open device describes itself in another way than its backend"
+
+    def test_listing_devices_is_repeatable(self, bench: Bench) -> None:
+        """The same devices in the same order."""
+        assert list(bench.backend.devices()) == list(bench.backend.devices())
+
+    def test_two_devices_at_once(self, bench: Bench) -> None:
+        """They do not share buffers, and closing one leaves the other alone."""
+        other = bench.second()
+        try:
+            mine, theirs = counter(bench), counter(other)
+            mine.run(bench.device)
+            theirs.run(other.device)
+            theirs.run(other.device)
+            assert (count(bench, mine), count(other, theirs)) == (1, 2)
+            with pytest.raises(ValueError):
+                bench.device.free(theirs.views["y"].buffer)
+        finally:
+            other.close()
+        mine.run(bench.device)
+        assert count(bench, mine) == 2, "closing another device stopped this one"
+
+    def test_closing_gives_everything_back(self, bench: Bench) -> None:
+        """Devices closed with buffers, kernels and recordings still in use leave nothing in the process."""
+        process, resident = psutil.Process(), 0
+        for opening in range(OPENINGS + 2):
+            if opening == 2:
+                gc.collect()
+                resident = process.memory_info().rss
+            other = bench.second()
+            held = whole(other.device.alloc(HELD))
+            other.device.upload(held, memoryview(b"\1" * HELD))
+            ones = counter(other)
+            with other.device.record():
+                ones.run(other.device)
+            ones.run(other.device)
+            assert count(other, ones) == 1
+            del held, ones
+            other.close()
+        gc.collect()
+        grown = process.memory_info().rss - resident
+        allowed = OPENINGS * GROWTH_PER_OPENING
+        assert grown < allowed, f"{OPENINGS} devices, opened and closed, left {grown:,} bytes in the process"

@@ -1,0 +1,199 @@
+"""Memory: allocation, transfers, copies, wrapping, and running out."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+import pytest
+
+from bitnet_core.errors import OutOfMemoryError, UnsupportedError
+from bitnet_core.hal.device import DeviceType, MemoryKind, View, whole
+from bitnet_core.testing.bench import Bench
+
+SIZES = (1, 2, 3, 4, 5, 31, 63, 64, 65, 255, 256, 257, 4095, 4097, 65537, (1 << 20) + 1, (16 << 20) + 3)
+"""Bytes: one, around powers of two, a few that are no multiple of anything."""
+LARGE = 512 << 20
+CYCLES = 10_000
+CYCLE_BYTES = 16 << 10
+GROWTH = 48 << 20
+"""Bytes that a process may grow by over CYCLES of CYCLE_BYTES (160 MB if every one leaked)."""
+
+
+def _noise(count: int) -> npt.NDArray[np.uint8]:
+    return np.random.default_rng(count).integers(0, 256, count, dtype=np.uint8)
+
+
+class MemoryRules:
+    """Sizes in bytes; every transfer is compared byte by byte."""
+
+    @pytest.mark.parametrize("size", SIZES)
+    def test_round_trip(self, bench: Bench, size: int) -> None:
+        """What was uploaded is downloaded, at every size."""
+        view, sent = whole(bench.alloc(size)), _noise(size)
+        bench.write(view, sent)
+        assert (bench.read(view) == sent).all(), f"{size} bytes came back different"
+
+    def test_round_trip_of_512_mb(self, bench: Bench) -> None:
+        """One buffer of 512 MB, on devices that have memory of their own and the room."""
+        if bench.info.type in (DeviceType.CPU, DeviceType.SOFTWARE):
+            pytest.skip("the memory of this device is the host's")
+        room = bench.device.free_memory()
+        limit = bench.info.max_allocation or LARGE
+        if room < 3 * LARGE or limit < LARGE:
+            pytest.skip(f"{room:,} bytes are free and one buffer may have {limit:,}: not enough to try {LARGE:,}")
+        view, sent = whole(bench.alloc(LARGE)), np.zeros(LARGE, dtype=np.uint8)
+        for start in (0, (1 << 28) - 500, 3 << 27, LARGE - 1000):
+            sent[start : start + 1000] = _noise(1000)
+        bench.write(view, sent)
+        assert np.array_equal(bench.read(view), sent), "512 MB came back different"
+
+    def test_a_new_buffer_is_zero(self, bench: Bench) -> None:
+        """Also where the memory was used before."""
+        for size in (1, 1000, 1 << 20):
+            first = bench.device.alloc(size)
+            bench.write(whole(first), np.full(size, 0xFF, dtype=np.uint8))
+            bench.device.free(first)
+            assert not bench.read(whole(bench.alloc(size))).any(), f"a new buffer of {size} bytes is not zero-filled"
+
+    def test_a_buffer_knows_its_size_and_kind(self, bench: Bench) -> None:
+        """nbytes is what was asked for; a kind is given or refused with UnsupportedError."""
+        for kind in MemoryKind:
+            try:
+                buffer = bench.device.alloc(77, kind)
+            except UnsupportedError:
+                assert kind is not MemoryKind.DEVICE, "every device has DEVICE memory"
+                continue
+            assert buffer.nbytes == 77, f"a buffer of 77 bytes says it has {buffer.nbytes}"
+            assert buffer.kind is kind, f"a {kind.value} buffer says it is {buffer.kind.value}"
+            bench.write(whole(buffer), _noise(77))
+            assert (bench.read(whole(buffer)) == _noise(77)).all(), f"{kind.value} memory came back different"
+            bench.device.free(buffer)
+
+    @pytest.mark.parametrize(("offset", "size"), [(0, 1), (1, 1), (3, 5), (5, 1), (64, 64), (255, 258), (999, 1)])
+    def test_transfers_reach_their_range_only(self, bench: Bench, offset: int, size: int) -> None:
+        """Uploads and downloads at any offset touch exactly the bytes of the view."""
+        buffer, contents = bench.alloc(1000), _noise(1000)
+        bench.write(whole(buffer), contents)
+        contents[offset : offset + size] ^= 0xFF
+        bench.write(View(buffer, offset, size), contents[offset : offset + size])
+        assert (bench.read(whole(buffer)) == contents).all(), f"upload of {size} bytes at {offset} went elsewhere too"
+        part = bench.read(View(buffer, offset, size))
+        assert (part == contents[offset : offset + size]).all(), f"download of {size} bytes at {offset} is wrong"
+
+    def test_upload_is_done_with_its_source_on_return(self, bench: Bench) -> None:
+        """The caller may overwrite the source at once."""
+        view, source = whole(bench.alloc(1 << 20)), _noise(1 << 20)
+        sent = source.copy()
+        bench.device.upload(view, source.data)
+        source[:] = 0
+        assert (bench.read(view) == sent).all(), "the device read the source after upload had returned"
+
+    def test_transfers_of_the_wrong_size_are_refused(self, bench: Bench) -> None:
+        """ValueError, and nothing is written."""
+        view = whole(bench.alloc(64))
+        with pytest.raises(ValueError):
+            bench.device.upload(view, memoryview(bytes(63)))
+        with pytest.raises(ValueError):
+            bench.device.download(view, memoryview(bytearray(65)))
+        with pytest.raises(ValueError):
+            bench.device.copy(view, whole(bench.alloc(32)))
+        assert not bench.read(view).any()
+
+    @pytest.mark.parametrize(("size", "source", "target"), [(1, 0, 0), (7, 3, 9), (256, 0, 64), (70_001, 13, 1)])
+    def test_copy(self, bench: Bench, size: int, source: int, target: int) -> None:
+        """Between two buffers, at odd offsets and sizes."""
+        a, b = bench.alloc(80_000), bench.alloc(80_000)
+        contents, want = _noise(80_000), _noise(80_001)[1:].copy()
+        bench.write(whole(a), contents)
+        bench.write(whole(b), want)
+        bench.device.copy(View(a, source, size), View(b, target, size))
+        want[target : target + size] = contents[source : source + size]
+        assert (bench.read(whole(b)) == want).all(), "the copied range, or the bytes around it, are wrong"
+        assert (bench.read(whole(a)) == contents).all(), "the source of a copy was changed"
+
+    def test_copy_within_a_buffer(self, bench: Bench) -> None:
+        """Two ranges of one buffer that do not overlap."""
+        buffer, contents = bench.alloc(4096), _noise(4096)
+        bench.write(whole(buffer), contents)
+        bench.device.copy(View(buffer, 100, 1000), View(buffer, 2048, 1000))
+        contents[2048:3048] = contents[100:1100]
+        assert (bench.read(whole(buffer)) == contents).all()
+
+    @pytest.mark.parametrize("nbytes", [0, -1])
+    def test_a_buffer_has_at_least_one_byte(self, bench: Bench, nbytes: int) -> None:
+        """ValueError."""
+        with pytest.raises(ValueError):
+            bench.device.alloc(nbytes)
+
+    def test_double_free_is_refused(self, bench: Bench) -> None:
+        """ValueError, and the device goes on."""
+        buffer = bench.device.alloc(64)
+        bench.device.free(buffer)
+        with pytest.raises(ValueError):
+            bench.device.free(buffer)
+        bench.write(whole(bench.alloc(64)), _noise(64))
+
+    def test_a_foreign_buffer_is_refused(self, bench: Bench) -> None:
+        """ValueError for something that no device made."""
+
+        class Foreign:
+            nbytes = 64
+            kind = MemoryKind.DEVICE
+
+        with pytest.raises(ValueError):
+            bench.device.free(Foreign())
+
+    def test_running_out_of_memory_tells_the_sizes(self, bench: Bench) -> None:
+        """OutOfMemoryError with what was asked for and what is free; the device goes on."""
+        asked = 1 << 60
+        with pytest.raises(OutOfMemoryError) as caught:
+            bench.device.alloc(asked)
+        assert caught.value.requested == asked, f"requested is {caught.value.requested}, not {asked}"
+        assert -1 <= caught.value.free < asked, f"free is {caught.value.free}"
+        assert caught.value.backend == bench.backend.name, "the error does not name the backend"
+        view = whole(bench.alloc(64))
+        bench.write(view, _noise(64))
+        assert (bench.read(view) == _noise(64)).all(), "the device no longer works after running out of memory"
+
+    def test_free_memory_is_a_number_of_bytes(self, bench: Bench) -> None:
+        """-1 where the driver does not tell."""
+        assert bench.device.free_memory() >= -1
+
+    def test_ten_thousand_buffers_leave_nothing_behind(self, bench: Bench) -> None:
+        """Neither the process nor the device's memory grows."""
+        device, contents = bench.device, memoryview(bytes(CYCLE_BYTES))
+        process = psutil.Process()
+        for cycle in range(CYCLES + 100):
+            if cycle == 100:  # the first ones fill the driver's own caches
+                gc.collect()
+                resident, free = process.memory_info().rss, device.free_memory()
+            buffer = device.alloc(CYCLE_BYTES)
+            device.upload(whole(buffer), contents)
+            device.free(buffer)
+        device.synchronize()
+        gc.collect()
+        grown = process.memory_info().rss - resident
+        assert grown < GROWTH, f"{CYCLES:,} buffers of {CYCLE_BYTES:,} bytes left {grown:,} bytes in the process"
+        if free >= 0 and bench.info.type is DeviceType.GPU:  # others share the host's memory, which everyone changes
+            lost = free - device.free_memory()
+            assert lost < GROWTH, f"{CYCLES:,} buffers of {CYCLE_BYTES:,} bytes left {lost:,} bytes on the device"
+
+    @pytest.mark.parametrize("offset", [0, 4096, 1])
+    def test_wrapped_memory_is_the_memory_itself(self, bench: Bench, offset: int) -> None:
+        """A later change by the host is seen; freeing the buffer leaves the host's memory alone."""
+        host = mmap.mmap(-1, 64 << 10)
+        host[:] = _noise(64 << 10).tobytes()
+        part = memoryview(host)[offset : offset + (32 << 10)]
+        buffer = bench.device.wrap(part)
+        if buffer is None:
+            return  # the contract's other answer: the caller copies
+        assert buffer.nbytes == part.nbytes
+        assert bench.read(whole(buffer)).tobytes() == bytes(part), "a wrapped buffer does not hold the host's bytes"
+        part[7] ^= 0xFF
+        assert bench.read(whole(buffer)).tobytes() == bytes(part), "a wrapped buffer is a copy of the host's bytes"
+        bench.device.free(buffer)
+        assert part[7] == host[offset + 7]

@@ -1,0 +1,82 @@
+"""The plugin: light to import, honest about its version, known by one name."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import subprocess
+import sys
+from typing import ClassVar
+
+import pytest
+
+from bitnet_core.hal.device import API_VERSION, Backend
+
+DRIVERS = ("libcuda.", "libnvrtc", "libamdhip64", "libhiprtc", "libze_loader", "libOpenCL", "libvulkan", "libwgpu")
+"""Parts of the names of driver libraries that a plugin must not map before `Backend.devices` is called."""
+HEAVY = ("numpy", "torch", "numba", "pyopencl", "wgpu", "vulkan", "hip", "cuda", "Metal")
+"""Modules that a plugin must not import before `Backend.devices` is called; a test class may name more."""
+
+_PROBE = """
+import importlib, json, sys
+from pathlib import Path
+before = set(sys.modules)
+backend = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])()
+maps = Path("/proc/self/maps")
+print(json.dumps([sorted(set(sys.modules) - before), maps.read_text() if maps.exists() else ""]))
+"""
+
+
+class PluginRules:
+    """These need no device."""
+
+    heavy_modules: ClassVar[tuple[str, ...]] = ()
+    """Further modules that importing the plugin must not load."""
+
+    def test_the_name_is_the_entry_points(self, backend: Backend, entry_point: tuple[str, str] | None) -> None:
+        """Backend.name equals the name it is installed under."""
+        if entry_point is None:
+            pytest.skip("the backend was given as an object, not by its entry point")
+        assert backend.name == entry_point[0]
+
+    def test_the_version_is_accepted(self, backend: Backend) -> None:
+        """Major equal to core's, minor not above it."""
+        major, minor = backend.api
+        assert (type(major), type(minor)) == (int, int)
+        assert major == API_VERSION[0], f"the plugin was written for HAL {major}, this core has {API_VERSION[0]}"
+        assert minor <= API_VERSION[1], f"the plugin needs HAL {major}.{minor}, this core has {API_VERSION}"
+
+    def test_the_version_is_a_literal(self, backend: Backend) -> None:
+        """A version imported from core would always fit, and so say nothing."""
+        module = type(backend).__module__
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+        assert "API_VERSION" not in names, f"{module} takes the HAL version from core; write it as a literal"
+
+    def test_importing_loads_no_driver(self, backend: Backend, entry_point: tuple[str, str] | None) -> None:
+        """Importing the plugin and making its backend load neither drivers nor heavy modules."""
+        module, factory = (entry_point[1], "bitnet_backend") if entry_point else _home(backend)
+        paths = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        run = subprocess.run(
+            [sys.executable, "-c", _PROBE, module, factory],
+            env=paths,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert run.returncode == 0, f"importing {module} in a fresh process failed:\n{run.stderr}"
+        modules, maps = json.loads(run.stdout)
+        heavy = {name.split(".")[0] for name in modules} & {*HEAVY, *self.heavy_modules}
+        assert not heavy, f"importing {module} also imports {', '.join(sorted(heavy))}"
+        mapped = [name for name in DRIVERS if name in maps]
+        assert not mapped, f"importing {module} loads the driver ({', '.join(mapped)})"
+
+
+def _home(backend: Backend) -> tuple[str, str]:
+    """Module and class name of a backend that was given as an object."""
+    return type(backend).__module__, type(backend).__qualname__

@@ -1,0 +1,256 @@
+"""Recordings: kept launches that replay without arguments."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import psutil
+import pytest
+
+from bitnet_core.hal.device import View
+from bitnet_core.kernels.catalogue import ARGMAX_ADVANCE, MATMUL_DENSE, MATMUL_TERNARY
+from bitnet_core.testing.bench import Bench, Prepared
+from bitnet_core.testing.cases.case import Array, Launch
+from bitnet_core.testing.cases.data import pack_codes
+
+
+def counter(bench: Bench, rows: int = 3, outs: int = 5) -> Prepared:
+    """A launch that adds 1 to every element of y: matmul_ternary with ADD on a single +1."""
+    q = np.zeros((rows, 128), dtype=np.int8)
+    q[:, 0] = 1
+    ones = np.ones(max(rows, outs), dtype=np.float32)
+    return bench.prepare(
+        MATMUL_TERNARY,
+        Launch(
+            {"rows": rows, "outs": outs, "width": 128, "y_stride": outs, "y_first": 0},
+            {
+                "w": pack_codes(np.full((outs, 128), 2)),
+                "wscale": ones[:outs],
+                "q": q,
+                "scale": ones[:rows],
+                "qsum": np.ones(rows, dtype=np.int32),
+                "y": np.zeros(rows * outs, dtype=np.float32),
+            },
+            {"ADD": 1},
+        ),
+    )
+
+
+def count(bench: Bench, prepared: Prepared) -> float:
+    """What a counter stands at; AssertionError if its elements differ."""
+    y = bench.take("y", prepared.views["y"], np.float32)
+    assert (y == y[0]).all(), f"launches reached only a part of y: {y}"
+    return float(y[0])
+
+
+def permutation(bench: Bench, source: View | None, target: View | None, order: Array, x: Array) -> Prepared:
+    """target[t, n] = source[t, order[n]], through matmul_dense with a permutation matrix."""
+    bound = {name: view for name, view in (("x", source), ("y", target)) if view}
+    return bench.prepare(
+        MATMUL_DENSE,
+        Launch(
+            {"rows": len(x), "outs": len(order), "width": len(order), "y_stride": len(order), "y_first": 0},
+            {
+                "x": x.reshape(-1),
+                "w": np.eye(len(order), dtype=np.float32)[order].reshape(-1).view(np.uint8),
+                "y": np.zeros(x.size, dtype=np.float32),
+            },
+            {"DTYPE": 0},
+        ),
+        bound,
+    )
+
+
+class RecordingRules:
+    """A counter shows how often its launch ran."""
+
+    def test_nothing_runs_before_replay(self, bench: Bench) -> None:
+        """Recording a launch does not run it."""
+        ones = counter(bench)
+        with bench.device.record():
+            ones.run(bench.device)
+        bench.device.synchronize()
+        assert count(bench, ones) == 0, "a launch ran while it was recorded"
+
+    def test_every_replay_runs_again(self, bench: Bench) -> None:
+        """Three replays add three."""
+        ones = counter(bench)
+        with bench.device.record() as recording:
+            ones.run(bench.device)
+        for replays in (1, 2, 3):
+            bench.device.replay(recording)
+            assert count(bench, ones) == replays, f"after {replays} replays the launch ran {count(bench, ones):g} times"
+        recording.close()
+
+    def test_replays_need_no_wait_between_them(self, bench: Bench) -> None:
+        """The queue is in order: fifty replays add fifty."""
+        ones = counter(bench)
+        with bench.device.record() as recording:
+            ones.run(bench.device)
+            ones.run(bench.device)
+        for _ in range(50):
+            bench.device.replay(recording)
+        assert count(bench, ones) == 100
+        recording.close()
+
+    def test_replay_reads_what_the_buffers_hold_now(self, bench: Bench) -> None:
+        """Inputs rewritten after recording are used."""
+        x, order = np.arange(8, dtype=np.float32).reshape(2, 4), np.array([3, 0, 2, 1])
+        shuffle = permutation(bench, None, None, order, x)
+        with bench.device.record() as recording:
+            shuffle.run(bench.device)
+        for contents in (x, x + 100, x * -2):
+            bench.write(shuffle.views["x"], contents)
+            bench.device.replay(recording)
+            y = bench.take("y", shuffle.views["y"], np.float32).reshape(2, 4)
+            assert (y == contents[:, order]).all(), "replay did not use what the buffers hold now"
+        recording.close()
+
+    def test_a_recording_keeps_its_own_list_of_views(self, bench: Bench) -> None:
+        """The caller may reuse the list it passed."""
+        ones = counter(bench)
+        views = list(ones.views.values())
+        with bench.device.record() as recording:
+            bench.device.launch(ones.kernel, ones.grid, views, ones.params)
+            views.clear()
+        bench.device.replay(recording)
+        assert count(bench, ones) == 1
+        recording.close()
+
+    def test_two_recordings_interleaved(self, bench: Bench) -> None:
+        """Each has its own launches."""
+        one, two = counter(bench), counter(bench, 2, 3)
+        with bench.device.record() as first:
+            one.run(bench.device)
+        with bench.device.record() as second:
+            two.run(bench.device)
+            two.run(bench.device)
+        for recording in (first, second, first, second, second):
+            bench.device.replay(recording)
+        assert (count(bench, one), count(bench, two)) == (2, 6), "replays of two recordings mixed up"
+        first.close()
+        second.close()
+
+    def test_launches_see_the_results_of_earlier_ones(self, bench: Bench) -> None:
+        """Sixteen launches to and fro between two buffers, recorded and direct: a missing barrier shows here."""
+        rng = np.random.default_rng(1)
+        x, order = rng.integers(-99, 99, (4, 300)).astype(np.float32), rng.permutation(300)
+        there = permutation(bench, None, None, order, x)
+        back = permutation(bench, there.views["y"], there.views["x"], order, x)
+        with bench.device.record() as recording:
+            for _ in range(8):
+                there.run(bench.device)
+                back.run(bench.device)
+        want = x
+        for mode in ("recorded", "direct"):
+            if mode == "recorded":
+                bench.device.replay(recording)
+            else:
+                for _ in range(8):
+                    there.run(bench.device)
+                    back.run(bench.device)
+            for _ in range(16):
+                want = want[:, order]
+            got = bench.take("x", there.views["x"], np.float32).reshape(x.shape)
+            assert (got == want).all(), f"{mode} launches did not wait for the ones before them"
+        recording.close()
+
+    def test_replays_and_direct_launches_keep_their_order(self, bench: Bench) -> None:
+        """A replay, an upload, a launch and a download, each after the other."""
+        ones = counter(bench)
+        with bench.device.record() as recording:
+            ones.run(bench.device)
+        bench.device.replay(recording)
+        ones.run(bench.device)
+        assert count(bench, ones) == 2
+        bench.write(ones.views["y"], np.full(15, 7, dtype=np.float32))
+        bench.device.replay(recording)
+        assert count(bench, ones) == 8
+        recording.close()
+
+    def test_decoding_needs_no_host(self, bench: Bench) -> None:
+        """argmax_advance moves its row on by itself: replays fill the history."""
+        logits = np.zeros((1, 40), dtype=np.float32)
+        logits[0, 17] = 5
+        launch = Launch(
+            {"rows": 1, "vocab": 40, "max_blocks": 2, "ring": 6},
+            {
+                "logits": logits.reshape(-1),
+                "index": np.zeros(1, dtype=np.int32),
+                "tables": np.array([4, 2], dtype=np.int32),
+                "step": np.array([3, 61, 4 * 64 + 61, 0], dtype=np.int32),
+                "history": np.zeros(7, dtype=np.int32),
+            },
+        )
+        advance = bench.prepare(ARGMAX_ADVANCE, launch)
+        with bench.device.record() as recording:
+            advance.run(bench.device)
+        for _ in range(4):
+            bench.device.replay(recording)
+        step = bench.take("step", advance.views["step"], np.int32).tolist()
+        history = bench.take("history", advance.views["history"], np.int32).tolist()
+        assert step == [17, 65, 2 * 64 + 1, 0]
+        assert history == [4, 17, 17, 17, 17, 0, 0]
+        recording.close()
+
+    def test_closing_a_recording(self, bench: Bench) -> None:
+        """Twice is fine, and another recording of the same launches goes on."""
+        ones = counter(bench)
+        with bench.device.record() as first:
+            ones.run(bench.device)
+        with bench.device.record() as second:
+            ones.run(bench.device)
+        bench.device.replay(first)
+        first.close()
+        first.close()
+        bench.device.replay(second)
+        assert count(bench, ones) == 2
+        second.close()
+
+    def test_an_error_while_recording_ends_it(self, bench: Bench) -> None:
+        """The error comes through, and launches run again afterwards."""
+        ones = counter(bench)
+        with pytest.raises(KeyError):
+            self._abandon(bench, ones)
+        ones.run(bench.device)
+        assert count(bench, ones) == 1, "an abandoned recording swallows launches, or ran its own"
+
+    def _abandon(self, bench: Bench, ones: Prepared) -> None:
+        with bench.device.record():
+            ones.run(bench.device)
+            raise KeyError
+
+    def test_recordings_leave_nothing_behind(self, bench: Bench) -> None:
+        """A thousand recordings of five launches, closed."""
+        ones, process, resident = counter(bench), psutil.Process(), 0
+        for cycle in range(1100):
+            if cycle == 100:
+                gc.collect()
+                resident = process.memory_info().rss
+            with bench.device.record() as recording:
+                for _ in range(5):
+                    ones.run(bench.device)
+            if cycle % 50 == 0:
+                bench.device.replay(recording)
+                bench.device.synchronize()
+            recording.close()
+        gc.collect()
+        grown = process.memory_info().rss - resident
+        assert grown < 16 << 20, f"a thousand closed recordings left {grown:,} bytes in the process"
+
+    def test_timings(self, bench: Bench) -> None:
+        """With the feature "timings": one replay, and each launch's name and seconds in order."""
+        if "timings" not in bench.info.features:
+            pytest.skip('the device does not claim "timings"')
+        ones = counter(bench)
+        shuffle = permutation(bench, None, None, np.array([1, 0]), np.ones((1, 2), dtype=np.float32))
+        with bench.device.record() as recording:
+            ones.run(bench.device)
+            shuffle.run(bench.device)
+            ones.run(bench.device)
+        timed = bench.device.timings(recording)  # type: ignore[attr-defined]  # a TimedDevice, as the feature says
+        assert [name for name, _ in timed] == ["matmul_ternary", "matmul_dense", "matmul_ternary"]
+        assert all(0 < seconds < 60 for _, seconds in timed), f"times are seconds, above 0: {timed}"
+        assert count(bench, ones) == 2, "timings must replay once"
+        recording.close()

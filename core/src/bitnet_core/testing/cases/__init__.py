@@ -1,0 +1,1 @@
+"""Launches that every device must get right, kernel by kernel."""

@@ -1,0 +1,106 @@
+"""attention over the paged cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
+from bitnet_core.reference.attention import encode_cache_rows
+from bitnet_core.testing.cases.case import Array, Case, Launch, Rng, blank
+from bitnet_core.testing.cases.data import block_tables, normal, step_rows
+
+STALE = 0xFF
+"""Byte in every cache row that no sequence owns: NaN in f32, f16 and as an int8 row's scale."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """rows: (sequence, position) of each row, position -1 = unused; a sequence's cache is as long as its rows reach."""
+
+    rows: Sequence[tuple[int, int]]
+    heads: tuple[int, int] = (4, 4)
+    head_dim: int = 64
+    kv: int = 1
+    q_scale: float = 1.0
+
+    def lengths(self) -> list[int]:
+        """Cached positions of each sequence."""
+        reach = [0] * (1 + max(sequence for sequence, _ in self.rows))
+        for sequence, position in self.rows:
+            reach[sequence] = max(reach[sequence], position + 1)
+        return reach
+
+
+def _cache(rng: Rng, batch: Batch, tables: Array, n_blocks: int) -> Array:
+    """u8[n_blocks, kv head, KV_BLOCK, row_bytes]: random rows where a sequence has been, stale ones elsewhere."""
+    n_kv, row_bytes = batch.heads[1], kv_row_bytes(batch.kv, batch.head_dim)
+    cache = np.full((n_blocks, n_kv, KV_BLOCK, row_bytes), STALE, dtype=np.uint8)
+    for sequence, length in enumerate(batch.lengths()):
+        for position in range(length):
+            block, offset = tables[sequence, position // KV_BLOCK], position % KV_BLOCK
+            cache[block, :, offset] = encode_cache_rows(normal(rng, n_kv, batch.head_dim), batch.kv, row_bytes)
+    return cache
+
+
+def _build(rng: Rng, batch: Batch) -> Launch:
+    rows, (n_heads, n_kv), head_dim = len(batch.rows), batch.heads, batch.head_dim
+    lengths = batch.lengths()
+    max_blocks = ceil_div(max(max(lengths), 1), KV_BLOCK) + 1
+    n_blocks = sum(ceil_div(length, KV_BLOCK) for length in lengths) + 2
+    tables = block_tables(rng, lengths, max_blocks, n_blocks)
+    sequences, positions = (np.array(column) for column in zip(*batch.rows, strict=True))
+    zeros = np.zeros(rows, dtype=np.int64)
+    return Launch(
+        {
+            "rows": rows,
+            "n_heads": n_heads,
+            "n_kv_heads": n_kv,
+            "head_dim": head_dim,
+            "row_bytes": kv_row_bytes(batch.kv, head_dim),
+            "max_blocks": max_blocks,
+            "scale": head_dim**-0.5,
+        },
+        {
+            "q": normal(rng, rows, n_heads, head_dim) * np.float32(batch.q_scale),
+            "k_cache": _cache(rng, batch, tables, n_blocks),
+            "v_cache": _cache(rng, batch, tables, n_blocks),
+            "step": step_rows(zeros, positions, zeros, sequences),
+            "tables": tables,
+            "out": blank(rows * n_heads * head_dim, "f32"),
+        },
+        {"KV": batch.kv},
+    )
+
+
+def _nan_query(rng: Rng) -> Launch:
+    """A NaN in one row's query spoils that row's head and nothing else."""
+    launch = _build(rng, Batch([(0, 10), (1, 70), (0, 12)], (4, 2)))
+    launch.arrays["q"][1, 2, 5] = np.nan
+    return launch
+
+
+def _prompt(count: int, first: int = 0, sequence: int = 0) -> list[tuple[int, int]]:
+    return [(sequence, position) for position in range(first, first + count)]
+
+
+def cases() -> Iterator[Case]:
+    """Cache types, grouped heads, lengths around a block, prompts, mixed batches, unused rows."""
+    batches: dict[str, Batch] = {}
+    for kv, cache in enumerate(KV_TYPES):
+        batches[f"{cache}-one-token"] = Batch([(0, 0)], kv=kv)
+        batches[f"{cache}-gqa"] = Batch([(0, 64), (1, 3)], (20, 5), 128, kv)
+        batches[f"{cache}-prompt"] = Batch(_prompt(33), (4, 2), 32, kv)
+        batches[f"{cache}-odd-head"] = Batch([(0, 5), (0, 6)], (3, 1), 6, kv)
+    for position in (62, 63, 64, 65, 600):
+        batches[f"position-{position}"] = Batch([(0, position)], (8, 2))
+    batches["decode-batch"] = Batch([(s, 20 * s + 1) for s in range(8)], (4, 1), 80)
+    batches["mixed"] = Batch([(0, 130), *_prompt(7, 60, 1), (2, 0), *_prompt(9, 0, 3)], (4, 2), 32)
+    batches["unused-rows"] = Batch([(0, -1), (0, 40), (1, -1), (1, 90), (2, -1)], (4, 2), 32)
+    batches["large-scores"] = Batch([(0, 100), (1, 30)], (4, 4), 64, q_scale=100)
+    batches["t512"] = Batch(_prompt(512), (2, 1), 16)
+    for label, batch in batches.items():
+        yield Case("attention", label, _build, (batch,))
+    yield Case("attention", "nan-query", _nan_query)

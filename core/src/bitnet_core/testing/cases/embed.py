@@ -1,0 +1,43 @@
+"""embed_rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bitnet_core.kernels.catalogue import DENSE_TYPES
+from bitnet_core.testing.cases.case import Case, Launch, Rng
+from bitnet_core.testing.cases.data import dense_table, normal, step_rows
+
+
+def _build(rng: Rng, rows: int, hidden: int, dtype: int, first: int = 0, count: int = 50) -> Launch:
+    tokens = rng.integers(-1, first + count + 20, rows) if first else rng.integers(0, count, rows)
+    tokens[: min(rows, 2)] = (first, first + count - 1)[:rows]
+    used = np.zeros(rows, dtype=np.int64)
+    return Launch(
+        {"rows": rows, "hidden": hidden, "first": first, "count": count},
+        {
+            "table": dense_table(rng, count, hidden, dtype),
+            "step": step_rows(tokens, used, used, used),
+            "x": normal(rng, rows, hidden),
+        },
+        {"DTYPE": dtype},
+    )
+
+
+def cases() -> Iterator[Case]:
+    """All five table types, widths that fill no workgroup, a table bound in parts."""
+    for dtype, widths in (
+        (0, (1, 127, 2560)),
+        (1, (63, 128, 129)),
+        (2, (65, 257)),
+        (3, (32, 96, 2560)),
+        (4, (256, 2560)),
+    ):
+        for hidden in widths:
+            yield Case("embed_rows", f"{DENSE_TYPES[dtype]}-h{hidden}", _build, (7, hidden, dtype))
+    for rows in (1, 2, 33, 512):
+        yield Case("embed_rows", f"t{rows}", _build, (rows, 64, 1))
+    yield Case("embed_rows", "part-of-table", _build, (33, 128, 1, 1000))
+    yield Case("embed_rows", "part-of-q6_K-table", _build, (33, 256, 4, 7))

@@ -1,0 +1,136 @@
+"""rms_norm_quantize, glu_norm_quantize and rms_norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from bitnet_core.kernels.catalogue import RELU2, SILU
+from bitnet_core.testing.cases.case import Array, Arrays, Case, Launch, Rng, blank
+from bitnet_core.testing.cases.data import normal, padded
+
+Edit = Callable[[Array], None]
+"""Changes rows of the input x[T, width] in place."""
+
+
+def _outputs(rows: int, stride: int) -> Arrays:
+    return {"q": blank(rows * stride, "i8"), "scale": blank(rows, "f32"), "qsum": blank(rows, "i32")}
+
+
+def _rms(rng: Rng, rows: int, width: int, norm: int = 1, edit: Edit | None = None) -> Launch:
+    x = normal(rng, rows, width) * np.float32(3)
+    if edit:
+        edit(x)
+    return Launch(
+        {"rows": rows, "width": width, "stride": padded(width), "eps": 1e-5},
+        {"x": x, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width))},
+        {"NORM": norm},
+    )
+
+
+def _glu(rng: Rng, rows: int, width: int, act: int, norm: int, edit: Edit | None = None) -> Launch:
+    gate_up = normal(rng, rows, 2 * width) * np.float32(2)
+    if edit:
+        edit(gate_up)
+    return Launch(
+        {"rows": rows, "width": width, "stride": padded(width), "eps": 1e-5},
+        {"gate_up": gate_up, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width))},
+        {"ACT": act, "NORM": norm},
+    )
+
+
+def _final(rng: Rng, rows: int, width: int, edit: Edit | None = None) -> Launch:
+    x = normal(rng, rows + 3, width)
+    if edit:
+        edit(x)
+    index = rng.permutation(rows + 3)[:rows]
+    return Launch(
+        {"rows": rows, "width": width, "eps": 1e-6},
+        {"x": x, "index": index, "gamma": rng.uniform(0.2, 2, width), "y": blank(rows * width, "f32")},
+    )
+
+
+def _zero_rows(x: Array) -> None:
+    x[1::2] = 0
+
+
+def _nan_inf(x: Array) -> None:
+    """A NaN at the end, +Inf at the start, -Inf in the middle; rows 0, 2 and 4 stay sound."""
+    x[1, -1], x[3, 0], x[5, x.shape[1] // 2] = np.nan, np.inf, -np.inf
+
+
+def _overflow(x: Array) -> None:
+    """Finite values whose squares are not; the row before stays sound."""
+    x[1, 3] = 3e25
+
+
+def _nan_gate(gate_up: Array) -> None:
+    """NaN in the gate, where max(g, 0) would swallow it; Inf and NaN in the up half."""
+    width = gate_up.shape[1] // 2
+    gate_up[1, width - 1], gate_up[3, 0], gate_up[5, width + 1] = np.nan, np.inf, np.nan
+    gate_up[5, 1] = 2
+
+
+def _scales(x: Array) -> None:
+    """Rows from 1e-12 to 1e12: the absmax floor below, large factors above."""
+    x *= np.logspace(-12, 12, x.shape[0], dtype=np.float32)[:, None]
+
+
+def _outlier(x: Array) -> None:
+    x[:, x.shape[1] // 3] = 1e4
+
+
+def _ties(x: Array) -> None:
+    """absmax = 127, so that the factor is 1 and every other value lies halfway between two codes."""
+    x[:] = np.arange(x.shape[1], dtype=np.float32) % 126 - 62.5
+    x[:, 0], x[:, -1] = 127, -127
+
+
+def _big_gate(gate_up: Array) -> None:
+    """Squares far beyond f16's 65504, far below f32's end."""
+    gate_up *= np.float32(3000)
+
+
+def cases() -> Iterator[Case]:
+    """Widths around a block, all T, and what a norm or a rounding can get wrong."""
+    yield from _rms_cases()
+    yield from _glu_cases()
+    for rows, width in ((1, 1), (2, 127), (7, 128), (8, 129), (33, 2560), (1, 8640), (512, 64)):
+        yield Case("rms_norm", f"t{rows}-k{width}", _final, (rows, width))
+    yield Case("rms_norm", "zero-rows", _final, (6, 256, _zero_rows))
+    yield Case("rms_norm", "nan-inf", _final, (7, 256, _nan_inf))
+    yield Case("rms_norm", "extreme-scales", _final, (9, 256, _scales))
+
+
+def _rms_cases() -> Iterator[Case]:
+    name = "rms_norm_quantize"
+    for rows, width in ((1, 1), (2, 127), (7, 128), (8, 129), (33, 640), (2, 2560), (1, 8640), (512, 256)):
+        yield Case(name, f"norm-t{rows}-k{width}", _rms, (rows, width))
+    for rows, width in ((1, 128), (7, 200), (33, 2560)):
+        yield Case(name, f"plain-t{rows}-k{width}", _rms, (rows, width, 0))
+    for label, edit in (
+        ("zero-rows", _zero_rows),
+        ("nan-inf", _nan_inf),
+        ("overflow", _overflow),
+        ("extreme-scales", _scales),
+        ("outlier", _outlier),
+    ):
+        yield Case(name, label, _rms, (7, 384, 1, edit))
+    yield Case(name, "plain-nan-inf", _rms, (7, 384, 0, _nan_inf))
+    yield Case(name, "ties", _rms, (2, 256, 0, _ties))
+
+
+def _glu_cases() -> Iterator[Case]:
+    name = "glu_norm_quantize"
+    for rows, width in ((1, 1), (2, 127), (7, 128), (8, 129), (33, 640), (1, 8640), (512, 256)):
+        yield Case(name, f"relu2-norm-t{rows}-k{width}", _glu, (rows, width, RELU2, 1))
+    for rows, width in ((1, 128), (7, 200), (2, 6912)):
+        yield Case(name, f"silu-t{rows}-k{width}", _glu, (rows, width, SILU, 0))
+    yield Case(name, "relu2-plain", _glu, (3, 320, RELU2, 0))
+    yield Case(name, "silu-norm", _glu, (3, 320, SILU, 1))
+    for act, label in ((RELU2, "relu2"), (SILU, "silu")):
+        yield Case(name, f"{label}-zero-rows", _glu, (7, 256, act, 1, _zero_rows))
+        yield Case(name, f"{label}-nan-inf", _glu, (7, 256, act, 1, _nan_gate))
+        yield Case(name, f"{label}-plain-nan-inf", _glu, (7, 256, act, 0, _nan_gate))
+        yield Case(name, f"{label}-beyond-f16", _glu, (4, 256, act, 1, _big_gate))

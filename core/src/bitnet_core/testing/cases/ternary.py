@@ -1,0 +1,104 @@
+"""matmul_ternary and matmul_ternary_block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bitnet_core.testing.cases.case import Case, Launch, Rng
+from bitnet_core.testing.cases.data import activations, normal, pack_codes, padded, powers_of_two, ternary
+
+SHAPES = (
+    (1, 1, 128),
+    (1, 31, 256),
+    (2, 32, 384),
+    (7, 33, 640),
+    (8, 65, 2560),
+    (33, 127, 384),
+    (512, 17, 256),
+    (1, 130, 8640),
+    (33, 3, 8640),
+)
+"""(T, N, K): around tiles of 32 and 64, up to the widest feed-forward layer; K = 8640 is padded to 8704."""
+
+
+def _build(rng: Rng, rows: int, outs: int, columns: int, add: int = 0, exact: bool = False) -> Launch:
+    width = padded(columns)
+    q, scale, qsum = activations(rng, rows, width, columns)
+    wscale = rng.uniform(0.1, 2, outs).astype(np.float32)
+    if exact:
+        scale, wscale = powers_of_two(rng, rows), powers_of_two(rng, outs)
+    return Launch(
+        {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0},
+        {
+            "w": ternary(rng, outs, width, columns),
+            "wscale": wscale,
+            "q": q,
+            "scale": scale,
+            "qsum": qsum,
+            "y": np.zeros((rows, outs)) if exact else normal(rng, rows, outs),
+        },
+        {"ADD": add},
+    )
+
+
+def _part_of_y(rng: Rng, add: int, block: int = 0) -> Launch:
+    """y[5, 100] of which columns 13..52 are this matrix's."""
+    launch = _block(rng, 5, 40, 256, block, add) if block else _build(rng, 5, 40, 256, add)
+    launch.params.update(y_stride=100, y_first=13)
+    launch.arrays["y"] = normal(rng, 5, 100)
+    return launch
+
+
+def _largest_sums(rng: Rng) -> Launch:
+    """Every product has the same sign: sums that 16 bits, or f16, cannot hold."""
+    launch = _build(rng, 2, 4, 8704, exact=True)
+    q = np.full((2, 8704), -128, dtype=np.int8)
+    q[1] = 127
+    launch.arrays.update(q=q, qsum=q.sum(axis=1, dtype=np.int32), scale=np.ones(2), wscale=np.ones(4))
+    launch.arrays["w"] = pack_codes(np.repeat([[0], [1], [2], [2]], 8704, axis=1))
+    return launch
+
+
+def _spoiled_rows(rng: Rng) -> Launch:
+    """Rows marked by scale = NaN stay NaN; all-zero rows give 0 whatever their scale."""
+    launch = _build(rng, 7, 33, 256)
+    q, scale, qsum = launch.arrays["q"], launch.arrays["scale"], launch.arrays["qsum"]
+    scale[1] = np.nan
+    q[1:3], qsum[1:3] = 0, 0
+    return launch
+
+
+def _block(rng: Rng, rows: int, outs: int, columns: int, block: int, add: int = 0, exact: bool = False) -> Launch:
+    launch = _build(rng, rows, outs, columns, add, exact)
+    del launch.arrays["qsum"]
+    count = outs * -(-padded(columns) // block)
+    launch.arrays["wscale"] = np.exp2(rng.integers(-1, 2, count)) if exact else rng.uniform(0.1, 2, count)
+    launch.constants["BLOCK"] = block
+    return launch
+
+
+def cases() -> Iterator[Case]:
+    """Shapes, ADD, parts of y, padding, exactness."""
+    name = "matmul_ternary"
+    for t, n, k in SHAPES:
+        yield Case(name, f"t{t}-n{n}-k{k}", _build, (t, n, k))
+    for t, n, k in ((1, 64, 2560), (7, 33, 256), (33, 65, 640)):
+        yield Case(name, f"exact-t{t}-n{n}-k{k}", _build, (t, n, k, 0, True), exact=True)
+        yield Case(name, f"add-t{t}-n{n}-k{k}", _build, (t, n, k, 1))
+    yield Case(name, "many-outs", _build, (1, 70001, 128, 0, True), exact=True)
+    yield Case(name, "part-of-y", _part_of_y, (0,))
+    yield Case(name, "add-part-of-y", _part_of_y, (1,))
+    yield Case(name, "largest-sums", _largest_sums, exact=True)
+    yield Case(name, "spoiled-rows", _spoiled_rows)
+    name = "matmul_ternary_block"
+    for block in (64, 128, 256):
+        for t, n, k in ((1, 33, 640), (8, 31, 2560), (33, 7, 384)):
+            yield Case(name, f"b{block}-t{t}-n{n}-k{k}", _block, (t, n, k, block))
+        yield Case(name, f"b{block}-exact", _block, (2, 33, 640, block, 0, True), exact=True)
+        yield Case(name, f"b{block}-add", _block, (7, 33, 256, block, 1))
+    yield Case(name, "wide", _block, (1, 65, 8640, 128))
+    yield Case(name, "prompt", _block, (512, 5, 128, 64))
+    yield Case(name, "part-of-y", _part_of_y, (0, 64))
+    yield Case(name, "add-part-of-y", _part_of_y, (1, 256))

@@ -1,0 +1,166 @@
+"""Holding what a device computed against the numpy meaning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.kernels.catalogue import KV_TYPES, SILU
+from bitnet_core.reference.attention import decode_cache_rows
+from bitnet_core.testing.cases.case import Array, Arrays, Case, Launch
+from bitnet_core.testing.tolerances import TOLERANCES, Tolerance
+
+F64 = npt.NDArray[np.float64]
+
+
+def check_outputs(case: Case, launch: Launch, expected: Arrays, actual: Arrays) -> None:
+    """AssertionError unless every written binding is as the meaning has it, within the kernel's tolerance."""
+    tolerance = Tolerance() if case.exact else TOLERANCES[case.kernel]
+    for binding in case.spec.bindings:
+        name = binding.name
+        if binding.access == "r":
+            continue
+        if case.kernel.endswith("norm_quantize") and name in ("q", "qsum"):
+            continue  # judged together below
+        if case.kernel == "rope_store_kv" and name.endswith("_cache"):
+            _check_cache(case, launch, name, expected[name], actual[name], tolerance)
+        elif binding.dtype == "f32":
+            row = _row_length(launch, name, expected[name].size)
+            untouched = launch.arrays[name].view(np.uint32) == expected[name].view(np.uint32)
+            _check_floats(f"{case.id}: {name}", expected[name], actual[name], tolerance, row, untouched)
+        else:
+            _check_equal(f"{case.id}: {name}", expected[name], actual[name])
+    if case.kernel.endswith("norm_quantize"):
+        _check_codes(case, launch, expected, actual, tolerance)
+
+
+def _row_length(launch: Launch, name: str, size: int) -> int:
+    if name == "y" and "y_stride" in launch.params:
+        return int(launch.params["y_stride"])
+    return max(1, size // int(launch.params["rows"]))
+
+
+def _where(flat: int, row: int) -> str:
+    return f"row {flat // row}, column {flat % row}"
+
+
+def _check_equal(what: str, expected: Array, actual: Array, row: int = 1) -> None:
+    wrong = np.flatnonzero(expected != actual)
+    assert not wrong.size, (
+        f"{what}: {wrong.size} of {expected.size} values differ; first at {_where(int(wrong[0]), row)}: "
+        f"expected {expected[wrong[0]]}, got {actual[wrong[0]]}"
+    )
+
+
+def _check_floats(
+    what: str, expected: Array, actual: Array, tolerance: Tolerance, row: int, untouched: Array | None = None
+) -> None:
+    """f32 against f32; values that the meaning leaves alone must keep their bits."""
+    if untouched is not None:
+        changed = np.flatnonzero(untouched & (expected.view(np.uint32) != actual.view(np.uint32)))
+        assert not changed.size, (
+            f"{what}: {changed.size} values that the kernel should leave alone were changed; first at "
+            f"{_where(int(changed[0]), row)}"
+        )
+    nan = np.isnan(expected)
+    _check_nan(what, nan, np.isnan(actual), row)
+    with np.errstate(all="ignore"):
+        finite = np.where(np.isfinite(expected), np.abs(expected), 0).astype(np.float64)
+        scale = np.repeat(finite.reshape(-1, row).max(axis=1), row)
+        error = np.abs(actual.astype(np.float64) - expected)
+        allowed = tolerance.relative * finite + tolerance.scaled * scale
+        right = nan | (actual == expected) | (error <= allowed)
+    if not right.all():
+        worst = int(np.argmax(np.where(right, 0, np.where(np.isnan(error), np.inf, error / np.maximum(scale, 1e-30)))))
+        raise AssertionError(
+            f"{what}: {int((~right).sum())} of {expected.size} values are wrong; worst at {_where(worst, row)}: "
+            f"expected {expected[worst]!r}, got {actual[worst]!r}, allowed difference {allowed[worst]:.3g}"
+        )
+
+
+def _check_nan(what: str, expected: Array, actual: Array, row: int) -> None:
+    lost, new = np.flatnonzero(expected & ~actual), np.flatnonzero(actual & ~expected)
+    assert not lost.size, f"{what}: {lost.size} NaN were swallowed; first at {_where(int(lost[0]), row)}"
+    assert not new.size, f"{what}: {new.size} NaN appeared; first at {_where(int(new[0]), row)}"
+
+
+def _rounding(what: str, exact: F64, codes: Array, tolerance: float, row: int) -> None:
+    """Each code is its exact value rounded to nearest, but for values within `tolerance` of a tie."""
+    distance = np.abs(codes - exact)
+    wrong = np.flatnonzero(~(distance <= 0.5 + tolerance))
+    assert not wrong.size, (
+        f"{what}: {wrong.size} of {codes.size} codes are not the nearest; first at {_where(int(wrong[0]), row)}: "
+        f"{exact[wrong[0]]:.4f} became {codes[wrong[0]]}"
+    )
+
+
+def _exact_codes(case: Case, launch: Launch, rows: int, width: int) -> F64:
+    """y * 127 / absmax in f64, by the formulas of the catalogue; rows that end as NaN give anything."""
+    p, a = launch.params, {name: array.astype(np.float64) for name, array in launch.arrays.items() if name != "q"}
+    if case.kernel == "glu_norm_quantize":
+        gate, up = np.split(a["gate_up"].reshape(rows, 2 * width), 2, axis=1)
+        y = (gate / (1 + np.exp(-gate)) if launch.constants["ACT"] == SILU else np.maximum(gate, 0) ** 2) * up
+    else:
+        y = a["x"].reshape(rows, width)
+    if launch.constants["NORM"]:
+        y = y / np.sqrt(np.mean(y * y, axis=1, keepdims=True) + p["eps"]) * a["gamma"]
+    absmax = np.maximum(np.abs(y).max(axis=1, keepdims=True), 1e-5)
+    return np.asarray(np.clip(y * 127 / absmax, -128, 127))
+
+
+def _check_codes(case: Case, launch: Launch, expected: Arrays, actual: Arrays, tolerance: Tolerance) -> None:
+    """q and qsum: nearest codes, zero padding, the sum of the device's own codes; rows without an answer are zeros."""
+    rows, width, stride = (int(launch.params[name]) for name in ("rows", "width", "stride"))
+    q = actual["q"][: rows * stride].reshape(rows, stride)
+    padding = np.flatnonzero(q[:, width:].any(axis=1))
+    assert not padding.size, f"{case.id}: q is not 0 in the padding columns of row {padding[0]}"
+    sums = q.sum(axis=1, dtype=np.int64)
+    _check_equal(f"{case.id}: qsum against the sum of q", sums, actual["qsum"][:rows].astype(np.int64))
+    spoiled = np.isnan(expected["scale"])
+    assert not q[spoiled].any(), f"{case.id}: rows with scale = NaN must have q = 0"
+    with np.errstate(all="ignore"):
+        exact = _exact_codes(case, launch, rows, width)
+    sound = ~spoiled
+    _rounding(f"{case.id}: q", exact[sound].reshape(-1), q[sound, :width].reshape(-1), tolerance.codes, width)
+    if case.label == "ties" and (actual["scale"] == 1).all():
+        # 127 / absmax is exact on this device, as its scale shows, so halves must go to the even code
+        _check_equal(f"{case.id}: q, halves to even", expected["q"], actual["q"], stride)
+
+
+def _check_cache(case: Case, launch: Launch, name: str, expected: Array, actual: Array, tolerance: Tolerance) -> None:
+    """Cache rows, by type: f32 as any output; f16 within one step of f16; int8 as activations are quantized."""
+    head_dim, row_bytes, kv = int(launch.params["head_dim"]), int(launch.params["row_bytes"]), launch.constants["KV"]
+    before, want, got = (x.reshape(-1, row_bytes) for x in (launch.arrays[name], expected, actual))
+    written = (before != want).any(axis=1)
+    stray = np.flatnonzero((before != got).any(axis=1) & ~written)
+    assert not stray.size, f"{case.id}: {name} row {stray[0]} belongs to no row of the step but was written"
+    what = f"{case.id}: {name} ({KV_TYPES[kv]})"
+    with np.errstate(all="ignore"):
+        values, wanted = (_decoded(rows[written], kv, head_dim) for rows in (got, want))
+    if kv == 2:
+        _check_floats(f"{what}, scale", _scales(want[written]), _scales(got[written]), tolerance, 1)
+        scale = np.maximum(_scales(want[written]), np.float32(1e-30))[:, None]
+        step = np.abs(values - wanted) / scale
+        assert (step <= 1 + 1e-3).all(), f"{what}: a code is more than one step from the right one"
+        off = int((step > 0.5).sum())
+        assert off <= 1 + step.size // 1000, f"{what}: {off} of {step.size} codes are one step off: wrong rounding"
+    elif kv == 1 and name == "v_cache":
+        _check_equal(what, wanted.reshape(-1), values.reshape(-1), head_dim)  # v is not rotated: rounded once
+    else:
+        step_of_f16 = 2.0**-10 if kv == 1 else 0.0
+        loose = Tolerance(relative=tolerance.relative + step_of_f16, scaled=tolerance.scaled)
+        _check_floats(what, wanted.reshape(-1), values.reshape(-1), loose, head_dim)
+        wrong = int((values != wanted).sum()) if kv == 1 else 0
+        assert wrong <= 1 + values.size // 100, f"{what}: {wrong} of {values.size} values are one step off"
+
+
+def _decoded(rows: Array, kv: int, head_dim: int) -> npt.NDArray[np.float32]:
+    return np.asarray(decode_cache_rows(rows, kv, head_dim))
+
+
+def _scales(rows: Array) -> npt.NDArray[np.float32]:
+    """The f32 at the head of int8 cache rows."""
+    view: npt.NDArray[Any] = np.ascontiguousarray(rows[:, :4]).view("<f4").reshape(-1)
+    return view

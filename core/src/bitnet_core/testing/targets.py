@@ -1,0 +1,68 @@
+"""From a conformance class to its backend and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+import pytest
+
+from bitnet_core.errors import BackendUnavailableError
+from bitnet_core.hal.device import Backend, DeviceInfo
+
+GROUP = "bitnet.backends"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One device to test, or the reason why there is none."""
+
+    backend: Backend
+    index: int = -1
+    info: DeviceInfo | None = None
+    absent: str = ""
+
+    @property
+    def id(self) -> str:
+        """As pytest shows it."""
+        return self.info.request if self.info else f"{self.backend.name}:none"
+
+
+def entry_point_of(cls: type) -> tuple[str, str] | None:
+    """(name, module) of the entry point that a class names; None where it gives an object."""
+    named = getattr(cls, "backend", None)
+    if not isinstance(named, str):
+        return None
+    for entry in entry_points(group=GROUP, name=named):
+        return entry.name, entry.module
+    installed = ", ".join(sorted(entry_points(group=GROUP).names)) or "none"
+    raise pytest.UsageError(
+        f"{cls.__name__}: no installed distribution has an entry point {named!r} in {GROUP} (installed: {installed}). "
+        "Install the plugin, or set `backend` to a Backend."
+    )
+
+
+def backend_of(cls: type) -> Backend:
+    """The backend that a class names or gives."""
+    if entry := entry_point_of(cls):
+        (found,) = list(entry_points(group=GROUP, name=entry[0]))[:1]
+        made: Backend = found.load().bitnet_backend()
+        return made
+    given = getattr(cls, "backend", None)
+    if given is None:
+        raise pytest.UsageError(f'{cls.__name__} must set `backend`, for example backend = "opencl"')
+    backend: Backend = given() if isinstance(given, type) or not hasattr(given, "devices") else given
+    return backend
+
+
+def targets_of(cls: type) -> Sequence[Target]:
+    """Every device of the class's backend; one absent target where there is none."""
+    backend = backend_of(cls)
+    try:
+        infos = backend.devices()
+    except BackendUnavailableError as exc:
+        return [Target(backend, absent=str(exc))]
+    if not infos:
+        return [Target(backend, absent=f"{backend.name} lists no device")]
+    return [Target(backend, index, info) for index, info in enumerate(infos)]

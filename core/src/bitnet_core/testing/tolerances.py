@@ -1,0 +1,43 @@
+"""How far a device may be from the numpy meaning: the one table, and why each figure is what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """|actual - expected| <= relative * |expected| + scaled * max |expected of the same row|.
+
+    codes: how far from half a step the exact value of an int8 code may lie on the wrong side (f32 sums in another
+    order move values that lie next to a rounding tie, and no others).
+    """
+
+    relative: float = 0.0
+    scaled: float = 0.0
+    codes: float = 0.0
+
+
+TOLERANCES = {
+    # a table lookup: d * scale * code has at most one rounding, so every order of the products gives the same f32
+    "embed_rows": Tolerance(),
+    # sum of squares in any order, a reciprocal square root and a division good to a few units in the last place
+    "rms_norm_quantize": Tolerance(relative=4e-6, codes=1e-3),
+    # exact sums; two products, and one sum that may be fused with the last of them
+    "matmul_ternary": Tolerance(relative=3e-7, scaled=2e-7),
+    # exact inner sums; up to K / 64 of them added in f32
+    "matmul_ternary_block": Tolerance(relative=1e-6, scaled=4e-6),
+    # two products and a sum; cache rows are then rounded to f16 or int8 (see `compare`)
+    "rope_store_kv": Tolerance(relative=1e-6, scaled=5e-7, codes=1e-3),
+    # exponentials and two long sums in f32
+    "attention": Tolerance(relative=2e-5, scaled=2e-5),
+    # as rms_norm_quantize; SiLU's exponential may be a fast one
+    "glu_norm_quantize": Tolerance(relative=2e-5, codes=5e-3),
+    "rms_norm": Tolerance(relative=4e-6),
+    # K products added in any order, but in f32: f16 or tf32 sums are out by 5e-4 and more
+    "matmul_dense": Tolerance(relative=1e-5, scaled=1e-5),
+    # choices and copies
+    "argmax_advance": Tolerance(),
+    "top_k": Tolerance(),
+}
+"""By kernel. Integers are always exact, and a NaN is expected exactly where the meaning gives one."""
