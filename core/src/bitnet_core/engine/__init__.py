@@ -1,0 +1,1 @@
+"""The generation engine: scheduler, paged key/value cache, sampling and recovery."""

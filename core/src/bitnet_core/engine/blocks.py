@@ -1,0 +1,119 @@
+"""Who owns which block of the paged cache, and which full blocks a new sequence may share.
+
+Block tables and sharing by content follow PagedAttention (Kwon et al. 2023): a full block is known by the digest of its
+tokens and of all tokens before it, so equal digests mean equal keys and values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bitnet_core.kernels.catalogue import KV_BLOCK
+
+Eviction = Literal["lru", "fifo", "lfu"]
+
+
+def chain_digests(tokens: Sequence[int], known: Sequence[bytes] = ()) -> list[bytes]:
+    """Digest of every full block of `tokens`; the first len(known) are taken as they are."""
+    digests = list(known)
+    for start in range(len(digests) * KV_BLOCK, len(tokens) - KV_BLOCK + 1, KV_BLOCK):
+        block = np.asarray(tokens[start : start + KV_BLOCK], "<i4").tobytes()
+        digests.append(hashlib.sha256((digests[-1] if digests else b"") + block).digest())
+    return digests
+
+
+@dataclass(slots=True)
+class _Shared:
+    """A full block that later sequences may use."""
+
+    digest: bytes
+    registered: int
+    used: int
+    uses: int = 0
+
+
+class BlockPool:
+    """Blocks 0..total - 1, each free, owned by sequences, or kept for reuse until the eviction policy takes it."""
+
+    def __init__(self, total: int, eviction: Eviction = "lru") -> None:
+        self.total, self.eviction = total, eviction
+        self.hits = self.evictions = 0
+        self._free = list(range(total - 1, -1, -1))
+        self._owners: dict[int, int] = {}
+        self._shared: dict[int, _Shared] = {}
+        self._by_digest: dict[bytes, int] = {}
+        self._clock = 0
+
+    @property
+    def available(self) -> int:
+        """Blocks that `take` can give."""
+        return self.total - len(self._owners)
+
+    @property
+    def reusable(self) -> int:
+        """Blocks that no sequence owns but that hold a prefix."""
+        return sum(block not in self._owners for block in self._shared)
+
+    def match(self, digests: Sequence[bytes]) -> list[int]:
+        """Own and return the longest run of known blocks from the start."""
+        found = []
+        for digest in digests:
+            block = self._by_digest.get(digest)
+            if block is None:
+                break
+            found.append(block)
+        for block in found:
+            self._owners[block] = self._owners.get(block, 0) + 1
+            self._touch(self._shared[block])
+        self.hits += len(found)
+        return found
+
+    def take(self) -> int | None:
+        """Own a free block, evicting a reusable one if need be; None if all have owners."""
+        if not self._free and not self._evict():
+            return None
+        block = self._free.pop()
+        self._owners[block] = 1
+        return block
+
+    def register(self, block: int, digest: bytes) -> None:
+        """Offer an owned, full block to later sequences."""
+        if block not in self._shared and digest not in self._by_digest:
+            self._clock += 1
+            self._shared[block] = _Shared(digest, self._clock, self._clock)
+            self._by_digest[digest] = block
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """End one ownership of each block."""
+        for block in blocks:
+            self._owners[block] -= 1
+            if not self._owners[block]:
+                del self._owners[block]
+                if block not in self._shared:
+                    self._free.append(block)
+
+    def _touch(self, shared: _Shared) -> None:
+        self._clock += 1
+        shared.used = self._clock
+        shared.uses += 1
+
+    def _worth(self, shared: _Shared) -> tuple[int, int]:
+        """The lowest goes first."""
+        if self.eviction == "fifo":
+            return shared.registered, 0
+        return (shared.uses, shared.used) if self.eviction == "lfu" else (shared.used, 0)
+
+    def _evict(self) -> bool:
+        idle = [(shared, block) for block, shared in self._shared.items() if block not in self._owners]
+        if not idle:
+            return False
+        shared, block = min(idle, key=lambda pair: self._worth(pair[0]))
+        del self._shared[block], self._by_digest[shared.digest]
+        self._free.append(block)
+        self.evictions += 1
+        return True

@@ -1,0 +1,84 @@
+"""The paged key/value cache on the device: one key and one value buffer per layer, and the block tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bitnet_core.hal.device import Buffer, Device, View
+from bitnet_core.hal.pool import MemoryPool
+from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
+from bitnet_core.model.config import ModelConfig
+
+KV_BUDGET = 1 << 30
+"""Default bytes for keys and values of all layers."""
+
+
+def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
+    """Bytes of one block in one layer's key (or value) buffer."""
+    return KV_BLOCK * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim)
+
+
+def blocks_within(
+    config: ModelConfig, kv_dtype: str, budget: int, sequences: int, context: int, max_binding: int
+) -> int:
+    """Blocks of the cache: what the budget and the largest binding hold, but no more than full sequences can use."""
+    size = block_bytes(config, kv_dtype)
+    blocks = min(budget // (2 * config.n_layers * size), sequences * ceil_div(context, KV_BLOCK))
+    return min(blocks, max_binding // size) if max_binding else blocks
+
+
+class KVCache:
+    """`blocks` blocks in every layer and tables for `sequences` lanes; a lane is a sequence's row of the tables."""
+
+    def __init__(
+        self,
+        device: Device,
+        pool: MemoryPool,
+        config: ModelConfig,
+        *,
+        kv_dtype: str,
+        blocks: int,
+        sequences: int,
+        context: int,
+    ) -> None:
+        self._device, self._pool = device, pool
+        self.blocks, self.sequences = blocks, sequences
+        self.max_blocks = ceil_div(context, KV_BLOCK)
+        size = blocks * block_bytes(config, kv_dtype)
+        self.nbytes = 2 * config.n_layers * size
+        self._buffers: list[Buffer] = []
+        self._rows = np.full((sequences, self.max_blocks), -1, np.int32)
+        try:
+            self.keys = tuple(self._alloc(size) for _ in range(config.n_layers))
+            self.values = tuple(self._alloc(size) for _ in range(config.n_layers))
+            self.tables = self._alloc(self._rows.nbytes)
+        except BaseException:
+            self.free()
+            raise
+        device.upload(self.tables, self._rows.data.cast("B"))
+
+    def set_table(self, lane: int, blocks: Sequence[int]) -> None:
+        """Make `blocks` the table of a lane; uploads only if it differs."""
+        row = np.full(self.max_blocks, -1, np.int32)
+        row[: len(blocks)] = blocks
+        if not np.array_equal(row, self._rows[lane]):
+            self._rows[lane] = row
+            self._device.upload(self.tables.part(lane * row.nbytes, row.nbytes), row.data.cast("B"))
+
+    def slot(self, lane: int, position: int) -> int:
+        """Cache slot of a position of a lane; -1 if its block is not there."""
+        block = int(self._rows[lane, position // KV_BLOCK])
+        return block * KV_BLOCK + position % KV_BLOCK if block >= 0 else -1
+
+    def free(self) -> None:
+        """Give all buffers back to the pool."""
+        for buffer in self._buffers:
+            self._pool.free(buffer)
+        self._buffers.clear()
+
+    def _alloc(self, nbytes: int) -> View:
+        buffer = self._pool.alloc(nbytes)
+        self._buffers.append(buffer)
+        return View(buffer, 0, nbytes)

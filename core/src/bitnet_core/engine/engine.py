@@ -1,0 +1,314 @@
+"""The engine: a model on a device, generating for several sequences, through lack of memory and loss of the device."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.engine.blocks import BlockPool, Eviction
+from bitnet_core.engine.cache import KV_BUDGET, KVCache, block_bytes, blocks_within
+from bitnet_core.engine.ladder import Ladder
+from bitnet_core.engine.runner import Row, Runner
+from bitnet_core.engine.sampling import Sampler, SamplingParams
+from bitnet_core.engine.scheduler import Scheduler, Update
+from bitnet_core.engine.sequence import FinishReason
+from bitnet_core.engine.sequence import Sequence as TokenSequence
+from bitnet_core.errors import DeviceLostError, GpuError, OutOfMemoryError, UsageError
+from bitnet_core.formats.source import ModelSource
+from bitnet_core.hal.device import Device, DeviceInfo
+from bitnet_core.hal.pool import MemoryPool
+from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div
+from bitnet_core.model.launch import Launcher
+from bitnet_core.model.plan_memory import DeviceMemoryPlan, plan_memory
+from bitnet_core.model.upload import DeviceWeights, Progress, upload
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_FEWEST_BLOCKS = 8
+"""Lack of memory does not shrink the cache below this, unless the context is shorter."""
+
+Reopen = Callable[[DeviceInfo, DeviceLostError], Device | None]
+"""Opens the next device in rank after a lost one; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """kv_dtype is one of KV_TYPES; context None means the model's; kv_budget is in bytes; prefill_chunk in rows."""
+
+    kv_dtype: str = "f16"
+    context: int | None = None
+    kv_budget: int = KV_BUDGET
+    prefill_chunk: int = 512
+    max_sequences: int = 32
+    eviction: Eviction = "lru"
+
+    def __post_init__(self) -> None:
+        if self.kv_dtype not in KV_TYPES:
+            raise UsageError(f"kv_dtype '{self.kv_dtype}' is not one of {', '.join(KV_TYPES)}")
+        if self.context is not None and self.context < 2:
+            raise UsageError("context must be 2 tokens or more")
+        if min(self.kv_budget, self.prefill_chunk, self.max_sequences) < 1:
+            raise UsageError("kv_budget, prefill_chunk and max_sequences must be positive")
+
+
+class Engine:
+    """Owns the device. Used by one thread; the source stays open as long as the engine (weights may view its file)."""
+
+    def __init__(
+        self,
+        source: ModelSource,
+        device: Device,
+        options: EngineOptions | None = None,
+        *,
+        reopen: Reopen | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.source, self.device = source, device
+        self.options = options or EngineOptions()
+        self.config = source.config
+        self._reopen, self._progress = reopen, progress
+        self.context = self.options.context or self.config.context
+        if self.context > self.config.context:
+            raise UsageError(f"context {self.context} is more than the model's {self.config.context} tokens")
+        self.sequences = self.options.max_sequences
+        self.scheduler = Scheduler(self.context, max(self.options.prefill_chunk, self.sequences))
+        self._counts: Counter[str] = Counter()
+        self._weights: DeviceWeights | None = None
+        self._runner: Runner | None = None
+        self._use(device)
+        self._blocks = blocks_within(
+            self.config,
+            self.options.kv_dtype,
+            self.options.kv_budget,
+            self.sequences,
+            self.context,
+            device.info.max_binding,
+        )
+        if not self._blocks:
+            need = 2 * self.config.n_layers * block_bytes(self.config, self.options.kv_dtype)
+            raise UsageError(f"a kv_budget of {self.options.kv_budget:,} bytes is too small: one block takes {need:,}")
+        self._guarded(self._ready)
+
+    @property
+    def weights(self) -> DeviceWeights:
+        """The weights on the present device."""
+        if self._weights is None:
+            raise GpuError("the engine is closed")
+        return self._weights
+
+    @property
+    def kernel_launches(self) -> Counter[str]:
+        """Launches by kernel name since the engine was made, on all its devices."""
+        return self._counts + self._launcher.counts
+
+    @property
+    def limit(self) -> int:
+        """Most tokens of one sequence, prompt included."""
+        return self.scheduler.limit
+
+    def add(
+        self,
+        tokens: Iterable[int],
+        sampling: SamplingParams | None = None,
+        *,
+        max_tokens: int = 128,
+        stop_ids: Iterable[int] = (),
+    ) -> TokenSequence:
+        """Queue a prompt. UsageError if it is empty, too long, or names tokens that the model does not have."""
+        ids = [int(token) for token in tokens]
+        self._check_tokens(ids)
+        if max_tokens < 1:
+            raise UsageError("max_tokens must be 1 or more")
+        sampler = Sampler(sampling or SamplingParams(), self.config.vocab)
+        sequence = TokenSequence(ids, max_tokens, sampler, frozenset(stop_ids))
+        self.scheduler.add(sequence)
+        return sequence
+
+    def step(self) -> list[Update]:
+        """One step of all sequences; empty when there is nothing to do."""
+        return self._guarded(self._step)
+
+    def finish(self, sequence: TokenSequence, reason: FinishReason = "cancelled") -> None:
+        """End a sequence now."""
+        self.scheduler.finish(sequence, reason)
+
+    def score(self, tokens: Sequence[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int = 0) -> None:
+        """Compute f32[n, V] logits after every token, n <= chunk (0: the prefill chunk) at a time, and hand each part
+        to `use(first position, logits)`; from the start again if memory lacks or the device is lost."""
+        ids = [int(token) for token in tokens]
+        self._check_tokens(ids)
+        if not ids or len(ids) > self.limit:
+            raise UsageError(f"logits are for 1 to {self.limit} tokens, not {len(ids)}")
+        self._guarded(lambda: self._score(ids, use, chunk))
+
+    def logits(self, tokens: Sequence[int], chunk: int = 0) -> npt.NDArray[np.float32]:
+        """f32[T, V] logits after every token, computed `chunk` rows at a time."""
+        out = np.empty((len(tokens), self.config.vocab), np.float32)
+
+        def keep(first: int, part: npt.NDArray[np.float32]) -> None:
+            out[first : first + len(part)] = part
+
+        self.score(tokens, keep, chunk)
+        return out
+
+    def memory(self) -> dict[str, int | float]:
+        """Bytes on the device, and how the pool that they come from fares."""
+        stats = self._pool.stats()
+        plan = self.memory_plan()
+        return {
+            "weights_bytes": self.weights.nbytes,
+            "wrapped_weights_bytes": self.weights.wrapped_bytes,
+            "kv_cache_bytes": plan.kv_cache,
+            "pool_in_use_bytes": stats.in_use_bytes,
+            "pool_peak_bytes": stats.peak_bytes,
+            "pool_hit_rate": stats.hit_rate,
+            "cache_blocks": self._blocks,
+            "prefix_hits": self.block_pool.hits,
+            "prefix_evictions": self.block_pool.evictions,
+        }
+
+    def memory_plan(self) -> DeviceMemoryPlan:
+        """What the engine takes with its present settings."""
+        return plan_memory(
+            self.source,
+            kv_cache=2 * self.config.n_layers * self._blocks * block_bytes(self.config, self.options.kv_dtype),
+            sequences=self.sequences,
+            chunk=self.scheduler.chunk,
+        )
+
+    def close(self) -> None:
+        """Free everything on the device and close it; may be called twice."""
+        if self._weights is None:
+            return
+        self._drop_runner()
+        self._weights.free(self.device)
+        self._weights = None
+        self._pool.close()
+        self.device.close()
+
+    def _use(self, device: Device) -> None:
+        self.device, self._launcher, self._pool = device, Launcher(device), MemoryPool(device)
+
+    def _ready(self) -> Runner:
+        """The runner, built, and the weights loaded, if they are not."""
+        if self._weights is None:
+            self._weights = upload(self.source, self.device, self.context, self._progress)
+        if self._runner is None:
+            options = self.options
+            cache = KVCache(
+                self.device,
+                self._pool,
+                self.config,
+                kv_dtype=options.kv_dtype,
+                blocks=self._blocks,
+                sequences=self.sequences,
+                context=self.context,
+            )
+            try:
+                self._runner = Runner(self.device, self._launcher, self._pool, self.weights, cache, options.kv_dtype)
+            except BaseException:
+                cache.free()
+                raise
+            self.block_pool = BlockPool(self._blocks, options.eviction)
+            self.scheduler.attach(self._runner, self.block_pool)
+        return self._runner
+
+    def _step(self) -> list[Update]:
+        self._ready()
+        return self.scheduler.step()
+
+    def _score(self, ids: list[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int) -> None:
+        """Borrow a lane and blocks for one pass, beside whatever is running."""
+        runner = self._ready()
+        chunk = min(chunk or self.scheduler.chunk, self.scheduler.chunk)
+        with self.scheduler.borrowed(len(ids)) as lane:
+            for start in range(0, len(ids), chunk):
+                rows = [Row(lane, start + i, token) for i, token in enumerate(ids[start : start + chunk])]
+                use(start, runner.forward(rows, range(len(rows)), len(rows)))
+
+    def _check_tokens(self, ids: Sequence[int]) -> None:
+        if any(not 0 <= token < self.config.vocab for token in ids):
+            raise UsageError(f"a token is outside 0..{self.config.vocab - 1}")
+
+    def _guarded(self, action: Callable[[], T]) -> T:
+        """Run an action; where memory lacks climb down the ladder, where the device is lost go on with the next."""
+        ladder = Ladder(self)
+        while True:
+            try:
+                return action()
+            except OutOfMemoryError as exc:
+                if self._weights is None:  # there is nothing yet that could be given up for them
+                    raise
+                ladder.climb(exc)
+            except DeviceLostError as exc:
+                self._move(exc)
+
+    def _move(self, lost: DeviceLostError) -> None:
+        """Open the next device and load the weights; sequences compute their tokens again there."""
+        info = self.device.info
+        self._counts.update(self._launcher.counts)
+        self._runner, self._weights = None, None
+        self.scheduler.detach()
+        try:
+            self.device.close()
+        except GpuError as exc:
+            log.debug("closing the lost device: %s", exc)
+        device = self._reopen(info, lost) if self._reopen else None
+        if device is None:
+            raise lost
+        log.warning("%s is lost (%s); going on with %s", info.request, lost, device.info.request)
+        self._use(device)
+
+    def _drop_runner(self) -> None:
+        if self._runner is not None:
+            self.scheduler.detach()
+            self._runner.free()
+            self._runner = None
+
+    # What the ladder may change.
+
+    def drop_scratch(self) -> bool:
+        """Free prompt scratch and the pool's idle buffers; False if there were none."""
+        dropped = self._runner is not None and self._runner.drop_scratch()
+        return self._pool.trim() > 0 or dropped
+
+    def shrink_cache(self) -> bool:
+        """Halve the cache, down to what the texts in the making need; all reusable prefixes go."""
+        per_sequence = [
+            ceil_div(min(s.prompt_tokens + s.max_tokens, self.context), KV_BLOCK)
+            for s in (*self.scheduler.running, *self.scheduler.waiting)
+        ]
+        floor = max(min(_FEWEST_BLOCKS, ceil_div(self.context, KV_BLOCK)), *per_sequence, 0)
+        blocks = max(self._blocks // 2, floor)
+        if blocks >= self._blocks:
+            return False
+        self._drop_runner()
+        self._pool.trim()
+        self._blocks = blocks
+        return True
+
+    def halve_chunk(self) -> bool:
+        """Smaller prompt steps; False at 32 rows or the number of sequences."""
+        chunk = max(self.scheduler.chunk // 2, 32, self.sequences)
+        if chunk >= self.scheduler.chunk:
+            return False
+        self.drop_scratch()
+        self.scheduler.chunk = chunk
+        return True
+
+    def fewer_sequences(self) -> bool:
+        """Half as many sequences at a time; False at one."""
+        if self.sequences == 1:
+            return False
+        self._drop_runner()
+        self._pool.trim()
+        self.sequences //= 2
+        return True

@@ -1,0 +1,175 @@
+"""Carries out steps on one device: prompts by direct launches, decoding by replaying a recording per row count."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.engine.cache import KVCache
+from bitnet_core.engine.sampling import not_a_number
+from bitnet_core.hal.device import Device
+from bitnet_core.hal.pool import MemoryPool
+from bitnet_core.kernels.catalogue import STEP_FIELDS
+from bitnet_core.model.launch import Launch, Launcher, Recorded
+from bitnet_core.model.plan import Plan
+from bitnet_core.model.plan_scratch import HISTORY, Scratch, logit_rows
+from bitnet_core.model.upload import DeviceWeights
+
+_KEPT_SHAPES = 4
+"""Prompt steps of equal row counts reuse their launches; this many row counts are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One token of one sequence, to be computed; lane is the sequence's row of the block tables."""
+
+    lane: int
+    position: int
+    token: int
+
+
+class Runner:
+    """Device state of an engine: scratch, recordings and the rows that greedy decoding keeps on the device."""
+
+    def __init__(
+        self,
+        device: Device,
+        launcher: Launcher,
+        pool: MemoryPool,
+        weights: DeviceWeights,
+        cache: KVCache,
+        kv_dtype: str,
+    ) -> None:
+        self.device, self.launcher, self.pool = device, launcher, pool
+        self.weights, self.cache = weights, cache
+        self.plan = Plan(weights, launcher, kv_dtype)
+        self.vocab = weights.config.vocab
+        self.shortlists = "top_k" in device.info.kernels
+        self._decode = Scratch(device, pool, weights.config, cache.sequences, cache.sequences)
+        self._decode.upload("index", np.arange(cache.sequences, dtype=np.int32))
+        self._prompt: Scratch | None = None
+        self._bodies: OrderedDict[int, list[Launch]] = OrderedDict()
+        self._recordings: dict[tuple[str, int], Recorded] = {}
+        self._resident: tuple[Row, ...] = ()  # what the decode step buffer holds, as of now
+        self._history_used = HISTORY
+
+    def forward(self, rows: Sequence[Row], wanted: Sequence[int], chunk: int) -> npt.NDArray[np.float32]:
+        """Compute `rows`; f32[len(wanted), V] logits of the rows whose indices are `wanted`. chunk >= len(rows)."""
+        scratch = self._prompt_scratch(chunk)
+        scratch.upload("step", self._step(rows, len(rows)))
+        self.launcher.run(self._body(scratch, len(rows)))
+        out = np.empty((len(wanted), self.vocab), np.float32)
+        for start in range(0, len(wanted), scratch.wanted):
+            index = np.asarray(wanted[start : start + scratch.wanted], np.int32)
+            scratch.upload("index", index)
+            self.launcher.run(self.plan.head(scratch, len(rows), len(index)))
+            scratch.download("logits", out[start : start + len(index)])
+        return out
+
+    def decode_greedy(self, rows: Sequence[Row], count: int) -> npt.NDArray[np.int32]:
+        """i32[len(rows), count] greedy tokens that follow each row; count <= HISTORY. GpuError on NaN.
+
+        Nothing is uploaded while the same rows go on; the device advances them by itself.
+        """
+        bucket = self._bucket(len(rows))
+        recorded = self._recorded("greedy", bucket)
+        if tuple(rows) != self._resident or self._history_used + count > HISTORY:
+            self._decode.upload("step", self._step(rows, bucket))
+            self._decode.upload("history", np.zeros((bucket, HISTORY + 1), np.int32))
+            self._history_used = 0
+        self._resident = ()
+        for _ in range(count):
+            self.launcher.replay(recorded)
+        history = np.empty((bucket, HISTORY + 1), np.int32)
+        self._decode.download("history", history)
+        first = 1 + self._history_used
+        tokens = history[: len(rows), first : first + count]
+        if (tokens < 0).any() or (history[: len(rows), 0] != first - 1 + count).any():
+            raise not_a_number()
+        self._history_used += count
+        self._resident = tuple(
+            Row(row.lane, row.position + count, int(token)) for row, token in zip(rows, tokens[:, -1], strict=True)
+        )
+        return tokens
+
+    def decode_logits(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
+        """f32[len(rows), V] logits of one step."""
+        self._replay_uploaded("logits", rows)
+        out = np.empty((len(rows), self.vocab), np.float32)
+        self._decode.download("logits", out)
+        return out
+
+    def decode_shortlist(self, rows: Sequence[Row], k: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """(i32[len(rows), k], f32[len(rows), k]): the k largest logits of one step, on devices with top_k."""
+        k = min(k, self.vocab)
+        self._replay_uploaded(f"top{k}", rows)
+        ids, values = np.empty((len(rows), k), np.int32), np.empty((len(rows), k), np.float32)
+        self._decode.download("ids", ids)
+        self._decode.download("values", values)
+        return ids, values
+
+    def drop_scratch(self) -> bool:
+        """Give back what a prompt needs but decoding does not; False if there was nothing."""
+        if self._prompt is None:
+            return False
+        self._prompt.free()
+        self._prompt = None
+        self._bodies.clear()
+        return True
+
+    def free(self) -> None:
+        """Give back scratch, recordings and the cache, but not the weights."""
+        for recorded in self._recordings.values():
+            recorded.recording.close()
+        self._recordings.clear()
+        self.drop_scratch()
+        self._decode.free()
+        self.cache.free()
+
+    def _prompt_scratch(self, chunk: int) -> Scratch:
+        if self._prompt is None or self._prompt.rows < chunk:
+            self.drop_scratch()
+            config = self.weights.config
+            self._prompt = Scratch(self.device, self.pool, config, chunk, logit_rows(config, chunk))
+        return self._prompt
+
+    def _body(self, scratch: Scratch, rows: int) -> list[Launch]:
+        body = self._bodies.pop(rows, None) or self.plan.body(scratch, self.cache, rows)
+        self._bodies[rows] = body
+        if len(self._bodies) > _KEPT_SHAPES:
+            self._bodies.popitem(last=False)
+        return body
+
+    def _replay_uploaded(self, kind: str, rows: Sequence[Row]) -> None:
+        bucket = self._bucket(len(rows))
+        recorded = self._recorded(kind, bucket)
+        self._resident = ()
+        self._decode.upload("step", self._step(rows, bucket))
+        self.launcher.replay(recorded)
+
+    def _recorded(self, kind: str, bucket: int) -> Recorded:
+        """The recording of a decode step; kind is "logits", "greedy", or "top" and a number."""
+        recorded = self._recordings.get((kind, bucket))
+        if recorded is None:
+            launches = self.plan.body(self._decode, self.cache, bucket) + self.plan.head(self._decode, bucket, bucket)
+            if kind == "greedy":
+                launches.append(self.plan.advance(self._decode, self.cache, bucket))
+            elif kind != "logits":
+                launches.append(self.plan.shortlist(self._decode, bucket, int(kind.removeprefix("top"))))
+            recorded = self._recordings[kind, bucket] = self.launcher.record(launches)
+        return recorded
+
+    def _bucket(self, rows: int) -> int:
+        """Row counts are rounded up to powers of two, so that few recordings serve all of them."""
+        return min(1 << (rows - 1).bit_length(), self.cache.sequences)
+
+    def _step(self, rows: Sequence[Row], size: int) -> npt.NDArray[np.int32]:
+        step = np.zeros((size, STEP_FIELDS), np.int32)
+        step[len(rows) :, 1:3] = -1
+        for out, row in zip(step, rows, strict=False):
+            out[:] = row.token, row.position, self.cache.slot(row.lane, row.position), row.lane
+        return step

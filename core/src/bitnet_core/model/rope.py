@@ -1,0 +1,78 @@
+"""The table of rotary position embeddings, computed once on the host.
+
+Formulas of RoFormer (Su et al. 2021), position interpolation (Chen et al. 2023), YaRN (Peng et al. 2023) and Llama 3.1,
+in the arithmetic of the transformers library: f32 inverse frequencies, f32 angles, cos and sin of the f32 angle.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.model.config import ModelConfig
+
+_YARN_BETA_FAST = 32.0
+_YARN_BETA_SLOW = 1.0
+
+
+def rope_table(
+    config: ModelConfig, positions: int, freq_factors: npt.NDArray[np.float32] | None = None
+) -> npt.NDArray[np.float32]:
+    """f32[positions, head_dim / 2, 2] of (cos, sin). freq_factors (GGUF's rope_freqs) divide the frequencies."""
+    inverse, magnitude = _inverse_frequencies(config)
+    if freq_factors is not None:
+        inverse /= freq_factors.astype(np.float32)
+    angles = np.arange(positions, dtype=np.float32)[:, None] * inverse.astype(np.float32)[None, :]
+    table = np.empty((*angles.shape, 2), np.float32)
+    np.multiply(np.cos(angles), np.float32(magnitude), out=table[..., 0])
+    np.multiply(np.sin(angles), np.float32(magnitude), out=table[..., 1])
+    return table
+
+
+def _inverse_frequencies(config: ModelConfig) -> tuple[npt.NDArray[np.float32], float]:
+    """(f32[head_dim / 2], factor on cos and sin)."""
+    dim = config.head_dim
+    exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
+    powers = np.power(float(config.rope_theta), exponents.astype(np.float64)).astype(np.float32)
+    inverse = np.float32(1.0) / powers
+    factor = np.float32(config.rope_factor)
+    if config.rope_scaling == "linear":
+        return inverse / factor, 1.0
+    if config.rope_scaling == "yarn":
+        return _yarn(config, inverse, powers)
+    if config.rope_scaling == "llama3":
+        return _llama3(config, inverse), 1.0
+    return inverse, 1.0
+
+
+def _yarn(
+    config: ModelConfig, inverse: npt.NDArray[np.float32], powers: npt.NDArray[np.float32]
+) -> tuple[npt.NDArray[np.float32], float]:
+    """Low frequencies are interpolated, high ones kept, with a ramp between; cos and sin grow with the factor."""
+    dim, base = config.head_dim, config.rope_theta
+    original = config.rope_original_context or config.context
+
+    def correction(rotations: float) -> float:
+        return dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(base))
+
+    low = max(math.floor(correction(_YARN_BETA_FAST)), 0)
+    high = min(math.ceil(correction(_YARN_BETA_SLOW)), dim - 1)
+    ramp = (np.arange(dim // 2, dtype=np.float32) - low) / np.float32(max(high - low, 0.001))
+    keep = np.float32(1.0) - np.clip(ramp, 0, 1).astype(np.float32)
+    interpolated = np.float32(1.0) / (np.float32(config.rope_factor) * powers)
+    blended = interpolated * (np.float32(1.0) - keep) + inverse * keep
+    return blended, 0.1 * math.log(config.rope_factor) + 1.0 if config.rope_factor > 1 else 1.0
+
+
+def _llama3(config: ModelConfig, inverse: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Wavelengths beyond the original context are stretched by the factor, short ones kept, with a blend between."""
+    low, high = config.rope_low_freq_factor, config.rope_high_freq_factor
+    original = config.rope_original_context or config.context
+    wavelength = 2 * math.pi / inverse
+    stretched = np.where(wavelength > original / low, inverse / np.float32(config.rope_factor), inverse)
+    smooth = (original / wavelength - low) / (high - low)
+    blended = (1 - smooth) * stretched / np.float32(config.rope_factor) + smooth * stretched
+    between = (wavelength >= original / high) & (wavelength <= original / low)
+    return np.where(between, blended, stretched).astype(np.float32)

@@ -1,0 +1,98 @@
+"""Tiny models on the numpy device, and devices that misbehave on purpose."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from bitnet_core.engine.engine import Engine, EngineOptions
+from bitnet_core.hal.device import DeviceInfo
+from bitnet_core.reference.device import NumpyDevice
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def _module(name: str) -> ModuleType:
+    """A script of the golden folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, GOLDEN / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(name)
+    module = sys.modules.setdefault(name, importlib.util.module_from_spec(spec))
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def tiny() -> ModuleType:
+    """The module tiny_models."""
+    return _module("tiny_models")
+
+
+@pytest.fixture
+def stub_numpy() -> None:
+    """These tests use the real numpy device."""
+
+
+class FaultyDevice:
+    """The numpy device, seen through a filter: `info` may be changed, and `before[method]` is called with the
+    method's arguments before it runs, and may raise."""
+
+    def __init__(self, **info: Any) -> None:
+        self.inner = NumpyDevice()
+        self.info: DeviceInfo = replace(self.inner.info, **info)
+        self.before: dict[str, Callable[..., None]] = {}
+        self.calls: dict[str, int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+        if not callable(method):
+            return method
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls[name] = self.calls.get(name, 0) + 1
+            if name in self.before:
+                self.before[name](*args, **kwargs)
+            return method(*args, **kwargs)
+
+        return call
+
+
+@pytest.fixture
+def faulty() -> type[FaultyDevice]:
+    return FaultyDevice
+
+
+MakeEngine = Callable[..., Engine]
+
+
+@pytest.fixture
+def make_engine(tiny: ModuleType) -> Iterator[MakeEngine]:
+    """make_engine(style="offline", seed=0, device=None, **options): an engine on a tiny model, closed afterwards."""
+    made: list[Engine] = []
+
+    def make(style: str = "offline", seed: int = 0, device: Any = None, reopen: Any = None, **options: Any) -> Engine:
+        source = tiny.TinySource(tiny.CONFIGS[style], seed)
+        engine = Engine(source, device or NumpyDevice(), EngineOptions(**options), reopen=reopen)
+        made.append(engine)
+        return engine
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+def run(engine: Engine) -> None:
+    """Step until every sequence is done."""
+    while engine.step():
+        pass
+
+
+@pytest.fixture
+def run_all() -> Callable[[Engine], None]:
+    return run

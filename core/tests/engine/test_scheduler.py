@@ -1,0 +1,188 @@
+"""Several sequences, prompts in chunks, bursts, preemption, prefix reuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from bitnet_core.engine.sampling import SamplingParams
+from bitnet_core.errors import GpuError, UsageError
+
+Make = Callable[..., Any]
+Run = Callable[[Any], None]
+
+
+@pytest.fixture
+def alone(make_engine: Make, run_all: Run) -> Callable[..., list[int]]:
+    """Tokens of a prompt that has an engine for itself."""
+
+    def generate(tokens: list[int], sampling: SamplingParams | None = None, max_tokens: int = 40) -> list[int]:
+        engine = make_engine("silu")
+        sequence = engine.add(tokens, sampling, max_tokens=max_tokens)
+        run_all(engine)
+        return list(sequence.generated)
+
+    return generate
+
+
+def test_greedy_bursts_take_the_largest_logits(make_engine: Make, run_all: Run, tiny: Any) -> None:
+    engine = make_engine("silu", kv_dtype="f32")
+    sequence = engine.add(tiny.PROMPT[:5], max_tokens=60)
+    run_all(engine)
+    logits = engine.logits(sequence.tokens[:-1])
+    assert sequence.generated == logits[4:].argmax(axis=1).tolist()
+    assert sequence.finish_reason == "length"
+
+
+def test_greedy_decoding_uploads_nothing_while_it_goes_on(faulty: Any, make_engine: Make, run_all: Run) -> None:
+    device = faulty()
+    engine = make_engine(device=device)
+    engine.add([1, 2, 3], max_tokens=50)
+    engine.step()
+    engine.step()
+    uploads, downloads = device.calls["upload"], device.calls["download"]
+    replays = device.calls["replay"]
+    run_all(engine)
+    assert device.calls["replay"] - replays == 48
+    assert device.calls["upload"] == uploads
+    assert device.calls["download"] - downloads <= 48
+
+
+def test_launches_are_counted_in_replays_too(make_engine: Make, run_all: Run) -> None:
+    engine = make_engine("silu")
+    engine.add([1, 2, 3], max_tokens=11)
+    run_all(engine)
+    counts = engine.kernel_launches
+    assert counts["embed_rows"] == 11  # the prompt gives the first token
+    assert counts["attention"] == 22
+    assert counts["argmax_advance"] == 10
+
+
+def test_sequences_do_not_disturb_each_other(
+    make_engine: Make, run_all: Run, tiny: Any, alone: Callable[..., list[int]]
+) -> None:
+    sampled = SamplingParams(temperature=0.8, top_p=0.95, seed=5)
+    short = SamplingParams(temperature=0.8, top_k=10, seed=6)
+    requests = [(tiny.PROMPT[:70], None), (tiny.PROMPT[10:13], sampled), (tiny.PROMPT[20:60], short), ([3], None)]
+    expected = [alone(tokens, sampling) for tokens, sampling in requests]
+    engine = make_engine("silu", prefill_chunk=16, max_sequences=3)
+    sequences = []
+    for tokens, sampling in requests:
+        sequences.append(engine.add(tokens, sampling, max_tokens=40))
+        engine.step()
+    run_all(engine)
+    assert [sequence.generated for sequence in sequences] == expected
+
+
+@pytest.mark.parametrize("sampling", [None, SamplingParams(temperature=0.8, seed=5)])
+def test_a_full_cache_makes_the_last_sequence_wait(
+    make_engine: Make, run_all: Run, tiny: Any, alone: Callable[..., list[int]], sampling: SamplingParams | None
+) -> None:
+    prompts = [tiny.PROMPT[start : start + 50] for start in (0, 30, 60)]
+    expected = [alone(tokens, sampling, 60) for tokens in prompts]
+    engine = make_engine("silu", kv_budget=4 * 2 * 2 * 64 * 2 * 32)  # four blocks of 64 rows, 2 heads, 32 bytes
+    sequences = [engine.add(tokens, sampling, max_tokens=60) for tokens in prompts]
+    run_all(engine)
+    assert engine.limit == 256
+    assert engine.scheduler.preemptions > 0
+    assert [sequence.generated for sequence in sequences] == expected
+
+
+def test_equal_prefixes_are_computed_once(make_engine: Make, run_all: Run, tiny: Any) -> None:
+    engine = make_engine("silu")
+    first = engine.add(tiny.PROMPT, max_tokens=10)
+    run_all(engine)
+    again = engine.add(tiny.PROMPT, max_tokens=10)
+    other = engine.add([*tiny.PROMPT[:64], 1, *tiny.PROMPT[65:]], max_tokens=10)
+    run_all(engine)
+    assert (first.reused, again.reused, other.reused) == (0, 128, 64)
+    assert again.generated == first.generated
+
+
+def test_the_last_token_of_a_known_prompt_is_computed_again(make_engine: Make, run_all: Run, tiny: Any) -> None:
+    engine = make_engine("silu")
+    first = engine.add(tiny.PROMPT[:128], max_tokens=5)
+    run_all(engine)
+    again = engine.add(tiny.PROMPT[:128], max_tokens=5)
+    run_all(engine)
+    assert again.reused == 64
+    assert again.generated == first.generated
+
+
+def test_stop_ids_end_a_sequence_and_are_not_part_of_it(
+    make_engine: Make, run_all: Run, alone: Callable[..., list[int]]
+) -> None:
+    tokens = alone([1, 2, 3])
+    stop = tokens[20]
+    engine = make_engine("silu")
+    sequence = engine.add([1, 2, 3], max_tokens=40, stop_ids=[stop])
+    run_all(engine)
+    assert sequence.finish_reason == "stop"
+    assert sequence.generated == tokens[: tokens.index(stop)]
+
+
+def test_the_context_ends_a_sequence(make_engine: Make, run_all: Run, tiny: Any) -> None:
+    engine = make_engine("silu", context=100)
+    sequence = engine.add(tiny.PROMPT[:90], max_tokens=50)
+    run_all(engine)
+    assert (len(sequence.tokens), sequence.finish_reason) == (100, "length")
+
+
+def test_finished_sequences_give_everything_back(make_engine: Make, run_all: Run, tiny: Any) -> None:
+    engine = make_engine("silu", max_sequences=2)
+    sequences = [engine.add(tiny.PROMPT[: 10 * n], max_tokens=30) for n in range(1, 5)]
+    engine.step()
+    engine.finish(sequences[0])
+    engine.finish(sequences[3])
+    assert (sequences[0].finish_reason, sequences[3].finish_reason) == ("cancelled", "cancelled")
+    run_all(engine)
+    assert engine.block_pool.available == engine.block_pool.total
+    assert not engine.scheduler.running
+    assert not engine.scheduler.waiting
+
+
+@pytest.mark.parametrize("sampling", [None, SamplingParams(temperature=1.0, seed=0), SamplingParams(1.0, 5, seed=0)])
+def test_nan_logits_are_an_error_never_garbage(
+    make_engine: Make, tiny: Any, monkeypatch: pytest.MonkeyPatch, sampling: SamplingParams | None
+) -> None:
+    table = tiny.TinySource(tiny.CONFIGS["silu"]).dense("token_embd")
+    broken = table.data.copy()
+    broken[7].view(np.float32)[0] = np.nan
+    monkeypatch.setattr(
+        tiny.TinySource, "dense", lambda self, name: type(table)("f32", table.rows, table.columns, broken)
+    )
+    engine = make_engine("silu")
+    engine.add([1, 2], sampling, max_tokens=4)
+    with pytest.raises(GpuError, match="not numbers"):
+        engine.step()
+    engine.finish(engine.scheduler.running[0])
+    engine.add([1], sampling, max_tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [([], "empty"), ([64], r"0\.\.63"), ([-1], r"0\.\.63"), ([0] * 256, "256 tokens"), ([0] * 1000, "1000 tokens")],
+)
+def test_prompts_that_cannot_be(make_engine: Make, tokens: list[int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_engine().add(tokens)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kv_dtype": "f8"}, {"context": 1}, {"context": 257}, {"kv_budget": 100}, {"max_sequences": 0}],
+)
+def test_options_that_cannot_be(make_engine: Make, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        make_engine(**options)
+
+
+@pytest.mark.parametrize("kv_dtype", ["f16", "int8"])
+def test_smaller_caches_stay_close_to_f32(make_engine: Make, tiny: Any, kv_dtype: str) -> None:
+    exact = make_engine("silu", kv_dtype="f32").logits(tiny.PROMPT)
+    close = make_engine("silu", kv_dtype=kv_dtype).logits(tiny.PROMPT)
+    cosine = (exact * close).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(close, axis=1)
+    assert cosine.min() > 0.97
+    assert (exact.argmax(1) == close.argmax(1)).mean() > 0.9
