@@ -1,8 +1,87 @@
-"""The kit is tried on the real numpy device."""
+"""Faulty devices, made of the numpy device, and the kit's verdict on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from bitnet_core.hal.device import Device, DeviceInfo
+from bitnet_core.reference import device as reference
+from bitnet_core.reference.device import NumpyDevice, numpy_info
+from bitnet_core.reference.meanings import MEANINGS
+from bitnet_core.reference.plugin import NumpyBackend
+from bitnet_core.testing import BackendConformance
+from bitnet_core.testing.bench import Bench
+from bitnet_core.testing.cases.registry import all_cases
+
+Judge = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
 def stub_numpy() -> None:
     """Leave the reference backend alone, unlike the tests of discovery."""
+
+
+class BackendOf(NumpyBackend):
+    """A backend whose only device is made by `make`."""
+
+    def __init__(self, make: Callable[[], Device], info: DeviceInfo | None = None) -> None:
+        self.make = make
+        self.info = info or numpy_info()
+
+    def devices(self) -> list[DeviceInfo]:
+        return [self.info]
+
+    def open(self, index: int) -> Device:
+        super().open(index)
+        return self.make()
+
+
+@pytest.fixture
+def judge() -> Judge:
+    """judge(device class or backend, rule, ...) is what the rule says against it, "" if nothing.
+
+    The rule runs as pytest would run it, and its buffers are freed. A rule that skips is an error of the test.
+    """
+
+    def judged(subject: Any, rule: str, conformance: type = BackendConformance, **case: Any) -> str:
+        backend = subject if hasattr(subject, "devices") else BackendOf(subject)
+        bench = Bench(backend, 0, backend.devices()[0])
+        try:
+            getattr(conformance(), rule)(bench, **case)
+            bench.tidy()
+        except pytest.skip.Exception as skipped:
+            raise AssertionError(f"{rule} skipped: {skipped}") from skipped
+        except (Exception, pytest.fail.Exception) as fault:  # noqa: BLE001  # whatever fails the rule in pytest
+            return f"{type(fault).__name__}: {fault}"
+        finally:
+            if type(bench.device).close is NumpyDevice.close:
+                bench.close()
+        return ""
+
+    return judged
+
+
+@pytest.fixture
+def kernel_verdicts(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """kernel_verdicts(kernel, fault, labels): what each case says of a numpy device whose kernel(a, p, c) is
+    fault(meaning, a, p, c). The meanings that the kit compares with stay right."""
+    cases = {case.id: case for case in all_cases()}
+
+    def verdicts(kernel: str, fault: Callable[..., None], labels: list[str]) -> list[str]:
+        right = MEANINGS[kernel]
+
+        def run(a: Any, p: Any, c: Any) -> None:
+            fault(right, a, p, c)
+
+        monkeypatch.setattr(reference, "MEANINGS", {**MEANINGS, kernel: run})
+        return [judge(NumpyDevice, "test_kernel", case=cases[f"{kernel}-{label}"]) for label in labels]
+
+    return verdicts
+
+
+@pytest.fixture
+def backend_of() -> type[BackendOf]:
+    """backend_of(device class, info): a backend whose only device is of that class."""
+    return BackendOf

@@ -1,7 +1,26 @@
 """The numpy device passes its own kit."""
 
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.reference.plugin import NumpyBackend
 from bitnet_core.testing import BackendConformance
+from bitnet_core.testing.cases.registry import all_cases
+from bitnet_core.testing.tolerances import TOLERANCES
 
 
 class TestNumpyConformance(BackendConformance):
-    backend = "numpy"
+    backend = NumpyBackend
+
+
+def test_every_kernel_has_cases_and_a_tolerance() -> None:
+    assert {case.kernel for case in all_cases()} == set(CATALOGUE) == set(TOLERANCES)
+
+
+def test_every_semantic_constant_is_tried() -> None:
+    tried = {(case.kernel, *item) for case in all_cases() for item in case.launch().constants.items()}
+    listed = {
+        (name, constant, value)
+        for name, spec in CATALOGUE.items()
+        for constant, values in spec.constants.items()
+        for value in values
+    }
+    assert tried == listed

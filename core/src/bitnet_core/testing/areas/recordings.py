@@ -164,7 +164,9 @@ class RecordingRules:
         bench.device.replay(recording)
         ones.run(bench.device)
         assert count(bench, ones) == 2
+        bench.device.replay(recording)
         bench.write(ones.views["y"], np.full(15, 7, dtype=np.float32))
+        assert count(bench, ones) == 7, "a replay ran after an upload that was asked for later"
         bench.device.replay(recording)
         assert count(bench, ones) == 8
         recording.close()
