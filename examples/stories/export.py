@@ -1,6 +1,7 @@
 """Writes a trained checkpoint as a GGUF file and as a Hugging Face folder; both hold the same numbers.
 
-    python export.py --checkpoint build/ternary.pt --tokenizer build/tokenizer.json --gguf stories.gguf --folder build/hf
+    python export.py --checkpoint build/ternary.pt --tokenizer build/tokenizer.json \\
+        --gguf ../../core/src/bitnet_core/data/stories.gguf --folder build/hf
 
 The embedding is rounded to f16 and each scale to bf16, so that every container can hold them exactly.
 """
@@ -18,20 +19,27 @@ import torch
 from bitnet_core.formats.gguf_writer import GGUFWriter
 from bitnet_core.formats.ternary import codes, hf_packed, i2_s
 from bitnet_core.model.weights import TernaryWeight
+from chat import TEMPLATE
+from documents import special_id
+from model import Shape, quantise_weight
 from safetensors.torch import save_file
+from tokenizer import BOS, EOS, EOT, SPECIALS
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from chat import TEMPLATE
-from model import Shape, quantise_weight
-from tokenizer import BOS, EOS, EOT, SPECIALS
-
-GGUF_NAMES = {"q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_output"} | {
+GGUF_NAMES = {
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
     "gate": "ffn_gate",
     "up": "ffn_up",
     "down": "ffn_down",
 }
-HF_LINEARS = {f"attn_{key}": f"self_attn.{key}_proj" for key in "qkv"} | {
+HF_LINEARS = {
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
@@ -61,9 +69,10 @@ def read(checkpoint: Path) -> Weights:
         parts = key.split(".")
         if parts[0] == "blocks" and parts[-1] == "weight":
             values, scale = quantise_weight(tensor)
+            rows, columns = values.shape
             packed = codes.pack((values + 1).to(torch.uint8).numpy())
             scales = scale.reshape(1).bfloat16().float().numpy()
-            linears[f"blk.{parts[1]}.{GGUF_NAMES[parts[2]]}"] = TernaryWeight(*values.shape, packed, scales)
+            linears[f"blk.{parts[1]}.{GGUF_NAMES[parts[2]]}"] = TernaryWeight(rows, columns, packed, scales)
         elif parts[0] == "blocks":
             norms[f"blk.{parts[1]}.{parts[2]}"] = tensor.numpy()
     norms["output_norm"] = state["output_norm"].numpy()
@@ -104,7 +113,7 @@ def write_gguf(path: Path, weights: Weights, tokenizer: Tokenizer) -> None:
 
 def _write_tokenizer(writer: GGUFWriter, tokenizer: Tokenizer) -> None:
     model = json.loads(tokenizer.to_str())["model"]
-    tokens = [tokenizer.id_to_token(index) for index in range(tokenizer.get_vocab_size())]
+    tokens = [str(tokenizer.id_to_token(index)) for index in range(tokenizer.get_vocab_size())]
     control = np.array([3 if token in SPECIALS else 1 for token in tokens], np.int32)
     writer.metadata("tokenizer.ggml.model", "gpt2")
     writer.metadata("tokenizer.ggml.pre", "llama-bpe")
@@ -112,7 +121,7 @@ def _write_tokenizer(writer: GGUFWriter, tokenizer: Tokenizer) -> None:
     writer.metadata("tokenizer.ggml.token_type", control)
     writer.metadata("tokenizer.ggml.merges", [" ".join(pair) for pair in model["merges"]])
     for key, token in (("bos", BOS), ("eos", EOS), ("eot", EOT), ("padding", EOS)):
-        writer.metadata(f"tokenizer.ggml.{key}_token_id", tokenizer.token_to_id(token))
+        writer.metadata(f"tokenizer.ggml.{key}_token_id", special_id(tokenizer, token))
     writer.metadata("tokenizer.ggml.add_bos_token", True)
     writer.metadata("tokenizer.chat_template", TEMPLATE)
 
@@ -120,7 +129,7 @@ def _write_tokenizer(writer: GGUFWriter, tokenizer: Tokenizer) -> None:
 def write_folder(folder: Path, weights: Weights, tokenizer: Tokenizer) -> None:
     """model.safetensors with packed weights, config.json, generation_config.json and the tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {"model.embed_tokens.weight": torch.from_numpy(weights.embedding)}
+    tensors = {"model.embed_tokens.weight": torch.from_numpy(weights.embedding).float()}
     for name, norm in weights.norms.items():
         tensors[_hf_name(name, HF_NORMS)] = torch.from_numpy(norm)
     for name, linear in weights.linears.items():
@@ -130,12 +139,16 @@ def write_folder(folder: Path, weights: Weights, tokenizer: Tokenizer) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     tokenizer.save(str(folder / "tokenizer.json"))
     special = {"bos_token": BOS, "eos_token": EOS, "pad_token": EOS}
-    ids = {f"{key}_id": tokenizer.token_to_id(token) for key, token in special.items()}
+    ids = {f"{key}_id": special_id(tokenizer, token) for key, token in special.items()}
     files = {
         "config.json": _config() | ids,
-        "generation_config.json": ids | {"eos_token_id": [tokenizer.token_to_id(EOS), tokenizer.token_to_id(EOT)]},
+        "generation_config.json": ids | {"eos_token_id": [special_id(tokenizer, EOS), special_id(tokenizer, EOT)]},
         "tokenizer_config.json": special
-        | {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": TEMPLATE, "model_max_length": Shape().context},
+        | {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "chat_template": TEMPLATE,
+            "model_max_length": Shape().context,
+        },
     }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, indent=2) + "\n")

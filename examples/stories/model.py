@@ -89,7 +89,7 @@ class Block(nn.Module):
 
         heads, kv, dim = self.shape.heads, self.shape.kv_heads, self.shape.head_dim
         qkv = project(rms_norm(x, self.attn_norm, eps), self.q, self.k, self.v)
-        q, k, v = qkv.view(batch, time, heads + 2 * kv, dim).transpose(1, 2).split((heads, kv, kv), 1)
+        q, k, v = qkv.view(batch, time, heads + 2 * kv, dim).transpose(1, 2).tensor_split((heads, heads + kv), 1)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         k, v = k.repeat_interleave(heads // kv, 1), v.repeat_interleave(heads // kv, 1)
         o = F.scaled_dot_product_attention(q, k, v, is_causal=True)

@@ -15,8 +15,8 @@ def orthogonal(matrix: Tensor) -> Tensor:
     """About U V^T of the singular value decomposition U S V^T, by Newton-Schulz iterations."""
     a, b, c = COEFFICIENTS
     wide = matrix.shape[0] <= matrix.shape[1]
-    x = matrix if wide else matrix.T
-    x = x / (x.norm() + 1e-7)
+    x: Tensor = matrix if wide else matrix.T
+    x = x / (torch.linalg.matrix_norm(x) + 1e-7)
     for _ in range(ITERATIONS):
         gram = x @ x.T
         x = a * x + (b * gram + c * gram @ gram) @ x

@@ -6,7 +6,8 @@ Both models see the same stories in the same order for the same number of steps.
 once, in full precision, because they would be the same for both; then the run branches: `twin` goes on in full
 precision, `ternary` goes on with quantisation-aware training. The learning rate has two phases: after a short warm-up
 it is constant with weight decay, and from `--cooldown` of the steps on it falls to zero without weight decay.
-A run that was stopped goes on from its last checkpoint. Matrices inside the blocks are stepped by Muon, embedding and norms by AdamW.
+Matrices inside the blocks are stepped by Muon, embedding and norms by AdamW. A run that was stopped goes on from its
+last checkpoint.
 """
 
 from __future__ import annotations

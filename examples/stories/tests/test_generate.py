@@ -9,7 +9,7 @@ import pytest
 import words
 from generate import Story, story
 
-SAMPLE = 2000
+SAMPLE = 1000
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +68,8 @@ def test_no_slot_is_left_open(stories: list[Story]) -> None:
     "mistake",
     [
         r"\b[Aa] (?:[aeiou]|honest)",
-        r"\b[Aa]n (?![aeiou]|honest)",
-        r"\b[Ii]t (?:were|are)\b",
+        r"\b[Aa]n (?![aeiou]|ho(?:nest|ur))",
+        r"\b(?<!if )[Ii]t (?:were|are)\b",
         r"\b[Tt]hey (?:was|is)\b",
         r"\b(?:boots|mittens|skates|slippers|glasses|shoes|trousers) (?:was|is)\b",
         r"\bthis (?:boots|mittens|skates|slippers|glasses|shoes|trousers)\b",
@@ -95,7 +95,6 @@ def test_pronouns_tell_hero_and_friend_apart(stories: list[Story]) -> None:
         other = "he" if told.pronoun == "she" else "she"
         assert told.hero in names[told.pronoun]
         assert told.friend in names[other]
-        assert told.kind != told.friend_kind
 
 
 def test_nobody_else_has_a_name(stories: list[Story]) -> None:
@@ -105,16 +104,11 @@ def test_nobody_else_has_a_name(stories: list[Story]) -> None:
 
 
 def test_hero_and_friend_stay_what_they_are(stories: list[Story]) -> None:
-    """No third kind of animal or person beside hero, friend and the one who helps."""
+    """No third kind of animal or person, but for those that are only spoken of."""
     kinds = {*words.ANIMALS, *words.PEOPLE}
     for told in stories:
-        assert told.kind in told.text
-        assert told.friend_kind in told.text
-        text = told.text.replace("the cat.", "")  # who is painted by mistake
-        assert kinds & set(re.findall(r"\b[a-z]+\b", text.replace("a pirate", "").replace("also the cat", ""))) <= {
-            told.kind,
-            told.friend_kind,
-        }
+        text = re.sub("very good teacher|to be a pirate|also the cat", "", told.text)
+        assert kinds & set(re.findall(r"\b[a-z]+\b", text)) == {told.kind, told.friend_kind}
 
 
 def test_the_one_who_helps_is_introduced_before_the(stories: list[Story]) -> None:
