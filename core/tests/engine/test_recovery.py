@@ -1,0 +1,165 @@
+"""Out of memory, step by step, and a device that goes away in the middle of a text."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from bitnet_core.errors import DeviceLostError, OutOfMemoryError
+
+Make = Callable[..., Any]
+Run = Callable[[Any], None]
+
+
+class Budget:
+    """Makes `alloc` fail beyond a number of bytes in use, which can be changed at any time."""
+
+    def __init__(self, device: Any) -> None:
+        self.device, self.limit = device, 1 << 40
+        device.before["alloc"] = self.check
+
+    @property
+    def used(self) -> int:
+        return sum(buffer.nbytes for buffer in self.device.inner._buffers if buffer.kind.value == "device")
+
+    def check(self, nbytes: int, *_: Any) -> None:
+        if self.used + nbytes > self.limit:
+            raise OutOfMemoryError("full", requested=nbytes, free=max(0, self.limit - self.used), backend="numpy")
+
+
+@pytest.fixture
+def text(make_engine: Make, run_all: Run, tiny: Any) -> list[int]:
+    """What an undisturbed engine writes."""
+    engine = make_engine("silu")
+    sequence = engine.add(tiny.PROMPT[:100], max_tokens=40)
+    run_all(engine)
+    return list(sequence.generated)
+
+
+def lose_at(device: Any, method: str, call: int) -> None:
+    """Let the device fail for good at the given call of a method."""
+
+    def check(*_: Any, **__: Any) -> None:
+        if device.calls[method] >= call:
+            raise DeviceLostError("the device fell off the bus", backend="numpy", operation=method)
+
+    device.before[method] = check
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [("upload", 3), ("alloc", 40), ("launch", 30), ("record", 1), ("replay", 1), ("replay", 20), ("download", 5)],
+)
+def test_a_lost_device_does_not_change_the_text(
+    faulty: Any, make_engine: Make, run_all: Run, tiny: Any, text: list[int], method: str, call: int
+) -> None:
+    first, second = faulty(), faulty(index=1)
+    lose_at(first, method, call)
+    asked: list[tuple[str, str]] = []
+
+    def reopen(info: Any, error: DeviceLostError) -> Any:
+        asked.append((info.request, error.operation))
+        return second
+
+    engine = make_engine("silu", device=first, reopen=reopen)
+    sequence = engine.add(tiny.PROMPT[:100], max_tokens=40)
+    run_all(engine)
+    assert asked == [("numpy:0", method)]
+    assert engine.device is second
+    assert sequence.generated == text
+    assert engine.kernel_launches["rms_norm"] >= 40
+
+
+def test_two_devices_may_be_lost(faulty: Any, make_engine: Make, run_all: Run, tiny: Any, text: list[int]) -> None:
+    devices = [faulty(), faulty(index=1), faulty(index=2)]
+    lose_at(devices[0], "replay", 10)
+    lose_at(devices[1], "launch", 40)
+    engine = make_engine("silu", device=devices[0], reopen=lambda info, _: devices[info.index + 1])
+    sequence = engine.add(tiny.PROMPT[:100], max_tokens=40)
+    run_all(engine)
+    assert sequence.generated == text
+
+
+@pytest.mark.parametrize("reopen", [None, lambda info, error: None])
+def test_without_another_device_the_loss_is_the_caller_s(faulty: Any, make_engine: Make, reopen: Any) -> None:
+    device = faulty()
+    engine = make_engine(device=device, reopen=reopen)
+    lose_at(device, "replay", 1)
+    engine.add([1, 2, 3], max_tokens=9)
+    engine.step()
+    with pytest.raises(DeviceLostError) as caught:
+        engine.step()
+    assert caught.value.exit_code == 12
+    device.before.clear()
+
+
+def rungs(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message.split(": ", 1)[1] for record in caplog.records if "out of memory" in record.message]
+
+
+def test_scratch_and_pool_go_first(
+    faulty: Any, make_engine: Make, run_all: Run, tiny: Any, text: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    device = faulty()
+    budget = Budget(device)
+    engine = make_engine("silu", device=device)
+    engine._pool.free(engine._pool.alloc(4 << 20))
+    budget.limit = budget.used
+    sequence = engine.add(tiny.PROMPT[:100], max_tokens=40)
+    with caplog.at_level(logging.WARNING):
+        run_all(engine)
+    assert rungs(caplog) == ["dropped scratch and pooled buffers"]
+    assert sequence.generated == text
+
+
+def test_the_ladder_is_climbed_rung_by_rung(
+    faulty: Any, make_engine: Make, run_all: Run, tiny: Any, text: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two texts are under way when nearly nothing is left: cache, chunk and the number of sequences shrink in turn."""
+    device = faulty()
+    budget = Budget(device)
+    engine = make_engine("silu", device=device)
+    sequences = [engine.add(tiny.PROMPT[:100], max_tokens=40) for _ in range(2)]
+    engine.step()
+    engine.step()
+    budget.limit = engine.weights.nbytes + 260_000
+    engine.drop_scratch()
+    engine._pool.free(engine._pool.alloc(100))
+    engine.add(tiny.PROMPT[:90], max_tokens=2)
+    with caplog.at_level(logging.WARNING):
+        run_all(engine)
+    assert rungs(caplog) == [
+        "dropped scratch and pooled buffers",
+        "evicted reusable prefixes and shrank the cache",
+        "halved the prefill chunk",
+        "halved the number of sequences",
+    ]
+    assert [sequence.generated for sequence in sequences] == [text, text]
+
+
+def test_when_nothing_is_left_to_give_up(faulty: Any, make_engine: Make, tiny: Any) -> None:
+    device = faulty()
+    budget = Budget(device)
+    engine = make_engine(device=device)
+    budget.limit = engine.weights.nbytes + 1000
+    engine.drop_scratch()
+    engine._pool.free(engine._pool.alloc(100))
+    engine.add(tiny.PROMPT[:100])
+    with pytest.raises(OutOfMemoryError, match=r"bytes asked for, .* bytes free, and nothing is left") as caught:
+        engine.step()
+    assert caught.value.requested > 0
+    assert caught.value.free <= 1000
+    assert caught.value.exit_code == 13
+
+
+def test_weights_that_do_not_fit_are_given_back(faulty: Any, make_engine: Make) -> None:
+    from bitnet_core.hal.device import TransferMode
+
+    device = faulty(transfer=TransferMode.EXPLICIT_COPY)
+    budget = Budget(device)
+    budget.limit = 20_000
+    with pytest.raises(OutOfMemoryError):
+        make_engine(device=device)
+    assert budget.used == 0

@@ -1,0 +1,46 @@
+"""Stop strings never leak, whatever the pieces."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from bitnet_core.engine.text import StopFilter
+from bitnet_core.errors import UsageError
+
+
+def shown(pieces: list[str], stops: list[str]) -> list[str]:
+    """What a caller sees after each piece and at the end."""
+    stop = StopFilter(stops)
+    return [*(stop.push(piece) for piece in pieces), stop.flush()]
+
+
+def test_text_that_may_become_a_stop_string_waits() -> None:
+    assert shown(["ab", "c<", "/", "s", ">d"], ["</s>"]) == ["ab", "c", "", "", "", ""]
+    assert shown(["ab<", "/x", "<"], ["</s>"]) == ["ab", "</x", "", "<"]
+
+
+def test_the_first_stop_string_counts() -> None:
+    assert "".join(shown(["one two three"], ["three", "two"])) == "one "
+
+
+def test_stop_strings_that_repeat_themselves() -> None:
+    assert "".join(shown(list("aaab"), ["aab"])) == "a"
+
+
+def test_random_cuts_give_the_same_text() -> None:
+    rng = random.Random(0)
+    for _ in range(500):
+        text = "".join(rng.choices("ab<", k=30))
+        stops = ["".join(rng.choices("ab<", k=rng.randint(2, 5))) for _ in range(2)]
+        cuts = sorted(rng.sample(range(31), 5))
+        pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, 30], strict=True)]
+        found = [text.find(stop) for stop in stops if stop in text]
+        joined = "".join(shown(pieces, stops))
+        assert joined == text[: min(found, default=30)] or any(joined == text[:at] for at in found)
+        assert not any(stop in joined for stop in stops)
+
+
+def test_an_empty_stop_string_is_refused() -> None:
+    with pytest.raises(UsageError):
+        StopFilter([""])
