@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import textwrap
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,15 +51,6 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     registry.cache_clear()
     yield
     registry.cache_clear()
-
-
-@pytest.fixture(autouse=True)
-def stub_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for the reference backend."""
-    source = PLUGIN.format(name="numpy", api=(1, 0), count=1).replace("DeviceType.GPU", "DeviceType.CPU")
-    module = types.ModuleType("bitnet_core.reference.plugin")
-    exec(source, module.__dict__)
-    monkeypatch.setitem(sys.modules, "bitnet_core.reference.plugin", module)
 
 
 @pytest.fixture

@@ -3,69 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bitnet_core.errors import ModelError
+from bitnet_core.formats.keys import MAX_LAYERS, Keys, short
 from bitnet_core.formats.names import SUB_NORMS
 from bitnet_core.formats.source import Finding
 from bitnet_core.model.config import Activation, ModelConfig, RopeScaling
 
 ARCHITECTURES = ("bitnet-b1.58", "bitnet-25", "bitnet", "llama")
-MAX_COUNT = 1 << 24  # no dimension of a transformer is larger; products stay far below 2^63
-MAX_LAYERS = 1 << 10
-_PLACEHOLDERS_OF_1BITLLM = {(24, 1536), (26, 3200)}  # (layers, hidden) of the large and the 3B model: SiLU
-
-
-class _Keys:
-    """Typed, bounded access to the metadata of one architecture."""
-
-    def __init__(self, path: Path, metadata: Mapping[str, Any], arch: str) -> None:
-        self._path, self._metadata, self._arch = path, metadata, arch
-
-    def _bad(self, key: str, what: str) -> ModelError:
-        return ModelError(f"{self._path}: metadata key {key!r} {what}; convert the model again")
-
-    def _value(self, name: str, default: Any) -> tuple[str, Any]:
-        key = f"{self._arch}.{name}"
-        value = self._metadata.get(key, default)
-        if value is None:
-            raise self._bad(key, "is missing")
-        if isinstance(value, np.ndarray) and value.size and (value == value[0]).all():
-            value = value[0].item()  # some writers give one value per layer
-        return key, value
-
-    def count(self, name: str, default: int | None = None, limit: int = MAX_COUNT) -> int:
-        """A positive integer."""
-        key, value = self._value(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limit:
-            raise self._bad(key, f"is {_short(value)}, not a whole number from 1 to {limit}")
-        return value
-
-    def real(self, name: str, default: float | None = None) -> float:
-        """A positive finite number."""
-        key, value = self._value(name, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or value <= 0:
-            raise self._bad(key, f"is {_short(value)}, not a positive number")
-        return float(value)
-
-    def text(self, name: str, default: str) -> str:
-        """A string."""
-        key, value = self._value(name, default)
-        if not isinstance(value, str):
-            raise self._bad(key, f"is {_short(value)}, not a string")
-        return value
-
-    def has(self, name: str) -> bool:
-        return f"{self._arch}.{name}" in self._metadata
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+_SHAPES_OF_1BITLLM = {(24, 1536), (26, 3200)}  # (layers, hidden) of the large and the 3B model: SiLU
 
 
 def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str]) -> tuple[ModelConfig, list[Finding]]:
@@ -76,8 +24,8 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
     arch = metadata.get("general.architecture")
     if not isinstance(arch, str) or arch not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        raise ModelError(f"{path}: architecture {_short(arch)} is not supported; bitnet runs {known}")
-    keys = _Keys(path, metadata, arch)
+        raise ModelError(f"{path}: architecture {short(arch)} is not supported; bitnet runs {known}")
+    keys = Keys(path, metadata, f"{arch}.")
     heads = keys.count("attention.head_count")
     hidden = keys.count("embedding_length")
     if not keys.has("attention.key_length") and hidden % heads:
@@ -127,7 +75,7 @@ def _tokens(metadata: Mapping[str, Any]) -> int | None:
 
 
 def _activation(
-    path: Path, keys: _Keys, arch: str, layers: int, hidden: int, vocab: int
+    path: Path, keys: Keys, arch: str, layers: int, hidden: int, vocab: int
 ) -> tuple[Activation, list[Finding]]:
     """Squared ReLU or SiLU: GGUF has no key for it except in files of recent llama.cpp converters."""
     if keys.has("hidden_activation"):
@@ -139,7 +87,7 @@ def _activation(
         raise ModelError(f"{path}: the activation {name[:40]!r} is not supported, only relu2 and silu")
     if arch in ("bitnet-b1.58", "bitnet-25"):
         return "relu2", []
-    if arch == "llama" or (layers, hidden) in _PLACEHOLDERS_OF_1BITLLM:
+    if arch == "llama" or (layers, hidden) in _SHAPES_OF_1BITLLM:
         return "silu", []
     if layers == 30 and vocab == 128256:
         text = "no key names the activation; the shape is that of BitNet 2B-4T, which uses squared ReLU"
@@ -148,7 +96,7 @@ def _activation(
     return "silu", [Finding("warning", "activation-ambiguous", text)]
 
 
-def _rope_scaling(path: Path, keys: _Keys) -> tuple[RopeScaling, float, int]:
+def _rope_scaling(path: Path, keys: Keys) -> tuple[RopeScaling, float, int]:
     """Kind of RoPE scaling, its factor, and the context length before it."""
     name = keys.text("rope.scaling.type", "none")
     if name == "none":

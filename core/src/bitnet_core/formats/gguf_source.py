@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense, gguf_ternary, sanity
 from bitnet_core.formats.gguf import GGUFFile, Tensor
 from bitnet_core.formats.gguf_config import read_config
+from bitnet_core.formats.gguf_types import I2_S_TAIL
+from bitnet_core.formats.layout import Decision, Neurons, decide
 from bitnet_core.formats.names import matrices
 from bitnet_core.formats.source import Finding, TensorInfo
 from bitnet_core.formats.ternary import i2_s
@@ -36,12 +38,13 @@ class GGUFSource:
         try:
             self._tensors = {name.removesuffix(".weight"): tensor for name, tensor in self._file.tensors.items()}
             self._config, findings = read_config(path, self._file.metadata, self._tensors.keys())
+            self._matrices = matrices(self._config)
             shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
             sanity.check_shapes(path, self._config, shapes)
-            self._check_biases()
-            self.layout: i2_s.Layout = layout or "A"
             self._tiles = tiles
-            self._findings: list[Finding] = findings
+            self._findings = [*findings, *sanity.gguf_tokenizer(path, self._config, self._file.metadata)]
+            self._findings += self._look()
+            self._decision = self._decide(layout)
         except BaseException:
             self.close()
             raise
@@ -56,13 +59,18 @@ class GGUFSource:
 
     @property
     def format(self) -> str:
-        names = dict.fromkeys(self._tensors[name].type.name for name in matrices(self._config))
-        kinds = [f"{name} layout {self.layout}" if name == "I2_S" else name for name in names]
+        names = dict.fromkeys(self._tensors[name].type.name for name in self._matrices)
+        decision = self._decision
+        kinds = [f"I2_S layout {decision.layout} ({decision.basis})" if name == "I2_S" else name for name in names]
         return f"GGUF v{self._file.version}, {' + '.join(kinds)}"
 
     @property
     def findings(self) -> Sequence[Finding]:
-        return tuple(self._findings)
+        if not self.has_i2_s:
+            return tuple(self._findings)
+        decision = self._decision
+        text = f"I2_S layout {decision.layout} ({decision.basis}): {decision.evidence}"
+        return (*self._findings, Finding("info", "i2_s-layout", text))
 
     @property
     def tensors(self) -> Sequence[TensorInfo]:
@@ -82,10 +90,12 @@ class GGUFSource:
         rows, columns = _matrix(tensor)
         try:
             data = self._file.data(tensor)
-            weight = gguf_ternary.decode(data, tensor.type.name, rows, columns, self.layout, self._tiles)
+            weight = gguf_ternary.decode(data, tensor.type.name, rows, columns, self._decision.layout, self._tiles)
+            weight = self._with_extra_scale(name, weight)
+            sanity.check_scales(weight.scales)
         except ModelError as error:
             raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
-        return self._with_extra_scale(name, weight)
+        return weight
 
     def dense(self, name: str) -> DenseWeight:
         tensor = self._tensor(name)
@@ -104,6 +114,26 @@ class GGUFSource:
 
     def has(self, name: str) -> bool:
         return name in self._tensors
+
+    @property
+    def has_i2_s(self) -> bool:
+        """Whether any matrix is stored as I2_S."""
+        return any(self._tensors[name].type.name == "I2_S" for name in self._matrices)
+
+    @property
+    def i2_s_layouts(self) -> tuple[i2_s.Layout, ...]:
+        """The layouts that can hold every I2_S matrix of the model."""
+        shapes = [shape for name, shape in self._matrices.items() if self._tensors[name].type.name == "I2_S"]
+        return tuple(kind for kind in i2_s.LAYOUTS if all(i2_s.fits(*shape, kind) for shape in shapes))
+
+    @property
+    def layout(self) -> Decision:
+        """How I2_S matrices are read; setting it changes what `ternary` gives from then on."""
+        return self._decision
+
+    @layout.setter
+    def layout(self, decision: Decision) -> None:
+        self._decision = decision
 
     def sha256(self) -> str:
         with self.path.open("rb") as file:
@@ -127,10 +157,44 @@ class GGUFSource:
             weight.rows, weight.columns, weight.codes, weight.scales * scale, weight.scale_kind, weight.block
         )
 
-    def _check_biases(self) -> None:
+    def _look(self) -> list[Finding]:
+        """Refuses biases and unsound norms and scales; what is odd about the matrices."""
+        odd = sanity.Oddities()
         for name, tensor in self._tensors.items():
-            if name.endswith(".bias") and self.vector(name).any():
-                raise ModelError(f"{self.path}: tensor {tensor.name!r} is a bias, and layers with biases do not run")
+            try:
+                if name.endswith(".bias") and self.vector(name).any():
+                    raise ModelError("is a bias, and layers with biases do not run")
+                if name in self._matrices:
+                    scales, share = gguf_ternary.sample(
+                        self._file.data(tensor), tensor.type, *self._matrices[name], self._tiles
+                    )
+                    sanity.check_scales(scales)
+                    odd.look(name, scales, share)
+                elif len(tensor.shape) == 1:
+                    sanity.check_norm(self.vector(name))
+            except ModelError as error:
+                raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
+        return odd.findings()
+
+    def _decide(self, given: i2_s.Layout | None) -> Decision:
+        if not self.has_i2_s:
+            return Decision("A", "given", "the model has no I2_S matrices")
+        fitting = self.i2_s_layouts
+        if not fitting or (given and given not in fitting):
+            raise ModelError(
+                f"{self.path}: {f'layout {given}' if given else 'no layout'} of I2_S can hold the matrices"
+            )
+        return Decision(given, "given", "asked for by the caller") if given else decide(fitting, self._neurons())
+
+    def _neurons(self) -> Iterator[Neurons]:
+        """A few layers, spread over the model."""
+        config = self._config
+        for i in sorted({i * (config.n_layers - 1) // 3 for i in range(4)}):
+            up, down = self._tensors[f"blk.{i}.ffn_up"], self._tensors[f"blk.{i}.ffn_down"]
+            if up.type.name == down.type.name == "I2_S":
+                norm = self.vector(f"blk.{i}.ffn_sub_norm") if config.sub_norms else None
+                up_codes, down_codes = (self._file.data(tensor)[:-I2_S_TAIL] for tensor in (up, down))
+                yield Neurons(config.hidden, config.ffn, up_codes, down_codes, norm)
 
 
 def _matrix(tensor: Tensor) -> tuple[int, int]:

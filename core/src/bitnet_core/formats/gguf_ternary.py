@@ -10,9 +10,11 @@ import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
+from bitnet_core.formats.gguf_types import I2_S_TAIL, TensorType
+from bitnet_core.formats.sanity import nonzero_share
 from bitnet_core.formats.ternary import floats, i2_s, iq_bn, q2_0, tl1, tl2, tq1_0, tq2_0
-from bitnet_core.formats.ternary.codes import Bytes
-from bitnet_core.formats.ternary.tiles import Tiles
+from bitnet_core.formats.ternary.codes import Bytes, check_legal
+from bitnet_core.formats.ternary.tiles import TL1_TILES, TL2_TILES, Tiles, tile_for
 from bitnet_core.model.weights import TernaryWeight
 
 _DECODERS: Mapping[str, Callable[[Bytes, int, int], TernaryWeight]] = {
@@ -24,6 +26,9 @@ _DECODERS: Mapping[str, Callable[[Bytes, int, int], TernaryWeight]] = {
     "IQ2_BN": iq_bn.decode_iq2_bn,
     "IQ2_BN_R4": iq_bn.decode_iq2_bn_r4,
 }
+
+_SAMPLE = 1 << 16
+"""Elements of a matrix that `sample` looks at."""
 
 
 def decode(
@@ -50,3 +55,23 @@ def decode(
 
         return floats.exact(rows, columns, values_of)
     raise ModelError(f"type {dtype} is not read as a ternary matrix")
+
+
+def sample(
+    data: Bytes, kind: TensorType, rows: int, columns: int, tiles: Tiles | None = None
+) -> tuple[npt.NDArray[np.float32], float | None]:
+    """Scales and share of non-zero codes of the first rows of a tensor; None for the share where rows are scattered.
+
+    Raises ModelError for what is wrong in those rows, or if the tile of a TL1 or TL2 matrix is not known.
+    """
+    if kind.name in ("I2_S", "TL1", "TL2"):
+        scale = data[-I2_S_TAIL:][:4].view("<f4").astype(np.float32)
+        if kind.name != "I2_S":
+            tile_for(kind.name, rows, columns, TL1_TILES if kind.name == "TL1" else TL2_TILES, tiles)
+            return scale, None
+        codes = data[: min(_SAMPLE // 4, data.size - I2_S_TAIL)]
+        check_legal(codes)
+        return scale, nonzero_share(codes, codes.size * 4)
+    first = min(rows, -(-_SAMPLE // columns // kind.row_group) * kind.row_group)
+    weight = decode(data[: kind.nbytes((first, columns))], kind.name, first, columns)
+    return weight.scales, nonzero_share(weight.codes, first * columns)

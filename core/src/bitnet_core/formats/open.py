@@ -7,6 +7,7 @@ from pathlib import Path
 from bitnet_core.errors import ModelError, StrictModeError
 from bitnet_core.formats.gguf_source import GGUFSource
 from bitnet_core.formats.gguf_types import MAGIC
+from bitnet_core.formats.hf_source import HuggingFaceSource
 from bitnet_core.formats.source import ModelSource
 from bitnet_core.formats.ternary.i2_s import Layout
 from bitnet_core.formats.ternary.tiles import Tiles
@@ -17,7 +18,7 @@ _OLD_GGML = (b"lmgg", b"fmgg", b"tjgg", b"algg")  # ggml, ggmf, ggjt and ggla, l
 def open_model(
     path: str | Path, *, layout: Layout | None = None, tiles: Tiles | None = None, strict: bool = False
 ) -> ModelSource:
-    """Opens a GGUF file.
+    """Opens a GGUF file or a Hugging Face folder.
 
     layout: the byte layout of I2_S tensors, where the file's own evidence is not to be asked.
     tiles: tile sizes of TL1 and TL2 matrices by (rows, columns), where they are not known by the shape.
@@ -35,7 +36,7 @@ def open_model(
 
 def _open(path: Path, layout: Layout | None, tiles: Tiles | None) -> ModelSource:
     if path.is_dir():
-        raise ModelError(f"{path}: is a directory; pass the GGUF file in it")
+        return _open_folder(path)
     if not path.is_file():
         what = "is not a regular file" if path.exists() else "there is no such file"
         raise ModelError(f"{path}: {what}")
@@ -47,6 +48,15 @@ def _open(path: Path, layout: Layout | None, tiles: Tiles | None) -> ModelSource
     if start[:4] == MAGIC:
         return GGUFSource(path, layout, tiles)
     raise ModelError(f"{path}: {_not_gguf(path, start)}")
+
+
+def _open_folder(path: Path) -> ModelSource:
+    if (path / "config.json").is_file():
+        return HuggingFaceSource(path)
+    files = sorted(path.glob("*.gguf"))
+    if files:
+        raise ModelError(f"{path}: is a directory; pass a GGUF file in it, such as {files[0]}")
+    raise ModelError(f"{path}: is a directory without config.json; pass a GGUF file or a Hugging Face folder")
 
 
 def _not_gguf(path: Path, start: bytes) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
-from typing import Any, cast
 
 from bitnet_core import environment
 from bitnet_core.errors import StrictModeError, UsageError
@@ -40,30 +39,17 @@ def fake_gpus() -> list[str] | None:
     return names
 
 
-def fake_info(name: str, numpy_info: DeviceInfo) -> DeviceInfo:
+def fake_info(name: str) -> DeviceInfo:
     """What the stand-in for backend `name` shows of itself."""
+    from bitnet_core.reference.device import numpy_info
+
     return replace(
-        numpy_info,
-        backend=name,
-        index=0,
-        name=f"fake {name} device (numpy)",
-        type=DeviceType.GPU,
-        physical_id="",
-        fake=True,
+        numpy_info(), backend=name, index=0, name=f"fake {name} device (numpy)", type=DeviceType.GPU, fake=True
     )
 
 
-class FakeDevice:
-    """A numpy device under another description."""
+def open_fake(info: DeviceInfo) -> Device:
+    """A numpy device described by `info`."""
+    from bitnet_core.reference.device import NumpyDevice
 
-    def __init__(self, device: Device, info: DeviceInfo) -> None:
-        self._device = device
-        self.info = info
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._device, name)
-
-
-def open_fake(device: Device, info: DeviceInfo) -> Device:
-    """`device` described by `info`."""
-    return cast(Device, FakeDevice(device, info))
+    return NumpyDevice(info)

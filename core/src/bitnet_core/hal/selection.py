@@ -95,7 +95,7 @@ def devices(only: Collection[str] | None = None) -> list[DeviceInfo]:
         if RANK.get(name, 0) <= RANK["cpu"]:
             raise UsageError(f"BITNET_GPU_FAKE: '{name}' is no GPU backend. Use some of {', '.join(_gpu_backends())}")
         if only is None or name in only:
-            listed.append(fake_info(name, found.devices("numpy")[0]))
+            listed.append(fake_info(name))
     return listed
 
 
@@ -137,10 +137,13 @@ def next_device(after: DeviceInfo) -> list[DeviceInfo]:
 
 def open_listed(info: DeviceInfo) -> Device:
     """Open a device that `devices` or `next_device` listed."""
-    found = registry()
-    if info.fake:
-        return open_fake(found.open(found.devices("numpy")[0]), info)
-    return found.open(info)
+    return open_fake(info) if info.fake else registry().open(info)
+
+
+def install_hint(*names: str) -> str:
+    """The command that installs one of these backends."""
+    packages = " or ".join(f"bitnet-{name.replace('-', '')}" for name in names)
+    return f"pip install {packages}"
 
 
 def _concerned(request: DeviceRequest) -> list[str] | None:
@@ -209,12 +212,12 @@ def _missing(request: DeviceRequest) -> GpuError:
     if request.name == "gpu":
         reasons = [f"{entry.name}: {entry.reason}" for entry in found.quarantined]
         installed = [name for name in found.backends if name not in ("cpu", "numpy")]
-        hint = "`bitnet doctor` tells more" if installed else "Install a backend: " + _install_hint(*_gpu_backends())
+        hint = "`bitnet doctor` tells more" if installed else "Install a backend: " + install_hint(*_gpu_backends())
         return DeviceNotFoundError("no GPU found" + "".join(f"; {reason}" for reason in reasons), hint=hint)
     if request.name in found.backends:
         return DeviceNotFoundError(f"BITNET_GPU_FAKE hides '{request.name}'", hint="Unset it to see the real devices")
     if request.name in RANK:
-        hint = "Install it: " + _install_hint(request.name)
+        hint = "Install it: " + install_hint(request.name)
         return DeviceNotFoundError(f"the backend '{request.name}' is not installed", hint=hint)
     return DeviceNotFoundError(
         f"there is no backend '{request.name}'",
@@ -224,8 +227,3 @@ def _missing(request: DeviceRequest) -> GpuError:
 
 def _gpu_backends() -> list[str]:
     return [name for name, value in RANK.items() if value > RANK["cpu"]]
-
-
-def _install_hint(*names: str) -> str:
-    packages = " or ".join(f"bitnet-{name.replace('-', '')}" for name in names)
-    return f"pip install {packages}"

@@ -1,0 +1,68 @@
+"""What the commands say to people: everything but the result goes to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # rich is imported where it is used: help must come at once
+    from rich.console import Console
+    from rich.table import Table
+
+ProgressCallback = Callable[[int, int], None]
+"""progress(done, total)"""
+
+
+@cache
+def stderr() -> Console:
+    """The console on stderr."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str, style: str = "dim") -> None:
+    """One line on stderr."""
+    stderr().print(text, style=style, markup=False)
+
+
+def write_text(text: str) -> None:
+    """A piece of the result, at once. On a terminal control characters, which could move the cursor or worse, are
+    left out."""
+    if sys.stdout.isatty():
+        text = "".join(c for c in text if c in "\n\t" or c.isprintable())
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def print_json(document: Any) -> None:
+    """The result of a command under --json: one document on stdout."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_table(table: Table) -> None:
+    """A table on stdout, never cut off in a pipe."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=200)
+    console.print(table)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[ProgressCallback | None]:
+    """A progress callback; None where stderr is no terminal."""
+    if not stderr().is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    with Progress(*columns, TimeElapsedColumn(), console=stderr(), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,81 @@
+"""`bitnet devices`: what a request can name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bitnet_core.cli.console import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from bitnet_core.hal.device import DeviceInfo
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("devices")(devices)
+
+
+def devices(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show everything the drivers tell.")] = False,
+) -> None:
+    """List the compute devices, best first."""
+    from bitnet_core.hal.discovery import registry
+    from bitnet_core.hal.selection import devices as list_devices
+    from bitnet_core.hal.selection import rank
+
+    found = sorted(list_devices(), key=rank, reverse=True)
+    if as_json:
+        print_json([{**describe(info), "rank": rank(info)} for info in found])
+        return
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("Device", "Name", "Type", "Memory", "Driver"):
+        table.add_column(column, overflow="fold")
+    for info in found:
+        kind = f"{info.type.value} (fake)" if info.fake else info.type.value
+        table.add_row(info.request, info.name, kind, gibibytes(info.total_memory), info.driver)
+        if verbose:
+            for name, value in describe(info).items():
+                if name not in ("device", "name", "type", "total_memory", "driver") and value not in ("", 0, [], {}):
+                    table.add_row("", f"[dim]{name}: {_plain(value)}[/dim]")
+    print_table(table)
+    if left_out := [entry.name for entry in registry().quarantined]:
+        say(f"Left out: {', '.join(left_out)}. `bitnet doctor` tells why.")
+
+
+def describe(info: DeviceInfo) -> dict[str, Any]:
+    """A device as JSON; sizes in bytes, 0 where the driver does not tell."""
+    return {
+        "device": info.request,
+        "backend": info.backend,
+        "index": info.index,
+        "name": info.name,
+        "type": info.type.value,
+        "vendor": info.vendor,
+        "driver": info.driver,
+        "total_memory": info.total_memory,
+        "max_allocation": info.max_allocation,
+        "max_binding": info.max_binding,
+        "alignment": info.alignment,
+        "transfer": info.transfer.value,
+        "physical_id": info.physical_id,
+        "kernels": sorted(info.kernels),
+        "features": sorted(info.features),
+        "fake": info.fake,
+        "extra": dict(info.extra),
+    }
+
+
+def gibibytes(nbytes: int) -> str:
+    """A size for people."""
+    return f"{nbytes / 2**30:.1f} GiB" if nbytes else "?"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {item}" for name, item in value.items())
+    return ", ".join(value) if isinstance(value, list) else str(value)

@@ -1,0 +1,99 @@
+"""`bitnet doctor`: does everything that is installed work, and if not, why not?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bitnet_core.cli.console import print_json, print_table, progress_bar
+from bitnet_core.cli.devices import describe
+
+if TYPE_CHECKING:
+    from bitnet_core.formats.source import Finding
+    from bitnet_core.hal.discovery import Quarantine
+    from bitnet_core.readiness import DeviceCheck
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor")(doctor)
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Run one small kernel on every device, and tell what is wrong and how to mend it.
+
+    The exit code is 1 if a device fails or a plugin is broken; an absent driver is no failure.
+    """
+    from bitnet_core.hal.discovery import Stage, registry
+    from bitnet_core.hal.selection import devices
+    from bitnet_core.readiness import check_device, setting_findings
+
+    present = devices()
+    checks = []
+    with progress_bar("checking devices") as progress:
+        for number, info in enumerate(present):
+            if progress:
+                progress(number, len(present))
+            checks.append(check_device(info))
+    quarantined = registry().quarantined
+    findings = setting_findings(present)
+    if as_json:
+        print_json(
+            {
+                "devices": [_check_json(check) for check in checks],
+                "plugins": [_quarantine_json(entry) for entry in quarantined],
+                "findings": [{"severity": f.severity, "code": f.code, "message": f.message} for f in findings],
+            }
+        )
+    else:
+        _print(checks, quarantined, findings)
+    if not all(check.passed for check in checks) or any(entry.stage is not Stage.DRIVER for entry in quarantined):
+        raise typer.Exit(1)
+
+
+def _check_json(check: DeviceCheck) -> dict[str, Any]:
+    return {
+        **describe(check.info),
+        "result": "PASS" if check.passed else "FAIL",
+        "seconds": round(check.seconds, 4),
+        "reason": check.reason,
+        "fix": check.fix,
+    }
+
+
+def _quarantine_json(entry: Quarantine) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "distribution": entry.distribution,
+        "version": entry.version,
+        "stage": entry.stage.value,
+        "reason": entry.reason,
+        "fix": entry.fix,
+    }
+
+
+def _print(checks: list[DeviceCheck], quarantined: list[Quarantine], findings: list[Finding]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("", "What", "Result"):
+        table.add_column(column, overflow="fold")
+    for check in checks:
+        mark = Text("PASS", "green") if check.passed else Text("FAIL", "bold red")
+        note = f"ternary matmul as numpy computes it, {check.seconds:.2f} s" if check.passed else check.reason
+        table.add_row(mark, Text(f"{check.info.request}\n{check.info.name}"), _note(note, check.fix))
+    for entry in quarantined:
+        mark = Text("OUT", "yellow")
+        what = Text(f"{entry.name}\n{entry.distribution} {entry.version}")
+        table.add_row(mark, what, _note(f"{entry.stage.value}: {entry.reason}", entry.fix))
+    for finding in findings:
+        table.add_row(Text("NOTE", "cyan"), Text(finding.code), Text(finding.message))
+    print_table(table)
+
+
+def _note(reason: str, fix: str) -> Any:
+    from rich.text import Text
+
+    return Text.assemble(reason, ("\nFix: " + fix, "dim") if fix else "")

@@ -1,0 +1,30 @@
+"""`bitnet receipt verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group of commands."""
+    group = typer.Typer(no_args_is_help=True)
+    group.command("verify")(verify)
+    app.add_typer(group, name="receipt", help="Check receipts.")
+
+
+def verify(file: Annotated[Path, typer.Argument(help="A receipt that `bitnet run --receipt` wrote.")]) -> None:
+    """Check a receipt: its fields, its hash, and that its parts do not contradict each other.
+
+    Exit code 14 if it does not verify.
+    """
+    from bitnet_core.receipt import verify_receipt
+
+    receipt = verify_receipt(file)
+    device, model = receipt["device"], receipt["model"]
+    typer.echo(
+        f"{file} verifies: {model['name']} on {device['backend']}:{device['index']} ({device['name']}), "
+        f"path {receipt['compute_path']}, {receipt['tokens']['generated']} tokens, {receipt['time']}"
+    )

@@ -1,0 +1,41 @@
+"""Tensor names of Hugging Face folders -> canonical names ("blk.0.attn_q")."""
+
+from __future__ import annotations
+
+import re
+
+_GLOBAL = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+_LAYER = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.attn_sub_norm": "attn_sub_norm",
+    "self_attn.inner_attn_ln": "attn_sub_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "mlp.ffn_sub_norm": "ffn_sub_norm",
+    "mlp.ffn_layernorm": "ffn_sub_norm",
+}
+_SUFFIXES = {"weight": "", "bias": ".bias", "weight_scale": ".scale"}
+_IN_LAYER = re.compile(r"model\.layers\.(0|[1-9]\d{0,3})\.(.+)")
+_BUFFER = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
+
+
+def canonical(name: str) -> str | None:
+    """The canonical name; a weight_scale ends in ".scale", a bias in ".bias". "" for buffers that say nothing new, None
+    for unknown names."""
+    if _BUFFER.fullmatch(name):
+        return ""
+    stem, _, suffix = name.rpartition(".")
+    if suffix not in _SUFFIXES:
+        return None
+    if stem in _GLOBAL:
+        return _GLOBAL[stem] + _SUFFIXES[suffix]
+    match = _IN_LAYER.fullmatch(stem)
+    if match is None or match[2] not in _LAYER:
+        return None
+    return f"blk.{match[1]}.{_LAYER[match[2]]}{_SUFFIXES[suffix]}"

@@ -1,0 +1,51 @@
+"""JSON files of model folders, read with their size and depth bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bitnet_core.errors import ModelError
+
+MAX_BYTES = 1 << 24
+
+
+def read_text(path: Path, limit: int = MAX_BYTES) -> str:
+    """The file's text. Raises ModelError if it cannot be read, is longer than `limit` bytes or is not UTF-8."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(data) > limit:
+        raise ModelError(f"{path}: larger than {limit} bytes, which no model needs")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{path}: is not UTF-8 text") from error
+
+
+def parse_object(path: Path, text: str) -> dict[str, Any]:
+    """The JSON object in `text`. Raises ModelError for anything else, and for a key that appears twice."""
+
+    def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a key appears twice")
+        return found
+
+    try:
+        value = json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ModelError(f"{path}: is not sound JSON: {reason}; get the file again") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: holds no JSON object")
+    return value
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises ModelError if there is none."""
+    return parse_object(path, read_text(path))

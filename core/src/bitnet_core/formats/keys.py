@@ -1,0 +1,82 @@
+"""Typed, bounded access to the key-values of a model: GGUF metadata or config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitnet_core.errors import ModelError
+
+MAX_COUNT = 1 << 24  # no dimension of a transformer is larger; products stay far below 2^63
+MAX_LAYERS = 1 << 10
+MAX_REAL = 1e30  # fits f32; a frequency base or a factor is far smaller
+
+
+class Keys:
+    """Access to the values of a mapping whose names start with `prefix`; each is checked before it is believed."""
+
+    def __init__(self, path: Path, values: Mapping[str, Any], prefix: str = "") -> None:
+        self._path, self._values, self._prefix = path, values, prefix
+
+    def _bad(self, key: str, what: str) -> ModelError:
+        return ModelError(f"{self._path}: the key {key!r} {what}")
+
+    def _value(self, name: str, default: Any) -> tuple[str, Any]:
+        key = self._prefix + name
+        value = self._values.get(key)
+        if value is None:
+            value = default
+        if value is None:
+            raise self._bad(key, "is missing")
+        if isinstance(value, np.ndarray) and value.size and (value == value[0]).all():
+            value = value[0].item()  # some writers give one value per layer
+        return key, value
+
+    def count(self, name: str, default: int | None = None, limit: int = MAX_COUNT) -> int:
+        """A positive integer."""
+        key, value = self._value(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limit:
+            raise self._bad(key, f"is {short(value)}, not a whole number from 1 to {limit}")
+        return value
+
+    def real(self, name: str, default: float | None = None) -> float:
+        """A positive finite number."""
+        key, value = self._value(name, default)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+            raise self._bad(key, f"is {short(value)}, not a positive number")
+        if value > MAX_REAL:
+            raise self._bad(key, f"is {short(value)}, larger than {MAX_REAL:g}")
+        return float(value)
+
+    def text(self, name: str, default: str) -> str:
+        """A string."""
+        key, value = self._value(name, default)
+        if not isinstance(value, str):
+            raise self._bad(key, f"is {short(value)}, not a string")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
+        key, value = self._value(name, default)
+        if not isinstance(value, bool):
+            raise self._bad(key, f"is {short(value)}, not true or false")
+        return value
+
+    def group(self, name: str) -> dict[str, Any]:
+        """A nested mapping; empty if absent."""
+        key, value = self._value(name, {})
+        if not isinstance(value, dict):
+            raise self._bad(key, f"is {short(value)}, not a group of keys")
+        return value
+
+    def has(self, name: str) -> bool:
+        return self._values.get(self._prefix + name) is not None
+
+
+def short(value: object) -> str:
+    """The value as text of at most 60 characters, for messages."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

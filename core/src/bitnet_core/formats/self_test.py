@@ -1,0 +1,72 @@
+"""Settles the layout of an I2_S file by its text: the mean negative log-likelihood (NLL) of a fixed sentence.
+
+A trained model predicts plain English under the right layout (2 to 4 nats per token) and nothing under a wrong one
+(more than 10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from bitnet_core.errors import ModelError
+from bitnet_core.formats.gguf_source import GGUFSource
+from bitnet_core.formats.layout import Decision, in_words
+from bitnet_core.formats.source import ModelSource
+from bitnet_core.formats.ternary.i2_s import LAYOUTS, Layout
+
+SELF_TEST_TEXT = "Once upon a time there was a little girl who liked to play outside in the sun with her friends."
+"""The sentence; easy for any model of English."""
+
+_GOOD = 0.6  # of ln(vocabulary), the NLL of guessing: a language model is below
+_LEAD = 1.0  # nats below the second best layout
+
+
+def decide_layout(source: ModelSource, nll: Callable[[Layout], float]) -> None:
+    """Settles a doubt about the I2_S layout of a file by a self-test; does nothing where there is no doubt.
+
+    nll: mean negative log-likelihood (nats per token) of SELF_TEST_TEXT with the weights that `source` gives at
+    that time; called once per layout, the likeliest first.
+    Raises ModelError if the model predicts the text under no layout better than by guessing.
+    """
+    if not isinstance(source, GGUFSource) or not source.has_i2_s or not source.layout.in_doubt:
+        return
+    before = source.layout
+
+    def measure(kind: Layout) -> float:
+        source.layout = Decision(kind, "self-test", "being measured")
+        return nll(kind)
+
+    try:
+        decision, evidence = _measure(source.i2_s_layouts, source.config.vocab, measure)
+    finally:
+        source.layout = before
+    if decision is None:
+        raise ModelError(
+            f"{source.path}: the model predicts plain English under none of the I2_S layouts better than by guessing "
+            f"({evidence}): the weights are damaged, untrained, or not I2_S; give the layout to open it all the same"
+        )
+    source.layout = decision
+
+
+def _measure(layouts: Iterable[Layout], vocab: int, nll: Callable[[Layout], float]) -> tuple[Decision | None, str]:
+    """The layout under which the model predicts SELF_TEST_TEXT, and the measurements in words.
+
+    nll: mean NLL of that text in nats per token under a layout. Layouts are tried in order until one is good; None if
+    none is better than guessing, or if no other is clearly worse.
+    """
+    guessing = float(np.log(vocab))
+    found: dict[Layout, float] = {}
+    for layout in sorted(layouts, key=LAYOUTS.index):
+        value = nll(layout)
+        found[layout] = value if np.isfinite(value) else float("inf")
+        if found[layout] < _GOOD * guessing:
+            break
+    text = f"NLL of a sentence in nats per token: {in_words(found)}; guessing gives {guessing:.3g}"
+    best, *others = sorted(found, key=lambda layout: found[layout])
+    if found[best] < _GOOD * guessing:
+        return Decision(best, "self-test", text), text
+    if found[best] < guessing and all(found[other] - found[best] >= _LEAD for other in others):
+        return Decision(best, "self-test", text), text
+    return None, text

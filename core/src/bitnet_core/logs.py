@@ -1,0 +1,33 @@
+"""Log levels per package, from BITNET_LOG."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from bitnet_core.errors import UsageError
+
+LEVELS = ("debug", "info", "warning", "error")
+
+_ENTRY = re.compile(r"(?:([A-Za-z_][\w.]*)=)?(\w+)", re.ASCII)
+
+
+def configure_logging(levels: str) -> None:
+    """Send log records to stderr: warnings, and what `levels` asks for, such as "bitnet_core=debug,bitnet_cuda=info".
+
+    An entry without a package ("debug") sets the level of everything. UsageError for a text outside the grammar.
+    """
+    wanted: dict[str, int] = {}
+    for entry in (part.strip() for part in levels.split(",")):
+        if not entry:
+            continue
+        match = _ENTRY.fullmatch(entry)
+        if match is None or match[2].lower() not in LEVELS:
+            raise UsageError(
+                f"BITNET_LOG: '{entry}' is not <package>=<level> with a level of {', '.join(LEVELS)}; "
+                "for example BITNET_LOG=bitnet_core=debug,bitnet_cuda=info"
+            )
+        wanted[match[1] or ""] = getattr(logging, match[2].upper())
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    for package, level in wanted.items():
+        logging.getLogger(package).setLevel(level)

@@ -1,0 +1,160 @@
+"""Is this machine ready? Checks of devices, plugins and settings, behind `bitnet doctor`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.errors import GpuError
+from bitnet_core.formats.source import Finding
+from bitnet_core.hal.device import Device, DeviceInfo, DeviceType, whole
+from bitnet_core.hal.discovery import Stage, registry
+from bitnet_core.hal.fake import fake_gpus
+from bitnet_core.hal.selection import RANK, devices, install_hint, open_listed
+from bitnet_core.kernels.catalogue import MATMUL_TERNARY
+
+_PCI_VENDORS = {"0x10de": ("NVIDIA", "cuda"), "0x1002": ("AMD", "rocm"), "0x8086": ("Intel", "level-zero")}
+_PCI_CLASSES = ("0x03", "0x12")  # display controllers, processing accelerators
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCheck:
+    """Whether a device computes a small ternary matmul as numpy does. reason and fix are empty if it does."""
+
+    info: DeviceInfo
+    passed: bool
+    seconds: float  # to open, compile, run and close
+    reason: str = ""
+    fix: str = ""
+
+
+def check_device(info: DeviceInfo) -> DeviceCheck:
+    """Run one catalogue kernel on a device and compare it with the numpy meaning."""
+    start = time.perf_counter()
+    try:
+        device = open_listed(info)
+        try:
+            reason = _wrong_answer(device)
+        finally:
+            device.close()
+    except GpuError as error:
+        reason, fix = str(error), error.hint or "See the driver's own diagnostics"
+    except Exception as error:  # noqa: BLE001 - a plugin may fail in any way, and the other devices are checked too
+        reason, fix = f"{type(error).__name__}: {error}", f"Report it to the authors of the '{info.backend}' backend"
+    else:
+        fix = f"Do not use this device; report it to the authors of the '{info.backend}' backend" if reason else ""
+    return DeviceCheck(info, not reason, time.perf_counter() - start, reason, fix)
+
+
+def preflight() -> list[Finding]:
+    """What stands in the way of good results here; warnings are faults, infos are chances missed. An empty list is
+    the best answer."""
+    present = devices()
+    return device_findings([check_device(info) for info in present]) + plugin_findings() + setting_findings(present)
+
+
+def device_findings(checks: Sequence[DeviceCheck]) -> list[Finding]:
+    """One warning per device that failed."""
+    return [
+        Finding("warning", "device-failed", f"{check.info.request}: {check.reason}. {check.fix}")
+        for check in checks
+        if not check.passed
+    ]
+
+
+def plugin_findings() -> list[Finding]:
+    """One finding per plugin in quarantine; an absent driver is no fault of the plugin."""
+    return [
+        Finding(
+            "info" if entry.stage is Stage.DRIVER else "warning",
+            "driver-absent" if entry.stage is Stage.DRIVER else "plugin-quarantined",
+            f"{entry.name} ({entry.distribution} {entry.version}): {entry.reason}. {entry.fix}",
+        )
+        for entry in registry().quarantined
+    ]
+
+
+def setting_findings(present: Sequence[DeviceInfo], pci: Path = Path("/sys/bus/pci/devices")) -> list[Finding]:
+    """Fakes in force, and hardware that no installed backend serves."""
+    findings = []
+    installed = registry().backends
+    if fake_gpus() is not None:
+        findings.append(Finding("warning", "fake-gpus", "BITNET_GPU_FAKE is set: the GPUs shown are not real"))
+    elif not any(info.type in (DeviceType.GPU, DeviceType.INTEGRATED) for info in present):
+        for vendor, backend in sorted(_pci_gpus(pci)):
+            if backend not in installed:
+                message = f"this machine has {vendor} graphics hardware that no installed backend uses: "
+                findings.append(Finding("info", "gpu-unused", message + install_hint(backend)))
+    if not any(RANK.get(name, 0) >= RANK["cpu"] for name in installed):
+        message = "only the numpy reference device is installed, which is the slowest: " + install_hint("cpu")
+        findings.append(Finding("info", "reference-only", message))
+    return findings
+
+
+def _pci_gpus(root: Path) -> set[tuple[str, str]]:
+    """(vendor, backend) of the GPUs on the PCI bus; empty where there is no such bus."""
+    found = set()
+    for folder in root.glob("*"):
+        try:
+            kind, vendor = ((folder / name).read_text().strip() for name in ("class", "vendor"))
+        except OSError:
+            continue
+        if kind.startswith(_PCI_CLASSES) and vendor in _PCI_VENDORS:
+            found.add(_PCI_VENDORS[vendor])
+    return found
+
+
+def _wrong_answer(device: Device) -> str:
+    """How the device's product of a small random ternary matrix differs from numpy's, "" if it does not."""
+    rows, outs, width = 3, 37, 256
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 3, (outs, width), dtype=np.uint8)
+    groups = codes.reshape(outs, width // 128, 4, 32)
+    packed = np.ascontiguousarray(groups[:, :, 0] << 6 | groups[:, :, 1] << 4 | groups[:, :, 2] << 2 | groups[:, :, 3])
+    q = rng.integers(-127, 128, (rows, width), dtype=np.int8)
+    scale = rng.random(rows, dtype=np.float32) + np.float32(0.5)
+    wscale = rng.random(outs, dtype=np.float32) + np.float32(0.5)
+    sums = q.astype(np.int32) @ (codes.astype(np.int32) - 1).T
+    expected = sums.astype(np.float32) * scale[:, None] * wscale
+
+    found = _run_matmul(device, packed, wscale, q, scale, outs, width)
+    if not np.isfinite(found).all():
+        return "matmul_ternary gives NaN or Inf"
+    wrong = ~np.isclose(found, expected, rtol=1e-6, atol=0)
+    if not wrong.any():
+        return ""
+    row, column = np.argwhere(wrong)[0]
+    return (
+        f"matmul_ternary is wrong in {int(wrong.sum())} of {wrong.size} places, first at [{row}, {column}]: "
+        f"{found[row, column]:g} instead of {expected[row, column]:g}"
+    )
+
+
+def _run_matmul(
+    device: Device,
+    packed: npt.NDArray[np.uint8],
+    wscale: npt.NDArray[np.float32],
+    q: npt.NDArray[np.int8],
+    scale: npt.NDArray[np.float32],
+    outs: int,
+    width: int,
+) -> npt.NDArray[np.float32]:
+    """One launch of matmul_ternary; y as f32[rows, outs]."""
+    rows = len(q)
+    y = np.zeros((rows, outs), np.float32)
+    views = []
+    for array in (packed, wscale, q, scale, q.sum(axis=1, dtype=np.int32), y):
+        views.append(whole(device.alloc(array.nbytes)))
+        device.upload(views[-1], array.data)
+    constants = {"ADD": 0}
+    params = {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0}
+    tuning = device.tuning(MATMUL_TERNARY, constants, params)
+    kernel = device.compile(MATMUL_TERNARY, {**constants, **tuning})
+    device.launch(kernel, MATMUL_TERNARY.grid(params, tuning), views, MATMUL_TERNARY.pack(params))
+    device.download(views[-1], y.data)
+    return y

@@ -1,0 +1,211 @@
+"""Receipts: a JSON record of what computed a text, and the check that nothing in it was changed.
+
+The hash at the end guards against accidents and careless edits; it is no signature, since everybody can compute it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import struct
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from bitnet_core import environment
+from bitnet_core.errors import ReceiptError
+from bitnet_core.hal.selection import BackendStartupSummary
+
+SCHEMA_VERSION = 1
+MAX_BYTES = 1 << 20  # a receipt has a few kilobytes
+
+Json = dict[str, Any]
+
+
+def make_receipt(
+    *,
+    model: Mapping[str, str],
+    summary: BackendStartupSummary,
+    kernels: Mapping[str, int],
+    prompt_tokens: int,
+    tokens: Sequence[int],
+    finish_reason: str,
+    prefill_seconds: float,
+    decode_seconds: float,
+    sampling: Mapping[str, Any],
+) -> Json:
+    """The receipt of one generation.
+
+    model: name, sha256 and format. kernels: launches of this process by catalogue name, as counted where they are
+    dispatched. sampling: the parameters in force. Times are seconds.
+    """
+    info = summary.selected
+    receipt: Json = {
+        "schema_version": SCHEMA_VERSION,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "software": {"bitnet-core": _version(), "python": platform.python_version(), "system": platform.platform()},
+        "model": dict(model),
+        "device": {
+            "backend": info.backend,
+            "index": info.index,
+            "name": info.name,
+            "vendor": info.vendor,
+            "driver": info.driver,
+            "type": info.type.value,
+            "fake": info.fake,
+        },
+        "startup": {
+            "requested": str(summary.requested),
+            "detected": list(summary.detected),
+            "selected": info.request,
+            "line": str(summary),
+            "skipped": [{"device": skipped.request, "reason": reason} for skipped, reason in summary.skipped],
+        },
+        "compute_path": summary.compute_path,
+        "kernels": dict(sorted(kernels.items())),
+        "tokens": {"prompt": prompt_tokens, "generated": len(tokens)},
+        "seconds": {"prefill": round(prefill_seconds, 6), "decode": round(decode_seconds, 6)},
+        "sampling": dict(sampling),
+        "output": {"tokens_sha256": tokens_sha256(tokens), "finish_reason": finish_reason},
+        "environment": environment.overrides(),
+    }
+    receipt["content_sha256"] = _content_sha256(receipt)
+    return receipt
+
+
+def tokens_sha256(tokens: Sequence[int]) -> str:
+    """Hex digest of token ids as little-endian 32-bit integers."""
+    return hashlib.sha256(struct.pack(f"<{len(tokens)}I", *tokens)).hexdigest()
+
+
+def write_receipt(receipt: Json, path: Path) -> None:
+    """Write all of it or nothing; ReceiptError if that is impossible."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            temporary.write_bytes(_render(receipt))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as exc:
+        raise ReceiptError(f"the receipt {path} cannot be written: {exc.strerror}. Choose another place") from exc
+
+
+def verify_receipt(path: Path) -> Json:
+    """Read a receipt and check its schema, its hash and that its parts agree; ReceiptError says what does not."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as exc:
+        raise ReceiptError(f"the receipt {path} cannot be read: {exc.strerror}") from exc
+    if len(raw) > MAX_BYTES:
+        raise ReceiptError(f"{path} does not verify: it is larger than {MAX_BYTES} bytes")
+    try:
+        receipt = json.loads(raw, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as exc:
+        raise ReceiptError(f"{path} does not verify: it is not JSON ({exc})") from exc
+    if problem := _problem(receipt, raw):
+        raise ReceiptError(f"{path} does not verify: {problem}")
+    checked: Json = receipt
+    return checked
+
+
+def _problem(receipt: Any, raw: bytes) -> str:
+    """What is wrong with a receipt that was read from `raw`, "" if nothing is."""
+    if not isinstance(receipt, dict):
+        return "it is no JSON object"
+    return _schema_problem(receipt, _SCHEMA, "") or _hash_problem(receipt, raw) or _contradiction(receipt)
+
+
+_NUMBER = (int, float)
+_SCHEMA: Json = {
+    "schema_version": int,
+    "time": str,
+    "software": {"bitnet-core": str, "python": str, "system": str},
+    "model": {"name": str, "sha256": str, "format": str},
+    "device": {"backend": str, "index": int, "name": str, "vendor": str, "driver": str, "type": str, "fake": bool},
+    "startup": {"requested": str, "detected": list, "selected": str, "line": str, "skipped": list},
+    "compute_path": str,
+    "kernels": dict,
+    "tokens": {"prompt": int, "generated": int},
+    "seconds": {"prefill": _NUMBER, "decode": _NUMBER},
+    "sampling": dict,
+    "output": {"tokens_sha256": str, "finish_reason": str},
+    "environment": dict,
+    "content_sha256": str,
+}
+
+
+def _schema_problem(value: Json, schema: Json, where: str) -> str:
+    for missing in schema.keys() - value.keys():
+        return f"the field {where}{missing} is missing"
+    for unknown in value.keys() - schema.keys():
+        return f"the field {where}{unknown} is unknown"
+    for name, kind in schema.items():
+        if isinstance(kind, dict):
+            if not isinstance(value[name], dict):
+                return f"the field {where}{name} is no object"
+            if problem := _schema_problem(value[name], kind, f"{where}{name}."):
+                return problem
+        elif not isinstance(value[name], kind) or (isinstance(value[name], bool) and kind is not bool):
+            return f"the field {where}{name} has the wrong type"
+    return ""
+
+
+def _hash_problem(receipt: Json, raw: bytes) -> str:
+    if receipt["schema_version"] != SCHEMA_VERSION:
+        return f"schema version {receipt['schema_version']} is not {SCHEMA_VERSION}"
+    if receipt["content_sha256"] != _content_sha256(receipt):
+        return "the content does not have the hash that it states; something was changed"
+    if raw != _render(receipt):
+        return "the file is not laid out as it was written; something was changed"
+    return ""
+
+
+def _contradiction(receipt: Json) -> str:
+    """What cannot be true at the same time."""
+    device, startup, path = receipt["device"], receipt["startup"], receipt["compute_path"]
+    expected = "mock" if device["fake"] else "fallback" if startup["skipped"] else "real"
+    counts = [*receipt["tokens"].values(), *receipt["kernels"].values()]
+    digests = [receipt["model"]["sha256"], receipt["output"]["tokens_sha256"]]
+    if path != expected:
+        return f"compute_path is '{path}', but its device and startup make it '{expected}'"
+    if startup["selected"] != f"{device['backend']}:{device['index']}":
+        return "startup.selected is not the device"
+    selected = device["backend"] if device["index"] == 0 else startup["selected"]
+    detected = ",".join(map(str, startup["detected"]))
+    if startup["line"] != f"requested={startup['requested']} detected=[{detected}] selected={selected}":
+        return "startup.line does not fit the other fields of startup"
+    if any(type(count) is not int or count < 0 for count in counts):
+        return "a count is no natural number"
+    if any(seconds < 0 for seconds in receipt["seconds"].values()):
+        return "a time is negative"
+    if receipt["tokens"]["generated"] and not sum(receipt["kernels"].values()):
+        return "tokens were generated without a single kernel launch"
+    if any(len(digest) != 64 or set(digest) - set("0123456789abcdef") for digest in digests):
+        return "a hash is no SHA-256 in hexadecimal"
+    return ""
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is no number")
+
+
+def _content_sha256(receipt: Json) -> str:
+    content = {name: value for name, value in receipt.items() if name != "content_sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _render(receipt: Json) -> bytes:
+    return (json.dumps(receipt, indent=2) + "\n").encode()
+
+
+def _version() -> str:
+    try:
+        return metadata.version("bitnet-core")
+    except metadata.PackageNotFoundError:  # a source tree that is not installed
+        return "source"

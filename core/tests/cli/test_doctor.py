@@ -1,0 +1,141 @@
+"""`bitnet doctor` and `bitnet devices`: everything is listed, with its reason and fix, whatever is broken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import bitnet_core
+import pytest
+from bitnet_core.hal.device import DeviceInfo, DeviceType
+from bitnet_core.readiness import setting_findings
+
+WRONG_SIGNATURE = """
+import pluggy
+@pluggy.HookimplMarker("bitnet")
+def bitnet_backend(vendor):
+    return None
+"""
+ABSENT_DRIVER = """
+def absent(self):
+    raise BackendUnavailableError("no libvendor.so.1", backend=self.name, hint="Install vendor-driver")
+Backend.devices = absent
+"""
+COMPUTES = """
+from bitnet_core.reference.device import NumpyDevice
+Backend.open = lambda self, index: NumpyDevice(self.devices()[index])
+"""
+WRONG_SUM = """
+from bitnet_core.reference.device import NumpyDevice
+class Faulty(NumpyDevice):
+    def download(self, src, dst):
+        super().download(src, dst)
+        dst.cast("B")[0] ^= 255
+Backend.open = lambda self, index: Faulty(self.devices()[index])
+"""
+OPENS_NOT = """
+def fail(self, index):
+    raise GpuError("context refused", backend=self.name, code="VENDOR_EIO (-7)", hint="Reboot")
+Backend.open = fail
+"""
+CRASHES = "Backend.open = lambda self, index: 1 // 0"
+
+
+@pytest.fixture
+def broken_plugins(install_plugin) -> None:
+    """Every kind of broken plugin that a user may meet, beside one that works."""
+    install_plugin("at-import", source="raise ImportError('libvendor.so.1 is missing')")
+    install_plugin("signature", source=WRONG_SIGNATURE)
+    install_plugin("newer", api=(1, 99))
+    install_plugin("no-driver", ABSENT_DRIVER)
+    install_plugin("good", COMPUTES)
+
+
+@pytest.mark.usefixtures("broken_plugins")
+def test_doctor_lists_every_broken_plugin_and_everything_else_works(bitnet) -> None:
+    result = bitnet("doctor", "--json")
+    document = json.loads(result.out)
+    assert result.code == 1
+    stages = {plugin["name"]: plugin["stage"] for plugin in document["plugins"]}
+    assert stages == {
+        "at-import": "import",
+        "signature": "hook signature",
+        "newer": "API version",
+        "no-driver": "driver",
+    }
+    assert all(plugin["reason"] and plugin["fix"] and plugin["version"] == "1.2.3" for plugin in document["plugins"])
+    assert {device["device"]: device["result"] for device in document["devices"]} == {
+        "numpy:0": "PASS",
+        "good:0": "PASS",
+    }
+    text = bitnet("doctor").out
+    for part in ("libvendor.so.1 is missing", "vendor", "version 1.99", "Install vendor-driver", "PASS", "good:0"):
+        assert part in text
+    assert bitnet("devices").code == 0
+
+
+def test_an_absent_driver_alone_is_no_failure(bitnet, install_plugin) -> None:
+    install_plugin("no-driver", ABSENT_DRIVER)
+    result = bitnet("doctor")
+    assert result.code == 0
+    assert "no libvendor.so.1" in result.out
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "fix"),
+    [
+        (WRONG_SUM, "wrong in 1 of 111 places", "report it"),
+        (OPENS_NOT, "VENDOR_EIO (-7)", "Reboot"),
+        (CRASHES, "ZeroDivisionError", "Report it to the authors"),
+    ],
+)
+def test_a_device_that_fails(bitnet, install_plugin, source: str, reason: str, fix: str) -> None:
+    install_plugin("vendor", source)
+    result = bitnet("doctor", "--json")
+    assert result.code == 1
+    device = json.loads(result.out)["devices"][1]
+    assert (device["device"], device["result"]) == ("vendor:0", "FAIL")
+    assert reason in device["reason"]
+    assert fix in device["fix"]
+
+
+@pytest.mark.usefixtures("broken_plugins")
+def test_preflight_tells_the_same_to_a_program() -> None:
+    findings = {finding.code: finding.severity for finding in bitnet_core.preflight()}
+    assert findings["plugin-quarantined"] == "warning"
+    assert findings["driver-absent"] == "info"
+    assert [info.request for info in bitnet_core.devices()] == ["numpy:0", "good:0"]
+    assert bitnet_core.gpu_available()
+
+
+def test_hardware_without_a_plugin_is_noticed(tmp_path: Path) -> None:
+    for number, (kind, vendor) in enumerate([("0x030000", "0x10de"), ("0x020000", "0x1002"), ("0x120000", "0x1002")]):
+        folder = tmp_path / f"0000:0{number}:00.0"
+        folder.mkdir()
+        (folder / "class").write_text(kind + "\n")
+        (folder / "vendor").write_text(vendor + "\n")
+    (tmp_path / "0000:09:00.0").mkdir()
+    cpu = DeviceInfo("numpy", 0, "host", DeviceType.CPU)
+    messages = [finding.message for finding in setting_findings([cpu], tmp_path) if finding.code == "gpu-unused"]
+    assert ["pip install bitnet-rocm" in messages[0], "pip install bitnet-cuda" in messages[1]] == [True, True]
+    gpu = DeviceInfo("vulkan", 0, "card", DeviceType.GPU)
+    assert not [finding for finding in setting_findings([gpu], tmp_path) if finding.code == "gpu-unused"]
+
+
+def test_devices_as_json_and_as_a_table(bitnet, install_plugin) -> None:
+    install_plugin("cuda", "Backend.devices = lambda self: [DeviceInfo('cuda', 0, 'card', DeviceType.GPU, vendor='V')]")
+    listed = json.loads(bitnet("devices", "--json").out)
+    assert [(entry["device"], entry["type"], entry["rank"]) for entry in listed] == [
+        ("cuda:0", "gpu", 100),
+        ("numpy:0", "cpu", 0),
+    ]
+    assert "vendor" not in bitnet("devices").out
+    assert "vendor: V" in bitnet("devices", "-v").out
+
+
+def test_fakes_are_marked(bitnet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BITNET_GPU_FAKE", "cuda")
+    assert "gpu (fake)" in bitnet("devices").out
+    assert "BITNET_GPU_FAKE is set" in bitnet("doctor").out
+    monkeypatch.setenv("BITNET_STRICT_NO_FAKE_GPU", "1")
+    assert bitnet("devices").code == 8

@@ -1,0 +1,113 @@
+"""The layout of an I2_S file is decided by evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bitnet_core.errors import ModelError
+from bitnet_core.formats.open import open_model
+from bitnet_core.formats.self_test import decide_layout
+from bitnet_core.formats.ternary.codes import unpack
+from bitnet_core.formats.ternary.i2_s import Layout
+
+Make = Callable[..., Any]
+HIDDEN, FFN = 128, 256
+
+
+def encode(ternary: np.ndarray, layout: Layout) -> np.ndarray:
+    """Codes of W[rows, columns] in a layout, from its definition."""
+    codes = (ternary + 1).astype(np.uint8)
+    if layout == "C":
+        parts = codes.reshape(len(codes) // 4, 4, -1).swapaxes(0, 1)
+    else:
+        parts = codes.reshape(-1, 4, 32 if layout == "A" else 16).swapaxes(0, 1)
+    return (parts[0] << 6 | parts[1] << 4 | parts[2] << 2 | parts[3]).reshape(-1)
+
+
+def neurons_of_many_densities(make_tiny: Make, layout: Layout, dead: tuple[int, ...] = ()) -> tuple[Any, np.ndarray]:
+    """A tiny model whose neurons differ in how many non-zero weights they have, as those of trained models do."""
+    model = make_tiny()
+    rng = np.random.default_rng(5)
+    down = np.zeros((HIDDEN, FFN), np.int8)
+    for i in range(2):
+        share = np.full(FFN, 0.7) if dead else rng.uniform(0.35, 0.95, FFN)
+        share[list(dead)] = 0
+        up = np.where(rng.random((FFN, HIDDEN)) < share[:, None], rng.choice([-1, 1], (FFN, HIDDEN)), 0)
+        down = np.where(rng.random((HIDDEN, FFN)) < share, rng.choice([-1, 1], (HIDDEN, FFN)), 0)
+        for name, ternary in (("ffn_up", up), ("ffn_down", down)):
+            model.tensors[f"blk.{i}.{name}.weight"][2][:-32] = encode(ternary, layout)
+        if dead:
+            norm = np.ones(FFN, "<f4")
+            norm[list(dead)] = 1e-32
+            model.add(f"blk.{i}.ffn_sub_norm.weight", norm, "F32")
+    return model, down
+
+
+@pytest.mark.parametrize("layout", ["A", "B", "C"])
+@pytest.mark.parametrize(("dead", "basis"), [((), "neuron statistics"), ((3, 77, 200), "dead neurons")])
+def test_statistics_tell_the_layouts_apart(
+    tmp_path: Path, make_tiny: Make, layout: Layout, dead: tuple[int, ...], basis: str
+) -> None:
+    model, down = neurons_of_many_densities(make_tiny, layout, dead)
+    source = open_model(model.write(tmp_path / "a.gguf"), strict=True)
+    assert source.format == f"GGUF v3, I2_S layout {layout} ({basis})"
+    assert [finding.code for finding in source.findings] == ["i2_s-layout"]
+    assert (unpack(source.ternary("blk.1.ffn_down").codes, FFN).astype(np.int8) - 1 == down).all()
+    decide_layout(source, lambda _: pytest.fail("measured without a doubt"))
+
+
+def test_the_caller_overrides(tmp_path: Path, make_tiny: Make) -> None:
+    model, _ = neurons_of_many_densities(make_tiny, "A")
+    source = open_model(model.write(tmp_path / "a.gguf"), layout="B")
+    assert source.format == "GGUF v3, I2_S layout B (given)"
+    decide_layout(source, lambda _: pytest.fail("measured without a doubt"))
+
+
+@pytest.mark.parametrize(
+    ("nll", "layout", "tried"),
+    [
+        ({"A": 2.0}, "A", "A"),  # ln 64 = 4.16; good at once
+        ({"A": 9.0, "B": 2.0}, "B", "AB"),
+        ({"A": 9.0, "B": float("nan"), "C": 1.5}, "C", "ABC"),
+        ({"A": 9.0, "B": 3.5, "C": 5.0}, "B", "ABC"),  # not good, yet clearly the best
+    ],
+)
+def test_the_self_test_settles_a_doubt(
+    tmp_path: Path, make_tiny: Make, nll: dict[Layout, float], layout: Layout, tried: str
+) -> None:
+    source = open_model(make_tiny().write(tmp_path / "a.gguf"))
+    assert "assumed" in source.format
+    asked: list[str] = []
+
+    def measure(kind: Layout) -> float:
+        asked.append(kind)
+        assert f"layout {kind}" in source.format  # the weights are those of the layout that is measured
+        return nll[kind]
+
+    decide_layout(source, measure)
+    assert "".join(asked) == tried
+    assert source.format == f"GGUF v3, I2_S layout {layout} (self-test)"
+    assert "NLL" in source.findings[-1].message
+
+
+@pytest.mark.parametrize("nll", [{"A": 9.0, "B": 8.0, "C": 10.0}, {"A": 4.0, "B": 3.9, "C": 4.1}])
+def test_a_file_that_fails_every_layout_is_refused(tmp_path: Path, make_tiny: Make, nll: dict[Layout, float]) -> None:
+    source = open_model(make_tiny().write(tmp_path / "a.gguf"))
+    with pytest.raises(ModelError, match=r"none of the I2_S layouts.*A .*B .*C .*guessing gives 4\.16"):
+        decide_layout(source, lambda kind: nll[kind])
+    assert "layout A (assumed)" in source.format
+
+
+def test_models_without_i2_s_have_no_layout_to_decide(tmp_path: Path, make_tiny: Make) -> None:
+    model = make_tiny()
+    for name, (shape, dtype, _) in list(model.tensors.items()):
+        if dtype == "I2_S":
+            model.add(name, np.where(np.arange(shape[1]) % 2, np.ones(shape, "<f2"), 0).astype("<f2"), "F16")
+    source = open_model(model.write(tmp_path / "a.gguf"))
+    assert source.format == "GGUF v3, F16"
+    decide_layout(source, lambda _: pytest.fail("measured without a doubt"))
+    assert source.findings == ()
