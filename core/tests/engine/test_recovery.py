@@ -124,9 +124,9 @@ def test_the_ladder_is_climbed_rung_by_rung(
     sequences = [engine.add(tiny.PROMPT[:100], max_tokens=40) for _ in range(2)]
     engine.step()
     engine.step()
-    budget.limit = engine.weights.nbytes + 260_000
     engine.drop_scratch()
     engine._pool.free(engine._pool.alloc(100))
+    budget.limit = engine.weights.nbytes + 260_000
     engine.add(tiny.PROMPT[:90], max_tokens=2)
     with caplog.at_level(logging.WARNING):
         run_all(engine)
@@ -143,9 +143,8 @@ def test_when_nothing_is_left_to_give_up(faulty: Any, make_engine: Make, tiny: A
     device = faulty()
     budget = Budget(device)
     engine = make_engine(device=device)
-    budget.limit = engine.weights.nbytes + 1000
     engine.drop_scratch()
-    engine._pool.free(engine._pool.alloc(100))
+    budget.limit = engine.weights.nbytes + 1000
     engine.add(tiny.PROMPT[:100])
     with pytest.raises(OutOfMemoryError, match=r"bytes asked for, .* bytes free, and nothing is left") as caught:
         engine.step()
