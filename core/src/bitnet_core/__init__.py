@@ -4,17 +4,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bitnet_core.api import Generation, GenerationStream, Model, Piece, load
     from bitnet_core.hal.selection import devices, gpu_available
+    from bitnet_core.operations import Provider, provider
     from bitnet_core.readiness import preflight
 
 _LAZY = {
+    "Generation": "bitnet_core.api",
+    "GenerationStream": "bitnet_core.api",
+    "Model": "bitnet_core.api",
+    "Piece": "bitnet_core.api",
+    "Provider": "bitnet_core.operations",
     "devices": "bitnet_core.hal.selection",
     "gpu_available": "bitnet_core.hal.selection",
+    "load": "bitnet_core.api",
     "preflight": "bitnet_core.readiness",
+    "provider": "bitnet_core.operations",
 }
 """Public names and their modules, imported on first use so that `import bitnet_core` stays light."""
 
-__all__ = ["devices", "gpu_available", "preflight"]
+__all__ = [
+    "Generation",
+    "GenerationStream",
+    "Model",
+    "Piece",
+    "Provider",
+    "devices",
+    "gpu_available",
+    "load",
+    "preflight",
+    "provider",
+]
 
 
 def __getattr__(name: str) -> Any:

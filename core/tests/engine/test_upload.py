@@ -120,9 +120,5 @@ def test_an_engine_gives_all_memory_back(make_engine: Make, tiny: Any) -> None:
     engine.add(tiny.PROMPT[:20], max_tokens=5)
     while engine.step():
         pass
-    weights, runner = engine.weights, engine._runner
-    runner.free()
-    weights.free(device)
-    engine._pool.trim()
+    engine.free()
     assert not device._buffers
-    engine._runner = engine._weights = None

@@ -184,14 +184,17 @@ class Engine:
             chunk=self.scheduler.chunk,
         )
 
-    def close(self) -> None:
-        """Free everything on the device and close it; may be called twice."""
-        if self._weights is None:
-            return
+    def free(self) -> None:
+        """Give back everything on the device, which stays open; may be called twice."""
         self._drop_runner()
-        self._weights.free(self.device)
-        self._weights = None
         self._pool.close()
+        if self._weights is not None:
+            self._weights.free(self.device)
+            self._weights = None
+
+    def close(self) -> None:
+        """Free everything and close the device; may be called twice."""
+        self.free()
         self.device.close()
 
     def _use(self, device: Device) -> None:

@@ -1,0 +1,270 @@
+"""Load a model and generate: what Python programs use, and what the command line and the server stand on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.engine.cache import KV_BUDGET
+from bitnet_core.engine.engine import Engine, EngineOptions
+from bitnet_core.engine.sampling import SamplingParams
+from bitnet_core.engine.text import Generation, GenerationStream, Piece, StopFilter
+from bitnet_core.environment import strict_mode
+from bitnet_core.errors import DeviceLostError, GpuError, UsageError
+from bitnet_core.formats.open import open_model
+from bitnet_core.formats.self_test import SELF_TEST_TEXT, decide_layout
+from bitnet_core.formats.source import ModelSource
+from bitnet_core.formats.ternary.i2_s import Layout
+from bitnet_core.hal.device import Device, DeviceInfo
+from bitnet_core.hal.request import AUTO, DeviceRequest
+from bitnet_core.hal.selection import BackendStartupSummary, next_device, open_device, open_listed
+from bitnet_core.model.upload import Progress
+from bitnet_core.tokenizer import StreamDecoder, Tokenizer, load_tokenizer
+from bitnet_core.tokenizer.chat import ChatTemplate
+
+__all__ = ["Generation", "GenerationStream", "Model", "Piece", "load"]
+
+log = logging.getLogger(__name__)
+
+Prompt = str | Sequence[int]
+"""Text, or token ids as they are."""
+
+SHIPPED = "stories"
+"""Name of the small model that comes with the package."""
+
+_SCORE_ROWS = 64
+"""Rows scored at a time: their logits must fit in host memory beside the model."""
+
+
+def load(
+    model: str | Path | ModelSource | None = None,
+    device: str | DeviceRequest | None = "auto",
+    *,
+    kv_dtype: str = "f16",
+    context: int | None = None,
+    kv_budget: int = KV_BUDGET,
+    layout: Layout | None = None,
+    strict: bool | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Open a model on a device.
+
+    model: a file, a folder, an opened source, or None or "stories" for the small model that ships with the package.
+    device: a request such as "auto", "gpu" or "cuda:0". kv_dtype: "f16", "f32" or "int8". context: tokens of the
+    longest sequence (None: the model's). kv_budget: bytes of the key/value cache. layout: byte layout of I2_S tensors,
+    where the file's own evidence is not to be asked. strict: warnings about the file are errors (None: as
+    BITNET_STRICT_MODE says). progress is called with (what, done, total).
+
+    Raises ModelError, TokenizerError, StrictModeError, UsageError and the GpuError of a device that was asked for.
+    """
+    options = EngineOptions(kv_dtype=kv_dtype, context=context, kv_budget=kv_budget)
+    source = _opened(model, layout, strict_mode() if strict is None else strict)
+    try:
+        tokenizer = load_tokenizer(source.tokenizer)
+        opened, summary = open_device(device)
+        decide_layout(source, lambda _: _self_test(source, tokenizer, opened))
+        return Model(source, tokenizer, opened, summary, options, progress)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _opened(model: str | Path | ModelSource | None, layout: Layout | None, strict: bool) -> ModelSource:
+    if model is not None and not isinstance(model, str | Path):
+        return model
+    if model is None or (model == SHIPPED and not Path(model).exists()):
+        return open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")), strict=strict)
+    return open_model(model, layout=layout, strict=strict)
+
+
+def _self_test(source: ModelSource, tokenizer: Tokenizer, device: Device) -> float:
+    """Mean negative log likelihood of the self-test's sentence with the weights that the source gives now."""
+    tokens = tokenizer.encode(SELF_TEST_TEXT, add_bos=tokenizer.add_bos)
+    context = min(source.config.context, len(tokens) + 1)
+    engine = Engine(source, device, EngineOptions(context=context, max_sequences=1))
+    try:
+        return float(token_losses(engine, tokens[:context]).mean())
+    finally:
+        engine.free()
+
+
+class Model:
+    """A model on a device. Used by one thread; a context manager that closes it."""
+
+    def __init__(
+        self,
+        source: ModelSource,
+        tokenizer: Tokenizer,
+        device: Device,
+        summary: BackendStartupSummary,
+        options: EngineOptions,
+        progress: Progress | None = None,
+    ) -> None:
+        self.source, self.tokenizer, self.summary = source, tokenizer, summary
+        self.config = source.config
+        self._template: ChatTemplate | None = None
+        reopen = self._reopen if summary.requested == AUTO else None
+        try:
+            self.engine = Engine(source, device, options, reopen=reopen, progress=progress)
+        except BaseException:
+            device.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        """The model's own name, else its file's."""
+        return self.config.name or self.source.path.name
+
+    @property
+    def device(self) -> Device:
+        """The device in use; another one after the first was lost."""
+        return self.engine.device
+
+    @overload
+    def generate(self, prompt: Prompt, *, stream: Literal[True], **options: Any) -> GenerationStream: ...
+
+    @overload
+    def generate(self, prompt: Prompt, *, stream: Literal[False] = False, **options: Any) -> Generation: ...
+
+    @overload
+    def generate(self, prompt: Prompt, *, stream: bool, **options: Any) -> Generation | GenerationStream: ...
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int = 128,
+        stream: bool = False,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        stop: str | Iterable[str] = (),
+        stop_ids: Iterable[int] = (),
+        progress: Progress | None = None,
+    ) -> Generation | GenerationStream:
+        """Continue a prompt (text, or token ids as they are). Sampling as in SamplingParams; the text ends before the
+        first of the `stop` strings, at one of `stop_ids`, at the model's own end tokens, or after max_tokens.
+
+        Returns a Generation, or with stream=True an iterator of Pieces whose `.result` is the Generation. UsageError
+        for an empty prompt, one longer than the context, and parameters out of range.
+        """
+        sampling = SamplingParams(temperature, top_k, top_p, min_p, repetition_penalty, dict(logit_bias or {}), seed)
+        stops = StopFilter([stop] if isinstance(stop, str) else stop)
+        if isinstance(prompt, str):
+            if not prompt:
+                raise UsageError("the prompt is empty")
+            prompt = self.tokenizer.encode(prompt, add_bos=self.tokenizer.add_bos)
+        ends = self.tokenizer.eos_ids | frozenset(stop_ids)
+        sequence = self.engine.add(prompt, sampling, max_tokens=max_tokens, stop_ids=ends)
+        pieces = GenerationStream(self.engine, sequence, StreamDecoder(self.tokenizer), stops, progress)
+        if stream:
+            return pieces
+        for _ in pieces:
+            pass
+        return pieces.result
+
+    @overload
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[True], **options: Any
+    ) -> GenerationStream: ...
+
+    @overload
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[False] = False, **options: Any
+    ) -> Generation: ...
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Generation | GenerationStream:
+        """The reply to {"role": ..., "content": ...} messages, by the model's chat template; options as `generate`."""
+        if not messages:
+            raise UsageError("there are no messages")
+        return self.generate(self.chat_template.chat_tokens(messages), **options)
+
+    @property
+    def chat_template(self) -> ChatTemplate:
+        """The model's template, or what stands in for it."""
+        if self._template is None:
+            self._template = ChatTemplate(self.source.tokenizer, self.tokenizer)
+        return self._template
+
+    def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """f32[T, V]: logits after every token."""
+        return self.engine.logits(tokens)
+
+    def perplexity(self, text: str | Sequence[int], *, stride: int | None = None) -> float:
+        """exp of the mean negative log likelihood of every token but the first, given at most a context of tokens
+        before it; windows start `stride` tokens apart (default: half the context)."""
+        ids = self.tokenizer.encode(text, add_bos=self.tokenizer.add_bos) if isinstance(text, str) else list(text)
+        window = self.engine.limit
+        stride = stride or max(1, window // 2)
+        if len(ids) < 2 or not 0 < stride <= window:
+            raise UsageError("perplexity needs two tokens or more, and a stride of 1 to the context length")
+        losses: list[npt.NDArray[np.float64]] = []
+        done = 1
+        for start in range(0, len(ids), stride):
+            part = ids[start : start + window]
+            losses.append(token_losses(self.engine, part)[max(0, done - start - 1) :])
+            done = start + len(part)
+            if done == len(ids):
+                break
+        return float(np.exp(np.concatenate(losses).mean()))
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and sizes for people and receipts: kernel launches, device memory, cache use."""
+        engine = self.engine
+        return {
+            "kernel_launches": dict(engine.kernel_launches),
+            "memory": engine.memory(),
+            "preemptions": engine.scheduler.preemptions,
+        }
+
+    def close(self) -> None:
+        """Free the device and the file; may be called twice."""
+        self.engine.close()
+        self.source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _reopen(self, lost: DeviceInfo, error: DeviceLostError) -> Device | None:
+        """The next device in rank that opens."""
+        for info in next_device(lost):
+            try:
+                device = open_listed(info)
+            except GpuError as exc:
+                log.warning("%s does not open, trying the next device: %s", info.request, exc)
+                continue
+            self.summary = self.summary.moved_to(info, str(error))
+            return device
+        return None
+
+
+def token_losses(engine: Engine, tokens: Sequence[int]) -> npt.NDArray[np.float64]:
+    """f64[T - 1]: negative log likelihood of every token given those before it."""
+    losses = np.empty(len(tokens), np.float64)
+    following = np.asarray([*tokens[1:], 0])
+
+    def use(first: int, logits: npt.NDArray[np.float32]) -> None:
+        wide = logits.astype(np.float64)
+        wide -= wide.max(axis=1, keepdims=True)
+        totals = np.log(np.exp(wide).sum(axis=1))
+        rows = np.arange(len(wide))
+        losses[first : first + len(wide)] = totals - wide[rows, following[first : first + len(wide)]]
+
+    engine.score(tokens, use, _SCORE_ROWS)
+    return losses[:-1]
