@@ -1,0 +1,1 @@
+"""bitnet on any device with an OpenCL 1.2 driver."""

@@ -1,0 +1,205 @@
+// What every kernel file starts with. The compiler defines: WG (work-items of a group), the semantic and tuning
+// constants of the kernel, and what the device offers: HAS_SHUFFLE, HAS_KHR_DOT, HAS_ARM_DOT, HAS_PTX.
+
+#pragma OPENCL FP_CONTRACT OFF  // devices shall agree; fma() stands where it is meant
+
+// A buffer argument and its offset in bytes. AT(T, name) in the body makes `name` point at the bound view.
+#define IN(T, name) __global const T *name##_buffer, const ulong name##_offset
+#define OUT(T, name) __global T *name##_buffer, const ulong name##_offset
+#define AT_IN(T, name) \
+    __global const T *restrict name = (__global const T *)((__global const uchar *)name##_buffer + name##_offset)
+#define AT_OUT(T, name) __global T *restrict name = (__global T *)((__global uchar *)name##_buffer + name##_offset)
+
+#define GROUP __attribute__((reqd_work_group_size(WG, 1, 1)))
+#define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
+
+// ---- reductions over the work-group; every work-item gets the result ----
+// `scratch` is local memory of WG elements. Called by all work-items.
+#define GROUP_REDUCE(NAME, T, OP)                                                     \
+    inline T NAME(T value, __local T *scratch) {                                      \
+        const uint lid = get_local_id(0);                                             \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                 \
+        scratch[lid] = value;                                                         \
+        for (uint width = WG; width > 1;) {                                           \
+            const uint half_width = CEIL_DIV(width, 2);                               \
+            barrier(CLK_LOCAL_MEM_FENCE);                                             \
+            if (lid + half_width < width) {                                           \
+                const T a = scratch[lid], b = scratch[lid + half_width];              \
+                scratch[lid] = OP(a, b);                                              \
+            }                                                                         \
+            width = half_width;                                                       \
+        }                                                                             \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                 \
+        return scratch[0];                                                            \
+    }
+#define ADD_OF(a, b) ((a) + (b))
+#define MAX_OF(a, b) ((a) > (b) ? (a) : (b))
+GROUP_REDUCE(group_sum, float, ADD_OF)
+GROUP_REDUCE(group_sum_int, int, ADD_OF)
+GROUP_REDUCE(group_max, float, MAX_OF)  // of values that are not NaN
+
+// ---- reductions over LANES neighbouring work-items (a power of two that divides WG and the subgroup) ----
+// All work-items call them; the lane 0 of each set gets the sum.
+#ifdef HAS_PTX
+inline int shuffle_xor_int(int v, uint mask) {
+    int r;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(v), "r"(mask));
+    return r;
+}
+inline float shuffle_xor_float(float v, uint mask) { return as_float(shuffle_xor_int(as_int(v), mask)); }
+#define HAS_SHUFFLE 1
+#elif defined(HAS_SHUFFLE)
+#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
+#define shuffle_xor_int(v, mask) sub_group_shuffle_xor((int)(v), mask)
+#define shuffle_xor_float(v, mask) sub_group_shuffle_xor((float)(v), mask)
+#endif
+
+#ifdef HAS_SHUFFLE
+#define LANES_SUM(NAME, T, SHUFFLE)                                                    \
+    inline T NAME(T v, __local T *scratch, uint lanes) {                               \
+        for (uint mask = lanes / 2; mask > 0; mask /= 2) v += SHUFFLE(v, mask);        \
+        return v;                                                                      \
+    }
+LANES_SUM(lanes_sum_int, int, shuffle_xor_int)
+LANES_SUM(lanes_sum, float, shuffle_xor_float)
+#else
+#define LANES_SUM(NAME, T)                                                             \
+    inline T NAME(T v, __local T *scratch, uint lanes) {                               \
+        const uint lid = get_local_id(0);                                              \
+        if (lanes == 1) return v;                                                      \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                  \
+        scratch[lid] = v;                                                              \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                  \
+        if (lid % lanes == 0)                                                          \
+            for (uint i = 1; i < lanes; ++i) v += scratch[lid + i];                    \
+        return v;                                                                      \
+    }
+LANES_SUM(lanes_sum_int, int)
+LANES_SUM(lanes_sum, float)
+#endif
+
+// ---- acc + the dot product of four codes (bytes 0..3) with four signed bytes ----
+#if defined(HAS_PTX)
+inline int dot4(uint codes, uint q, int acc) {
+    int r;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(codes), "r"(q), "r"(acc));
+    return r;
+}
+#elif defined(HAS_KHR_DOT)
+#pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable
+inline int dot4(uint codes, uint q, int acc) { return acc + dot_4x8packed_ss_int(codes, q); }
+#elif defined(HAS_ARM_DOT)
+#pragma OPENCL EXTENSION cl_arm_integer_dot_product_accumulate_int8 : enable
+inline int dot4(uint codes, uint q, int acc) { return arm_dot_acc(as_char4(codes), as_char4(q), acc); }
+#else
+inline int dot4(uint codes, uint q, int acc) {
+    const char4 a = as_char4(codes), b = as_char4(q);
+    return acc + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+#endif
+
+// Codes of columns 32 * plane + byte of a 128-block, for four bytes of it: plane 0 is bits 7-6.
+#define PLANE(word, plane) (((word) >> (6 - 2 * (plane))) & 0x03030303u)
+
+// ---- the paged cache: byte address of one row ----
+#define KV_BLOCK 64
+inline ulong cache_row(int slot, uint head, uint n_kv_heads, uint row_bytes) {
+    return (((ulong)(slot / KV_BLOCK) * n_kv_heads + head) * KV_BLOCK + slot % KV_BLOCK) * row_bytes;
+}
+
+// ---- dense tables ----
+#ifdef DTYPE
+#if DTYPE == 0
+#define TABLE_ROW_BYTES(columns) ((ulong)(columns) * 4)
+#elif DTYPE == 3
+#define TABLE_ROW_BYTES(columns) ((ulong)(columns) / 32 * 34)
+#elif DTYPE == 4
+#define TABLE_ROW_BYTES(columns) ((ulong)(columns) / 256 * 210)
+#else
+#define TABLE_ROW_BYTES(columns) ((ulong)(columns) * 2)
+#endif
+
+// Element i of a table row.
+inline float table_value(__global const uchar *row, uint i) {
+#if DTYPE == 0
+    return ((__global const float *)row)[i];
+#elif DTYPE == 1
+    return vload_half(i, (__global const half *)row);
+#elif DTYPE == 2
+    return as_float((uint)((__global const ushort *)row)[i] << 16);
+#elif DTYPE == 3
+    __global const uchar *block = row + i / 32 * 34;
+    return (float)as_char(block[2 + i % 32]) * vload_half(0, (__global const half *)block);
+#else
+    __global const uchar *block = row + i / 256 * 210;
+    const uint j = i % 256, h = j / 128, quarter = j % 128 / 32, l = j % 32;
+    const uint low = block[64 * h + 32 * (quarter & 1) + l];
+    const uint bits = (quarter < 2 ? low & 15 : low >> 4) | ((block[128 + 32 * h + l] >> (2 * quarter)) & 3) << 4;
+    const float d = vload_half(0, (__global const half *)(block + 208));
+    return d * (float)as_char(block[192 + j / 16]) * (float)((int)bits - 32);
+#endif
+}
+
+// Elements i..i+7 of a table row, i a multiple of 8.
+inline float8 table_values8(__global const uchar *row, uint i) {
+#if DTYPE == 0
+    return vload8(0, (__global const float *)row + i);
+#elif DTYPE == 1
+    return vload_half8(0, (__global const half *)row + i);
+#elif DTYPE == 2
+    return as_float8(convert_uint8(vload8(0, (__global const ushort *)row + i)) << 16);
+#elif DTYPE == 3
+    __global const uchar *block = row + i / 32 * 34;
+    return convert_float8(vload8(0, (__global const char *)block + 2 + i % 32)) *
+           vload_half(0, (__global const half *)block);
+#else
+    __global const uchar *block = row + i / 256 * 210;
+    const uint j = i % 256, h = j / 128, quarter = j % 128 / 32, l = j % 32;
+    const uchar8 low = vload8(0, block + 64 * h + 32 * (quarter & 1) + l);
+    const uchar8 high = vload8(0, block + 128 + 32 * h + l) >> (uchar)(2 * quarter);
+    const uchar8 bits = (quarter < 2 ? low & (uchar)15 : low >> (uchar)4) | (high & (uchar)3) << (uchar)4;
+    const float d = vload_half(0, (__global const half *)(block + 208));
+    return convert_float8(convert_char8(bits) - (char)32) * (d * (float)as_char(block[192 + j / 16]));
+#endif
+}
+#endif
+
+// ---- int8 absmax quantization of one row by one group, after an optional norm ----
+// a = max(max|y|, 1e-5), q = clip(rint(y * (127 / a))), scale = a / 127, qsum = sum q; a row with a value that is not
+// finite gets scale NaN and zeros. Needs: VALUE(i), t, width, stride, eps, gamma, q, scale, qsum, scratch, scratch_int.
+#if defined(NORM) && NORM
+#define NORM_SUM(i) { const float v = VALUE(i); sum = fma(v, v, sum); }
+#define NORMED(i) (VALUE(i) * inverse * gamma[i])
+#define ROW_INVERSE                                                             \
+    float sum = 0;                                                              \
+    for (uint i = lid; i < width; i += WG) NORM_SUM(i)                          \
+    float mean = group_sum(sum, scratch) / (float)width;                        \
+    if (!isfinite(mean)) mean = NAN;                                            \
+    const float inverse = 1.0f / sqrt(mean + eps);
+#else
+#define NORMED(i) VALUE(i)
+#define ROW_INVERSE
+#endif
+#define QUANTIZE_ROW                                                            \
+    const uint lid = get_local_id(0);                                           \
+    ROW_INVERSE                                                                 \
+    float largest = 1e-5f;                                                      \
+    for (uint i = lid; i < width; i += WG) {                                    \
+        const float y = fabs(NORMED(i));                                        \
+        largest = y <= FLT_MAX ? fmax(largest, y) : INFINITY;                   \
+    }                                                                           \
+    largest = group_max(largest, scratch);                                      \
+    const bool good = largest <= FLT_MAX;                                       \
+    const float up_scale = good ? 127.0f / largest : 0.0f;                      \
+    int total = 0;                                                              \
+    for (uint i = lid; i < stride; i += WG) {                                   \
+        char code = 0;                                                          \
+        if (i < width && good) code = convert_char_sat_rte(NORMED(i) * up_scale); \
+        q[(ulong)t * stride + i] = code;                                        \
+        total += code;                                                          \
+    }                                                                           \
+    total = group_sum_int(total, scratch_int);                                  \
+    if (lid == 0) {                                                             \
+        scale[t] = good ? largest / 127.0f : NAN;                               \
+        qsum[t] = total;                                                        \
+    }

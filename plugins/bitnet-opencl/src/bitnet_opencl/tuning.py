@@ -1,0 +1,160 @@
+"""Tuning constants per class of device: which source a launch uses, how many work-items, which tiles.
+
+Beside the constants that a kernel's grid depends on, a source may need: WG (work-items of a group), VARIANT (index into
+VARIANTS), LANES (work-items that share a row), ROWS and COLUMNS (register tile), SPREAD, OWNED and CHUNK (attention).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from bitnet_core.kernels.catalogue import ceil_div
+from bitnet_core.kernels.spec import KernelSpec
+
+VARIANTS = ("", "_tiled", "_cpu")
+"""Suffix of the source file that constants["VARIANT"] chooses."""
+DECODE_ROWS = 8
+"""Up to this many rows the weights are streamed; above, tiles in local memory pay."""
+
+Params = Mapping[str, int | float]
+
+
+class DeviceClass(Enum):
+    """Devices that want different constants."""
+
+    CPU = "cpu"
+    INTEGRATED = "integrated"
+    DISCRETE = "discrete"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What tuning knows about a device. lanes: work-items that surely sit in one subgroup, side by side."""
+
+    device_class: DeviceClass
+    max_group: int = 256
+    lanes: int = 32
+
+    def group(self, wanted: int) -> int:
+        """`wanted` work-items, or as many as a group may have."""
+        return min(wanted, self.max_group)
+
+
+def power_of_two(n: int, largest: int) -> int:
+    """The smallest power of two that is at least n, but no more than `largest`."""
+    return min(1 << max(0, n - 1).bit_length(), largest)
+
+
+def tune(profile: Profile, spec: KernelSpec, params: Params) -> dict[str, int]:
+    """All constants beside the semantic ones for one launch."""
+    choose = _CPU if profile.device_class is DeviceClass.CPU else _GPU
+    return {"VARIANT": 0, **choose.get(spec.name, choose[""])(profile, params)}
+
+
+def _gpu_rows(profile: Profile, params: Params) -> dict[str, int]:
+    return {"WG": profile.group(256)}
+
+
+def _gpu_embed(profile: Profile, params: Params) -> dict[str, int]:
+    return {"WG": profile.group(256), "TILE_N": 1024}
+
+
+def _gpu_vocabulary(profile: Profile, params: Params) -> dict[str, int]:
+    return {"WG": profile.group(1024)}
+
+
+def _gpu_heads(profile: Profile, params: Params) -> dict[str, int]:
+    return {"WG": profile.group(64)}
+
+
+def _gpu_ternary(profile: Profile, params: Params) -> dict[str, int]:
+    rows = int(params["rows"])
+    if rows > DECODE_ROWS and profile.max_group >= 256:
+        return {"VARIANT": 1, "WG": 256, "TILE_N": 64, "TILE_T": 64}
+    group, lanes = profile.group(128), min(8, profile.lanes)
+    return {"WG": group, "LANES": lanes, "TILE_N": group // lanes, "TILE_T": power_of_two(rows, DECODE_ROWS)}
+
+
+def _gpu_block(profile: Profile, params: Params) -> dict[str, int]:
+    group, lanes = profile.group(128), min(8, profile.lanes)
+    return {"WG": group, "LANES": lanes, "TILE_N": group // lanes, "TILE_T": 1}
+
+
+def _gpu_dense(profile: Profile, params: Params) -> dict[str, int]:
+    group, lanes, rows = profile.group(128), profile.lanes, 2
+    tile_t = power_of_two(int(params["rows"]), 4)
+    return {"WG": group, "LANES": lanes, "ROWS": rows, "TILE_N": group // lanes * rows, "TILE_T": tile_t}
+
+
+def _gpu_attention(profile: Profile, params: Params) -> dict[str, int]:
+    group, head_dim = profile.group(256), int(params["head_dim"])
+    spread = min(group, head_dim)
+    return {
+        "WG": group,
+        "LANES": min(8, profile.lanes),
+        "CHUNK": 256,
+        "SPREAD": spread,
+        "OWNED": ceil_div(head_dim, spread),
+        "TILE_N": 1,
+        "TILE_T": 1,
+    }
+
+
+_GPU = {
+    "": _gpu_rows,
+    "embed_rows": _gpu_embed,
+    "argmax_advance": _gpu_vocabulary,
+    "rope_store_kv": _gpu_heads,
+    "matmul_ternary": _gpu_ternary,
+    "matmul_ternary_block": _gpu_block,
+    "matmul_dense": _gpu_dense,
+    "attention": _gpu_attention,
+}
+
+
+def _cpu_rows(profile: Profile, params: Params) -> dict[str, int]:
+    return {"WG": profile.group(32)}
+
+
+def _cpu_embed(profile: Profile, params: Params) -> dict[str, int]:
+    return {"WG": profile.group(32), "TILE_N": 4096}
+
+
+def _cpu_ternary(profile: Profile, params: Params) -> dict[str, int]:
+    rows = int(params["rows"])
+    columns = power_of_two(rows, 4)
+    return {"VARIANT": 2, "WG": 1, "ROWS": 2, "COLUMNS": columns, "TILE_N": 32, "TILE_T": power_of_two(rows, 64)}
+
+
+def _cpu_block(profile: Profile, params: Params) -> dict[str, int]:
+    return {"WG": 1, "LANES": 1, "TILE_N": 8, "TILE_T": power_of_two(int(params["rows"]), 8)}
+
+
+def _cpu_dense(profile: Profile, params: Params) -> dict[str, int]:
+    tile_t = power_of_two(int(params["rows"]), 4)
+    return {"WG": 1, "LANES": 1, "ROWS": 2, "TILE_N": 32, "TILE_T": tile_t}
+
+
+def _cpu_attention(profile: Profile, params: Params) -> dict[str, int]:
+    group, head_dim = profile.group(16), int(params["head_dim"])
+    return {
+        "WG": group,
+        "LANES": 1,
+        "CHUNK": 64,
+        "SPREAD": group,
+        "OWNED": ceil_div(head_dim, group),
+        "TILE_N": 1,
+        "TILE_T": 1,
+    }
+
+
+_CPU = {
+    "": _cpu_rows,
+    "embed_rows": _cpu_embed,
+    "matmul_ternary": _cpu_ternary,
+    "matmul_ternary_block": _cpu_block,
+    "matmul_dense": _cpu_dense,
+    "attention": _cpu_attention,
+}

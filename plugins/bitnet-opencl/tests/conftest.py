@@ -1,0 +1,34 @@
+"""The OpenCL device under test: PoCL where it is installed, any other otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from bitnet_core.errors import BackendUnavailableError
+from bitnet_opencl.device import OpenCLDevice
+from bitnet_opencl.discovery import list_devices
+
+
+@pytest.fixture(scope="session")
+def session_device(request: pytest.FixtureRequest) -> Iterator[OpenCLDevice]:
+    """One device for the whole run; its absence is an error in CI and a skip elsewhere."""
+    try:
+        listed = list_devices()
+    except BackendUnavailableError as error:
+        if os.environ.get("CI") == "true" or request.config.getoption("--require-device", default=False):
+            raise
+        pytest.skip(str(error))
+    listed.sort(key=lambda pair: "portable computing" not in pair[1].driver.lower())
+    device = OpenCLDevice(*listed[0])
+    yield device
+    device.close()
+
+
+@pytest.fixture
+def opencl_device(session_device: OpenCLDevice) -> Iterator[OpenCLDevice]:
+    """The device, with its own tuning again after the test."""
+    profile = session_device.profile
+    yield session_device
+    session_device.profile = profile
