@@ -45,7 +45,8 @@ def decode(data: Bytes, dtype: DenseType, columns: int) -> Floats:
     if columns % elements:
         raise ModelError(f"{columns} columns are no whole blocks of {dtype}")
     blocks = np.ascontiguousarray(data).reshape(-1, nbytes)
-    return _DECODERS[dtype](blocks).reshape(len(data), columns)
+    with np.errstate(invalid="ignore", over="ignore"):  # whoever uses the values checks them
+        return _DECODERS[dtype](blocks).reshape(len(data), columns)
 
 
 def _f32(blocks: Bytes) -> Floats:

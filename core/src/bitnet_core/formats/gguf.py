@@ -192,7 +192,7 @@ def _place(path: Path, header: _Header, size: int) -> dict[str, Tensor]:
         raise ModelError(f"{path}: general.alignment is {alignment!r}, not a power of two up to 65536")
     start = -(-header.end // alignment) * alignment
     ordered = sorted(header.infos, key=lambda info: info[3])
-    ends = [start + info[3] for info in ordered[1:]] + [size]
+    ends = [*(start + info[3] for info in ordered[1:]), size][: len(ordered)]
     placed: dict[str, Tensor] = {}
     for (name, shape, type_id, relative), end in zip(ordered, ends, strict=True):
         offset = start + relative

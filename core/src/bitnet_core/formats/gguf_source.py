@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,10 +153,9 @@ class GGUFSource:
         """Old `bitnet` files hold +-1 weights and a separate scale for the output of the matrix product."""
         if f"{name}.scale" not in self._tensors:
             return weight
-        scale = self.vector(f"{name}.scale")
-        return TernaryWeight(
-            weight.rows, weight.columns, weight.codes, weight.scales * scale, weight.scale_kind, weight.block
-        )
+        with np.errstate(all="ignore"):
+            scales = weight.scales * self.vector(f"{name}.scale")
+        return replace(weight, scales=scales)
 
     def _look(self) -> list[Finding]:
         """Refuses biases and unsound norms and scales; what is odd about the matrices."""

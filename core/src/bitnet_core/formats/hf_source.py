@@ -169,7 +169,7 @@ class HuggingFaceSource:
         stored = self.vector(f"{name}.scale")
         if self._quantization.direction == "multiply":
             return stored
-        with np.errstate(divide="ignore"):
+        with np.errstate(all="ignore"):
             return np.float32(1) / stored
 
     def _find(self) -> list[Finding]:

@@ -23,14 +23,16 @@ def absmean(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> Te
     """
     total = 0.0
     for part in row_chunks(rows, columns):
-        total += float(np.abs(values_of(part)).sum(dtype=np.float64))
-    if not np.isfinite(total):
-        raise ModelError("a weight is infinite or not a number")
+        magnitudes = np.abs(values_of(part))
+        if not np.isfinite(magnitudes).all():
+            raise ModelError("a weight is infinite or not a number")
+        total += float(magnitudes.sum(dtype=np.float64))
     scale = np.float32(max(total / (rows * columns), MIN_SCALE))
     inverse = np.float32(1) / scale
 
     def codes_of(part: slice) -> Bytes:
-        codes: Bytes = (np.clip(np.rint(values_of(part) * inverse), -1, 1) + 1).astype(np.uint8)
+        with np.errstate(over="ignore"):  # to infinity, which is clipped
+            codes: Bytes = (np.clip(np.rint(values_of(part) * inverse), -1, 1) + 1).astype(np.uint8)
         return codes
 
     return TernaryWeight(rows, columns, pack_rows(rows, columns, codes_of), np.array([scale], np.float32))
