@@ -1,0 +1,185 @@
+"""Chat templates: messages to the text and the ids that the model was trained on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import jinja2
+
+from bitnet_core.errors import BitnetError, TokenizerError
+from bitnet_core.formats.source import Finding
+from bitnet_core.tokenizer.sandbox import MAX_SIZE, ChatEnvironment
+from bitnet_core.tokenizer.tokenizer import Tokenizer
+
+MAX_TEMPLATE: Final = 1 << 18  # characters
+
+BITNET_TEMPLATE: Final = (
+    "{% set loop_messages = messages %}{% for message in loop_messages %}"
+    "{% set content = message['role'] | capitalize + ': '+ message['content'] | trim + '<|eot_id|>' %}"
+    "{{ content }}{% endfor %}{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"
+)
+"""The template of the 2B-4T model's tokenizer_config.json."""
+
+PLAIN_TEMPLATE: Final = (
+    "{% for message in messages %}{{ message['role'] | capitalize }}: {{ message['content'] | trim }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+"""For models without a template and without an end-of-turn token, such as the 1bitLLM base models: a transcript."""
+
+_PLACEHOLDER: Final = "BITNET"
+_PRIVATE_USE: Final = range(0xF0000, 0xFFFFE)
+
+
+class ChatTemplate:
+    """The template of one model. source: its jinja2 text; finding: what was replaced or missing, or None."""
+
+    def __init__(self, keys: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+        """keys: ModelSource.tokenizer. Microsoft's GGUF carries a placeholder (it contains BITNET and never ends a
+        turn), which is replaced; without a template, BITNET_TEMPLATE serves vocabularies that have <|eot_id|> and
+        PLAIN_TEMPLATE all others. TokenizerError if the template does not parse."""
+        self._tokenizer = tokenizer
+        self.finding: Finding | None = None
+        own = "BITNET_TEMPLATE" if "<|eot_id|>" in tokenizer.specials else "PLAIN_TEMPLATE"
+        fallback = BITNET_TEMPLATE if own == "BITNET_TEMPLATE" else PLAIN_TEMPLATE
+        source = _stated_template(keys)
+        if source is None:
+            self.finding = Finding("info", "missing-chat-template", f"the file has no chat template; {own} is used")
+        elif _PLACEHOLDER in source:
+            text = f"the file's chat template is a placeholder that never ends a turn; {own} is used"
+            self.finding = Finding("info", "placeholder-chat-template", text)
+            source = None
+        self.source = fallback if source is None else source
+        if len(self.source) > MAX_TEMPLATE:
+            raise TokenizerError(f"the chat template has {len(self.source)} characters; at most {MAX_TEMPLATE} may be")
+        try:
+            ChatEnvironment().from_string(self.source)
+        except (jinja2.TemplateError, RecursionError, SyntaxError) as exc:
+            raise TokenizerError(f"the chat template of the model does not parse: {exc}") from exc
+
+    def render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True) -> str:
+        """The conversation as text. messages: {"role": ..., "content": ...}; UsageError where the template refuses
+        them (raise_exception), TokenizerError where it fails, runs on or makes too much."""
+        pieces: list[str] = []
+        size = 0
+        try:
+            template = ChatEnvironment().from_string(self.source)
+            for piece in template.generate(
+                messages=messages,
+                add_generation_prompt=add_generation_prompt,
+                bos_token=self._special(self._tokenizer.bos_id),
+                eos_token=self._special(self._tokenizer.eos_id),
+            ):
+                size += len(piece)
+                if size > MAX_SIZE:
+                    raise TokenizerError(f"the chat template writes over {MAX_SIZE} characters")
+                pieces.append(piece)
+        except BitnetError:
+            raise
+        except Exception as exc:
+            raise TokenizerError(f"the chat template of the model fails: {type(exc).__name__}: {exc}") from exc
+        return "".join(pieces)
+
+    def chat_tokens(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True) -> list[int]:
+        """The conversation as ids, beginning with the bos id where the tokenizer adds one. Control tokens of the
+        template are parsed; what looks like one inside a message is plain text."""
+        shield = _Shield(self._tokenizer.specials, messages)
+        text = self.render(shield.covered(messages), add_generation_prompt)
+        if shield.used:
+            ids = [token for part, special in shield.parts(text) for token in self._encode(part, special)]
+        else:
+            ids = self._encode(text, special=True)
+        bos = self._tokenizer.bos_id
+        if self._tokenizer.add_bos and bos is not None and ids[:1] != [bos]:
+            ids.insert(0, bos)
+        return ids
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        return self._tokenizer.encode(text, add_bos=False, parse_special=special)
+
+    def _special(self, token: int | None) -> str:
+        return "" if token is None else self._tokenizer.token_text(token)
+
+
+def _stated_template(keys: Mapping[str, Any]) -> str | None:
+    if keys.get("kind") == "gguf":
+        source = keys.get("tokenizer.chat_template")
+    else:
+        source = (keys.get("tokenizer_config") or {}).get("chat_template")
+    if isinstance(source, list):  # several named templates
+        named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
+        source = named.get("default")
+    if source is None or source == "":
+        return None
+    if not isinstance(source, str):
+        raise TokenizerError(f"the chat template of the model is {type(source).__name__}, not text")
+    return source
+
+
+class _Shield:
+    """Hides control tokens written in messages from the tokenizer: their first character is replaced by a private-use
+    one before rendering and put back after the rendered text was cut at the template's own control tokens."""
+
+    def __init__(self, specials: Mapping[str, int], messages: Sequence[Mapping[str, Any]]) -> None:
+        self._specials = sorted(specials, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, self._specials)) or r"(?!)")
+        present = {char for text in _texts(messages) for char in text}
+        self._free = (chr(code) for code in _PRIVATE_USE if chr(code) not in present)
+        self._cover: dict[str, str] = {}
+
+    @property
+    def used(self) -> bool:
+        """Whether anything had to be hidden."""
+        return bool(self._cover)
+
+    def covered(self, value: Any) -> Any:
+        """A copy of messages with every string in it safe."""
+        if isinstance(value, str):
+            return self._covered_text(value)
+        if isinstance(value, Mapping):
+            return {key: self.covered(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.covered(item) for item in value]
+        return value
+
+    def parts(self, text: str) -> Iterator[tuple[str, bool]]:
+        """The rendered text cut at its control tokens, everything hidden restored: (text, is a control token)."""
+        restore = str.maketrans({cover: char for char, cover in self._cover.items()})
+        position = 0
+        for match in self._pattern.finditer(text):
+            if match.start() > position:
+                yield text[position : match.start()].translate(restore), False
+            yield match[0], True
+            position = match.end()
+        if position < len(text):
+            yield text[position:].translate(restore), False
+
+    def _covered_text(self, text: str) -> str:
+        while self._pattern.search(text):
+            text = self._pattern.sub(lambda match: self._hide(match[0][0]) + match[0][1:], text)
+        # A control token must not arise across the border of the text and the template either, trimmed or not.
+        starts = {0, len(text) - len(text.lstrip())}
+        ends = {len(text), len(text.rstrip())}
+        risky: set[int] = set()
+        for special in self._specials:
+            for cut in range(1, len(special)):
+                risky.update(start for start in starts if text.startswith(special[cut:], start))
+                risky.update(end - cut for end in ends if text.endswith(special[:cut], 0, end))
+        return "".join(self._hide(char) if index in risky else char for index, char in enumerate(text))
+
+    def _hide(self, char: str) -> str:
+        if char not in self._cover:
+            self._cover[char] = next(self._free)
+        return self._cover[char]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)

@@ -1,0 +1,164 @@
+"""Loads the tokenizer.json of a Hugging Face folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from tokenizers import Tokenizer as Backend
+
+from bitnet_core.errors import TokenizerError
+from bitnet_core.tokenizer.tokenizer import Tokenizer
+from bitnet_core.tokenizer.vocabulary import (
+    END_OF_TURN_TEXTS,
+    MAX_MERGES,
+    MAX_TOKENS,
+    TokenType,
+    check_specials,
+)
+
+MAX_JSON: Final = 1 << 27  # characters
+_CONTROL_TEXT: Final = re.compile(r"<\|.*\|>|</?s>|<unk>|<pad>", re.DOTALL)
+_KNOWN: Final = {
+    "normalizer": {"Sequence", "NFC", "NFD", "NFKC", "NFKD", "Prepend", "Replace", "Strip", "Lowercase"},
+    "pre_tokenizer": {"Sequence", "ByteLevel", "Split", "Metaspace", "Digits", "Punctuation", "WhitespaceSplit"},
+    "decoder": {"Sequence", "ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip"},
+    "post_processor": {"Sequence", "ByteLevel", "TemplateProcessing"},
+}
+_BYTE_TEXT: Final = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+
+
+def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any]) -> Tokenizer:
+    """A Tokenizer from the text of tokenizer.json and the contents of tokenizer_config.json; TokenizerError says what
+    is wrong. Added tokens that look like control tokens count as such even where the file does not mark them."""
+    document = _document(tokenizer_json)
+    added = _added_tokens(document)
+    for entry in added:
+        if _CONTROL_TEXT.fullmatch(entry["content"]):
+            entry["special"] = True
+    document["truncation"] = document["padding"] = None  # a prompt is never cut in silence
+    _check_model(document.get("model"))
+    for part, known in _KNOWN.items():
+        if unknown := set(_kinds(document.get(part))) - known:
+            raise TokenizerError(f"tokenizer.json uses the {part} {sorted(unknown)}, which is not supported")
+    kinds = set(_kinds(document.get("decoder")))
+    if not kinds & {"ByteLevel", "ByteFallback", "Metaspace"}:
+        raise TokenizerError(f"tokenizer.json has the decoder {sorted(kinds)}: not byte-level or SentencePiece BPE")
+    backend = _backend(json.dumps(document))
+    tokens, types = _tables(backend, added, "ByteLevel" in kinds)
+    bos_id = _named(backend, config.get("bos_token"))
+    eos_id = _named(backend, config.get("eos_token"))
+    starts = list(backend.encode("", add_special_tokens=True).ids)
+    if bos_id is None and starts:
+        bos_id = starts[0]
+    ends = {int(entry["id"]) for entry in added if entry["content"] in END_OF_TURN_TEXTS}
+    if eos_id is not None:
+        ends.add(eos_id)
+    for token in (bos_id, eos_id):
+        if token is not None:
+            types[token] = TokenType.CONTROL
+    stated = config.get("add_bos_token")
+    return Tokenizer(
+        backend,
+        tokens=tokens,
+        types=types,
+        byte_level="ByteLevel" in kinds,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        eos_ids=frozenset(ends),
+        add_bos=stated if isinstance(stated, bool) else bos_id is not None and starts[:1] == [bos_id],
+        space_prefix="ByteLevel" not in kinds and bool({"Strip", "Metaspace"} & kinds),
+    )
+
+
+def _document(text: str) -> dict[str, Any]:
+    if len(text) > MAX_JSON:
+        raise TokenizerError(f"tokenizer.json has {len(text)} characters; at most {MAX_JSON} are accepted")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise TokenizerError(f"tokenizer.json is not JSON: {exc}") from exc
+    if not isinstance(document, dict):
+        raise TokenizerError("tokenizer.json does not hold an object")
+    return document
+
+
+def _added_tokens(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    added = document.get("added_tokens") or []
+    if not isinstance(added, list):
+        raise TokenizerError("added_tokens of tokenizer.json must be a list")
+    for entry in added:
+        if not (isinstance(entry, dict) and isinstance(entry.get("content"), str) and isinstance(entry.get("id"), int)):
+            raise TokenizerError("added_tokens of tokenizer.json has an entry without content and id")
+    check_specials([entry["content"] for entry in added])
+    return added
+
+
+def _check_model(model: Any) -> None:
+    """Refuse what the library would answer with a crash of the process: it trusts this part of the file."""
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+        kind = model.get("type") if isinstance(model, dict) else None
+        raise TokenizerError(f"tokenizer.json holds a {kind} model: only BPE is known")
+    for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(name):
+            raise TokenizerError(f"tokenizer.json sets {name} of its BPE model, which is not supported")
+        model[name] = None
+    vocabulary, merges = model.get("vocab"), model.get("merges")
+    if not isinstance(vocabulary, dict) or not 0 < len(vocabulary) <= MAX_TOKENS:
+        raise TokenizerError(f"the vocabulary of tokenizer.json must have 1 to {MAX_TOKENS} tokens")
+    if not all(type(token) is int and 0 <= token < MAX_TOKENS for token in vocabulary.values()):
+        raise TokenizerError(f"the vocabulary of tokenizer.json must give ids from 0 to {MAX_TOKENS - 1}")
+    if not isinstance(merges, list) or len(merges) > MAX_MERGES:
+        raise TokenizerError(f"the merges of tokenizer.json must be a list of at most {MAX_MERGES}")
+
+
+def _kinds(node: Any) -> Iterator[str]:
+    """The types of a part of the pipeline and of what it consists of."""
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            yield str(part.get("type"))
+            for name in ("decoders", "pretokenizers", "normalizers"):
+                nested = part.get(name)
+                pending.extend(nested if isinstance(nested, list) else [])
+
+
+def _backend(text: str) -> Backend:
+    try:
+        return Backend.from_str(text)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as exc:  # the library answers bad files with Exception or with a Rust panic
+        raise TokenizerError(f"tokenizer.json cannot be loaded: {exc}") from exc
+
+
+def _tables(backend: Backend, added: list[dict[str, Any]], byte_level: bool) -> tuple[list[str], list[TokenType]]:
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    count = max(vocabulary.values(), default=-1) + 1
+    if not 0 < count <= MAX_TOKENS:
+        raise TokenizerError(f"tokenizer.json has ids up to {count - 1}; at most {MAX_TOKENS} tokens are accepted")
+    tokens = [""] * count
+    types = [TokenType.UNUSED] * count
+    for text, token in vocabulary.items():
+        tokens[token] = text
+        types[token] = TokenType.BYTE if not byte_level and _BYTE_TEXT.fullmatch(text) else TokenType.NORMAL
+    for entry in added:
+        text, stated = entry["content"], int(entry["id"])
+        if vocabulary.get(text) != stated:
+            raise TokenizerError(f"tokenizer.json gives {text!r} the id {stated}, its library {vocabulary.get(text)}")
+        types[stated] = TokenType.CONTROL if entry.get("special") else TokenType.USER_DEFINED
+    return tokens, types
+
+
+def _named(backend: Backend, token: Any) -> int | None:
+    """Id of a token that tokenizer_config.json names as a string or as {"content": ...}."""
+    text = token.get("content") if isinstance(token, dict) else token
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise TokenizerError(f"tokenizer_config.json names a token as {type(text).__name__}, not as a string")
+    found = backend.token_to_id(text)
+    return None if found is None else int(found)

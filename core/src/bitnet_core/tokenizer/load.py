@@ -1,0 +1,27 @@
+"""From what a model file says about its tokenizer to a Tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bitnet_core.errors import TokenizerError
+from bitnet_core.tokenizer.gguf import tokenizer_from_vocabulary
+from bitnet_core.tokenizer.huggingface import tokenizer_from_json
+from bitnet_core.tokenizer.tokenizer import Tokenizer
+from bitnet_core.tokenizer.vocabulary import parse_vocabulary
+
+
+def load_tokenizer(keys: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer of a ModelSource (its `tokenizer` mapping). TokenizerError if it is missing or malformed."""
+    kind = keys.get("kind")
+    if kind == "gguf":
+        return tokenizer_from_vocabulary(parse_vocabulary(keys))
+    if kind == "hf":
+        text, config = keys.get("tokenizer_json"), keys.get("tokenizer_config") or {}
+        if not isinstance(text, str) or not text:
+            raise TokenizerError("the folder has no tokenizer.json; download it from where the model came from")
+        if not isinstance(config, Mapping):
+            raise TokenizerError("tokenizer_config.json does not hold an object")
+        return tokenizer_from_json(text, config)
+    raise TokenizerError(f"unknown kind of tokenizer: {kind!r}")

@@ -1,0 +1,29 @@
+"""Generated ids to text, piece by piece."""
+
+from __future__ import annotations
+
+import codecs
+
+from bitnet_core.tokenizer.tokenizer import Tokenizer
+
+
+class StreamDecoder:
+    """Turns ids into text as they come; a character whose bytes are spread over tokens appears when it is whole.
+
+    The pieces joined are the UTF-8 decoding of the tokens' bytes, invalid bytes replaced by U+FFFD. Special tokens are
+    silent. The ids continue a text: a leading space is kept.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """Text that this token completes; "" while a character is still open."""
+        return self._decoder.decode(self._tokenizer.token_bytes(token))
+
+    def flush(self) -> str:
+        """What is left at the end: U+FFFD for an unfinished character, else ""; the decoder can be used again."""
+        text = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return text

@@ -1,0 +1,196 @@
+"""GGUF's tokenizer.ggml.* keys, checked. A model file is hostile: every type, count, length and id is bounded here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Final
+
+from bitnet_core.errors import TokenizerError
+
+MAX_TOKENS: Final = 1 << 20
+MAX_MERGES: Final = 1 << 22
+MAX_SPECIALS: Final = 1 << 14
+MAX_SPECIAL_CHARS: Final = 1 << 18  # of all special tokens together
+MAX_TOKEN_CHARS: Final = 2048
+MAX_TOTAL_CHARS: Final = 1 << 25
+
+END_OF_TURN_TEXTS: Final = frozenset(
+    {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"}
+)
+"""Tokens that end a turn whatever the file names as end of sequence."""
+
+
+class TokenType(IntEnum):
+    """tokenizer.ggml.token_type."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """A tokenizer as GGUF describes it; ids index `tokens`."""
+
+    model: str  # "gpt2" (byte-level BPE) or "llama" (SentencePiece BPE)
+    pre: str | None
+    tokens: list[str]
+    types: list[TokenType]
+    scores: list[float] = field(default_factory=list)  # "llama" only
+    merges: list[tuple[str, str]] = field(default_factory=list)  # "gpt2" only, best first
+    bos_id: int | None = None
+    eos_id: int | None = None
+    unknown_id: int | None = None
+    padding_id: int | None = None
+    eot_id: int | None = None
+    add_bos: bool | None = None  # None: the file does not say
+    add_space_prefix: bool | None = None
+
+    def ids_of(self, *kinds: TokenType) -> list[int]:
+        """Ids of the given types, ascending."""
+        wanted = frozenset(kinds)
+        return [index for index, kind in enumerate(self.types) if kind in wanted]
+
+
+def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
+    """Read and check the tokenizer.* keys of a GGUF file; TokenizerError says which key is wrong and why."""
+    model = _string(keys, "tokenizer.ggml.model")
+    if model is None:
+        raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model is missing); convert the model again")
+    if model not in ("gpt2", "llama"):
+        raise TokenizerError(f"tokenizer.ggml.model is {model!r}: only gpt2 (byte-level BPE) and llama (SPM) are known")
+    tokens = _strings(keys, "tokenizer.ggml.tokens", MAX_TOKENS)
+    if not tokens:
+        raise TokenizerError("tokenizer.ggml.tokens is missing or empty")
+    types = _types(keys, len(tokens))
+    specials = sum(kind in (TokenType.CONTROL, TokenType.USER_DEFINED) for kind in types)
+    if specials > MAX_SPECIALS:
+        raise TokenizerError(
+            f"tokenizer.ggml.token_type marks {specials} special tokens; at most {MAX_SPECIALS} make sense"
+        )
+
+    def token_id(name: str) -> int | None:
+        return _token_id(keys, f"tokenizer.ggml.{name}_token_id", len(tokens))
+
+    return Vocabulary(
+        model=model,
+        pre=_string(keys, "tokenizer.ggml.pre"),
+        tokens=tokens,
+        types=types,
+        scores=_scores(keys, len(tokens)) if model == "llama" else [],
+        merges=_merges(keys) if model == "gpt2" else [],
+        bos_id=token_id("bos"),
+        eos_id=token_id("eos"),
+        unknown_id=token_id("unknown"),
+        padding_id=token_id("padding"),
+        eot_id=token_id("eot"),
+        add_bos=_flag(keys, "tokenizer.ggml.add_bos_token"),
+        add_space_prefix=_flag(keys, "tokenizer.ggml.add_space_prefix"),
+    )
+
+
+def check_specials(texts: Sequence[str]) -> None:
+    """TokenizerError if there are more special tokens, or longer ones, than any real model has."""
+    size = sum(map(len, texts))
+    if len(texts) > MAX_SPECIALS or size > MAX_SPECIAL_CHARS:
+        raise TokenizerError(
+            f"the tokenizer has {len(texts)} special tokens of {size} characters in all; "
+            f"at most {MAX_SPECIALS} of {MAX_SPECIAL_CHARS} characters are accepted"
+        )
+
+
+def _string(keys: Mapping[str, Any], key: str) -> str | None:
+    value = keys.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise TokenizerError(f"{key} must be a string, not {type(value).__name__}")
+
+
+def _flag(keys: Mapping[str, Any], key: str) -> bool | None:
+    value = keys.get(key)
+    if value is None or isinstance(value, bool):
+        return value
+    raise TokenizerError(f"{key} must be a bool, not {type(value).__name__}")
+
+
+def _array(keys: Mapping[str, Any], key: str, limit: int) -> Sequence[Any]:
+    value = keys.get(key)
+    if value is None:
+        return []
+    if isinstance(value, str | bytes) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
+        raise TokenizerError(f"{key} must be an array, not {type(value).__name__}")
+    if len(value) > limit:
+        raise TokenizerError(f"{key} has {len(value)} entries; at most {limit} are accepted")
+    # A numpy array becomes Python numbers in one step; a list is copied.
+    return list(value.tolist() if hasattr(value, "tolist") else value)
+
+
+def _strings(keys: Mapping[str, Any], key: str, limit: int) -> list[str]:
+    texts = _array(keys, key, limit)
+    total = 0
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TokenizerError(f"{key}[{index}] must be a string, not {type(text).__name__}")
+        if len(text) > MAX_TOKEN_CHARS:
+            raise TokenizerError(f"{key}[{index}] has {len(text)} characters; at most {MAX_TOKEN_CHARS} are accepted")
+        total += len(text)
+    if total > MAX_TOTAL_CHARS:
+        raise TokenizerError(f"{key} holds {total} characters; at most {MAX_TOTAL_CHARS} are accepted")
+    return list(texts)
+
+
+def _types(keys: Mapping[str, Any], count: int) -> list[TokenType]:
+    key = "tokenizer.ggml.token_type"
+    values = _array(keys, key, MAX_TOKENS)
+    if not values:
+        return [TokenType.NORMAL] * count
+    if len(values) != count:
+        raise TokenizerError(f"{key} has {len(values)} entries but there are {count} tokens")
+    known = {int(kind): kind for kind in TokenType}
+    known[0] = TokenType.NORMAL  # "undefined" of some writers
+    try:
+        return [known[value] for value in values]
+    except (KeyError, TypeError) as exc:
+        raise TokenizerError(f"{key} has an unknown token type: {exc}") from exc
+
+
+def _scores(keys: Mapping[str, Any], count: int) -> list[float]:
+    key = "tokenizer.ggml.scores"
+    values = _array(keys, key, MAX_TOKENS)
+    if len(values) != count:
+        raise TokenizerError(f"{key} has {len(values)} entries but there are {count} tokens")
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
+        raise TokenizerError(f"{key} must hold finite numbers")
+    return [float(value) for value in values]
+
+
+def _merges(keys: Mapping[str, Any]) -> list[tuple[str, str]]:
+    key = "tokenizer.ggml.merges"
+    pairs = []
+    for rank, text in enumerate(_strings(keys, key, MAX_MERGES)):
+        middle = text.find(" ", 1)
+        if middle < 1 or middle == len(text) - 1:
+            raise TokenizerError(f"{key}[{rank}] is {text!r}, not two tokens with a space between")
+        pairs.append((text[:middle], text[middle + 1 :]))
+    if not pairs:
+        raise TokenizerError(f"{key} is missing: a byte-level BPE tokenizer cannot work without merges")
+    return pairs
+
+
+def _token_id(keys: Mapping[str, Any], key: str, count: int) -> int | None:
+    value = keys.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TokenizerError(f"{key} must be an integer, not {type(value).__name__}")
+    if value in (-1, 0xFFFFFFFF):  # "none" of some writers
+        return None
+    if not 0 <= value < count:
+        raise TokenizerError(f"{key} is {value}, outside the {count} tokens")
+    return value
