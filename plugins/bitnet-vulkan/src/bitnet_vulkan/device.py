@@ -10,8 +10,9 @@ from bitnet_core.hal import Buffer, Grid, Kernel, MemoryKind, Recording, View
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_vulkan import tuning
-from bitnet_vulkan.binding import Handle, constant, ffi, lib, make
+from bitnet_vulkan.binding import Handle, ffi, lib, make
 from bitnet_vulkan.descriptors import Descriptors
+from bitnet_vulkan.dispatch import Dispatch, timed
 from bitnet_vulkan.errors import Stage, check
 from bitnet_vulkan.hazards import Range
 from bitnet_vulkan.instance import Instance, PhysicalDevice, enabled_extensions
@@ -34,6 +35,13 @@ class VulkanRecording:
         self._device = device
         self.commands: Commands | None = commands
         self.submit = submit_info(commands)
+        self.dispatches: list[Dispatch] = []
+
+    def add(self, dispatch: Dispatch) -> None:
+        """Record one more launch."""
+        if self.commands is not None:
+            dispatch.put(self.commands)
+            self.dispatches.append(dispatch)
 
     def close(self) -> None:
         """Free the command buffer once the device is done with it."""
@@ -61,9 +69,7 @@ class VulkanDevice:
         self._descriptors = Descriptors(self._handle, self.info.name)
         self._transfers = Transfers(self._allocator, self._queue)
         self._buffers: set[VulkanBuffer] = set()
-        self._recording: Commands | None = None
-        self._bind_point = constant("VK_PIPELINE_BIND_POINT_COMPUTE")
-        self._stage = constant("VK_SHADER_STAGE_COMPUTE_BIT")
+        self._recording: VulkanRecording | None = None
 
     def _pick(self, index: int) -> PhysicalDevice:
         devices = self._instance.physical_devices()
@@ -168,6 +174,10 @@ class VulkanDevice:
         """A pipeline, from the disk cache where the driver has it."""
         return self._pipelines.build(spec, constants)
 
+    def compile_code(self, spec: KernelSpec, constants: Mapping[str, int], code: bytes) -> VulkanKernel:
+        """A pipeline from SPIR-V of the caller's."""
+        return self._pipelines.build_from(spec, constants, code)
+
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         """Record one dispatch into the open command buffer, or into the recording under way."""
         if not isinstance(kernel, VulkanKernel):
@@ -189,22 +199,19 @@ class VulkanDevice:
         if 0 in grid:
             return
         bound = self._descriptors.get(kernel.set_layout, views)
-        commands = self._recording or self._queue.commands()
-        handle = commands.handle
-        commands.hazards.before(handle, reads, writes)
-        vk = lib()
-        vk.vkCmdBindPipeline(handle, self._bind_point, kernel.pipeline)
-        vk.vkCmdBindDescriptorSets(handle, self._bind_point, kernel.layout, 0, 1, bound, 0, ffi().NULL)
-        vk.vkCmdPushConstants(handle, kernel.layout, self._stage, 0, len(params), ffi().from_buffer(params))
-        vk.vkCmdDispatch(handle, *grid)
+        dispatch = Dispatch(kernel, grid, bound, bytes(params), reads, writes)
+        if self._recording is None:
+            dispatch.put(self._queue.commands())
+        else:
+            self._recording.add(dispatch)
 
     @contextmanager
     def record(self) -> Iterator[VulkanRecording]:
         """Launches of the block go into a command buffer of their own."""
         if self._recording is not None:
             raise ValueError("a recording is already under way")
-        commands = self._recording = self._queue.new_commands(once=False)
-        recording = VulkanRecording(self, commands)
+        commands = self._queue.new_commands(once=False)
+        self._recording = recording = VulkanRecording(self, commands)
         try:
             yield recording
         finally:
@@ -216,6 +223,12 @@ class VulkanDevice:
         if not isinstance(recording, VulkanRecording) or recording.commands is None:
             raise ValueError("this recording is not, or no longer, one of this device")
         self._queue.submit_recorded(recording.submit)
+
+    def timings(self, recording: Recording) -> list[tuple[str, float]]:
+        """Run a recording once with timestamps around each launch."""
+        if not isinstance(recording, VulkanRecording) or recording.commands is None:
+            raise ValueError("this recording is not, or no longer, one of this device")
+        return timed(self._handle, self._physical, self._queue, recording.dispatches)
 
     def forget(self, commands: Commands) -> None:
         """Free a recording's command buffer."""

@@ -41,6 +41,7 @@ class PhysicalDevice:
     subgroup_size: int
     max_allocations: int
     cache_uuid: str
+    timestamp_seconds: float  # of one tick; 0 where compute queues have no timestamps
 
 
 class Instance:
@@ -175,6 +176,7 @@ def _describe(handle: Handle, index: int, family: int) -> PhysicalDevice:
         feature = make("VkPhysicalDeviceShaderIntegerDotProductFeatures")
         lib().vkGetPhysicalDeviceFeatures2(handle, make("VkPhysicalDeviceFeatures2", pNext=feature))
         dot = bool(feature.shaderIntegerDotProduct)
+    tick = limits.timestampPeriod * 1e-9 if limits.timestampComputeAndGraphics else 0.0
     driver_name = ffi().string(driver.driverName).decode(errors="replace")
     driver_text = f"{driver_name} {ffi().string(driver.driverInfo).decode(errors='replace')}".strip()
     info = DeviceInfo(
@@ -189,6 +191,7 @@ def _describe(handle: Handle, index: int, family: int) -> PhysicalDevice:
         max_binding=limits.maxStorageBufferRange,
         alignment=max(64, limits.minStorageBufferOffsetAlignment),
         physical_id=bytes(identity.deviceUUID).hex(),
+        features=frozenset({"timings"} if tick else ()),
         extra={
             "api_version": f"{version >> 22}.{(version >> 12) & 1023}.{version & 4095}",
             "integer_dot_product": dot,
@@ -206,6 +209,7 @@ def _describe(handle: Handle, index: int, family: int) -> PhysicalDevice:
         subgroup_size=subgroup.subgroupSize,
         max_allocations=limits.maxMemoryAllocationCount,
         cache_uuid=bytes(base.pipelineCacheUUID).hex(),
+        timestamp_seconds=tick,
     )
 
 

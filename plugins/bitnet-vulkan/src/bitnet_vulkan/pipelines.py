@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
-from bitnet_core.errors import UnsupportedError
+from bitnet_core.errors import KernelCompileError, UnsupportedError
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_vulkan.binding import Handle, constant, ffi, lib, make
@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 CONSTANT_IDS = ("GROUP", "TILE_N", "TILE_T", "DTYPE", "ADD", "NORM", "ACT", "KV", "INTERLEAVED", "BLOCK")
 """Specialization constants by their id in prelude.glsl."""
+SPIRV_MAGIC = b"\x03\x02\x23\x07"
 TILED = 64
 """TILE_T that selects the tiled matrix product."""
 
@@ -138,7 +139,16 @@ class Pipelines:
         return self.build_from(spec, constants, code)
 
     def build_from(self, spec: KernelSpec, constants: Mapping[str, int], code: bytes) -> VulkanKernel:
-        """Compile given SPIR-V."""
+        """Compile given SPIR-V. Drivers may crash on anything else, so that much is checked."""
+        if len(code) < 20 or len(code) % 4 or code[:4] != SPIRV_MAGIC:
+            raise KernelCompileError(
+                f"kernel {spec.name} is damaged",
+                kernel=spec.name,
+                log=f"{len(code)} bytes that begin with {code[:4].hex()} are not SPIR-V",
+                backend="vulkan",
+                device=self._physical.info.name,
+                hint="Reinstall bitnet-vulkan",
+            )
         set_layout, layout = self._layout(spec)
         words = ffi().new("uint32_t[]", len(code) // 4)
         ffi().memmove(words, code, len(code) // 4 * 4)
