@@ -12,13 +12,13 @@ import platform
 import struct
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from bitnet_core import environment
 from bitnet_core.errors import ReceiptError
 from bitnet_core.hal.selection import BackendStartupSummary
+from bitnet_core.version import core_version
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 1 << 20  # a receipt has a few kilobytes
@@ -47,7 +47,11 @@ def make_receipt(
     receipt: Json = {
         "schema_version": SCHEMA_VERSION,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "software": {"bitnet-core": _version(), "python": platform.python_version(), "system": platform.platform()},
+        "software": {
+            "bitnet-core": core_version(),
+            "python": platform.python_version(),
+            "system": platform.platform(),
+        },
         "model": dict(model),
         "device": {
             "backend": info.backend,
@@ -202,10 +206,3 @@ def _content_sha256(receipt: Json) -> str:
 
 def _render(receipt: Json) -> bytes:
     return (json.dumps(receipt, indent=2) + "\n").encode()
-
-
-def _version() -> str:
-    try:
-        return metadata.version("bitnet-core")
-    except metadata.PackageNotFoundError:  # a source tree that is not installed
-        return "source"

@@ -7,13 +7,15 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
-from bitnet_core.cli import devices, doctor, receipt
+from bitnet_core.cli import bench, chat, devices, doctor, perplexity, receipt, run
 from bitnet_core.errors import BitnetError
 from bitnet_core.hal.discovery import registry
 from bitnet_core.logs import configure_logging
+from bitnet_core.version import core_version
 
 OUT_OF_MEMORY = 13
 INTERRUPTED = 130
@@ -25,13 +27,13 @@ def build_app() -> typer.Typer:
     """All commands: core's own, then those of plugins."""
     app = typer.Typer(
         name="bitnet",
-        help="Run 1.58-bit language models on any vendor's hardware.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich" if sys.stdout.isatty() else None,  # rich doubles the time that help takes
     )
-    for module in (devices, doctor, receipt):
+    app.callback()(_options)
+    for module in (run, chat, bench, perplexity, devices, doctor, receipt):
         module.register(app)
     _add_plugin_commands(app)
     return app
@@ -44,7 +46,7 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace" if stream is sys.stderr else None)
     try:
         configure_logging(os.environ.get("BITNET_LOG", ""))
-        build_app()()
+        build_app()(prog_name="bitnet")
     except BitnetError as error:
         _fail(str(error), error.exit_code, error)
     except MemoryError as error:
@@ -54,6 +56,20 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - the last resort: a message instead of a traceback
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         _fail(f"unexpected failure: {text}. BITNET_LOG=debug shows where", 1, error)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bitnet-core {core_version()}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Run 1.58-bit language models on any vendor's hardware."""
 
 
 def _fail(message: str, code: int, error: BaseException) -> None:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # rich is imported where it is used: help must come at once
     from rich.console import Console
     from rich.table import Table
 
-ProgressCallback = Callable[[int, int], None]
-"""progress(done, total)"""
+ProgressCallback = Callable[[str, int, int], None]
+"""progress(what is under way, units done, units in all)"""
 
 
 @cache
@@ -55,14 +55,20 @@ def print_table(table: Table) -> None:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[ProgressCallback | None]:
-    """A progress callback; None where stderr is no terminal."""
+def progress_bar() -> Iterator[ProgressCallback | None]:
+    """A progress callback that draws bars while the block runs; None where stderr is no terminal."""
     if not stderr().is_terminal:
         yield None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
     with Progress(*columns, TimeElapsedColumn(), console=stderr(), transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+        tasks: dict[str, TaskID] = {}
+
+        def update(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(what, total=total)
+            progress.update(tasks[what], completed=done, total=total)
+
+        yield update

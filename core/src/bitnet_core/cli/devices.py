@@ -37,7 +37,7 @@ def devices(
         table.add_column(column, overflow="fold")
     for info in found:
         kind = f"{info.type.value} (fake)" if info.fake else info.type.value
-        table.add_row(info.request, info.name, kind, gibibytes(info.total_memory), info.driver)
+        table.add_row(info.request, info.name, kind, size(info.total_memory) if info.total_memory else "?", info.driver)
         if verbose:
             for name, value in describe(info).items():
                 if name not in ("device", "name", "type", "total_memory", "driver") and value not in ("", 0, [], {}):
@@ -70,9 +70,9 @@ def describe(info: DeviceInfo) -> dict[str, Any]:
     }
 
 
-def gibibytes(nbytes: int) -> str:
+def size(nbytes: int) -> str:
     """A size for people."""
-    return f"{nbytes / 2**30:.1f} GiB" if nbytes else "?"
+    return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.1f} MiB"
 
 
 def _plain(value: Any) -> str:

@@ -31,10 +31,10 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
 
     present = devices()
     checks = []
-    with progress_bar("checking devices") as progress:
+    with progress_bar() as progress:
         for number, info in enumerate(present):
             if progress:
-                progress(number, len(present))
+                progress("checking devices", number, len(present))
             checks.append(check_device(info))
     quarantined = registry().quarantined
     findings = setting_findings(present)

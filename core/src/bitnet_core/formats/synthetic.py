@@ -69,7 +69,14 @@ class SyntheticSource:
     def __init__(self, shape: str) -> None:
         if shape not in SHAPES:
             raise UsageError(f"there is no synthetic shape '{shape}'; there are {', '.join(SHAPES)}")
-        self.config = SHAPES[shape]
+        self.config = config = SHAPES[shape]
+        self._norms = {
+            "attn_norm": config.hidden,
+            "attn_sub_norm": config.q_width,
+            "ffn_norm": config.hidden,
+            "ffn_sub_norm": config.ffn,
+            "output_norm": config.hidden,
+        }
 
     @property
     def tensors(self) -> Sequence[TensorInfo]:
@@ -87,16 +94,16 @@ class SyntheticSource:
 
     @property
     def tokenizer(self) -> Mapping[str, Any]:
-        """A byte-level vocabulary: the 256 bytes, an end token, and fillers that no text encodes to."""
+        """A byte-level vocabulary: the 256 bytes, an end token, one merge, and fillers that no text encodes to."""
         vocab = self.config.vocab
-        letters = [*_byte_letters(), "<|end|>"]
+        letters = [*_byte_letters(), "<|end|>", "th"]
         return {
             "kind": "gguf",
             "tokenizer.ggml.model": "gpt2",
             "tokenizer.ggml.pre": "llama-bpe",
             "tokenizer.ggml.tokens": letters + [f"<|filler{number}|>" for number in range(vocab - len(letters))],
-            "tokenizer.ggml.token_type": [1] * 256 + [3] * (vocab - 256),
-            "tokenizer.ggml.merges": [],
+            "tokenizer.ggml.token_type": [1] * 256 + [3] + [1] * (vocab - 257),
+            "tokenizer.ggml.merges": ["t h"],
             "tokenizer.ggml.eos_token_id": 256,
         }
 
@@ -119,13 +126,15 @@ class SyntheticSource:
 
     def vector(self, name: str) -> npt.NDArray[np.float32]:
         """Norm weights of 1."""
-        config = self.config
-        widths = {"attn_sub_norm": config.q_width, "ffn_sub_norm": config.ffn}
-        return np.ones(widths.get(name.rpartition(".")[2], config.hidden), np.float32)
+        width = self._norms.get(name.rpartition(".")[2], 0)
+        if not width:
+            raise ModelError(f"the synthetic model has no vector '{name}'")
+        return np.ones(width, np.float32)
 
     def has(self, name: str) -> bool:
-        """Every tensor of the shape is there; the head is tied."""
-        return name != "output"
+        """Whether the shape has this tensor; there is no head of its own."""
+        kind = name.rpartition(".")[2]
+        return name == "token_embd" or kind in self.config.linears() or kind in self._norms
 
     def sha256(self) -> str:
         """Of the description that the weights follow from."""

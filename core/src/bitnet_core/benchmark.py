@@ -1,0 +1,148 @@
+"""Measuring a model on a device: speed, memory, and the share of the memory's read bandwidth that decoding uses."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+
+from bitnet_core.engine.text import GenerationStream, StopFilter
+from bitnet_core.errors import UsageError
+from bitnet_core.hal.device import Device, DeviceType, whole
+from bitnet_core.kernels.catalogue import KV_TYPES, kv_row_bytes
+from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.weights import padded
+
+if TYPE_CHECKING:
+    from bitnet_core.api import Model
+
+_BANDWIDTH_BYTES = 256 << 20  # larger than any cache
+_BANDWIDTH_RUNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """Medians over the runs. Speeds are tokens per second, sizes bytes, times seconds."""
+
+    model: str
+    device: str
+    device_name: str
+    compute_path: str
+    prompt_tokens: int
+    generated_tokens: int
+    repeat: int
+    load_seconds: float
+    prefill_speed: float
+    decode_speed: float
+    decode_speeds: tuple[float, ...]  # of every run
+    host_memory: int  # resident, after the runs; pages of a mapped model file count
+    weight_memory: int  # on the device, as are the next three
+    wrapped_memory: int  # weights that the device reads where the host has them
+    kv_memory: int
+    scratch_memory: int
+    bytes_per_token: int  # that decoding one token has to read: weights, head, and the cache at the mean position
+    read_bandwidth: float  # bytes per second, measured now
+
+    @property
+    def bandwidth_fraction(self) -> float:
+        """Share of the read bandwidth that decoding reaches; 1 is the limit of the hardware."""
+        return self.decode_speed * self.bytes_per_token / self.read_bandwidth
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**asdict(self), "bandwidth_fraction": self.bandwidth_fraction}
+
+
+class _NoText:
+    """A decoder that makes no text."""
+
+    def push(self, token: int) -> str:
+        return ""
+
+    def flush(self) -> str:
+        return ""
+
+
+def measure(model: Model, load_seconds: float, prompt_tokens: int, max_tokens: int, repeat: int) -> BenchResult:
+    """Prefill and decode `repeat` times after one warm-up, greedily and past the model's end tokens. UsageError if
+    the tokens do not fit the context."""
+    engine, config = model.engine, model.config
+    if prompt_tokens + max_tokens > engine.limit:
+        raise UsageError(f"{prompt_tokens} + {max_tokens} tokens do not fit the context of {engine.limit}")
+    rng = np.random.default_rng(0)
+    runs = []
+    for _ in range(repeat + 1):
+        # another prompt every time: a prefix that was kept would make the prefill look fast
+        prompt = rng.integers(0, config.vocab, prompt_tokens).tolist()
+        pieces = GenerationStream(engine, engine.add(prompt, max_tokens=max_tokens), _NoText(), StopFilter(()))
+        for _ in pieces:
+            pass
+        runs.append(pieces.result)
+    runs = runs[1:]
+    # the first token comes out of the prefill
+    speeds = [(len(run.tokens) - 1) / run.decode_seconds for run in runs]
+    memory, plan = engine.memory(), engine.memory_plan()
+    head = model.source.dense("token_embd" if config.tied_head else "output")
+    return BenchResult(
+        model=model.name,
+        device=model.device.info.request,
+        device_name=model.device.info.name,
+        compute_path=model.summary.compute_path,
+        prompt_tokens=prompt_tokens,
+        generated_tokens=len(runs[0].tokens),
+        repeat=repeat,
+        load_seconds=load_seconds,
+        prefill_speed=statistics.median(prompt_tokens / run.prefill_seconds for run in runs),
+        decode_speed=statistics.median(speeds),
+        decode_speeds=tuple(speeds),
+        host_memory=psutil.Process().memory_info().rss,
+        weight_memory=int(memory["weights_bytes"]),
+        wrapped_memory=int(memory["wrapped_weights_bytes"]),
+        kv_memory=plan.kv_cache,
+        scratch_memory=plan.decode_scratch + plan.prefill_scratch,
+        bytes_per_token=bytes_per_token(
+            config, head.rows * head.row_bytes, engine.options.kv_dtype, prompt_tokens + max_tokens // 2
+        ),
+        read_bandwidth=read_bandwidth(model.device),
+    )
+
+
+def bytes_per_token(config: ModelConfig, head_bytes: int, kv_dtype: str, position: int) -> int:
+    """Bytes that decoding one token at `position` has to read: every ternary matrix once, the head once, and the
+    keys and values of all positions before it."""
+    layer = sum(rows * padded(columns) // 4 for rows, columns in config.linears().values())
+    kv = 2 * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim) * position
+    return config.n_layers * (layer + kv) + head_bytes
+
+
+def read_bandwidth(device: Device) -> float:
+    """Bytes per second that can be read: by a numpy sum over host memory for a CPU, else by copies on the device
+    (which read and write each byte)."""
+    if device.info.type is DeviceType.CPU:
+        data = np.ones(_BANDWIDTH_BYTES // 8, np.int64)
+        return _BANDWIDTH_BYTES / _best_seconds(lambda: data.sum())
+    source, target = device.alloc(_BANDWIDTH_BYTES), device.alloc(_BANDWIDTH_BYTES)
+
+    def copy() -> None:
+        device.copy(whole(source), whole(target))
+        device.synchronize()
+
+    try:
+        return 2 * _BANDWIDTH_BYTES / _best_seconds(copy)
+    finally:
+        device.free(source)
+        device.free(target)
+
+
+def _best_seconds(action: Callable[[], object]) -> float:
+    times = []
+    for _ in range(_BANDWIDTH_RUNS):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return min(times)

@@ -1,0 +1,146 @@
+"""Options that several commands share, and opening the model that they describe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bitnet_core.cli.console import progress_bar, say
+from bitnet_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from bitnet_core.api import Model
+
+MAX_INPUT = 16 << 20
+"""Bytes of text taken from a file or stdin."""
+
+
+class KvType(StrEnum):
+    """Storage of the KV cache."""
+
+    f16 = "f16"
+    f32 = "f32"
+    int8 = "int8"
+
+
+class Layout(StrEnum):
+    """Byte layouts of I2_S tensors."""
+
+    A = "A"  # 128 columns in 32 bytes: Microsoft's published files
+    B = "B"  # 64 columns in 16 bytes: written on ARM
+    C = "C"  # four rows interleaved
+
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="FILE",
+        help="GGUF file or model folder. Default: the small model that comes with bitnet.",
+    ),
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="auto, cpu, gpu, or a backend with or without an index (cuda:0). Default: BITNET_DEVICE, then auto.",
+    ),
+]
+KvOption = Annotated[KvType, typer.Option("--kv", help="Storage of the KV cache.")]
+ContextOption = Annotated[
+    int | None, typer.Option("--context", min=1, metavar="N", help="Longest sequence, in tokens. Default: the model's.")
+]
+LayoutOption = Annotated[
+    Layout | None,
+    typer.Option("--layout", help="Byte layout of I2_S tensors (formats A, B, C), where bitnet's own guess is wrong."),
+]
+TemperatureOption = Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")]
+TopKOption = Annotated[int, typer.Option(min=0, help="Sample from the K likeliest tokens; 0 for all.")]
+TopPOption = Annotated[float, typer.Option(min=0.0, max=1.0, help="Sample from the likeliest tokens of this mass.")]
+MinPOption = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Leave out tokens less likely than this part of the likeliest.")
+]
+PenaltyOption = Annotated[float, typer.Option(min=0.01, help="Divide the logits of tokens seen by this; 1 for none.")]
+SeedOption = Annotated[int | None, typer.Option(help="Same seed, same text.")]
+StopOption = Annotated[list[str] | None, typer.Option("--stop", help="Stop before this text; may be repeated.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """Which model, where, and how its cache is kept."""
+
+    model: str | None
+    device: str | None
+    kv: KvType
+    context: int | None
+    layout: Layout | None
+    synthetic: str | None = None  # a shape of random weights instead of a model
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen; the fields are parameters of `Model.generate`."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    seed: int | None
+    stop: tuple[str, ...]
+
+    def parameters(self) -> dict[str, Any]:
+        """As keyword arguments."""
+        return asdict(self)
+
+
+@contextmanager
+def opened(choice: ModelChoice) -> Iterator[Model]:
+    """The model, with a progress bar while it loads, and a line that names it and its device."""
+    from bitnet_core.api import load
+    from bitnet_core.formats.synthetic import SyntheticSource
+    from bitnet_core.hal.request import resolve_request
+
+    request = resolve_request(choice.device)
+    with progress_bar() as progress:
+        model = load(
+            SyntheticSource(choice.synthetic) if choice.synthetic else choice.model,
+            request,
+            kv_dtype=choice.kv.value,
+            context=choice.context,
+            layout=choice.layout.value if choice.layout else None,
+            progress=progress,
+        )
+    with model:
+        info = model.device.info
+        say(f"{model.name} on {info.request} ({info.name}), {model.summary.compute_path}")
+        yield model
+
+
+def read_text(source: str) -> str:
+    """The text of a file, or of stdin for "-"; UsageError if it is missing, too long or not UTF-8."""
+    name = "stdin" if source == "-" else source
+    try:
+        if source == "-":
+            raw = sys.stdin.buffer.read(MAX_INPUT + 1)
+        else:
+            with Path(source).open("rb") as file:
+                raw = file.read(MAX_INPUT + 1)
+    except OSError as exc:
+        raise UsageError(f"{name} cannot be read: {exc.strerror or exc}") from exc
+    if len(raw) > MAX_INPUT:
+        raise UsageError(f"{name} is longer than {MAX_INPUT >> 20} MiB")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"{name} is not UTF-8 text: byte {exc.start} is wrong") from exc

@@ -1,0 +1,144 @@
+"""`bitnet run`: text after a prompt."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bitnet_core.cli import options
+from bitnet_core.cli.console import print_json, progress_bar, say, write_text
+from bitnet_core.cli.options import ModelChoice, Sampling
+from bitnet_core.errors import ReceiptError, UsageError
+
+if TYPE_CHECKING:
+    from bitnet_core.api import Generation, Model
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("run")(run)
+
+
+def run(
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="[PROMPT]", help="The text to go on from; - is stdin.")
+    ] = None,
+    prompt_option: Annotated[str | None, typer.Option("--prompt", "-p", help="The same, as an option.")] = None,
+    model: options.ModelOption = None,
+    max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", min=1, help="Tokens to generate at most.")] = 128,
+    device: options.DeviceOption = None,
+    temperature: options.TemperatureOption = 0.0,
+    top_k: options.TopKOption = 0,
+    top_p: options.TopPOption = 1.0,
+    min_p: options.MinPOption = 0.0,
+    repetition_penalty: options.PenaltyOption = 1.0,
+    seed: options.SeedOption = None,
+    stop: options.StopOption = None,
+    as_json: options.JsonOption = False,
+    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a receipt of the run.")] = None,
+    kv: options.KvOption = options.KvType.f16,
+    context: options.ContextOption = None,
+    layout: options.LayoutOption = None,
+) -> None:
+    """Stream the text that follows a prompt.
+
+    The text goes to stdout; the model, the device and the speed to stderr.
+    """
+    text = _prompt(prompt, prompt_option)
+    _check_receipt(receipt)
+    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
+    with options.opened(ModelChoice(model, device, kv, context, layout)) as loaded:
+        result = _generate(loaded, text, max_tokens, sampling, quiet=as_json)
+        report_speed(result)
+        if as_json:
+            print_json(_document(loaded, result))
+        if receipt is not None:
+            _write_receipt(receipt, loaded, result, max_tokens, sampling)
+
+
+def _prompt(argument: str | None, option: str | None) -> str:
+    if argument is not None and option is not None:
+        raise UsageError("the prompt is given twice; use the argument or --prompt")
+    text = argument if argument is not None else option
+    if text is None:
+        raise UsageError('there is no prompt; for example: bitnet run "Once upon a time", or - to read stdin')
+    if text == "-":
+        text = options.read_text("-")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as exc:
+        raise UsageError("the prompt is not UTF-8 text") from exc
+    if not text:
+        raise UsageError("the prompt is empty")
+    return text
+
+
+def _check_receipt(path: Path | None) -> None:
+    """Find out now, not after the run, that the place is wrong."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise ReceiptError(f"the receipt {path} cannot be written: the folder is missing, or the name is a folder's")
+
+
+def _generate(model: Model, text: str, max_tokens: int, sampling: Sampling, *, quiet: bool) -> Generation:
+    with progress_bar() as progress:
+        pieces = model.generate(text, max_tokens=max_tokens, stream=True, progress=progress, **sampling.parameters())
+        first = next(pieces, None)  # the prefill
+    try:
+        for piece in chain([first] if first else [], pieces):
+            if not quiet:
+                write_text(piece.text)
+    finally:
+        # also after an interrupt, so that the shell's prompt starts on a line of its own
+        if not quiet:
+            write_text("\n")
+    return pieces.result
+
+
+def report_speed(result: Generation) -> None:
+    """Tokens per second of prefill (its last step makes the first token) and decode, on stderr."""
+    count = max(len(result.tokens) - 1, 0)
+    say(
+        f"prefill {result.prompt_tokens} tokens, {speed(result.prompt_tokens, result.prefill_seconds)}; "
+        f"decode {len(result.tokens)} tokens, {speed(count, result.decode_seconds)}"
+    )
+
+
+def speed(tokens: int, seconds: float) -> str:
+    """Tokens per second for people."""
+    return f"{tokens / seconds:.1f} tokens/s" if tokens and seconds > 0 else "too few to time"
+
+
+def _document(model: Model, result: Generation) -> dict[str, Any]:
+    return {
+        "text": result.text,
+        "tokens": list(result.tokens),
+        "finish_reason": result.finish_reason,
+        "prompt_tokens": result.prompt_tokens,
+        "prefill_seconds": result.prefill_seconds,
+        "decode_seconds": result.decode_seconds,
+        "seed": result.seed,
+        "model": model.name,
+        "device": model.device.info.request,
+        "compute_path": model.summary.compute_path,
+    }
+
+
+def _write_receipt(path: Path, model: Model, result: Generation, max_tokens: int, sampling: Sampling) -> None:
+    from bitnet_core.receipt import make_receipt, write_receipt
+
+    receipt = make_receipt(
+        model={"name": model.name, "sha256": model.source.sha256(), "format": model.source.format},
+        summary=model.summary,
+        kernels=model.stats()["kernel_launches"],
+        prompt_tokens=result.prompt_tokens,
+        tokens=result.tokens,
+        finish_reason=result.finish_reason,
+        prefill_seconds=result.prefill_seconds,
+        decode_seconds=result.decode_seconds,
+        sampling={"max_tokens": max_tokens, **sampling.parameters(), "seed": result.seed},
+    )
+    write_receipt(receipt, path)
+    say(f"receipt: {path}")

@@ -1,0 +1,13 @@
+"""The version of this distribution."""
+
+from __future__ import annotations
+
+import importlib_metadata
+
+
+def core_version() -> str:
+    """As installed; "source" for a source tree that is not."""
+    try:
+        return importlib_metadata.version("bitnet-core")
+    except importlib_metadata.PackageNotFoundError:
+        return "source"

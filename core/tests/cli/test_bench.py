@@ -1,0 +1,74 @@
+"""`bitnet bench` and the synthetic models it can run on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from bitnet_core.benchmark import bytes_per_token, read_bandwidth
+from bitnet_core.errors import ModelError
+from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.hal.device import DeviceType
+from bitnet_core.reference.device import NumpyDevice, numpy_info
+
+
+def test_bench_reports_its_measurements(bitnet) -> None:
+    result = bitnet("bench", "--synthetic", "tiny", "-p", 8, "-n", 4, "--repeat", 2, "--json")
+    document = json.loads(result.out)
+    assert (document["model"], document["device"]) == ("synthetic tiny", "numpy:0")
+    assert (document["prompt_tokens"], document["generated_tokens"], len(document["decode_speeds"])) == (8, 4, 2)
+    for name in ("load_seconds", "prefill_speed", "decode_speed", "host_memory", "kv_memory", "read_bandwidth"):
+        assert document[name] > 0
+    expected = document["decode_speed"] * document["bytes_per_token"] / document["read_bandwidth"]
+    assert document["bandwidth_fraction"] == pytest.approx(expected)
+
+
+def test_bench_as_a_table(bitnet) -> None:
+    result = bitnet("bench", "-p", 4, "-n", 2, "--repeat", 1)
+    assert result.code == 0
+    for name in ("stories", "prefill", "decode", "read per token"):
+        assert name in result.out
+
+
+def test_bytes_per_token_of_2b4t() -> None:
+    config = SHAPES["2b4t"]
+    head = config.vocab * config.hidden * 2
+    # 30 layers of 2 * 2560^2 + 2 * 640 * 2560 + 3 * 6912 * 2560 weights, four in a byte
+    ternary = 30 * (2 * 2560**2 + 2 * 640 * 2560 + 3 * 6912 * 2560) // 4
+    assert bytes_per_token(config, head, "f16", 0) == ternary + head
+    assert bytes_per_token(config, head, "f16", 10) == ternary + head + 30 * 10 * 2 * 5 * 128 * 2
+
+
+def test_bandwidth_of_a_gpu_is_measured_by_copies() -> None:
+    device = NumpyDevice(replace(numpy_info(), type=DeviceType.GPU))
+    assert read_bandwidth(device) > 0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_synthetic_shapes(shape: str) -> None:
+    source = SyntheticSource(shape)
+    config = source.config
+    for name, (rows, columns) in config.linears().items():
+        weight = source.ternary(f"blk.0.{name}")
+        assert (weight.rows, weight.columns, weight.codes.shape) == (rows, columns, (rows, weight.width // 4))
+        codes = np.concatenate([weight.codes.ravel()[:4096] >> shift & 3 for shift in (0, 2, 4, 6)])
+        assert set(np.unique(codes)) == {0, 1, 2}
+    assert source.vector("blk.1.ffn_sub_norm").shape == (config.ffn,)
+    assert len(source.tokenizer["tokenizer.ggml.tokens"]) == config.vocab
+    assert len(source.tensors) == 7 * config.n_layers + 1
+    assert not source.has("rope_freqs")
+    assert not source.has("output")
+    with pytest.raises(ModelError):
+        source.ternary("blk.0.attn_x")
+    with pytest.raises(ModelError):
+        source.vector("rope_freqs")
+    with pytest.raises(ModelError):
+        source.dense("output")
+
+
+def test_synthetic_weights_are_the_same_every_time() -> None:
+    first, second = SyntheticSource("tiny"), SyntheticSource("tiny")
+    assert np.array_equal(first.dense("token_embd").data, second.dense("token_embd").data)
+    assert first.sha256() == second.sha256()
