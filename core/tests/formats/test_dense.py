@@ -31,5 +31,7 @@ def test_kernel_types_stay_as_they_are_and_q4_0_becomes_f16(golden: Golden) -> N
     half = dense.from_file(golden["q4_0_bytes"].reshape(-1), "Q4_0", 2, 512)
     assert half.dtype == "f16"
     assert (half.data.view("<f2") == golden["q4_0_dequant"].astype("<f2")).all()
+    with pytest.raises(ModelError, match="range of f16"):
+        dense.from_file(np.full(36, 0x7B, np.uint8), "Q4_0", 1, 64)
     with pytest.raises(ModelError, match="TQ1_0"):
         dense.from_file(np.zeros(54, np.uint8), "TQ1_0", 1, 256)

@@ -147,6 +147,7 @@ def test_strict_mode_refuses_warnings(tmp_path: Path, make_tiny: Make) -> None:
         ("bitnet-b1.58.rope.scaling.type", "longrope", "longrope"),
         ("bitnet-b1.58.rope.dimension_count", 32, "rope.dimension_count"),
         ("general.alignment", 24, "alignment"),
+        ("split.count", 3, "one of 3 parts"),
     ],
 )
 def test_wrong_metadata_is_refused_by_name(

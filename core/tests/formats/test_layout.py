@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.errors import ModelError
+from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.formats.gguf import GGUFFile
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.self_test import decide_layout
+from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.codes import unpack
 from bitnet_core.formats.ternary.i2_s import Layout
 
@@ -60,10 +63,27 @@ def test_statistics_tell_the_layouts_apart(
     decide_layout(source, lambda _: pytest.fail("measured without a doubt"))
 
 
+@pytest.mark.parametrize("layout", ["A", "B", "C"])
+def test_a_trained_model_is_told_apart_in_every_layout(tmp_path: Path, layout: Layout) -> None:
+    """The model that ships with the package, written again in each layout."""
+    shipped = Path(str(files("bitnet_core") / "data" / "stories.gguf"))
+    file = GGUFFile(shipped)
+    content = bytearray(shipped.read_bytes())
+    for tensor in file.tensors.values():
+        if tensor.type.name == "I2_S":
+            ternary = unpack(i2_s.decode(file.data(tensor), *tensor.shape).codes, tensor.shape[1]).astype(np.int8) - 1
+            content[tensor.offset : tensor.offset + ternary.size // 4] = encode(ternary, layout).tobytes()
+    path = tmp_path / "a.gguf"
+    path.write_bytes(content)
+    assert open_model(path).format == f"GGUF v3, I2_S layout {layout} (neuron statistics)"
+
+
 def test_the_caller_overrides(tmp_path: Path, make_tiny: Make) -> None:
     model, _ = neurons_of_many_densities(make_tiny, "A")
     source = open_model(model.write(tmp_path / "a.gguf"), layout="B")
     assert source.format == "GGUF v3, I2_S layout B (given)"
+    with pytest.raises(UsageError, match="unknown"):
+        open_model(tmp_path / "a.gguf", layout="D")  # type: ignore[arg-type] # what a user may type
     decide_layout(source, lambda _: pytest.fail("measured without a doubt"))
 
 
@@ -109,5 +129,7 @@ def test_models_without_i2_s_have_no_layout_to_decide(tmp_path: Path, make_tiny:
             model.add(name, np.where(np.arange(shape[1]) % 2, np.ones(shape, "<f2"), 0).astype("<f2"), "F16")
     source = open_model(model.write(tmp_path / "a.gguf"))
     assert source.format == "GGUF v3, F16"
+    with pytest.raises(UsageError, match="no I2_S tensors"):
+        open_model(source.path, layout="A")
     decide_layout(source, lambda _: pytest.fail("measured without a doubt"))
     assert source.findings == ()

@@ -29,7 +29,10 @@ def from_file(data: Bytes, dtype: str, rows: int, columns: int) -> DenseWeight:
     halves = np.empty((rows, columns), "<f2")
     raw = data.reshape(rows, -1)
     for part in _chunks(rows, columns):
-        halves[part] = decode(raw[part], "q4_0", columns)
+        with np.errstate(over="ignore"):
+            halves[part] = decode(raw[part], "q4_0", columns)
+        if not np.isfinite(halves[part]).all():
+            raise ModelError("a value is outside the range of f16: the data is damaged")
     return DenseWeight("f16", rows, columns, halves.view(np.uint8))
 
 

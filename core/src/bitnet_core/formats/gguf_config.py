@@ -25,6 +25,8 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
     if not isinstance(arch, str) or arch not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise ModelError(f"{path}: architecture {short(arch)} is not supported; bitnet runs {known}")
+    if (parts := Keys(path, metadata, "split.").count("count", 1)) > 1:
+        raise ModelError(f"{path}: is one of {parts} parts of a split model; merge them into one file first")
     keys = Keys(path, metadata, f"{arch}.")
     heads = keys.count("attention.head_count")
     hidden = keys.count("embedding_length")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bitnet_core.errors import ModelError, StrictModeError
+from bitnet_core.errors import ModelError, StrictModeError, UsageError
 from bitnet_core.formats.gguf_source import GGUFSource
 from bitnet_core.formats.gguf_types import MAGIC
 from bitnet_core.formats.hf_source import HuggingFaceSource
 from bitnet_core.formats.source import ModelSource
-from bitnet_core.formats.ternary.i2_s import Layout
+from bitnet_core.formats.ternary.i2_s import LAYOUTS, Layout
 from bitnet_core.formats.ternary.tiles import Tiles
 
 _OLD_GGML = (b"lmgg", b"fmgg", b"tjgg", b"algg")  # ggml, ggmf, ggjt and ggla, little-endian
@@ -23,10 +23,16 @@ def open_model(
     layout: the byte layout of I2_S tensors, where the file's own evidence is not to be asked.
     tiles: tile sizes of TL1 and TL2 matrices by (rows, columns), where they are not known by the shape.
     strict: warnings about the model are errors.
-    Raises ModelError if the path is no supported model, StrictModeError for a warning under `strict`.
+    Raises ModelError if the path is no supported model, StrictModeError for a warning under `strict`, UsageError for an
+    unknown layout or one for a model without I2_S tensors.
     """
     path = Path(path)
+    if layout is not None and layout not in LAYOUTS:
+        raise UsageError(f"the I2_S layout {layout!r} is unknown; there are {', '.join(LAYOUTS)}")
     source = _open(path, layout, tiles)
+    if layout is not None and not (isinstance(source, GGUFSource) and source.has_i2_s):
+        source.close()
+        raise UsageError(f"{path}: a layout is given, and the model has no I2_S tensors")
     warnings = [finding for finding in source.findings if finding.severity == "warning"]
     if strict and warnings:
         source.close()
