@@ -56,6 +56,13 @@ def core(session: nox.Session) -> None:
 
 
 @nox.session
+def stories(session: nox.Session) -> None:
+    """Tests of the generator behind the shipped model."""
+    session.install("pytest>=8")
+    session.run("pytest", "examples/stories/tests", *session.posargs)
+
+
+@nox.session
 @nox.parametrize("project", PROJECTS, ids=[Path(project).name for project in PROJECTS])
 def plugin(session: nox.Session, project: str) -> None:
     """Types and tests of one plugin, installed beside core as a user would."""
