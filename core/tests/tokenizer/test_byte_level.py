@@ -122,14 +122,12 @@ def test_missing_pre_of_a_llama3_vocabulary_means_llama_bpe(sign: str) -> None:
     keys["tokenizer.ggml.token_type"] += [5] * (count - len(keys["tokenizer.ggml.token_type"]))
     ours = load_tokenizer(keys)
     reference = byte_level_backend([LLAMA3], [], ignore_merges=True)
-    assert [finding.code for finding in ours.findings] == ["missing-pre-tokenizer"]
     for text in ["Hi (Hi", "\n\n", "!!\n", "'S", "12345"]:
         assert ours.encode(text, add_bos=False) == reference.encode(text).ids
 
 
 def test_missing_pre_of_another_vocabulary_means_default() -> None:
     ours = load_tokenizer(keys_for(pre=None))
-    assert "default is used" in ours.findings[0].message
     reference = byte_level_backend(CASES[-1][1], [])
     pieces = [piece for piece, _ in reference.pre_tokenizer.pre_tokenize_str("Hi (Hi")]
     assert pieces == ["Hi", "Ġ", "(", "Hi"]

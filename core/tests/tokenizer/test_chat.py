@@ -51,22 +51,20 @@ def test_the_2b4t_example(keys: dict[str, Any], tokenizer: Tokenizer) -> None:
     ids = chat.chat_tokens(TALK)
     assert spelled(tokenizer, ids) == "<|begin_of_text|>System: S<|eot_id|>User: U<|eot_id|>Assistant: "
     assert ids.count(tokenizer.specials["<|eot_id|>"]) == 2
-    assert chat.finding is None
+    assert chat.origin == "file"
 
 
 def test_microsofts_placeholder_is_replaced(keys: dict[str, Any], tokenizer: Tokenizer) -> None:
     chat = template(keys, tokenizer, PLACEHOLDER)
     assert chat.source == BITNET_TEMPLATE
-    assert chat.finding is not None
-    assert chat.finding.code == "placeholder-chat-template"
+    assert chat.origin == "placeholder"
 
 
 @pytest.mark.parametrize("source", [None, ""])
 def test_a_missing_template_has_a_default(keys: dict[str, Any], tokenizer: Tokenizer, source: str | None) -> None:
     chat = template(keys, tokenizer, source)
     assert chat.source == BITNET_TEMPLATE
-    assert chat.finding is not None
-    assert chat.finding.code == "missing-chat-template"
+    assert chat.origin == "missing"
     backend = byte_level_backend([r"\S+|\s+"], [])
     base = gguf_keys(backend, "gpt-2")
     plain = ChatTemplate(base, load_tokenizer(base))

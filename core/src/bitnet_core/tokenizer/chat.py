@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import jinja2
 
 from bitnet_core.errors import BitnetError, TokenizerError
-from bitnet_core.formats.source import Finding
 from bitnet_core.tokenizer.sandbox import MAX_SIZE, ChatEnvironment
 from bitnet_core.tokenizer.tokenizer import Tokenizer
 
@@ -33,24 +32,20 @@ _PRIVATE_USE: Final = range(0xF0000, 0xFFFFE)
 
 
 class ChatTemplate:
-    """The template of one model. source: its jinja2 text; finding: what was replaced or missing, or None."""
+    """The template of one model. source: its jinja2 text; origin: whether it is the file's own, or takes the place of
+    a placeholder or of none."""
 
     def __init__(self, keys: Mapping[str, Any], tokenizer: Tokenizer) -> None:
         """keys: ModelSource.tokenizer. Microsoft's GGUF carries a placeholder (it contains BITNET and never ends a
         turn), which is replaced; without a template, BITNET_TEMPLATE serves vocabularies that have <|eot_id|> and
         PLAIN_TEMPLATE all others. TokenizerError if the template does not parse."""
         self._tokenizer = tokenizer
-        self.finding: Finding | None = None
-        own = "BITNET_TEMPLATE" if "<|eot_id|>" in tokenizer.specials else "PLAIN_TEMPLATE"
-        fallback = BITNET_TEMPLATE if own == "BITNET_TEMPLATE" else PLAIN_TEMPLATE
         source = _stated_template(keys)
-        if source is None:
-            self.finding = Finding("info", "missing-chat-template", f"the file has no chat template; {own} is used")
-        elif _PLACEHOLDER in source:
-            text = f"the file's chat template is a placeholder that never ends a turn; {own} is used"
-            self.finding = Finding("info", "placeholder-chat-template", text)
-            source = None
-        self.source = fallback if source is None else source
+        self.origin: Literal["file", "placeholder", "missing"] = "file"
+        if source is None or _PLACEHOLDER in source:
+            self.origin = "missing" if source is None else "placeholder"
+            source = BITNET_TEMPLATE if "<|eot_id|>" in tokenizer.specials else PLAIN_TEMPLATE
+        self.source = source
         if len(self.source) > MAX_TEMPLATE:
             raise TokenizerError(f"the chat template has {len(self.source)} characters; at most {MAX_TEMPLATE} may be")
         try:

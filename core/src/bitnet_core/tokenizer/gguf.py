@@ -8,7 +8,6 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 
 from bitnet_core.errors import TokenizerError
-from bitnet_core.formats.source import Finding
 from bitnet_core.tokenizer.pretokenizers import pre_tokenizer
 from bitnet_core.tokenizer.tokenizer import SPACE, Tokenizer
 from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType, Vocabulary
@@ -38,18 +37,8 @@ def _byte_level(vocabulary: Vocabulary) -> Tokenizer:
         ]
     )
     backend.decoder = decoders.ByteLevel()
-    findings = []
-    if vocabulary.pre is None:
-        findings.append(
-            Finding(
-                "warning",
-                "missing-pre-tokenizer",
-                f"the file does not name its pre-tokenizer (tokenizer.ggml.pre); {rule.name} is used, "
-                f"as its vocabulary of {len(vocabulary.tokens)} tokens suggests",
-            )
-        )
     add_bos = rule.add_bos if vocabulary.add_bos is None else vocabulary.add_bos
-    return _finish(vocabulary, backend, vocabulary.bos_id, vocabulary.eos_id, add_bos, findings)
+    return _finish(vocabulary, backend, vocabulary.bos_id, vocabulary.eos_id, add_bos)
 
 
 def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
@@ -77,7 +66,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
     backend.decoder = decoders.Sequence(
         [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
     )
-    return _finish(vocabulary, backend, found["bos"], found["eos"], vocabulary.add_bos is not False, [], prefix)
+    return _finish(vocabulary, backend, found["bos"], found["eos"], vocabulary.add_bos is not False, prefix)
 
 
 def _merges_from_scores(vocabulary: Vocabulary, ids: dict[str, int]) -> list[tuple[str, str]]:
@@ -113,7 +102,6 @@ def _finish(
     bos_id: int | None,
     eos_id: int | None,
     add_bos: bool,
-    findings: list[Finding],
     space_prefix: bool = False,
 ) -> Tokenizer:
     types = list(vocabulary.types)
@@ -140,5 +128,4 @@ def _finish(
         eos_ids=frozenset(ends),
         add_bos=add_bos,
         space_prefix=space_prefix,
-        findings=findings,
     )

@@ -30,9 +30,10 @@ _KNOWN: Final = {
 _BYTE_TEXT: Final = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
-def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any]) -> Tokenizer:
-    """A Tokenizer from the text of tokenizer.json and the contents of tokenizer_config.json; TokenizerError says what
-    is wrong. Added tokens that look like control tokens count as such even where the file does not mark them."""
+def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: Any = None) -> Tokenizer:
+    """A Tokenizer from the text of tokenizer.json, the contents of tokenizer_config.json and the eos_token_id of
+    generation_config.json (an id or a list of ids); TokenizerError says what is wrong. Added tokens that look like
+    control tokens count as such even where the file does not mark them."""
     document = _document(tokenizer_json)
     added = _added_tokens(document)
     for entry in added:
@@ -54,6 +55,7 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any]) -> Token
     if bos_id is None and starts:
         bos_id = starts[0]
     ends = {int(entry["id"]) for entry in added if entry["content"] in END_OF_TURN_TEXTS}
+    ends |= {token for token in (stops if isinstance(stops, list) else [stops]) if type(token) is int}
     if eos_id is not None:
         ends.add(eos_id)
     for token in (bos_id, eos_id):

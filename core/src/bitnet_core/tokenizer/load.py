@@ -23,5 +23,6 @@ def load_tokenizer(keys: Mapping[str, Any]) -> Tokenizer:
             raise TokenizerError("the folder has no tokenizer.json; download it from where the model came from")
         if not isinstance(config, Mapping):
             raise TokenizerError("tokenizer_config.json does not hold an object")
-        return tokenizer_from_json(text, config)
+        generation = keys.get("generation_config") or {}
+        return tokenizer_from_json(text, config, generation.get("eos_token_id"))
     raise TokenizerError(f"unknown kind of tokenizer: {kind!r}")

@@ -10,7 +10,6 @@ from typing import Final
 import tokenizers
 
 from bitnet_core.errors import UsageError
-from bitnet_core.formats.source import Finding
 from bitnet_core.tokenizer.vocabulary import TokenType
 
 MAX_TEXT: Final = 1 << 26  # characters of one encode
@@ -30,8 +29,11 @@ _ALPHABET: Final = byte_alphabet()
 
 
 class Tokenizer:
-    """Encodes and decodes text. bos_id: id put first by default where add_bos is true, or None; eos_ids: ids that end
-    a reply (end of text and end of turn); findings: what the loader noticed. Safe to use from several threads."""
+    """Encodes and decodes text. Safe to use from several threads.
+
+    bos_id: id put first by default where add_bos is true, or None; eos_ids: ids that end a reply (end of text and end
+    of turn); specials: ids of the control tokens by text.
+    """
 
     def __init__(
         self,
@@ -45,25 +47,23 @@ class Tokenizer:
         eos_ids: frozenset[int],
         add_bos: bool,
         space_prefix: bool,
-        findings: Sequence[Finding] = (),
     ) -> None:
         self.bos_id = bos_id
         self.eos_id = eos_id
         self.eos_ids = eos_ids
         self.add_bos = add_bos
-        self.findings = tuple(findings)
         self._backend = backend
         self._lock = threading.Lock()
-        self._tokens = tokens
-        self._types = types
-        self._byte_level = byte_level
-        self._space_prefix = space_prefix
+        self.tokens = tokens
+        self.types = types
+        self.byte_level = byte_level
+        self.space_prefix = space_prefix
         self.specials = {tokens[i]: i for i, kind in enumerate(types) if kind == TokenType.CONTROL and tokens[i]}
 
     @property
     def vocab_size(self) -> int:
         """Number of ids; the model's own vocabulary may be padded beyond it."""
-        return len(self._tokens)
+        return len(self.tokens)
 
     def encode(self, text: str, *, add_bos: bool, parse_special: bool = False) -> list[int]:
         """Token ids of a text. Control tokens written in the text are ordinary characters unless parse_special."""
@@ -72,7 +72,7 @@ class Tokenizer:
         # Lone surrogates (undecodable bytes of a command line) have no UTF-8 form.
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         ids = self._encode(text, parse_special)
-        if not parse_special and any(self._types[token] == TokenType.CONTROL for token in ids):
+        if not parse_special and any(self.types[token] == TokenType.CONTROL for token in ids):
             ids = [part for token in ids for part in self._spelled(token)]
         if add_bos and self.bos_id is not None:
             ids.insert(0, self.bos_id)
@@ -85,26 +85,26 @@ class Tokenizer:
 
     def _spelled(self, token: int) -> list[int]:
         """A control token that plain text reached by merging, as the tokens of its characters."""
-        if self._types[token] != TokenType.CONTROL:
+        if self.types[token] != TokenType.CONTROL:
             return [token]
-        spelled = [part for char in self._tokens[token] for part in self._encode(char, parse_special=False)]
-        return [part for part in spelled if self._types[part] != TokenType.CONTROL]
+        spelled = [part for char in self.tokens[token] for part in self._encode(char, parse_special=False)]
+        return [part for part in spelled if self.types[part] != TokenType.CONTROL]
 
     def decode(self, ids: Iterable[int]) -> str:
         """A whole text from its ids; control tokens are left out, invalid bytes become U+FFFD."""
         text = b"".join(self.token_bytes(token) for token in ids).decode("utf-8", "replace")
-        return text.removeprefix(" ") if self._space_prefix else text
+        return text.removeprefix(" ") if self.space_prefix else text
 
     def token_bytes(self, token: int) -> bytes:
         """UTF-8 bytes (perhaps a part of a character) that a token adds; b"" for control tokens and padding ids."""
-        if not 0 <= token < len(self._tokens):
+        if not 0 <= token < len(self.tokens):
             return b""
-        text, kind = self._tokens[token], self._types[token]
+        text, kind = self.tokens[token], self.types[token]
         if kind in (TokenType.CONTROL, TokenType.UNKNOWN):
             return b""
         if kind == TokenType.USER_DEFINED:
             return text.encode()
-        if self._byte_level:
+        if self.byte_level:
             if all(char in _ALPHABET for char in text):
                 return bytes(_ALPHABET[char] for char in text)
             return text.encode()
@@ -114,7 +114,7 @@ class Tokenizer:
 
     def token_text(self, token: int) -> str:
         """The token as the vocabulary spells it, "" outside the vocabulary."""
-        return self._tokens[token] if 0 <= token < len(self._tokens) else ""
+        return self.tokens[token] if 0 <= token < len(self.tokens) else ""
 
     def to_json(self) -> str:
         """The tokenizer as the text of a tokenizer.json."""

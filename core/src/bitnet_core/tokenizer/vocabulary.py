@@ -172,14 +172,14 @@ def _scores(keys: Mapping[str, Any], count: int) -> list[float]:
 
 def _merges(keys: Mapping[str, Any]) -> list[tuple[str, str]]:
     key = "tokenizer.ggml.merges"
+    if keys.get(key) is None:
+        raise TokenizerError(f"{key} is missing: a byte-level BPE tokenizer cannot work without merges")
     pairs = []
     for rank, text in enumerate(_strings(keys, key, MAX_MERGES)):
         middle = text.find(" ", 1)
         if middle < 1 or middle == len(text) - 1:
             raise TokenizerError(f"{key}[{rank}] is {text!r}, not two tokens with a space between")
         pairs.append((text[:middle], text[middle + 1 :]))
-    if not pairs:
-        raise TokenizerError(f"{key} is missing: a byte-level BPE tokenizer cannot work without merges")
     return pairs
 
 
