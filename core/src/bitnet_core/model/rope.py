@@ -59,7 +59,7 @@ def _yarn(
 
     low = max(math.floor(correction(_YARN_BETA_FAST)), 0)
     high = min(math.ceil(correction(_YARN_BETA_SLOW)), dim - 1)
-    ramp = (np.arange(dim // 2, dtype=np.float32) - low) / np.float32(max(high - low, 0.001))
+    ramp = (np.arange(dim // 2, dtype=np.float32) - low) / np.float32(high - low or 0.001)
     keep = np.float32(1.0) - np.clip(ramp, 0, 1).astype(np.float32)
     interpolated = np.float32(1.0) / (np.float32(config.rope_factor) * powers)
     blended = interpolated * (np.float32(1.0) - keep) + inverse * keep

@@ -141,26 +141,31 @@ class _Uploader:
         self.limit = min(limits, default=0)
 
     def all(self, positions: int) -> DeviceWeights:
-        config, source = self.config, self.source
+        config = self.config
         embedding = self._dense("token_embd")
         head = embedding if config.tied_head else self._dense("output")
         layers = tuple(self._layer(f"blk.{i}.") for i in range(config.n_layers))
-        factors = source.vector("rope_freqs") if source.has("rope_freqs") else None
-        if factors is not None and factors.size != config.head_dim // 2:
-            raise ModelError(f"{source.path}: rope_freqs has {factors.size} values, not {config.head_dim // 2}")
         return DeviceWeights(
             config=config,
             layers=layers,
             embedding=embedding,
             head=head,
             output_norm=self._norm("output_norm", config.hidden),
-            rope=self._vector(rope_table(config, positions, factors)),
+            rope=self._vector(rope_table(config, positions, self._rope_factors())),
             positions=positions,
             nbytes=self.allocated,
             wrapped_bytes=self.wrapped,
             _buffers=self.buffers,
             _hosts=self.hosts,
         )
+
+    def _rope_factors(self) -> npt.NDArray[np.float32] | None:
+        if not self.source.has("rope_freqs"):
+            return None
+        factors, size = self.source.vector("rope_freqs"), self.config.head_dim // 2
+        if factors.shape != (size,) or not ((factors > 0) & np.isfinite(factors)).all():
+            raise ModelError(f"{self.source.path}: rope_freqs must be {size} positive numbers")
+        return factors
 
     def _layer(self, prefix: str) -> LayerWeights:
         config = self.config
