@@ -15,7 +15,7 @@ from bitnet_core.formats.source import Finding
 from bitnet_core.hal.device import Device, DeviceInfo, DeviceType, whole
 from bitnet_core.hal.discovery import Stage, registry
 from bitnet_core.hal.fake import fake_gpus
-from bitnet_core.hal.selection import RANK, devices, install_hint, open_listed
+from bitnet_core.hal.selection import devices, install_hint, open_listed
 from bitnet_core.kernels.catalogue import MATMUL_TERNARY
 
 _PCI_VENDORS = {"0x10de": ("NVIDIA", "cuda"), "0x1002": ("AMD", "rocm"), "0x8086": ("Intel", "level-zero")}
@@ -90,9 +90,9 @@ def setting_findings(present: Sequence[DeviceInfo], pci: Path = Path("/sys/bus/p
             if backend not in installed:
                 message = f"this machine has {vendor} graphics hardware that no installed backend uses: "
                 findings.append(Finding("info", "gpu-unused", message + install_hint(backend)))
-    if not any(RANK.get(name, 0) >= RANK["cpu"] for name in installed):
-        message = "only the numpy reference device is installed, which is the slowest: " + install_hint("cpu")
-        findings.append(Finding("info", "reference-only", message))
+    if all(info.backend == "numpy" or info.type is DeviceType.SOFTWARE for info in present):
+        message = "without a GPU that bitnet can use, the native CPU backend is the device of choice: "
+        findings.append(Finding("info", "native-cpu-missing", message + install_hint("cpu")))
     return findings
 
 

@@ -30,6 +30,12 @@ def say(text: str, style: str = "dim") -> None:
     stderr().print(text, style=style, markup=False)
 
 
+def echo_prompt(text: str) -> None:
+    """Show the prompt in front of the text that follows it, where a person reads both."""
+    if sys.stdout.isatty() and stderr().is_terminal:
+        stderr().print(text, style="dim", end="", markup=False)
+
+
 def write_text(text: str) -> None:
     """A piece of the result, at once. On a terminal control characters, which could move the cursor or worse, are
     left out."""

@@ -122,8 +122,11 @@ def opened(choice: ModelChoice) -> Iterator[Model]:
             progress=progress,
         )
     with model:
-        info = model.device.info
-        say(f"{model.name} on {info.request} ({info.name}), {model.summary.compute_path}")
+        for finding in model.source.findings:
+            if finding.severity == "warning":
+                say(f"warning: {finding.message} [{finding.code}]", "yellow")
+        info, path = model.device.info, model.summary.compute_path
+        say(f"{model.name} on {info.request} ({info.name})" + ("" if path == "real" else f", compute path {path}"))
         yield model
 
 

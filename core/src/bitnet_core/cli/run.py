@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bitnet_core.cli import options
-from bitnet_core.cli.console import print_json, progress_bar, say, write_text
+from bitnet_core.cli.console import echo_prompt, print_json, progress_bar, say, write_text
 from bitnet_core.cli.options import ModelChoice, Sampling
 from bitnet_core.errors import ReceiptError, UsageError
 
@@ -86,6 +86,8 @@ def _generate(model: Model, text: str, max_tokens: int, sampling: Sampling, *, q
     with progress_bar() as progress:
         pieces = model.generate(text, max_tokens=max_tokens, stream=True, progress=progress, **sampling.parameters())
         first = next(pieces, None)  # the prefill
+    if not quiet:
+        echo_prompt(text)
     try:
         for piece in chain([first] if first else [], pieces):
             if not quiet:
