@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,23 @@ log = logging.getLogger(__name__)
 
 Prompt = str | Sequence[int]
 """Text, or token ids as they are."""
+
+
+class GenerateOptions(TypedDict, total=False):
+    """Keyword arguments of `Model.generate` and `Model.chat`."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    logit_bias: Mapping[int, float] | None
+    seed: int | None
+    stop: str | Iterable[str]
+    stop_ids: Iterable[int]
+    progress: Progress | None
+
 
 SHIPPED = "stories"
 """Name of the small model that comes with the package."""
@@ -128,13 +145,19 @@ class Model:
         return self.engine.device
 
     @overload
-    def generate(self, prompt: Prompt, *, stream: Literal[True], **options: Any) -> GenerationStream: ...
+    def generate(
+        self, prompt: Prompt, *, stream: Literal[True], **options: Unpack[GenerateOptions]
+    ) -> GenerationStream: ...
 
     @overload
-    def generate(self, prompt: Prompt, *, stream: Literal[False] = False, **options: Any) -> Generation: ...
+    def generate(
+        self, prompt: Prompt, *, stream: Literal[False] = False, **options: Unpack[GenerateOptions]
+    ) -> Generation: ...
 
     @overload
-    def generate(self, prompt: Prompt, *, stream: bool, **options: Any) -> Generation | GenerationStream: ...
+    def generate(
+        self, prompt: Prompt, *, stream: bool, **options: Unpack[GenerateOptions]
+    ) -> Generation | GenerationStream: ...
 
     def generate(
         self,
@@ -176,19 +199,25 @@ class Model:
 
     @overload
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[True], **options: Any
+        self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[True], **options: Unpack[GenerateOptions]
     ) -> GenerationStream: ...
 
     @overload
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], *, stream: Literal[False] = False, **options: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        stream: Literal[False] = False,
+        **options: Unpack[GenerateOptions],
     ) -> Generation: ...
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Generation | GenerationStream:
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], *, stream: bool = False, **options: Unpack[GenerateOptions]
+    ) -> Generation | GenerationStream:
         """The reply to {"role": ..., "content": ...} messages, by the model's chat template; options as `generate`."""
         if not messages:
             raise UsageError("there are no messages")
-        return self.generate(self.chat_template.chat_tokens(messages), **options)
+        return self.generate(self.chat_template.chat_tokens(messages), stream=stream, **options)
 
     @property
     def chat_template(self) -> ChatTemplate:
