@@ -14,7 +14,7 @@ from bitnet_core.cli.options import ModelChoice, Sampling
 from bitnet_core.errors import ReceiptError, UsageError
 
 if TYPE_CHECKING:
-    from bitnet_core.api import Generation, Model
+    from bitnet_core.api import Generation, GenerationStream, Model
 
 
 def register(app: typer.Typer) -> None:
@@ -84,7 +84,9 @@ def _check_receipt(path: Path | None) -> None:
 
 def _generate(model: Model, text: str, max_tokens: int, sampling: Sampling, *, quiet: bool) -> Generation:
     with progress_bar() as progress:
-        pieces = model.generate(text, max_tokens=max_tokens, stream=True, progress=progress, **sampling.parameters())
+        pieces: GenerationStream = model.generate(
+            text, max_tokens=max_tokens, stream=True, progress=progress, **sampling.parameters()
+        )
         first = next(pieces, None)  # the prefill
     if not quiet:
         echo_prompt(text)
