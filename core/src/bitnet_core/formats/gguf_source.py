@@ -38,6 +38,8 @@ class GGUFSource:
         self._file = GGUFFile(path)
         try:
             self._tensors = {name.removesuffix(".weight"): tensor for name, tensor in self._file.tensors.items()}
+            if not self._tensors:
+                raise ModelError(f"{path}: has no tensors: it holds a vocabulary, not a model")
             self._config, findings = read_config(path, self._file.metadata, self._tensors.keys())
             self._matrices = matrices(self._config)
             shapes = {name: tensor.shape for name, tensor in self._tensors.items()}

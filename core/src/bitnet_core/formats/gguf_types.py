@@ -150,7 +150,11 @@ def resolve(type_id: int, shape: tuple[int, ...], span: int, alignment: int) -> 
     known = candidates(type_id)
     if not known:
         name = UNREAD_NAMES.get(type_id)
-        return f"has type {name} (id {type_id}), which is not read" if name else f"has the unknown type id {type_id}"
+        return (
+            f"has type {name} (id {type_id}), which is no type of 1.58-bit models"
+            if name
+            else f"has the unknown type id {type_id}"
+        )
     sized = [(kind, nbytes) for kind in known if (nbytes := kind.nbytes(shape)) is not None]
     exact = [kind for kind, nbytes in sized if nbytes <= span <= -(-nbytes // alignment) * alignment]
     if exact:

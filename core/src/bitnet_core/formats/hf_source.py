@@ -72,7 +72,7 @@ class HuggingFaceSource:
 
     @property
     def tokenizer(self) -> Mapping[str, Any]:
-        parts: dict[str, Any] = {"kind": "hf", "config": dict(self._values)}
+        parts: dict[str, Any] = {"kind": "hf"}
         if (self._folder / "tokenizer.json").is_file():
             parts["tokenizer_json"] = read_text(self._folder / "tokenizer.json", _MAX_TOKENIZER)
         for key in ("tokenizer_config", "generation_config"):
@@ -81,6 +81,7 @@ class HuggingFaceSource:
         template = self._folder / "chat_template.jinja"
         if template.is_file():
             parts["tokenizer_config"].setdefault("chat_template", read_text(template))
+        parts["generation_config"].setdefault("eos_token_id", self._values.get("eos_token_id"))
         return parts
 
     def ternary(self, name: str) -> TernaryWeight:

@@ -60,7 +60,7 @@ class ModelSource(Protocol):
     @property
     def tokenizer(self) -> Mapping[str, Any]:
         """What the tokenizer loader needs: {"kind": "gguf", GGUF's tokenizer.* keys in full} or
-        {"kind": "hf", "tokenizer_json": str, "tokenizer_config": dict}."""
+        {"kind": "hf", "tokenizer_json": str (if there is one), "tokenizer_config": dict, "generation_config": dict}."""
 
     def ternary(self, name: str) -> TernaryWeight:
         """A linear layer, such as "blk.0.attn_q"; ModelError if absent."""
