@@ -1,0 +1,229 @@
+#include "check.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace bitnet {
+
+namespace {
+
+constexpr std::array<const char*, KERNEL_COUNT> NAMES = {
+    "embed_rows",        "rms_norm_quantize", "matmul_ternary", "matmul_ternary_block", "rope_store_kv", "attention",
+    "glu_norm_quantize", "rms_norm",          "matmul_dense",   "argmax_advance",       "top_k"};
+constexpr std::array<size_t, KERNEL_COUNT> VIEWS = {3, 5, 6, 5, 6, 6, 5, 4, 3, 5, 3};
+constexpr uint64_t MOST_WIDTH = 1u << 20;  // columns: 32-bit sums and float counts stay exact
+constexpr uint64_t MOST_ELEMENTS = uint64_t(1) << 40;
+
+class Checker {
+ public:
+  explicit Checker(const Launch& launch) : launch_(launch) {}
+
+  [[noreturn]] void fail(const std::string& text) const { throw LaunchFault(NAMES[launch_.kernel] + (": " + text)); }
+
+  void require(bool condition, const char* text) const {
+    if (!condition) fail(text);
+  }
+
+  // View `index` holds rows * columns elements of `size` bytes, aligned for 4-byte types.
+  void holds(uint32_t index, const char* name, uint64_t rows, uint64_t columns, uint64_t size) const {
+    require(rows <= MOST_ELEMENTS && columns <= MOST_ELEMENTS, "a size is absurd");
+    const unsigned __int128 bytes = static_cast<unsigned __int128>(rows) * columns * size;
+    const Bytes& view = launch_.views[index];
+    if (bytes > view.size) {
+      fail(std::string(name) + " holds " + std::to_string(view.size) + " bytes, the launch needs " +
+           std::to_string(uint64_t(std::min<unsigned __int128>(bytes, UINT64_MAX))));
+    }
+    if (size == 4 && reinterpret_cast<uintptr_t>(view.data) % 4 != 0) fail(std::string(name) + " is not aligned to 4 bytes");
+  }
+
+  void aligned(uint32_t index, const char* name) const { holds(index, name, 0, 0, 4); }
+
+  // f32[rows, stride] of which columns first..first + count are written.
+  void output(uint32_t index, const char* name, uint64_t rows, uint64_t stride, uint64_t first, uint64_t count) const {
+    require(first + count <= stride, "y_first + outs is more than y_stride");
+    holds(index, name, (rows - 1) * stride + first + count, 1, 4);
+  }
+
+ private:
+  const Launch& launch_;
+};
+
+uint64_t row_bytes(const Checker& check, uint32_t dtype, uint64_t width) {
+  check.require(dtype != Q8_0 || width % 32 == 0, "q8_0 rows are multiples of 32 columns");
+  check.require(dtype != Q6_K || width % 256 == 0, "q6_K rows are multiples of 256 columns");
+  switch (dtype) {
+    case F32: return width * 4;
+    case Q8_0: return width / 32 * 34;
+    case Q6_K: return width / 256 * 210;
+    default: return width * 2;
+  }
+}
+
+void check_embed(const Launch& l, const Checker& check) {
+  const auto p = params_of<EmbedParams>(l);
+  check.require(p.hidden > 0, "hidden is 0");
+  check.holds(0, "table", p.count, row_bytes(check, l.constants.dtype, p.hidden), 1);
+  check.holds(1, "step", p.rows, 4, 4);
+  check.holds(2, "x", p.rows, p.hidden, 4);
+}
+
+size_t check_quantize(const Launch& l, const Checker& check, uint64_t inputs) {
+  const auto p = params_of<QuantizeParams>(l);
+  check.require(p.width > 0 && p.width <= MOST_WIDTH && p.stride >= p.width && p.stride <= 2 * MOST_WIDTH,
+                "width or stride makes no sense");
+  check.holds(0, inputs == 1 ? "x" : "gate_up", p.rows, inputs * p.width, 4);
+  if (l.constants.norm) check.holds(1, "gamma", p.width, 1, 4);
+  check.holds(2, "q", p.rows, p.stride, 1);
+  check.holds(3, "scale", p.rows, 1, 4);
+  check.holds(4, "qsum", p.rows, 1, 4);
+  return size_t(p.width) * 4;
+}
+
+MatmulParams check_matmul(const Launch& l, const Checker& check, uint32_t q, uint32_t y) {
+  const auto p = params_of<MatmulParams>(l);
+  check.require(p.rows > 0 && p.outs > 0, "rows or outs is 0");
+  check.require(p.width > 0 && p.width <= MOST_WIDTH, "width makes no sense");
+  check.output(y, "y", p.rows, p.y_stride, p.y_first, p.outs);
+  if (q != 0) {
+    check.require(p.width % 128 == 0, "width is no multiple of 128");
+    check.holds(0, "w", p.outs, p.width / 4, 1);
+    check.holds(q, "q", p.rows, p.width, 1);
+    check.holds(q + 1, "scale", p.rows, 1, 4);
+  }
+  return p;
+}
+
+template <class P>
+void check_cache(const Launch& l, const Checker& check, const P& p, uint32_t k, uint32_t v) {
+  check.require(p.head_dim > 0 && p.head_dim <= 4096 && p.head_dim % 2 == 0, "head_dim is odd or makes no sense");
+  check.require(p.n_kv_heads > 0 && p.n_heads > 0 && p.n_heads <= 65536 && p.n_heads % p.n_kv_heads == 0,
+                "n_heads is no multiple of n_kv_heads");
+  const uint32_t least = l.constants.kv == KV_F32 ? 4 * p.head_dim : l.constants.kv == KV_F16 ? 2 * p.head_dim : 4 + p.head_dim;
+  check.require(p.row_bytes >= least && p.row_bytes <= 65536, "row_bytes does not fit the cache type");
+  check.require(l.constants.kv == KV_F16 || p.row_bytes % 4 == 0, "row_bytes is no multiple of 4");
+  check.aligned(k, "k_cache");
+  check.aligned(v, "v_cache");
+}
+
+size_t check_rope(const Launch& l, const Checker& check) {
+  const auto p = params_of<RopeParams>(l);
+  check_cache(l, check, p, 4, 5);
+  check.holds(0, "qkv", p.rows, (p.n_heads + 2 * uint64_t(p.n_kv_heads)) * p.head_dim, 4);
+  check.holds(1, "step", p.rows, 4, 4);
+  check.aligned(2, "rope");
+  check.holds(3, "q", p.rows, uint64_t(p.n_heads) * p.head_dim, 4);
+  return size_t(p.head_dim) * 4;
+}
+
+size_t check_attention(const Launch& l, const Checker& check) {
+  const auto p = params_of<AttentionParams>(l);
+  check_cache(l, check, p, 1, 2);
+  check.require(p.max_blocks > 0, "max_blocks is 0");
+  check.holds(0, "q", p.rows, uint64_t(p.n_heads) * p.head_dim, 4);
+  check.holds(3, "step", p.rows, 4, 4);
+  check.aligned(4, "tables");
+  check.holds(5, "out", p.rows, uint64_t(p.n_heads) * p.head_dim, 4);
+  // Three decoded blocks; per query its copy, scores, sums and softmax state; the same for the heads of a single row.
+  const size_t padded = (size_t(p.head_dim) + 15) / 16 * 16, queries = size_t(std::min(l.constants.tile_t, p.rows)) *
+                                                                       std::min(l.constants.tile_n, p.n_heads / p.n_kv_heads);
+  return 4 * (3 * KV_BLOCK * padded + (queries + 4) * (KV_BLOCK + 2 * padded + 2));
+}
+
+void check_norm(const Launch& l, const Checker& check) {
+  const auto p = params_of<NormParams>(l);
+  check.require(p.width > 0 && p.width <= MOST_WIDTH, "width makes no sense");
+  check.aligned(0, "x");
+  check.holds(1, "index", p.rows, 1, 4);
+  check.holds(2, "gamma", p.width, 1, 4);
+  check.holds(3, "y", p.rows, p.width, 4);
+}
+
+void check_argmax(const Launch& l, const Checker& check) {
+  const auto p = params_of<ArgmaxParams>(l);
+  check.require(p.vocab > 0 && p.vocab <= INT32_MAX && p.max_blocks > 0, "vocab or max_blocks makes no sense");
+  check.holds(0, "logits", p.rows, p.vocab, 4);
+  check.holds(1, "index", p.rows, 1, 4);
+  check.aligned(2, "tables");
+  check.aligned(3, "step");
+  check.aligned(4, "history");
+}
+
+void check_top_k(const Launch& l, const Checker& check) {
+  const auto p = params_of<TopKParams>(l);
+  check.require(p.k > 0 && p.k <= 256 && p.k <= p.vocab && p.vocab <= INT32_MAX, "k is not in 1..min(256, vocab)");
+  check.holds(0, "logits", p.rows, p.vocab, 4);
+  check.holds(1, "ids", p.rows, p.k, 4);
+  check.holds(2, "values", p.rows, p.k, 4);
+}
+
+// Bounds of one launch; returns the scratch it needs.
+size_t check_bounds(const Launch& l, const Checker& check, const Path& path) {
+  switch (l.kernel) {
+    case EMBED_ROWS: return check_embed(l, check), 0;
+    case RMS_NORM_QUANTIZE: return check_quantize(l, check, 1);
+    case GLU_NORM_QUANTIZE: return check_quantize(l, check, 2);
+    case MATMUL_TERNARY: {
+      const auto p = check_matmul(l, check, 2, 5);
+      check.holds(1, "wscale", p.outs, 1, 4);
+      check.holds(4, "qsum", p.rows, 1, 4);
+      return size_t(p.width) * path.panel_rows;
+    }
+    case MATMUL_TERNARY_BLOCK: {
+      const auto p = check_matmul(l, check, 2, 4);
+      check.holds(1, "wscale", p.outs, ceil_div(p.width, l.constants.block), 4);
+      return p.width;
+    }
+    case MATMUL_DENSE: {
+      const auto p = check_matmul(l, check, 0, 2);
+      check.holds(0, "x", p.rows, p.width, 4);
+      check.holds(1, "w", p.outs, row_bytes(check, l.constants.dtype, p.width), 1);
+      if (l.constants.dtype == F32) check.aligned(1, "w");
+      return 0;
+    }
+    case ROPE_STORE_KV: return check_rope(l, check);
+    case ATTENTION: return check_attention(l, check);
+    case RMS_NORM: return check_norm(l, check), 0;
+    case ARGMAX_ADVANCE: return check_argmax(l, check), 0;
+    case TOP_K: return check_top_k(l, check), 0;
+    default: check.fail("is no kernel");
+  }
+}
+
+// The catalogue's geometry.
+std::array<uint64_t, 3> expected_grid(const Launch& l) {
+  const uint64_t rows = l.params[0], n = l.constants.tile_n, t = l.constants.tile_t;
+  const auto tiles = [](uint64_t count, uint64_t tile) { return (count + tile - 1) / tile; };
+  switch (l.kernel) {
+    case EMBED_ROWS: return {tiles(l.params[1], n), rows, 1};
+    case MATMUL_TERNARY:
+    case MATMUL_TERNARY_BLOCK:
+    case MATMUL_DENSE:
+    case ATTENTION: return {tiles(l.params[1], n), tiles(rows, t), 1};
+    case ROPE_STORE_KV: return {uint64_t(l.params[1]) + 2 * uint64_t(l.params[2]), rows, 1};
+    default: return {rows, 1, 1};
+  }
+}
+
+}  // namespace
+
+KernelId kernel_id(const std::string& name) {
+  for (uint32_t i = 0; i < KERNEL_COUNT; ++i)
+    if (name == NAMES[i]) return KernelId(i);
+  throw Unsupported("there is no kernel " + name);
+}
+
+void prepare(Launch& launch, size_t view_count, const Path& path) {
+  const Checker check(launch);
+  if (view_count != VIEWS[launch.kernel])
+    check.fail("binds " + std::to_string(VIEWS[launch.kernel]) + " views, not " + std::to_string(view_count));
+  check.require(launch.params[0] > 0, "rows is 0");
+  launch.scratch = check_bounds(launch, check, path);
+  const auto grid = expected_grid(launch);
+  for (uint32_t i = 0; i < 3; ++i) check.require(grid[i] == launch.grid[i], "the grid is not the catalogue's for these parameters");
+  check.require(grid[0] * grid[1] <= UINT32_MAX, "the grid has too many workgroups");
+  launch.workgroups = uint32_t(grid[0] * grid[1]);
+  launch.run = path.kernels[launch.kernel];
+}
+
+}  // namespace bitnet

@@ -1,0 +1,121 @@
+// Integer products of ternary codes and int8 activations with AVX512-VNNI. A register holds one block of two rows, so
+// that both halves meet the same activations and a row needs no even number of blocks.
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace bitnet::BITNET_PATH {
+
+constexpr uint32_t DOT_ROWS = 4;
+constexpr uint32_t PANEL_ROWS = 32;
+constexpr uint32_t PANEL_TOKENS = 12;
+
+static inline __m512i two_rows(const uint8_t* a, const uint8_t* b) {
+  const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a));
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b)), 1);
+}
+
+static inline __m512i both_halves(const int8_t* p) {
+  return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+static inline int32_t sum_i32(__m256i v) {
+  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+// One token: planes are masked but not shifted (a plane's sums are 1, 4, 16 or 64 times too large, exactly), one
+// accumulator each.
+static inline void ternary_rows_one(const uint8_t* const* w, const int8_t* q, uint32_t blocks, int32_t* acc) {
+  const __m512i m0 = _mm512_set1_epi8(char(0xc0)), m1 = _mm512_set1_epi8(0x30);
+  const __m512i m2 = _mm512_set1_epi8(0x0c), m3 = _mm512_set1_epi8(0x03);
+  const size_t ahead = size_t(blocks) * 32 * DOT_ROWS;
+  __m512i sums[2][4];
+  for (auto& pair : sums)
+    for (auto& v : pair) v = _mm512_setzero_si512();
+  for (uint32_t b = 0; b < blocks; ++b, q += 128) {
+    const size_t at = size_t(b) * 32;
+    const __m512i x0 = both_halves(q), x1 = both_halves(q + 32), x2 = both_halves(q + 64), x3 = both_halves(q + 96);
+    for (uint32_t pair = 0; pair < 2; ++pair) {
+      const uint8_t *a = w[2 * pair] + at, *c = w[2 * pair + 1] + at;
+      _mm_prefetch(reinterpret_cast<const char*>(a + ahead), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(c + ahead), _MM_HINT_T0);
+      const __m512i codes = two_rows(a, c);
+      sums[pair][0] = _mm512_dpbusd_epi32(sums[pair][0], _mm512_and_si512(codes, m0), x0);
+      sums[pair][1] = _mm512_dpbusd_epi32(sums[pair][1], _mm512_and_si512(codes, m1), x1);
+      sums[pair][2] = _mm512_dpbusd_epi32(sums[pair][2], _mm512_and_si512(codes, m2), x2);
+      sums[pair][3] = _mm512_dpbusd_epi32(sums[pair][3], _mm512_and_si512(codes, m3), x3);
+    }
+  }
+  for (uint32_t pair = 0; pair < 2; ++pair) {
+    const __m512i upper = _mm512_add_epi32(_mm512_srai_epi32(sums[pair][0], 6), _mm512_srai_epi32(sums[pair][1], 4));
+    const __m512i lower = _mm512_add_epi32(_mm512_srai_epi32(sums[pair][2], 2), sums[pair][3]);
+    const __m512i total = _mm512_add_epi32(upper, lower);
+    acc[2 * pair] = sum_i32(_mm512_castsi512_si256(total));
+    acc[2 * pair + 1] = sum_i32(_mm512_extracti64x4_epi64(total, 1));
+  }
+}
+
+// acc[r * T + t] = sum over all columns of code[r] * q[t]; rows of `blocks` 32-byte blocks, q[t] at q + t * 128 * blocks.
+template <uint32_t T>
+static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32_t blocks, int32_t* acc) {
+  if constexpr (T == 1) {
+    ternary_rows_one(w, q, blocks, acc);
+  } else {
+    const __m512i low2 = _mm512_set1_epi8(0x03);
+    const size_t width = size_t(blocks) * 128, ahead = size_t(blocks) * 32 * DOT_ROWS;
+    __m512i sums[2][T];
+    for (auto& pair : sums)
+      for (auto& v : pair) v = _mm512_setzero_si512();
+    for (uint32_t b = 0; b < blocks; ++b) {
+      const size_t at = size_t(b) * 32;
+      for (uint32_t pair = 0; pair < 2; ++pair) {
+        const uint8_t *a = w[2 * pair] + at, *c = w[2 * pair + 1] + at;
+        _mm_prefetch(reinterpret_cast<const char*>(a + ahead), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(c + ahead), _MM_HINT_T0);
+        const __m512i codes = two_rows(a, c);
+        const __m512i p0 = _mm512_and_si512(_mm512_srli_epi16(codes, 6), low2);
+        const __m512i p1 = _mm512_and_si512(_mm512_srli_epi16(codes, 4), low2);
+        const __m512i p2 = _mm512_and_si512(_mm512_srli_epi16(codes, 2), low2), p3 = _mm512_and_si512(codes, low2);
+        for (uint32_t t = 0; t < T; ++t) {
+          const int8_t* x = q + t * width + size_t(b) * 128;
+          sums[pair][t] = _mm512_dpbusd_epi32(sums[pair][t], p0, both_halves(x));
+          sums[pair][t] = _mm512_dpbusd_epi32(sums[pair][t], p1, both_halves(x + 32));
+          sums[pair][t] = _mm512_dpbusd_epi32(sums[pair][t], p2, both_halves(x + 64));
+          sums[pair][t] = _mm512_dpbusd_epi32(sums[pair][t], p3, both_halves(x + 96));
+        }
+      }
+    }
+    for (uint32_t pair = 0; pair < 2; ++pair)
+      for (uint32_t t = 0; t < T; ++t) {
+        acc[2 * pair * T + t] = sum_i32(_mm512_castsi512_si256(sums[pair][t]));
+        acc[(2 * pair + 1) * T + t] = sum_i32(_mm512_extracti64x4_epi64(sums[pair][t], 1));
+      }
+  }
+}
+
+// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4].
+template <uint32_t T>
+static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t width, int32_t* acc) {
+  __m512i sums[T][2];
+  for (auto& token : sums) token[0] = token[1] = _mm512_setzero_si512();
+  for (uint32_t k = 0; k < width; k += 4, panel += PANEL_ROWS * 4) {
+    const __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + 64);
+    for (uint32_t t = 0; t < T; ++t) {
+      int32_t four;
+      std::memcpy(&four, q + size_t(t) * width + k, 4);
+      const __m512i x = _mm512_set1_epi32(four);
+      sums[t][0] = _mm512_dpbusd_epi32(sums[t][0], w0, x);
+      sums[t][1] = _mm512_dpbusd_epi32(sums[t][1], w1, x);
+    }
+  }
+  for (uint32_t t = 0; t < T; ++t) {
+    _mm512_storeu_si512(acc + t * PANEL_ROWS, sums[t][0]);
+    _mm512_storeu_si512(acc + t * PANEL_ROWS + 16, sums[t][1]);
+  }
+}
+
+}  // namespace bitnet::BITNET_PATH

@@ -1,0 +1,291 @@
+// out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p] over positions p = 0..position[t] of the row's own sequence.
+// One workgroup = the query heads of one key/value head for a few rows. Blocks of 64 positions pass once, with a running
+// maximum and sum (online softmax). Neighbouring rows of one sequence share the decoded block; a single row reads it in
+// place. Positions that a row does not see are never read for it. A row whose sequence or block lies outside the tables
+// or the cache gives NaN.
+#pragma once
+#include "kernels/cache.hpp"
+#include "kernels/gemm_f32.hpp"
+#include "simd/exp.hpp"
+
+namespace bitnet::BITNET_PATH {
+
+constexpr uint32_t HEADS_AT_ONCE = 4;  // query heads of one row that share the loads of a key or value
+
+static inline uint32_t padded_dim(uint32_t head_dim) { return ceil_div(head_dim, LANES) * LANES; }
+
+struct Softmax {
+  float most, sum;
+};
+
+// scores[0..seen) become e^(score - maximum), the rest of the block 0; returns the factor for what was summed before.
+static inline float softmax_block(float* scores, uint32_t seen, Softmax& state) {
+  for (uint32_t p = seen; p < KV_BLOCK; ++p) scores[p] = -INFINITY;
+  Vec most = splat(state.most), sums = splat(0);
+  for (uint32_t p = 0; p < KV_BLOCK; p += LANES) most = max(load(scores + p), most);
+  const float now = largest(most);
+  for (uint32_t p = 0; p < KV_BLOCK; p += LANES) {
+    const Vec e = exp(load(scores + p) - splat(now));
+    store(scores + p, e);
+    sums = sums + e;
+  }
+  if (now == -INFINITY) sums = splat(NAN);
+  float shift[LANES];
+  store(shift, exp(splat(state.most - now)));
+  const float factor = state.most == -INFINITY ? 0.0f : shift[0];
+  for (uint32_t p = seen; p < KV_BLOCK; ++p) scores[p] = 0;
+  state.most = now;
+  state.sum = state.sum * factor + sum(sums);
+  return factor;
+}
+
+struct Attention {
+  const Launch& launch;
+  AttentionParams p;
+  Cache k_cache, v_cache;
+  uint32_t group, padded;
+  size_t sequences;
+
+  explicit Attention(const Launch& l)
+      : launch(l), p(params_of<AttentionParams>(l)),
+        k_cache(l.views[1], l.constants.kv, p), v_cache(l.views[2], l.constants.kv, p), group(p.n_heads / p.n_kv_heads),
+        padded(padded_dim(p.head_dim)), sequences(l.views[4].size / 4 / p.max_blocks) {}
+
+  const Step& step(uint32_t t) const { return view<Step>(launch, 3)[t]; }
+  const float* q(uint32_t t, uint32_t head) const {
+    return view<float>(launch, 0) + (size_t(t) * p.n_heads + head) * p.head_dim;
+  }
+  float* out(uint32_t t, uint32_t head) const {
+    return view<float>(launch, 5) + (size_t(t) * p.n_heads + head) * p.head_dim;
+  }
+  // Cache block of `column` of a sequence; false if there is none.
+  bool block(int32_t sequence, uint32_t column, size_t& at) const {
+    const int32_t entry = view<int32_t>(launch, 4)[size_t(sequence) * p.max_blocks + column];
+    at = size_t(entry);
+    return entry >= 0 && at < k_cache.blocks && at < v_cache.blocks;
+  }
+  bool addressable(const Step& s) const {
+    return s.sequence >= 0 && size_t(s.sequence) < sequences && uint32_t(s.position) / KV_BLOCK < p.max_blocks;
+  }
+  void fill(uint32_t t, uint32_t h0, uint32_t h1, float value) const {
+    for (float *at = out(t, h0), *end = at + size_t(h1 - h0) * p.head_dim; at < end; ++at) *at = value;
+  }
+};
+
+// scores[h * 64 + j] = scale * q[h] . k[j] for H heads and the first `seen` rows of a block.
+template <KvType KV, uint32_t H>
+static inline void score_rows(const Attention& a, const float* q, const uint8_t* rows, uint32_t seen, float* scores) {
+  const uint32_t dim = a.p.head_dim;
+  for (uint32_t j = 0; j < seen; ++j, rows += a.p.row_bytes) {
+    Vec sums[H];
+    float tail[H] = {};
+    for (auto& s : sums) s = splat(0);
+    uint32_t i = 0;
+    for (; i + LANES <= dim; i += LANES) {
+      const Vec k = load_kv<KV>(rows, i);
+      for (uint32_t h = 0; h < H; ++h) sums[h] = fma(k, load(q + h * dim + i), sums[h]);
+    }
+    for (; i < dim; ++i)
+      for (uint32_t h = 0; h < H; ++h) tail[h] += load_kv_one<KV>(rows, i) * q[h * dim + i];
+    const float scale = a.p.scale * a.k_cache.scale(rows);
+    for (uint32_t h = 0; h < H; ++h) scores[h * KV_BLOCK + j] = (sum(sums[h]) + tail[h]) * scale;
+  }
+}
+
+// acc[h * padded + i] = acc * factor[h] + sum_j weights[h * 64 + j] v[j, i]
+template <KvType KV, uint32_t H>
+static inline void mix_rows(const Attention& a, const float* weights, const float* factor, const uint8_t* rows, uint32_t seen,
+                            float* acc) {
+  const uint32_t dim = a.p.head_dim, stride = a.p.row_bytes;
+  uint32_t i = 0;
+  for (; i + 2 * LANES <= dim; i += 2 * LANES) {
+    Vec sums[H][2];
+    for (uint32_t h = 0; h < H; ++h)
+      for (uint32_t v = 0; v < 2; ++v) sums[h][v] = load(acc + h * a.padded + i + v * LANES) * splat(factor[h]);
+    for (uint32_t j = 0; j < seen; ++j) {
+      const Vec v0 = load_kv<KV>(rows + size_t(j) * stride, i), v1 = load_kv<KV>(rows + size_t(j) * stride, i + LANES);
+      for (uint32_t h = 0; h < H; ++h) {
+        const Vec w = splat(weights[h * KV_BLOCK + j]);
+        sums[h][0] = fma(w, v0, sums[h][0]);
+        sums[h][1] = fma(w, v1, sums[h][1]);
+      }
+    }
+    for (uint32_t h = 0; h < H; ++h)
+      for (uint32_t v = 0; v < 2; ++v) store(acc + h * a.padded + i + v * LANES, sums[h][v]);
+  }
+  for (; i < dim; ++i)
+    for (uint32_t h = 0; h < H; ++h) {
+      float total = acc[h * a.padded + i] * factor[h];
+      for (uint32_t j = 0; j < seen; ++j)
+        total += weights[h * KV_BLOCK + j] * load_kv_one<KV>(rows + size_t(j) * stride, i);
+      acc[h * a.padded + i] = total;
+    }
+}
+
+// One row, heads h0..h0 + H of one key/value head, straight from the cache.
+template <KvType KV, uint32_t H>
+static inline void one_row(const Attention& a, uint32_t t, uint32_t h0, uint32_t kv_head, float* scratch) {
+  float *scores = scratch, *acc = scratch + HEADS_AT_ONCE * KV_BLOCK;
+  Softmax state[H];
+  for (auto& s : state) s = {-INFINITY, 0};
+  for (uint32_t i = 0; i < H * a.padded; ++i) acc[i] = 0;
+  const Step& step = a.step(t);
+  const uint32_t length = uint32_t(step.position) + 1;
+  for (uint32_t first = 0; first < length; first += KV_BLOCK) {
+    size_t block;
+    if (!a.block(step.sequence, first / KV_BLOCK, block)) return a.fill(t, h0, h0 + H, NAN);
+    const uint32_t seen = smaller(KV_BLOCK, length - first);
+    const uint8_t* values = a.v_cache.rows(block, kv_head);
+    score_rows<KV, H>(a, a.q(t, h0), a.k_cache.rows(block, kv_head), seen, scores);
+    float factor[H];
+    for (uint32_t h = 0; h < H; ++h) factor[h] = softmax_block(scores + h * KV_BLOCK, seen, state[h]);
+    if constexpr (KV == KV_INT8)
+      for (uint32_t h = 0; h < H; ++h)
+        for (uint32_t j = 0; j < seen; ++j) scores[h * KV_BLOCK + j] *= a.v_cache.scale(values + size_t(j) * a.p.row_bytes);
+    mix_rows<KV, H>(a, scores, factor, values, seen, acc);
+  }
+  for (uint32_t h = 0; h < H; ++h) {
+    float* out = a.out(t, h0 + h);
+    for (uint32_t i = 0; i < a.p.head_dim; ++i) out[i] = acc[h * a.padded + i] / state[h].sum;
+  }
+}
+
+// As many whole groups of H heads as there are; returns the first head left.
+template <KvType KV, uint32_t H>
+static inline uint32_t one_row_heads(const Attention& a, uint32_t t, uint32_t h0, uint32_t h1, uint32_t kv_head,
+                                     float* scratch) {
+  for (; h0 + H <= h1; h0 += H) one_row<KV, H>(a, t, h0, kv_head, scratch);
+  return h0;
+}
+
+// f32[64, padded] of the first `count` rows of a block; the rest, and the padding, 0.
+template <KvType KV>
+static inline void decode_block(const Attention& a, const Cache& cache, const uint8_t* rows, uint32_t count, float* out) {
+  const uint32_t dim = a.p.head_dim;
+  for (uint32_t j = 0; j < KV_BLOCK; ++j, rows += a.p.row_bytes, out += a.padded) {
+    if (j >= count) {
+      for (uint32_t i = 0; i < a.padded; ++i) out[i] = 0;
+      continue;
+    }
+    const Vec scale = splat(cache.scale(rows));
+    uint32_t i = 0;
+    for (; i + LANES <= dim; i += LANES) store(out + i, load_kv<KV>(rows, i) * scale);
+    for (; i < dim; ++i) out[i] = load_kv_one<KV>(rows, i) * cache.scale(rows);
+    for (; i < a.padded; ++i) out[i] = 0;
+  }
+}
+
+static inline void transpose_block(const float* rows, uint32_t dim, uint32_t padded, float* out) {
+  for (uint32_t i = 0; i < dim; ++i)
+    for (uint32_t j = 0; j < KV_BLOCK; ++j) out[i * KV_BLOCK + j] = rows[j * padded + i];
+}
+
+// f32 values of scratch that `heads` query heads of `rows` rows take.
+static inline size_t attention_scratch(uint32_t rows, uint32_t heads, uint32_t head_dim) {
+  const size_t padded = padded_dim(head_dim), queries = size_t(rows) * heads;
+  const size_t shared = 2 * KV_BLOCK * padded + KV_BLOCK * head_dim + queries * (KV_BLOCK + head_dim + padded + 2);
+  return shared + HEADS_AT_ONCE * (KV_BLOCK + padded);
+}
+
+// Rows t0..t1 of one sequence, heads h0..h1 of one key/value head; query m = (t - t0) * heads + h - h0.
+template <KvType KV>
+static inline void shared_rows(const Attention& a, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1, uint32_t kv_head,
+                               float* scratch) {
+  const uint32_t heads = h1 - h0, queries = (t1 - t0) * heads, dim = a.p.head_dim, padded = a.padded;
+  float* keys = scratch;
+  float* transposed = keys + KV_BLOCK * padded;
+  float* values = transposed + KV_BLOCK * dim;
+  float* q = values + KV_BLOCK * padded;
+  float* scores = q + size_t(queries) * dim;
+  float* acc = scores + size_t(queries) * KV_BLOCK;
+  auto* state = reinterpret_cast<Softmax*>(acc + size_t(queries) * padded);
+  uint32_t length = 0;
+  for (uint32_t m = 0; m < queries; ++m) {
+    const uint32_t t = t0 + m / heads, end = uint32_t(a.step(t).position) + 1;
+    length = end > length ? end : length;
+    const float* from = a.q(t, h0 + m % heads);
+    for (uint32_t i = 0; i < dim; ++i) q[size_t(m) * dim + i] = from[i] * a.p.scale;
+    for (uint32_t i = 0; i < padded; ++i) acc[size_t(m) * padded + i] = 0;
+    state[m] = {-INFINITY, 0};
+  }
+  for (uint32_t first = 0; first < length; first += KV_BLOCK) {
+    size_t block;
+    if (!a.block(a.step(t0).sequence, first / KV_BLOCK, block)) {
+      for (uint32_t m = 0; m < queries; ++m)
+        if (uint32_t(a.step(t0 + m / heads).position) >= first) state[m].sum = NAN;
+      continue;
+    }
+    const uint32_t count = smaller(KV_BLOCK, length - first);
+    decode_block<KV>(a, a.k_cache, a.k_cache.rows(block, kv_head), count, keys);
+    decode_block<KV>(a, a.v_cache, a.v_cache.rows(block, kv_head), count, values);
+    transpose_block(keys, dim, padded, transposed);
+    gemm(queries, q, dim, transposed, KV_BLOCK, dim, scores, KV_BLOCK, KV_BLOCK, false);
+    bool whole = true;
+    for (uint32_t m = 0; m < queries; ++m) {
+      const uint32_t end = uint32_t(a.step(t0 + m / heads).position) + 1;
+      whole = whole && end >= first + KV_BLOCK;
+      if (end <= first) continue;
+      const float factor = softmax_block(scores + size_t(m) * KV_BLOCK, smaller(KV_BLOCK, end - first), state[m]);
+      float* sums = acc + size_t(m) * padded;
+      for (uint32_t i = 0; i < padded; i += LANES) store(sums + i, load(sums + i) * splat(factor));
+    }
+    if (whole) {
+      gemm(queries, scores, KV_BLOCK, values, padded, KV_BLOCK, acc, padded, padded, true);
+    } else {
+      for (uint32_t m = 0; m < queries; ++m) {
+        const uint32_t end = uint32_t(a.step(t0 + m / heads).position) + 1;
+        if (end <= first) continue;
+        gemm(1, scores + size_t(m) * KV_BLOCK, KV_BLOCK, values, padded, smaller(KV_BLOCK, end - first),
+             acc + size_t(m) * padded, padded, padded, true);
+      }
+    }
+  }
+  for (uint32_t m = 0; m < queries; ++m) {
+    float* out = a.out(t0 + m / heads, h0 + m % heads);
+    for (uint32_t i = 0; i < dim; ++i) out[i] = acc[size_t(m) * padded + i] / state[m].sum;
+  }
+}
+
+template <KvType KV>
+static inline void attend(const Attention& a, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1, float* scratch) {
+  while (h0 < h1) {
+    const uint32_t kv_head = h0 / a.group, last = smaller(h1, (kv_head + 1) * a.group);
+    for (uint32_t t = t0; t < t1;) {
+      const Step& step = a.step(t);
+      uint32_t next = t + 1;
+      if (step.position < 0) {
+        a.fill(t, h0, last, 0.0f);
+      } else if (!a.addressable(step)) {
+        a.fill(t, h0, last, NAN);
+      } else {
+        while (next < t1 && a.step(next).sequence == step.sequence && a.step(next).position >= 0 &&
+               a.addressable(a.step(next)))
+          ++next;
+        if (next - t == 1) {
+          uint32_t h = one_row_heads<KV, HEADS_AT_ONCE>(a, t, h0, last, kv_head, scratch);
+          h = one_row_heads<KV, 2>(a, t, h, last, kv_head, scratch);
+          one_row_heads<KV, 1>(a, t, h, last, kv_head, scratch);
+        } else {
+          shared_rows<KV>(a, t, next, h0, last, kv_head, scratch);
+        }
+      }
+      t = next;
+    }
+    h0 = last;
+  }
+}
+
+static void attention(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
+  const Attention a(launch);
+  auto* floats = reinterpret_cast<float*>(scratch);
+  const Constants& c = launch.constants;
+  for (uint32_t g = begin; g < end; ++g) {
+    const uint32_t h0 = g % launch.grid[0] * c.tile_n, h1 = h0 + smaller(c.tile_n, a.p.n_heads - h0);
+    const uint32_t t0 = g / launch.grid[0] * c.tile_t, t1 = t0 + smaller(c.tile_t, a.p.rows - t0);
+    if (c.kv == KV_F32) attend<KV_F32>(a, t0, t1, h0, h1, floats);
+    if (c.kv == KV_F16) attend<KV_F16>(a, t0, t1, h0, h1, floats);
+    if (c.kv == KV_INT8) attend<KV_INT8>(a, t0, t1, h0, h1, floats);
+  }
+}
+
+}  // namespace bitnet::BITNET_PATH

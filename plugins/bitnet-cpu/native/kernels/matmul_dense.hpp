@@ -1,0 +1,99 @@
+// y[l, y_first + n] = sum_k x[l, k] * w[n, k] in f32: logits against the embedding or head. Every row of w is summed in
+// the same order whatever tile it is in, so that a row computed alone has the same bits.
+#pragma once
+#include "kernels/dense.hpp"
+
+namespace bitnet::BITNET_PATH {
+
+constexpr uint32_t DENSE_ROWS = 4;  // rows of w (one token) or rows of x (one row of w) that share their loads
+
+// Two vectors of running sums, even and odd steps; a row's order of summation.
+struct DenseSum {
+  Vec even = splat(0), odd = splat(0);
+  float tail = 0;
+  float total() const { return sum(even + odd) + tail; }
+};
+
+// R rows of w against one row of x.
+template <Dtype D, uint32_t R>
+static inline void dense_rows(const uint8_t* const* w, const float* x, uint32_t width, size_t ahead, float* out) {
+  DenseSum sums[R];
+  uint32_t k = 0;
+  for (; k + 2 * LANES <= width; k += 2 * LANES) {
+    const Vec a = load(x + k), b = load(x + k + LANES);
+    for (uint32_t r = 0; r < R; ++r) {
+      prefetch(w[r] + row_bytes<D>(k) + ahead);
+      sums[r].even = fma(load_dense<D>(w[r], k), a, sums[r].even);
+      sums[r].odd = fma(load_dense<D>(w[r], k + LANES), b, sums[r].odd);
+    }
+  }
+  for (; k < width; ++k)
+    for (uint32_t r = 0; r < R; ++r) sums[r].tail += load_one<D>(w[r], k) * x[k];
+  for (uint32_t r = 0; r < R; ++r) out[r] = sums[r].total();
+}
+
+// One row of w, decoded part by part, against L rows of x.
+template <Dtype D, uint32_t L>
+static inline void decoded_row(const uint8_t* w, const float* x, uint32_t width, size_t ahead, float* out) {
+  DenseSum sums[L];
+  float part[DECODE];
+  for (uint32_t first = 0; first < width; first += DECODE) {
+    const uint32_t count = smaller(DECODE, width - first);
+    for (uint32_t line = 0; line < row_bytes<D>(count); line += 64) prefetch(w + row_bytes<D>(first) + line + ahead);
+    decode_part<D>(w, first, count, part);
+    uint32_t k = 0;
+    for (; k + 2 * LANES <= count; k += 2 * LANES) {
+      const Vec a = load(part + k), b = load(part + k + LANES);
+      for (uint32_t l = 0; l < L; ++l) {
+        const float* at = x + size_t(l) * width + first + k;
+        sums[l].even = fma(a, load(at), sums[l].even);
+        sums[l].odd = fma(b, load(at + LANES), sums[l].odd);
+      }
+    }
+    for (; k < count; ++k)
+      for (uint32_t l = 0; l < L; ++l) sums[l].tail += part[k] * x[size_t(l) * width + first + k];
+  }
+  for (uint32_t l = 0; l < L; ++l) out[l] = sums[l].total();
+}
+
+template <Dtype D>
+static inline void dense_tile(const Launch& launch, uint32_t l0, uint32_t l1, uint32_t n0, uint32_t n1) {
+  const auto p = params_of<MatmulParams>(launch);
+  const size_t stride = row_bytes<D>(p.width), ahead = DENSE_ROWS * stride;
+  const uint8_t* w = view<uint8_t>(launch, 1);
+  float* y = view<float>(launch, 2) + p.y_first;
+  float out[DENSE_ROWS];
+  for (; l0 + DENSE_ROWS <= l1; l0 += DENSE_ROWS)
+    for (uint32_t n = n0; n < n1; ++n) {
+      decoded_row<D, DENSE_ROWS>(w + n * stride, view<float>(launch, 0) + size_t(l0) * p.width, p.width, ahead, out);
+      for (uint32_t i = 0; i < DENSE_ROWS; ++i) y[size_t(l0 + i) * p.y_stride + n] = out[i];
+    }
+  for (; l0 < l1; ++l0) {
+    const float* x = view<float>(launch, 0) + size_t(l0) * p.width;
+    for (uint32_t n = n0; n < n1; n += DENSE_ROWS) {
+      const uint32_t count = smaller(DENSE_ROWS, n1 - n);
+      const uint8_t* rows[DENSE_ROWS];
+      for (uint32_t r = 0; r < DENSE_ROWS; ++r) rows[r] = w + smaller(n + r, n1 - 1) * stride;
+      if constexpr (D == F32 || D == F16 || D == BF16) {
+        dense_rows<D, DENSE_ROWS>(rows, x, p.width, ahead, out);
+      } else {
+        for (uint32_t r = 0; r < count; ++r) decoded_row<D, 1>(rows[r], x, p.width, ahead, out + r);
+      }
+      for (uint32_t r = 0; r < count; ++r) y[size_t(l0) * p.y_stride + n + r] = out[r];
+    }
+  }
+}
+
+static void matmul_dense(const Launch& launch, uint32_t begin, uint32_t end, uint8_t*) {
+  const auto p = params_of<MatmulParams>(launch);
+  const Constants& c = launch.constants;
+  with_dtype(c.dtype, [&](auto dtype) {
+    for (uint32_t g = begin; g < end; ++g) {
+      const uint32_t n0 = g % launch.grid[0] * c.tile_n, l0 = g / launch.grid[0] * c.tile_t;
+      dense_tile<decltype(dtype)::value>(launch, l0, l0 + smaller(c.tile_t, p.rows - l0), n0,
+                                         n0 + smaller(c.tile_n, p.outs - n0));
+    }
+  });
+}
+
+}  // namespace bitnet::BITNET_PATH

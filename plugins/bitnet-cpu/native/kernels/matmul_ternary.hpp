@@ -1,0 +1,99 @@
+// y[t, y_first + n] (+)= float(sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n], the sum exact in integers.
+// A few tokens: rows are multiplied straight from the packed blocks. More: a panel of rows is unpacked once, and stays
+// in the cache while all tokens of the tile pass.
+#pragma once
+#include "launch.hpp"
+
+namespace bitnet::BITNET_PATH {
+
+constexpr uint32_t DIRECT_TOKENS = 8;
+
+struct TernaryMatmul {
+  const uint8_t* w;
+  const float* wscale;
+  const int8_t* q;
+  const float* scale;
+  const int32_t* qsum;
+  float* y;
+  MatmulParams p;
+  bool add;
+
+  void put(uint32_t t, uint32_t n, int32_t acc) const {
+    float* at = y + size_t(t) * p.y_stride + p.y_first + n;
+    const float value = float(acc - qsum[t]) * scale[t] * wscale[n];
+    *at = add ? *at + value : value;
+  }
+};
+
+// As many whole groups of T tokens as there are; returns the first token left.
+template <uint32_t T>
+static inline uint32_t direct_tokens(const TernaryMatmul& m, uint32_t t0, uint32_t t1, uint32_t n0, uint32_t n1) {
+  const uint32_t blocks = m.p.width / 128;
+  for (; t0 + T <= t1; t0 += T)
+    for (uint32_t n = n0; n < n1; n += DOT_ROWS) {
+      const uint8_t* rows[DOT_ROWS];
+      int32_t acc[DOT_ROWS * T];
+      for (uint32_t r = 0; r < DOT_ROWS; ++r) rows[r] = m.w + size_t(smaller(n + r, n1 - 1)) * blocks * 32;
+      ternary_rows<T>(rows, m.q + size_t(t0) * m.p.width, blocks, acc);
+      for (uint32_t t = 0; t < T; ++t)
+        for (uint32_t r = 0; r < smaller(DOT_ROWS, n1 - n); ++r) m.put(t0 + t, n + r, acc[r * T + t]);
+    }
+  return t0;
+}
+
+// panel[k / 4][PANEL_ROWS][4] of rows n0.., the last row repeated past n1.
+static inline void unpack_panel(const TernaryMatmul& m, uint32_t n0, uint32_t n1, uint8_t* panel) {
+  const uint32_t blocks = m.p.width / 128;
+  for (uint32_t b = 0; b < blocks; ++b, panel += 128 * PANEL_ROWS)
+    for (uint32_t j = 0; j < 8; ++j) {
+      uint8_t packed[4 * PANEL_ROWS];
+      for (uint32_t r = 0; r < PANEL_ROWS; ++r) {
+        const size_t row = smaller(n0 + r, n1 - 1);
+        __builtin_memcpy(packed + 4 * r, m.w + (row * blocks + b) * 32 + 4 * j, 4);
+      }
+      uint8_t* out = panel + 4 * PANEL_ROWS * j;
+      for (uint32_t i = 0; i < 4 * PANEL_ROWS; ++i) {
+        out[i] = packed[i] >> 6;
+        out[32 * PANEL_ROWS + i] = packed[i] >> 4 & 3;
+        out[64 * PANEL_ROWS + i] = packed[i] >> 2 & 3;
+        out[96 * PANEL_ROWS + i] = packed[i] & 3;
+      }
+    }
+}
+
+// As many whole groups of T tokens as there are; returns the first token left.
+template <uint32_t T>
+static inline uint32_t panel_tile(const TernaryMatmul& m, const uint8_t* panel, uint32_t t0, uint32_t t1, uint32_t n0,
+                                  uint32_t n1) {
+  int32_t acc[T * PANEL_ROWS];
+  for (; t0 + T <= t1; t0 += T) {
+    panel_tokens<T>(panel, m.q + size_t(t0) * m.p.width, m.p.width, acc);
+    for (uint32_t i = 0; i < T; ++i)
+      for (uint32_t r = 0; r < n1 - n0; ++r) m.put(t0 + i, n0 + r, acc[i * PANEL_ROWS + r]);
+  }
+  return t0;
+}
+
+static void matmul_ternary(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
+  const auto p = params_of<MatmulParams>(launch);
+  const TernaryMatmul m{view<uint8_t>(launch, 0),     view<float>(launch, 1), view<int8_t>(launch, 2),
+                        view<float>(launch, 3),       view<int32_t>(launch, 4), view<float>(launch, 5),
+                        p, launch.constants.add != 0};
+  for (uint32_t g = begin; g < end; ++g) {
+    const uint32_t n0 = g % launch.grid[0] * launch.constants.tile_n, n1 = n0 + smaller(launch.constants.tile_n, p.outs - n0);
+    const uint32_t t0 = g / launch.grid[0] * launch.constants.tile_t, t1 = t0 + smaller(launch.constants.tile_t, p.rows - t0);
+    if (t1 - t0 > DIRECT_TOKENS) {
+      for (uint32_t n = n0; n < n1; n += PANEL_ROWS) {
+        const uint32_t last = n + smaller(PANEL_ROWS, n1 - n);
+        unpack_panel(m, n, last, scratch);
+        uint32_t t = panel_tile<PANEL_TOKENS>(m, scratch, t0, t1, n, last);
+        t = panel_tile<PANEL_TOKENS / 3>(m, scratch, t, t1, n, last);
+        panel_tile<1>(m, scratch, t, t1, n, last);
+      }
+    } else {
+      direct_tokens<1>(m, direct_tokens<2>(m, direct_tokens<4>(m, t0, t1, n0, n1), t1, n0, n1), t1, n0, n1);
+    }
+  }
+}
+
+}  // namespace bitnet::BITNET_PATH

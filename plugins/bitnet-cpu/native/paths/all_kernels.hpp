@@ -1,0 +1,26 @@
+// The table of kernels of one code path. The including file has defined BITNET_PATH and BITNET_PATH_NAME and included its simd/ and dot/.
+#pragma once
+#include "kernels/argmax_advance.hpp"
+#include "kernels/attention.hpp"
+#include "kernels/embed_rows.hpp"
+#include "kernels/glu_norm_quantize.hpp"
+#include "kernels/matmul_dense.hpp"
+#include "kernels/matmul_ternary.hpp"
+#include "kernels/matmul_ternary_block.hpp"
+#include "kernels/rms_norm.hpp"
+#include "kernels/rms_norm_quantize.hpp"
+#include "kernels/rope_store_kv.hpp"
+#include "kernels/top_k.hpp"
+
+namespace bitnet::BITNET_PATH {
+
+// Built by the compiler, not at load time: the initializer would be code of this path's instruction set.
+constexpr Path PATH = {
+    BITNET_PATH_NAME,
+    {embed_rows, rms_norm_quantize, matmul_ternary, matmul_ternary_block, rope_store_kv, attention, glu_norm_quantize,
+     rms_norm, matmul_dense, argmax_advance, top_k},
+    PANEL_ROWS,
+    LANES,
+};
+
+}  // namespace bitnet::BITNET_PATH

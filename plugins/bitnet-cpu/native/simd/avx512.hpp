@@ -1,0 +1,65 @@
+// f32 vectors of AVX-512 (F, BW, DQ, VL): sixteen lanes.
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "half.hpp"
+
+namespace bitnet::BITNET_PATH {
+
+constexpr uint32_t LANES = 16;
+
+struct Vec {
+  __m512 v;
+};
+
+static inline Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
+static inline void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
+static inline Vec splat(float f) { return {_mm512_set1_ps(f)}; }
+static inline Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
+static inline Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
+static inline Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
+static inline Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
+static inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+// min and max give b where a lane is NaN.
+static inline Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+static inline Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
+static inline Vec abs(Vec a) { return {_mm512_abs_ps(a.v)}; }
+// Half to even, for |a| < 2^22.
+static inline Vec round(Vec a) {
+  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+// 2^n for whole n in -126..127.
+static inline Vec exp2_whole(Vec n) {
+  const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(biased, 23))};
+}
+// value, or 0 where a < b.
+static inline Vec clear_below(Vec a, Vec b, Vec value) {
+  return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_NLT_UQ), value.v)};
+}
+static inline float sum(Vec a) { return _mm512_reduce_add_ps(a.v); }
+static inline float largest(Vec a) { return _mm512_reduce_max_ps(a.v); }
+static inline bool any_greater(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ) != 0; }
+static inline bool any_nan(Vec a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q) != 0; }
+static inline Vec load_f16(const uint8_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+static inline void store_f16(uint8_t* p, Vec a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline Vec load_bf16(const uint8_t* p) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+static inline Vec load_i8(const int8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+// Lanes are whole numbers in -128..127.
+static inline void store_i8(int8_t* p, Vec a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
+}
+static inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+}  // namespace bitnet::BITNET_PATH

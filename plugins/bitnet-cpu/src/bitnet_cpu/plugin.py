@@ -1,0 +1,42 @@
+"""Entry point of the cpu backend; importing it loads nothing native."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from bitnet_core.hal.device import Device, DeviceInfo
+
+hookimpl = pluggy.HookimplMarker("bitnet")
+
+
+class CpuBackend:
+    """The CPU of this machine."""
+
+    name = "cpu"
+    api = (1, 0)
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """One device: the CPU. BackendUnavailableError if the native module does not load."""
+        from bitnet_cpu.info import cpu_info
+
+        return [cpu_info()]
+
+    def open(self, index: int) -> Device:
+        """The CPU, with the best code path or the one that BITNET_CPU_KERNEL names."""
+        from bitnet_core.errors import DeviceNotFoundError
+
+        from bitnet_cpu.device import CpuDevice
+
+        if index != 0:
+            raise DeviceNotFoundError(f"there is no device cpu:{index}", backend="cpu", hint="Use cpu:0")
+        return CpuDevice()
+
+
+@hookimpl
+def bitnet_backend() -> CpuBackend:
+    """Offer the backend to core."""
+    return CpuBackend()

@@ -1,0 +1,86 @@
+"""What the conformance kit does not know: code paths, native errors, freed memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bitnet_core.errors import LaunchError, UnsupportedError, UsageError
+from bitnet_core.hal.device import TransferMode, View, whole
+from bitnet_core.kernels.catalogue import EMBED_ROWS, RMS_NORM
+from bitnet_cpu.device import CpuDevice
+from bitnet_cpu.info import active_kernel, usable_paths
+
+
+def norm_launch(device: CpuDevice, width: int = 8) -> tuple[list[View], bytes]:
+    sizes = (4 * width, 4, 4 * width, 4 * width)
+    return [whole(device.alloc(size)) for size in sizes], RMS_NORM.pack({"rows": 1, "width": width, "eps": 1e-5})
+
+
+def test_info_names_the_code_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BITNET_CPU_KERNEL", raising=False)
+    device = CpuDevice()
+    assert device.info.extra["active_kernel"] == usable_paths()[0] == active_kernel()
+    assert device.info.transfer is TransferMode.UNIFIED
+    assert device.info.name
+
+
+def test_variable_forces_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BITNET_CPU_KERNEL", "portable")
+    assert CpuDevice().info.extra["active_kernel"] == "portable"
+
+
+def test_path_that_the_cpu_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BITNET_CPU_KERNEL", "abacus")
+    with pytest.raises(UsageError, match=r"abacus.*portable"):
+        CpuDevice()
+
+
+def test_view_too_small_is_a_launch_error() -> None:
+    device = CpuDevice()
+    views, params = norm_launch(device)
+    views[3] = views[3].part(0, 28)
+    with pytest.raises(LaunchError, match="y holds 28 bytes, the launch needs 32"):
+        device.launch(device.compile(RMS_NORM, {}), (1, 1, 1), views, params)
+
+
+def test_tile_that_splits_blocks_is_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match="tile"):
+        CpuDevice().compile(EMBED_ROWS, {"DTYPE": 4, "TILE_N": 100})
+
+
+def test_recording_outlives_its_freed_buffers() -> None:
+    device = CpuDevice()
+    views, params = norm_launch(device)
+    with device.record() as recording:
+        device.launch(device.compile(RMS_NORM, {}), (1, 1, 1), views, params)
+    for view in views:
+        device.free(view.buffer)
+    device.replay(recording)  # the memory is still there, or this would crash
+    recording.close()
+
+
+def test_wrapped_memory_is_used_in_place_and_read_only() -> None:
+    device = CpuDevice()
+    host = np.arange(16, dtype=np.float32)
+    buffer = device.wrap(host.view(np.uint8).data)
+    assert buffer is not None
+    host[3] = 77
+    out = np.empty_like(host)
+    device.download(whole(buffer), out.view(np.uint8).data)
+    assert out[3] == 77
+    with pytest.raises(ValueError, match="read-only"):
+        device.upload(whole(buffer), out.view(np.uint8).data)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_every_pool_size_gives_the_same(threads: int) -> None:
+    device = CpuDevice(threads=threads)
+    assert device.info.extra["threads"] == threads
+    views, params = norm_launch(device, 640)
+    x = np.linspace(-2, 3, 640, dtype=np.float32)
+    for view, data in zip(views, (x, np.zeros(1, np.int32), np.ones(640, np.float32)), strict=False):
+        device.upload(view, data.view(np.uint8).data)
+    device.launch(device.compile(RMS_NORM, {}), (1, 1, 1), views, params)
+    y = np.empty_like(x)
+    device.download(views[3], y.view(np.uint8).data)
+    np.testing.assert_allclose(y, x / np.sqrt(np.mean(x * x) + 1e-5), rtol=1e-5)
