@@ -1,0 +1,1 @@
+"""A bitnet backend to learn from: the HAL on numba."""

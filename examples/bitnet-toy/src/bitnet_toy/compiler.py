@@ -1,0 +1,46 @@
+"""From a kernel's Python function to machine code."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numba
+from bitnet_core.kernels.spec import KernelSpec
+from numba import types
+
+from bitnet_toy.errors import check
+
+ARRAYS = {"u8": types.uint8[::1], "i8": types.int8[::1], "i32": types.int32[::1], "f32": types.float32[::1]}
+SCALARS = {"u32": types.int64, "f32": types.float32}
+
+
+@dataclass(frozen=True)
+class ToyKernel:
+    """run(group x, group y, *bindings, *params, *constants) is one workgroup."""
+
+    spec: KernelSpec
+    constants: Mapping[str, int]
+    run: Callable[..., None]
+
+
+def find(name: str) -> Callable[..., None]:
+    """The function of one kernel: file name = function name = catalogue name."""
+    function: Callable[..., None] = getattr(importlib.import_module(f"bitnet_toy.kernels.{name}"), name)
+    return function
+
+
+def build(function: Callable[..., None], spec: KernelSpec) -> Callable[..., None]:
+    """Compile for the types that the catalogue states; KernelCompileError with numba's text."""
+    names = (*spec.constants, *spec.tuning)
+    signature = types.void(
+        types.int64,
+        types.int64,
+        *(ARRAYS[binding.dtype] for binding in spec.bindings),
+        *(SCALARS[param.kind] for param in spec.params),
+        *(types.int64 for _ in names),
+    )
+    with check("compile", kernel=spec.name):
+        compiled: Callable[..., None] = numba.njit(signature, error_model="numpy", cache=True)(function)
+    return compiled

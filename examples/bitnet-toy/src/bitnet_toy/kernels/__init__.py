@@ -1,0 +1,1 @@
+"""One kernel per file; the function is one workgroup (gx, gy) of the grid. `floats` and `tables` are shared by them."""

@@ -1,0 +1,37 @@
+"""What the norms share: the factor of RMSNorm, and int8 quantization of one row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bitnet_toy.kernels.floats import F32, I8, I32, device_function, to_int8
+
+
+@device_function
+def norm_factor(y: F32, first: int, width: int, eps: float) -> Any:
+    """1 / sqrt(mean(y^2) + eps), NaN if the sum is not finite."""
+    total = np.float32(0)
+    for k in range(width):
+        total += y[first + k] * y[first + k]
+    mean = total / np.float32(width)
+    if not np.isfinite(mean):
+        return np.float32(np.nan)
+    return np.float32(1) / np.sqrt(mean + eps)
+
+
+@device_function
+def quantize_row(y: F32, q: I8, scale: F32, qsum: I32, row: int, stride: int) -> None:
+    """q = round(y * 127 / absmax), zeros up to stride; a row without an answer gets scale = NaN and zeros."""
+    absmax, sound = np.float32(1e-5), True
+    for value in y:
+        sound = sound and np.isfinite(value)
+        absmax = max(absmax, abs(value))
+    factor, total = np.float32(127) / absmax, 0
+    for k in range(stride):
+        code = to_int8(y[k] * factor) if sound and k < len(y) else 0
+        q[row * stride + k] = code
+        total += code
+    scale[row] = absmax / np.float32(127) if sound else np.float32(np.nan)
+    qsum[row] = total

@@ -1,0 +1,33 @@
+"""y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 per row.
+
+x f32[rows][width]; gamma f32[width]; q i8[rows][stride]; scale f32[rows]; qsum i32[rows]. A workgroup: one row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bitnet_toy.kernels.floats import F32, I8, I32
+from bitnet_toy.kernels.quantize import norm_factor, quantize_row
+
+
+def rms_norm_quantize(
+    gx: int,
+    gy: int,
+    x: F32,
+    gamma: F32,
+    q: I8,
+    scale: F32,
+    qsum: I32,
+    rows: int,
+    width: int,
+    stride: int,
+    eps: float,
+    NORM: int,
+) -> None:
+    y = x[gx * width : (gx + 1) * width].copy()
+    if NORM:
+        factor = norm_factor(x, gx * width, width, np.float32(eps))
+        for k in range(width):
+            y[k] = y[k] * factor * gamma[k]
+    quantize_row(y, q, scale, qsum, gx, stride)

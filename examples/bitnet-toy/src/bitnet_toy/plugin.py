@@ -1,0 +1,48 @@
+"""Entry point of the toy backend: light to import; numba is loaded when devices are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from bitnet_core.hal.device import Device, DeviceInfo
+
+hookimpl = pluggy.HookimplMarker("bitnet")
+
+
+class ToyBackend:
+    """One device: the host, through numba."""
+
+    name = "toy"
+    api = (1, 0)
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """The host; BackendUnavailableError if numba cannot be loaded."""
+        from bitnet_core.errors import BackendUnavailableError
+
+        try:
+            from bitnet_toy.device import device_info
+        except ImportError as exc:
+            raise BackendUnavailableError(
+                f"numba cannot be imported: {exc}", backend="toy", operation="devices", hint="pip install numba"
+            ) from exc
+        return [device_info()]
+
+    def open(self, index: int) -> Device:
+        """The host."""
+        from bitnet_core.errors import DeviceNotFoundError
+
+        if index != 0:
+            raise DeviceNotFoundError(f"there is no device toy:{index}", backend="toy", hint="Use toy:0")
+        from bitnet_toy.device import ToyDevice
+
+        return ToyDevice()
+
+
+@hookimpl
+def bitnet_backend() -> ToyBackend:
+    """Offer the backend to core."""
+    return ToyBackend()
