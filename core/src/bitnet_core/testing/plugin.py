@@ -6,7 +6,7 @@ conformance class is collected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -17,15 +17,50 @@ if TYPE_CHECKING:
 
     from bitnet_core.hal.device import Backend
     from bitnet_core.testing.bench import Bench
+    from bitnet_core.testing.results import Results
+    from bitnet_core.testing.speed import Measured
     from bitnet_core.testing.targets import Target
 
 pytest.register_assert_rewrite("bitnet_core.testing.areas", "bitnet_core.testing.bench", "bitnet_core.testing.compare")
+
+RESULTS: pytest.StashKey[Results] = pytest.StashKey()
+PERF, REPORT = "--bitnet-perf", "--bitnet-report"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the kit."""
     group = parser.getgroup("bitnet", "conformance of bitnet backends")
     group.addoption("--require-device", action="store_true", help="fail, rather than skip, where a device is absent")
+    group.addoption(
+        PERF,
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="time each kernel at 2B-4T shapes instead of testing; with =FILE, write JSON too",
+    )
+    group.addoption(REPORT, metavar="FILE", help="write what passed, failed and skipped as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Markers of the kit."""
+    config.addinivalue_line("markers", "bitnet_perf: a measurement, run by --bitnet-perf alone")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Either rules or measurements."""
+    perf = config.getoption(PERF) is not None
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    for item in items:
+        wrong = _of_the_kit(item) and (item.get_closest_marker("bitnet_perf") is not None) is not perf
+        (dropped if wrong else kept).append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
+
+
+def _of_the_kit(item: pytest.Item) -> bool:
+    return hasattr(getattr(item, "cls", None), "test_speed")
 
 
 @cache
@@ -39,19 +74,56 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each rule on each device, and kernel rules on each case that concerns the device."""
     if "bitnet_target" not in metafunc.fixturenames or metafunc.cls is None:
         return
+    from bitnet_core.testing.targets import operands_for
+
     targets = _targets(metafunc.cls)
-    if "case" not in metafunc.fixturenames:
+    name = next((name for name in ("case", "shape") if name in metafunc.fixturenames), None)
+    if name is None:
         ids = [target.id for target in targets]
         metafunc.parametrize("bitnet_target", targets, ids=ids, indirect=True, scope="module")
         return
-    from bitnet_core.testing.cases.registry import cases_for
-
     pairs = [
-        pytest.param(target, case, id=f"{target.id}-{case.id}")
+        pytest.param(target, one, id=f"{target.id}-{one.id}")
         for target in targets
-        for case in cases_for(target.info.kernels if target.info else frozenset())
+        for one in operands_for(name, target)
     ]
-    metafunc.parametrize(("bitnet_target", "case"), pairs, indirect=["bitnet_target"], scope="module")
+    metafunc.parametrize(("bitnet_target", name), pairs, indirect=["bitnet_target"], scope="module")
+
+
+def _results(config: pytest.Config) -> Results:
+    from bitnet_core.testing.results import Results
+
+    return config.stash.setdefault(RESULTS, Results())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the outcome of every test of the kit, for `--bitnet-report`."""
+    report = yield
+    if item.config.getoption(REPORT) and _of_the_kit(item):
+        _results(item.config).add(report)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the JSON files that were asked for."""
+    from bitnet_core.testing.results import write_json
+
+    config = session.config
+    if path := config.getoption(REPORT):
+        write_json(path, _results(config).document())
+    if path := config.getoption(PERF):
+        write_json(path, _results(config).speed_document())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Show the table of `--bitnet-perf`."""
+    if config.getoption(PERF) is not None:
+        terminalreporter.section("speed of kernels")
+        for line in _results(config).speed_lines():
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +142,11 @@ def bitnet_target(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 
 @pytest.fixture
-def bench(bitnet_target: Bench) -> Iterator[Bench]:
+def bench(bitnet_target: Bench, request: pytest.FixtureRequest) -> Iterator[Bench]:
     """The device under test; buffers of a rule are freed after it."""
+    info = bitnet_target.info
+    request.node.user_properties.append(("device", info.request))
+    _results(request.config).devices[info.request] = info
     yield bitnet_target
     bitnet_target.tidy()
 
@@ -90,3 +165,9 @@ def entry_point(request: pytest.FixtureRequest) -> tuple[str, str] | None:
     from bitnet_core.testing.targets import entry_point_of
 
     return entry_point_of(request.cls)
+
+
+@pytest.fixture
+def keep_speed(bench: Bench, request: pytest.FixtureRequest) -> Callable[[Measured], None]:
+    """Puts a measurement into the table."""
+    return _results(request.config).speeds.setdefault(bench.info.request, []).append

@@ -10,6 +10,10 @@ import pytest
 
 from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.device import Backend, DeviceInfo
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.testing.cases.case import Case
+from bitnet_core.testing.cases.registry import all_cases
+from bitnet_core.testing.speed import Shape, shapes
 
 GROUP = "bitnet.backends"
 
@@ -66,3 +70,13 @@ def targets_of(cls: type) -> Sequence[Target]:
     if not infos:
         return [Target(backend, absent=f"{backend.name} lists no device")]
     return [Target(backend, index, info) for index, info in enumerate(infos)]
+
+
+def operands_for(name: str, target: Target) -> Sequence[Case | Shape]:
+    """The cases, or the shapes to time, of the kernels that a device has."""
+    optional = target.info.kernels if target.info else frozenset()
+    return [
+        one
+        for one in (all_cases() if name == "case" else shapes())
+        if CATALOGUE[one.kernel].base or one.kernel in optional
+    ]

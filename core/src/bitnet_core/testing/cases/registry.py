@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
 from functools import cache
 
-from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.testing.cases import attention, choose, dense, embed, quantize, rope, ternary
 from bitnet_core.testing.cases.case import Case
 
@@ -16,8 +14,3 @@ _MODULES = (embed, quantize, ternary, rope, attention, dense, choose)
 def all_cases() -> tuple[Case, ...]:
     """Every case of every catalogue kernel."""
     return tuple(case for module in _MODULES for case in module.cases())
-
-
-def cases_for(optional: Set[str]) -> list[Case]:
-    """The cases of the base kernels and of the optional ones that a device claims."""
-    return [case for case in all_cases() if CATALOGUE[case.kernel].base or case.kernel in optional]

@@ -20,7 +20,7 @@ from bitnet_toy.kernels.tables import signed
 
 
 @device_function
-def row_at(slot: int, head: int, n_kv_heads: int, row_bytes: int) -> int:
+def row_at(slot: Any, head: int, n_kv_heads: int, row_bytes: int) -> Any:
     """Byte address of (slot, head)."""
     return ((slot // 64 * n_kv_heads + head) * 64 + slot % 64) * row_bytes
 

@@ -21,12 +21,12 @@ ZERO = np.float32(0)
 
 def device_function(function: F) -> F:
     """Compiled when a kernel calls it. numpy's error model: a division by zero gives Inf, not an exception."""
-    compiled: F = numba.njit(error_model="numpy", cache=True)(function)
+    compiled: F = numba.njit(error_model="numpy", cache=True)(function)  # type: ignore[assignment]  # called as it is
     return compiled
 
 
 @device_function
-def half_to_float(bits: int) -> Any:
+def half_to_float(bits: Any) -> Any:
     """f32 of f16 bits."""
     sign = np.float32(-1 if bits & 0x8000 else 1)
     exponent, fraction = (bits >> 10) & 31, bits & 1023
@@ -38,7 +38,7 @@ def half_to_float(bits: int) -> Any:
 
 
 @device_function
-def float_to_half(x: Any) -> int:
+def float_to_half(x: Any) -> Any:
     """f16 bits of an f32, rounded to nearest even."""
     bits = np.int64(np.float32(x).view(np.uint32))
     sign, rest = (bits >> 16) & 0x8000, bits & 0x7FFFFFFF
@@ -58,6 +58,13 @@ def read_f16(data: U8, at: int) -> Any:
 
 
 @device_function
+def read_bf16(data: U8, at: int) -> Any:
+    """f32 of the two bytes at `at`: the upper half of an f32."""
+    bits = np.uint32(data[at]) | np.uint32(data[at + 1]) << np.uint32(8)
+    return np.uint32(bits << np.uint32(16)).view(np.float32)
+
+
+@device_function
 def read_f32(data: U8, at: int) -> Any:
     """f32 of the four bytes at `at`."""
     low = np.uint32(data[at]) | np.uint32(data[at + 1]) << np.uint32(8)
@@ -74,6 +81,6 @@ def write_f32(data: U8, at: int, x: Any) -> None:
 
 
 @device_function
-def to_int8(x: Any) -> int:
+def to_int8(x: Any) -> Any:
     """Round half to even and clip."""
     return max(-128, min(127, np.int64(np.rint(x))))

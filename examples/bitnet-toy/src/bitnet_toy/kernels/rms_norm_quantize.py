@@ -5,8 +5,6 @@ x f32[rows][width]; gamma f32[width]; q i8[rows][stride]; scale f32[rows]; qsum 
 
 from __future__ import annotations
 
-import numpy as np
-
 from bitnet_toy.kernels.floats import F32, I8, I32
 from bitnet_toy.kernels.quantize import norm_factor, quantize_row
 
@@ -27,7 +25,7 @@ def rms_norm_quantize(
 ) -> None:
     y = x[gx * width : (gx + 1) * width].copy()
     if NORM:
-        factor = norm_factor(x, gx * width, width, np.float32(eps))
+        factor = norm_factor(x, gx * width, width, eps)
         for k in range(width):
             y[k] = y[k] * factor * gamma[k]
     quantize_row(y, q, scale, qsum, gx, stride)

@@ -35,7 +35,7 @@ def rope_store_kv(
     if gx < n_heads + n_kv_heads:
         for j in range(head_dim // 2):
             one, two = (2 * j, 2 * j + 1) if INTERLEAVED else (j, j + head_dim // 2)
-            angle = (max(position, 0) * (head_dim // 2) + j) * 2
+            angle = ((position if position > 0 else 0) * (head_dim // 2) + j) * 2
             cos, sin, a, b = rope[angle], rope[angle + 1], head[one], head[two]
             head[one], head[two] = a * cos - b * sin, b * cos + a * sin
     if gx < n_heads:

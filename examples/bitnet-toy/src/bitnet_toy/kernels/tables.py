@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from bitnet_toy.kernels.floats import U8, device_function, read_f16, read_f32
+from bitnet_toy.kernels.floats import U8, device_function, read_bf16, read_f16, read_f32
 
 
 @device_function
-def signed(byte: Any) -> int:
+def signed(byte: Any) -> Any:
     """A byte as a signed number."""
     return np.int64(byte) - (256 if byte > 127 else 0)
 
@@ -23,9 +23,7 @@ def element(table: U8, dtype: int, at: int) -> Any:
     if dtype == 1:
         return read_f16(table, 2 * at)
     if dtype == 2:
-        return np.uint32(
-            np.uint32(table[2 * at]) << np.uint32(16) | np.uint32(table[2 * at + 1]) << np.uint32(24)
-        ).view(np.float32)
+        return read_bf16(table, 2 * at)
     if dtype == 3:
         block, i = at // 32 * 34, at % 32
         return read_f16(table, block) * np.float32(signed(table[block + 2 + i]))

@@ -1,0 +1,21 @@
+"""`--bitnet-perf`: microseconds and GB/s of each kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bitnet_core.testing.bench import Bench
+from bitnet_core.testing.speed import Measured, Shape, fits, measure
+
+
+class SpeedRules:
+    """Not rules but measurements: run by `--bitnet-perf` alone."""
+
+    @pytest.mark.bitnet_perf
+    def test_speed(self, bench: Bench, shape: Shape, keep_speed: Callable[[Measured], None]) -> None:
+        """One launch at a shape of the 2B-4T model."""
+        if not fits(bench, shape):
+            pytest.skip(f"the operands ({shape.nbytes:,} bytes) do not fit on {bench.info.request}")
+        keep_speed(measure(bench, shape))
