@@ -35,3 +35,32 @@ def test_kernel_types_stay_as_they_are_and_q4_0_becomes_f16(golden: Golden) -> N
         dense.from_file(np.full(36, 0x7B, np.uint8), "Q4_0", 1, 64)
     with pytest.raises(ModelError, match="TQ1_0"):
         dense.from_file(np.zeros(54, np.uint8), "TQ1_0", 1, 256)
+
+
+def q4_k_value(block: np.ndarray, i: int) -> float:
+    """Element i of a Q4_K block, from its definition."""
+    d, dmin = block[:4].view("<f2").astype(np.float64)
+    scales, quants = block[4:16].astype(int), block[16:].astype(int)
+    j = i // 32
+    if j < 4:
+        scale, minimum = scales[j] & 63, scales[j + 4] & 63
+    else:
+        scale = scales[j + 4] & 15 | scales[j - 4] >> 6 << 4
+        minimum = scales[j + 4] >> 4 | scales[j] >> 6 << 4
+    byte = quants[i // 64 * 32 + i % 32]
+    return float(d * scale * (byte >> 4 if i % 64 >= 32 else byte & 15) - dmin * minimum)
+
+
+def test_q4_k_and_iq4_nl_become_f16() -> None:
+    rng = np.random.default_rng(0)
+    blocks = rng.integers(0, 256, (6, 144)).astype(np.uint8)
+    blocks[:, :4] = np.array([0.01, 0.02], "<f2").view(np.uint8)
+    weight = dense.from_file(blocks.reshape(-1), "Q4_K", 3, 512)
+    expected = np.array([[q4_k_value(block, i) for i in range(256)] for block in blocks])
+    assert weight.dtype == "f16"
+    np.testing.assert_allclose(weight.data.view("<f2").reshape(6, 256), expected, rtol=1e-3, atol=1e-4)
+    nibbles = np.arange(16, dtype=np.uint8)
+    block = np.concatenate([np.array([0.5], "<f2").view(np.uint8), nibbles << 4 | nibbles])
+    table = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+    half = dense.from_file(np.tile(block, 2), "IQ4_NL", 1, 64)
+    assert half.data.view("<f2").reshape(4, 16).tolist() == [[0.5 * value for value in table]] * 4

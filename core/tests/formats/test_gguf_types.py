@@ -67,7 +67,7 @@ def test_types_that_are_refused_by_name(tmp_path: Path, make_tiny: Make, type_id
 @pytest.mark.parametrize(
     ("type_id", "shape", "span", "reason"),
     [
-        (12, (1, 256), 999, "type Q4_K"),
+        (13, (1, 256), 999, "type Q5_K"),
         (999, (1, 256), 999, "unknown type id 999"),
         (-1, (1, 256), 999, "unknown type id -1"),
         (0, (2, 256), 2047, "needs 2048 bytes as F32 but has 2047"),

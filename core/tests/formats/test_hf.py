@@ -219,6 +219,7 @@ Q = "model.layers.0.self_attn.q_proj."
         (change(model_type="llama", quantization_config=None), "not a 1.58-bit model"),
         (change(quantization_config={"quant_method": "gptq"}), "gptq"),
         (change(quantization_config={"use_rms_norm": True}), "use_rms_norm"),
+        (change(quantization_config={"modules_to_not_convert": ["lm_head", "x_proj"]}), "x_proj"),
         (change(hidden_act="gelu"), "gelu"),
         (change(num_attention_heads=3), "num_attention_heads"),
         (change(hidden_size=10**400), "whole number"),

@@ -114,7 +114,15 @@ def matrix_bytes(rng: np.random.Generator, dtype: str, shape: tuple[int, int]) -
     return data
 
 
-EMBEDDINGS = {"TQ1_0": "Q8_0", "TQ2_0": "Q6_K", "Q2_0": "Q4_0", "IQ2_BN": "BF16", "IQ1_BN": "F32"}
+EMBEDDINGS = {
+    "TQ1_0": "Q8_0",
+    "TQ2_0": "Q6_K",
+    "Q2_0": "Q4_0",
+    "IQ2_BN": "BF16",
+    "IQ1_BN": "F32",
+    "TL1": "Q4_K",
+    "TL2": "IQ4_NL",
+}
 TYPES = ("I2_S", "TQ1_0", "TQ2_0", "Q2_0", "Q2_0_128", "IQ1_BN", "IQ2_BN", "IQ2_BN_R4", "TL1", "TL2", "F16")
 
 

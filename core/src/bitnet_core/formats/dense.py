@@ -21,16 +21,20 @@ KERNEL_TYPES: dict[str, DenseType] = {"F32": "f32", "F16": "f16", "BF16": "bf16"
 
 
 def from_file(data: Bytes, dtype: str, rows: int, columns: int) -> DenseWeight:
-    """W[rows, columns] from the bytes of a tensor; Q4_0, for which there is no kernel, becomes f16."""
+    """W[rows, columns] from the bytes of a tensor; types for which there is no kernel become f16.
+
+    Raises ModelError for a type of no embedding or head, and for values that f16 cannot hold.
+    """
     if dtype in KERNEL_TYPES:
         return DenseWeight(KERNEL_TYPES[dtype], rows, columns, data.reshape(rows, -1))
-    if dtype != "Q4_0":
+    if dtype not in _CONVERTED:
         raise ModelError(f"an embedding or head of type {dtype} is not supported")
     halves = np.empty((rows, columns), "<f2")
     raw = data.reshape(rows, -1)
+    nbytes, decoder = _CONVERTED[dtype]
     for part in _chunks(rows, columns):
-        with np.errstate(over="ignore"):
-            halves[part] = decode(raw[part], "q4_0", columns)
+        with np.errstate(invalid="ignore", over="ignore"):
+            halves[part] = decoder(raw[part].reshape(-1, nbytes)).reshape(-1, columns)
         if not np.isfinite(halves[part]).all():
             raise ModelError("a value is outside the range of f16: the data is damaged")
     return DenseWeight("f16", rows, columns, halves.view(np.uint8))
@@ -92,6 +96,34 @@ def _q6_k(blocks: Bytes) -> Floats:
     scales = _half(blocks, 208) * blocks[:, 192:208].view(np.int8)
     return values * scales[:, :, None]
 
+
+def _q4_k(blocks: Bytes) -> Floats:
+    """256 elements: f16 d and dmin, eight 6-bit scales and minima in 12 bytes, nibbles of four 64-element groups."""
+    packed = blocks[:, 4:16]
+    first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
+    scales = np.concatenate([first & 63, (third & 15) | (first >> 6) << 4], axis=1)
+    minima = np.concatenate([second & 63, (third >> 4) | (second >> 6) << 4], axis=1)
+    groups = blocks[:, 16:].reshape(-1, 4, 1, 32)
+    nibbles = np.concatenate([groups & 15, groups >> 4], axis=2).reshape(-1, 8, 32)
+    steps, offsets = _half(blocks, 0) * scales, _half(blocks, 2) * minima
+    values: Floats = steps[:, :, None] * nibbles - offsets[:, :, None]
+    return values.reshape(-1, 256)
+
+
+_IQ4_NL = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+
+
+def _iq4_nl(blocks: Bytes) -> Floats:
+    values: Floats = _half(blocks, 0) * _IQ4_NL[np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)]
+    return values
+
+
+_CONVERTED: dict[str, tuple[int, Callable[[Bytes], Floats]]] = {
+    "Q4_0": (18, _q4_0),
+    "Q4_K": (144, _q4_k),
+    "IQ4_NL": (18, _iq4_nl),
+}
+"""Types that become f16: bytes of a block, and its values."""
 
 _DECODERS: dict[DenseType, Callable[[Bytes], Floats]] = {
     "f32": _f32,

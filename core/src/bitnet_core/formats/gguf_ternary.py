@@ -30,6 +30,9 @@ _DECODERS: Mapping[str, Callable[[Bytes, int, int], TernaryWeight]] = {
 _SAMPLE = 1 << 16
 """Elements of a matrix that `sample` looks at."""
 
+_UNIT = 512
+"""Bytes of I2_S codes that are looked at in one place."""
+
 
 def decode(
     data: Bytes, dtype: str, rows: int, columns: int, layout: i2_s.Layout = "A", tiles: Tiles | None = None
@@ -54,13 +57,13 @@ def decode(
             return dense.decode(raw[part], dense.KERNEL_TYPES[dtype], columns)
 
         return floats.exact(rows, columns, values_of)
-    raise ModelError(f"type {dtype} is not read as a ternary matrix")
+    raise ModelError(f"has type {dtype}, which holds no ternary weights: not a 1.58-bit model, or quantized again")
 
 
 def sample(
     data: Bytes, kind: TensorType, rows: int, columns: int, tiles: Tiles | None = None
 ) -> tuple[npt.NDArray[np.float32], float | None]:
-    """Scales and share of non-zero codes of the first rows of a tensor; None for the share where rows are scattered.
+    """Scales and share of non-zero codes of some rows of a tensor; None for the share where rows are scattered.
 
     Raises ModelError for what is wrong in those rows, or if the tile of a TL1 or TL2 matrix is not known.
     """
@@ -69,9 +72,19 @@ def sample(
         if kind.name != "I2_S":
             tile_for(kind.name, rows, columns, TL1_TILES if kind.name == "TL1" else TL2_TILES, tiles)
             return scale, None
-        codes = data[: min(_SAMPLE // 4, data.size - I2_S_TAIL)]
+        codes = _spread(data[:-I2_S_TAIL], (data.size - I2_S_TAIL) // _UNIT, _SAMPLE // 4 // _UNIT)
         check_legal(codes)
         return scale, nonzero_share(codes, codes.size * 4)
-    first = min(rows, -(-_SAMPLE // columns // kind.row_group) * kind.row_group)
-    weight = decode(data[: kind.nbytes((first, columns))], kind.name, first, columns)
-    return weight.scales, nonzero_share(weight.codes, first * columns)
+    groups = rows // kind.row_group
+    picked = _spread(data, groups, max(_SAMPLE // columns // kind.row_group, 1))
+    some = picked.size * rows // data.size
+    weight = decode(picked, kind.name, some, columns)
+    return weight.scales, nonzero_share(weight.codes, some * columns)
+
+
+def _spread(data: Bytes, parts: int, wanted: int) -> Bytes:
+    """About `wanted` of the `parts` equal parts of the data, evenly spread, one after the other."""
+    if parts <= wanted:
+        return data
+    whole = data[: data.size // parts * parts].reshape(parts, -1)
+    return whole[:: parts // wanted].reshape(-1)

@@ -96,6 +96,8 @@ F16 = TensorType(1, "F16", 1, 2)
 BF16 = TensorType(30, "BF16", 1, 2)
 Q4_0 = TensorType(2, "Q4_0", 32, 18)
 Q8_0 = TensorType(8, "Q8_0", 32, 34)
+Q4_K = TensorType(12, "Q4_K", 256, 144)
+IQ4_NL = TensorType(20, "IQ4_NL", 32, 18)
 Q6_K = TensorType(14, "Q6_K", 256, 210)
 I2_S = TensorType(36, "I2_S", 4, 1, tail=I2_S_TAIL, flat=True)
 TQ1_0 = TensorType(34, "TQ1_0", 256, 54)
@@ -109,7 +111,8 @@ IQ2_BN = TensorType(135, "IQ2_BN", 64, 16, row_header=4)
 IQ2_BN_R4 = TensorType(335, "IQ2_BN_R4", 64, 16, row_header=4, row_group=4)
 
 _ALL = (
-    F32, F16, BF16, Q4_0, Q8_0, Q6_K, I2_S, TQ1_0, TQ2_0, Q2_0, Q2_0_128, TL1, TL2, IQ1_BN, IQ2_BN, IQ2_BN_R4,
+    F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q6_K, IQ4_NL, I2_S, TQ1_0, TQ2_0, Q2_0, Q2_0_128, TL1, TL2, IQ1_BN, IQ2_BN,
+    IQ2_BN_R4,
     TensorType(34, "IQ1_BN", 64, 13, refusal=_OLD_IK),
     TensorType(35, "IQ2_BN", 64, 16, refusal=_OLD_IK),
     TensorType(134, "IQ1_BN", 64, 13, refusal=_OLD_IK),
@@ -125,8 +128,8 @@ _ALL = (
 )  # fmt: skip
 
 UNREAD_NAMES: dict[int, str] = {
-    3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 15: "Q8_K",
-    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
+    3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 13: "Q5_K", 15: "Q8_K",
+    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
     24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 33: "Q4_0_8_8", 37: "I8_S", 40: "NVFP4",
     142: "IQ2_TN (ik_llama.cpp) or PQ2_0", 143: "IQ1_TN (ik_llama.cpp) or PTQ1_0",
 }  # fmt: skip

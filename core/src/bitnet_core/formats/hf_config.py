@@ -78,6 +78,9 @@ def _quantization(path: Path, keys: Keys) -> Quantization:
         raise ModelError(f"{path}: quant_method {short(method)} is not supported, only bitnet")
     if group.flag("use_rms_norm", False):
         raise ModelError(f"{path}: use_rms_norm, a norm inside every linear layer, is not supported")
+    skipped = group.names("modules_to_not_convert")
+    if unknown := [name for name in skipped if name not in ("lm_head", "model.embed_tokens", "embed_tokens")]:
+        raise ModelError(f"{path}: modules_to_not_convert keeps {short(unknown[0])} in floats, which is not supported")
     linear_class = group.text("linear_class", "bitlinear")
     if linear_class not in ("bitlinear", "autobitlinear"):
         raise ModelError(f"{path}: linear_class {short(linear_class)} is not supported")

@@ -65,6 +65,13 @@ class Keys:
             raise self._bad(key, f"is {short(value)}, not true or false")
         return value
 
+    def names(self, name: str) -> list[str]:
+        """A list of strings; empty if absent."""
+        key, value = self._value(name, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self._bad(key, f"is {short(value)}, not a list of names")
+        return value
+
     def group(self, name: str) -> dict[str, Any]:
         """A nested mapping; empty if absent."""
         key, value = self._value(name, {})
