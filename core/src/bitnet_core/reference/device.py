@@ -13,6 +13,7 @@ import numpy.typing as npt
 import psutil
 
 from bitnet_core.errors import OutOfMemoryError, UnsupportedError
+from bitnet_core.hal.checks import check_launch, check_transfer
 from bitnet_core.hal.device import (
     Buffer,
     DeviceInfo,
@@ -134,20 +135,17 @@ class NumpyDevice:
 
     def upload(self, dst: View, src: memoryview) -> None:
         """Copy in."""
-        if src.nbytes != dst.nbytes:
-            raise ValueError(f"upload of {src.nbytes} bytes into a view of {dst.nbytes}")
+        check_transfer("upload", src.nbytes, dst.nbytes)
         self._bytes(dst)[:] = np.frombuffer(src, dtype=np.uint8)
 
     def download(self, src: View, dst: memoryview) -> None:
         """Copy out."""
-        if src.nbytes != dst.nbytes:
-            raise ValueError(f"download of a view of {src.nbytes} bytes into {dst.nbytes}")
+        check_transfer("download", src.nbytes, dst.nbytes)
         np.frombuffer(dst, dtype=np.uint8)[:] = self._bytes(src)
 
     def copy(self, src: View, dst: View) -> None:
         """Copy within the device."""
-        if src.nbytes != dst.nbytes:
-            raise ValueError(f"copy of {src.nbytes} bytes into a view of {dst.nbytes}")
+        check_transfer("copy", src.nbytes, dst.nbytes)
         self._bytes(dst)[:] = self._bytes(src)
 
     def tuning(
@@ -165,13 +163,9 @@ class NumpyDevice:
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         """Run now, or keep for replay while recording."""
-        bindings = kernel.spec.bindings
-        if len(views) != len(bindings):
-            raise ValueError(f"{kernel.spec.name} binds {len(bindings)} views, not {len(views)}")
+        check_launch(kernel.spec, views, params, self.info)
         arrays = {}
-        for binding, view in zip(bindings, views, strict=True):
-            if view.offset % ALIGNMENT:
-                raise ValueError(f"{kernel.spec.name}: {binding.name} is bound at {view.offset}, not aligned")
+        for binding, view in zip(kernel.spec.bindings, views, strict=True):
             data = self._bytes(view)
             itemsize = 1 if binding.dtype in ("u8", "i8") else 4
             arrays[binding.name] = data[: len(data) // itemsize * itemsize].view(_DTYPES[binding.dtype])

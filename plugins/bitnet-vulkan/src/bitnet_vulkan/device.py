@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from bitnet_core.errors import DeviceNotFoundError
 from bitnet_core.hal import Buffer, Grid, Kernel, MemoryKind, Recording, View
+from bitnet_core.hal.checks import check_launch, check_transfer
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_vulkan import tuning
@@ -139,8 +140,7 @@ class VulkanDevice:
 
     def upload(self, dst: View, src: memoryview) -> None:
         """Copy in through the staging ring."""
-        if src.nbytes != dst.nbytes:
-            raise ValueError(f"upload of {src.nbytes} bytes into a view of {dst.nbytes}")
+        check_transfer("upload", src.nbytes, dst.nbytes)
         buffer = self._own(dst.buffer)
         if src.nbytes:
             self._transfers.upload(buffer, dst.offset, src.cast("B"))
@@ -148,8 +148,7 @@ class VulkanDevice:
 
     def download(self, src: View, dst: memoryview) -> None:
         """Copy out, waiting for everything queued before."""
-        if src.nbytes != dst.nbytes:
-            raise ValueError(f"download of a view of {src.nbytes} bytes into {dst.nbytes}")
+        check_transfer("download", src.nbytes, dst.nbytes)
         buffer = self._own(src.buffer)
         if src.nbytes:
             buffer.enter(BufferState.READ_BACK)
@@ -157,8 +156,7 @@ class VulkanDevice:
 
     def copy(self, src: View, dst: View) -> None:
         """Copy within the device."""
-        if src.nbytes != dst.nbytes:
-            raise ValueError(f"copy of {src.nbytes} bytes into a view of {dst.nbytes}")
+        check_transfer("copy", src.nbytes, dst.nbytes)
         source, target = self._own(src.buffer), self._own(dst.buffer)
         if src.nbytes:
             self._transfers.copy(source, src.offset, target, dst.offset, src.nbytes)
@@ -183,18 +181,11 @@ class VulkanDevice:
         if not isinstance(kernel, VulkanKernel):
             raise ValueError("this kernel is not one of this device")
         spec = kernel.spec
-        if len(views) != len(spec.bindings):
-            raise ValueError(f"{spec.name} binds {len(spec.bindings)} views, not {len(views)}")
-        if len(params) != 4 * len(spec.params):
-            raise ValueError(f"{spec.name} takes {4 * len(spec.params)} bytes of parameters, not {len(params)}")
+        check_launch(spec, views, params, self.info)
         reads: list[Range] = []
         writes: list[Range] = []
         for binding, view in zip(spec.bindings, views, strict=True):
             buffer = self._own(view.buffer)
-            if view.offset % self.info.alignment:
-                raise ValueError(f"{spec.name}: {binding.name} is bound at {view.offset}, not aligned")
-            if not 0 < view.nbytes <= self.info.max_binding:
-                raise ValueError(f"{spec.name}: {binding.name} is a view of {view.nbytes} bytes, which cannot be bound")
             (reads if binding.access == "r" else writes).append((id(buffer), view.offset, view.offset + view.nbytes))
         if 0 in grid:
             return
