@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.engine.cache import KV_BUDGET
-from bitnet_core.engine.engine import Engine, EngineOptions
+from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.sampling import SamplingParams
 from bitnet_core.engine.text import Generation, GenerationStream, Piece, StopFilter
 from bitnet_core.environment import strict_mode

@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from bitnet_core.engine.engine import Engine, EngineOptions
+from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.options import EngineOptions
 from bitnet_core.hal.device import DeviceInfo
 from bitnet_core.reference.device import NumpyDevice
 

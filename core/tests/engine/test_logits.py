@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.engine.engine import Engine, EngineOptions
+from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.runner import Row
 from bitnet_core.reference.device import NumpyDevice
 

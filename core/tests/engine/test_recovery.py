@@ -82,6 +82,19 @@ def test_two_devices_may_be_lost(faulty: Any, make_engine: Make, run_all: Run, t
     assert sequence.generated == text
 
 
+def test_a_text_that_outgrows_the_next_device_ends(faulty: Any, make_engine: Make, run_all: Run, tiny: Any) -> None:
+    """The second device can bind one block of 4,096 bytes a layer; the text needs two."""
+    first, second = faulty(), faulty(index=1, max_binding=8000)
+    engine = make_engine("silu", device=first, reopen=lambda info, error: second)
+    sequence = engine.add(tiny.PROMPT[:100], max_tokens=40)
+    engine.step()
+    engine.step()
+    lose_at(first, "replay", 1)
+    run_all(engine)
+    assert engine.limit == 64
+    assert (len(sequence.generated), sequence.finish_reason) == (2, "length")
+
+
 @pytest.mark.parametrize("reopen", [None, lambda info, error: None])
 def test_without_another_device_the_loss_is_the_caller_s(faulty: Any, make_engine: Make, reopen: Any) -> None:
     device = faulty()

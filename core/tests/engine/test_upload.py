@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.engine.engine import Engine, EngineOptions
+from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.options import EngineOptions
 from bitnet_core.errors import ModelError
 from bitnet_core.hal.device import TransferMode
 from bitnet_core.model import upload as upload_module

@@ -20,15 +20,6 @@ def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
     return KV_BLOCK * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim)
 
 
-def blocks_within(
-    config: ModelConfig, kv_dtype: str, budget: int, sequences: int, context: int, max_binding: int
-) -> int:
-    """Blocks of the cache: what the budget and the largest binding hold, but no more than full sequences can use."""
-    size = block_bytes(config, kv_dtype)
-    blocks = min(budget // (2 * config.n_layers * size), sequences * ceil_div(context, KV_BLOCK))
-    return min(blocks, max_binding // size) if max_binding else blocks
-
-
 class KVCache:
     """`blocks` blocks in every layer and tables for `sequences` lanes; a lane is a sequence's row of the tables."""
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bitnet_core.engine.blocks import BlockPool, Eviction
-from bitnet_core.engine.cache import KV_BUDGET, KVCache, block_bytes, blocks_within
+from bitnet_core.engine.blocks import BlockPool
+from bitnet_core.engine.cache import KVCache, block_bytes
 from bitnet_core.engine.ladder import Ladder
+from bitnet_core.engine.options import EngineOptions, widest_chunk
 from bitnet_core.engine.runner import Row, Runner
 from bitnet_core.engine.sampling import Sampler, SamplingParams
 from bitnet_core.engine.scheduler import Scheduler, Update
@@ -23,7 +23,7 @@ from bitnet_core.errors import DeviceLostError, GpuError, OutOfMemoryError, Usag
 from bitnet_core.formats.source import ModelSource
 from bitnet_core.hal.device import Device, DeviceInfo
 from bitnet_core.hal.pool import MemoryPool
-from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div
+from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
 from bitnet_core.model.launch import Launcher
 from bitnet_core.model.plan_memory import DeviceMemoryPlan, plan_memory
 from bitnet_core.model.upload import DeviceWeights, Progress, upload
@@ -37,26 +37,6 @@ _FEWEST_BLOCKS = 8
 
 Reopen = Callable[[DeviceInfo, DeviceLostError], Device | None]
 """Opens the next device in rank after a lost one; None if there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """kv_dtype is one of KV_TYPES; context None means the model's; kv_budget is in bytes; prefill_chunk in rows."""
-
-    kv_dtype: str = "f16"
-    context: int | None = None
-    kv_budget: int = KV_BUDGET
-    prefill_chunk: int = 512
-    max_sequences: int = 32
-    eviction: Eviction = "lru"
-
-    def __post_init__(self) -> None:
-        if self.kv_dtype not in KV_TYPES:
-            raise UsageError(f"kv_dtype '{self.kv_dtype}' is not one of {', '.join(KV_TYPES)}")
-        if self.context is not None and self.context < 2:
-            raise UsageError("context must be 2 tokens or more")
-        if min(self.kv_budget, self.prefill_chunk, self.max_sequences) < 1:
-            raise UsageError("kv_budget, prefill_chunk and max_sequences must be positive")
 
 
 class Engine:
@@ -75,26 +55,13 @@ class Engine:
         self.options = options or EngineOptions()
         self.config = source.config
         self._reopen, self._progress = reopen, progress
-        self.context = self.options.context or self.config.context
-        if self.context > self.config.context:
-            raise UsageError(f"context {self.context} is more than the model's {self.config.context} tokens")
+        self.context = self.options.context_of(self.config)
         self.sequences = self.options.max_sequences
         self.scheduler = Scheduler(self.context, max(self.options.prefill_chunk, self.sequences))
         self._counts: Counter[str] = Counter()
         self._weights: DeviceWeights | None = None
         self._runner: Runner | None = None
         self._use(device)
-        self._blocks = blocks_within(
-            self.config,
-            self.options.kv_dtype,
-            self.options.kv_budget,
-            self.sequences,
-            self.context,
-            device.info.max_binding,
-        )
-        if not self._blocks:
-            need = 2 * self.config.n_layers * block_bytes(self.config, self.options.kv_dtype)
-            raise UsageError(f"a kv_budget of {self.options.kv_budget:,} bytes is too small: one block takes {need:,}")
         self._guarded(self._ready)
 
     @property
@@ -162,11 +129,10 @@ class Engine:
     def memory(self) -> dict[str, int | float]:
         """Bytes on the device, and how the pool that they come from fares."""
         stats = self._pool.stats()
-        plan = self.memory_plan()
         return {
             "weights_bytes": self.weights.nbytes,
             "wrapped_weights_bytes": self.weights.wrapped_bytes,
-            "kv_cache_bytes": plan.kv_cache,
+            "kv_cache_bytes": self._cache_bytes,
             "pool_in_use_bytes": stats.in_use_bytes,
             "pool_peak_bytes": stats.peak_bytes,
             "pool_hit_rate": stats.hit_rate,
@@ -175,22 +141,27 @@ class Engine:
             "prefix_evictions": self.block_pool.evictions,
         }
 
+    @property
+    def _cache_bytes(self) -> int:
+        return 2 * self.config.n_layers * self._blocks * block_bytes(self.config, self.options.kv_dtype)
+
     def memory_plan(self) -> DeviceMemoryPlan:
         """What the engine takes with its present settings."""
         return plan_memory(
             self.source,
-            kv_cache=2 * self.config.n_layers * self._blocks * block_bytes(self.config, self.options.kv_dtype),
+            kv_cache=self._cache_bytes,
             sequences=self.sequences,
             chunk=self.scheduler.chunk,
         )
 
     def free(self) -> None:
         """Give back everything on the device, which stays open; may be called twice."""
+        if self._weights is None:  # never loaded, or lost with the device
+            return
         self._drop_runner()
         self._pool.close()
-        if self._weights is not None:
-            self._weights.free(self.device)
-            self._weights = None
+        self._weights.free(self.device)
+        self._weights = None
 
     def close(self) -> None:
         """Free everything and close the device; may be called twice."""
@@ -199,6 +170,8 @@ class Engine:
 
     def _use(self, device: Device) -> None:
         self.device, self._launcher, self._pool = device, Launcher(device), MemoryPool(device)
+        self._blocks = self.options.cache_blocks(self.config, device.info, self.sequences)
+        self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk)
 
     def _ready(self) -> Runner:
         """The runner, built, and the weights loaded, if they are not."""

@@ -6,6 +6,7 @@ recorded decode step (Orca's iteration-level scheduling, Yu et al. 2022, with th
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from bitnet_core.engine.runner import Row, Runner
 from bitnet_core.engine.sequence import FinishReason, Sequence
 from bitnet_core.errors import UsageError
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
+
+log = logging.getLogger(__name__)
 
 _MAX_BURST = 16
 """Greedy tokens made before the host looks; bursts grow to this so that the first tokens come at once."""
@@ -119,13 +122,21 @@ class Scheduler:
             needed = ceil_div(len(sequence.tokens) + 1, KV_BLOCK) - len(known)
             if needed > self._blocks.available:
                 self._blocks.release(known)
-                return
+                if self.running:
+                    return
+                self._give_up(self.waiting.popleft())
+                continue
             self.waiting.popleft()
             sequence.blocks, sequence.lane = known, self._lanes.pop()
             sequence.computed = sequence.reused = len(known) * KV_BLOCK
             self.running.append(sequence)
             self._burst = 1
             self._grow(sequence, len(sequence.tokens) + 1)
+
+    def _give_up(self, sequence: Sequence) -> None:
+        """End a sequence that has outgrown the cache of a device that took over from a lost one."""
+        log.warning("a text of %d tokens ends: the cache holds %d", len(sequence.tokens), self.limit)
+        sequence.finish_reason = "length"
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
         """Own blocks for the first `tokens` positions; False if the cache is full."""

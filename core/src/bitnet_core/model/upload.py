@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bitnet_core.errors import ModelError
+from bitnet_core.errors import GpuError, ModelError
 from bitnet_core.formats.source import ModelSource
 from bitnet_core.hal.device import Buffer, Device, TransferMode, View, whole
 from bitnet_core.kernels.catalogue import DENSE_TYPES, ceil_div
@@ -108,10 +109,15 @@ class DeviceWeights:
 
 def weight_bytes(source: ModelSource) -> int:
     """Bytes of all matrices of a model as the device will hold them (norms and scales, far below 1 %, left out)."""
-    config = source.config
-    layer = sum(rows * padded(columns) // 4 for rows, columns in config.linears().values())
-    tables = ["token_embd"] if config.tied_head else ["token_embd", "output"]
-    return config.n_layers * layer + sum(source.dense(name).data.nbytes for name in tables)
+    return _linear_bytes(source.config) + sum(source.dense(name).data.nbytes for name in _table_names(source.config))
+
+
+def _linear_bytes(config: ModelConfig) -> int:
+    return config.n_layers * sum(rows * padded(columns) // 4 for rows, columns in config.linears().values())
+
+
+def _table_names(config: ModelConfig) -> tuple[str, ...]:
+    return ("token_embd",) if config.tied_head else ("token_embd", "output")
 
 
 def upload(source: ModelSource, device: Device, positions: int, progress: Progress | None = None) -> DeviceWeights:
@@ -125,7 +131,8 @@ def upload(source: ModelSource, device: Device, positions: int, progress: Progre
         return uploader.all(positions)
     except BaseException:
         for buffer in uploader.buffers:
-            device.free(buffer)
+            with suppress(GpuError):  # a lost device; what led here is the error that counts
+                device.free(buffer)
         raise
 
 
@@ -136,20 +143,22 @@ class _Uploader:
         self.buffers: list[Buffer] = []
         self.hosts: list[npt.NDArray[Any]] = []
         self.allocated = self.wrapped = self.done = 0
-        self.total = weight_bytes(source) if progress else 0
+        self.total = 0
         limits = [limit for limit in (device.info.max_binding, device.info.max_allocation) if limit]
         self.limit = min(limits, default=0)
 
     def all(self, positions: int) -> DeviceWeights:
         config = self.config
-        embedding = self._dense("token_embd")
-        head = embedding if config.tied_head else self._dense("output")
+        weights = {name: self.source.dense(name) for name in _table_names(config)}
+        self.total = _linear_bytes(config) + sum(weight.data.nbytes for weight in weights.values())
+        tables = {name: self._dense(name, weight) for name, weight in weights.items()}
+        del weights  # converted ones are large
         layers = tuple(self._layer(f"blk.{i}.") for i in range(config.n_layers))
         return DeviceWeights(
             config=config,
             layers=layers,
-            embedding=embedding,
-            head=head,
+            embedding=tables["token_embd"],
+            head=tables.get("output", tables["token_embd"]),
             output_norm=self._norm("output_norm", config.hidden),
             rope=self._vector(rope_table(config, positions, self._rope_factors())),
             positions=positions,
@@ -209,8 +218,7 @@ class _Uploader:
             )
         return weight
 
-    def _dense(self, name: str) -> Dense:
-        weight: DenseWeight = self.source.dense(name)
+    def _dense(self, name: str, weight: DenseWeight) -> Dense:
         if (weight.rows, weight.columns) != (self.config.vocab, self.config.hidden):
             raise ModelError(
                 f"{self.source.path}: {name} is {weight.rows} x {weight.columns}, "

@@ -1,0 +1,62 @@
+"""What a caller may set, and what a device makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bitnet_core.engine.blocks import Eviction
+from bitnet_core.engine.cache import KV_BUDGET, block_bytes
+from bitnet_core.errors import UsageError
+from bitnet_core.hal.device import DeviceInfo
+from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div
+from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.plan_scratch import scratch_row_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """kv_dtype is one of KV_TYPES; context None means the model's; kv_budget is in bytes; prefill_chunk in rows."""
+
+    kv_dtype: str = "f16"
+    context: int | None = None
+    kv_budget: int = KV_BUDGET
+    prefill_chunk: int = 512
+    max_sequences: int = 32
+    eviction: Eviction = "lru"
+
+    def __post_init__(self) -> None:
+        if self.kv_dtype not in KV_TYPES:
+            raise UsageError(f"kv_dtype '{self.kv_dtype}' is not one of {', '.join(KV_TYPES)}")
+        if self.context is not None and self.context < 2:
+            raise UsageError("context must be 2 tokens or more")
+        if min(self.kv_budget, self.prefill_chunk, self.max_sequences) < 1:
+            raise UsageError("kv_budget, prefill_chunk and max_sequences must be positive")
+
+    def context_of(self, config: ModelConfig) -> int:
+        """Tokens of the longest sequence; UsageError if that is more than the model was made for."""
+        if self.context is not None and self.context > config.context:
+            raise UsageError(f"context {self.context} is more than the model's {config.context} tokens")
+        return self.context or config.context
+
+    def cache_blocks(self, config: ModelConfig, info: DeviceInfo, sequences: int) -> int:
+        """Blocks that the budget and the device's largest buffer hold, no more than full sequences can use."""
+        size = block_bytes(config, self.kv_dtype)
+        blocks = min(
+            self.kv_budget // (2 * config.n_layers * size),
+            sequences * ceil_div(self.context_of(config), KV_BLOCK),
+            *(limit // size for limit in _limits(info)),
+        )
+        if not blocks:
+            need = 2 * config.n_layers * size
+            raise UsageError(f"a kv_budget of {self.kv_budget:,} bytes is too small: one block takes {need:,}")
+        return blocks
+
+
+def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int) -> int:
+    """Rows of a prompt step, at most `chunk`, whose widest activations the device can bind."""
+    widest = max(scratch_row_bytes(config)[0].values())
+    return max(1, min(chunk, *(limit // widest for limit in _limits(info)), chunk))
+
+
+def _limits(info: DeviceInfo) -> list[int]:
+    return [limit for limit in (info.max_binding, info.max_allocation) if limit]
