@@ -21,6 +21,7 @@ from bitnet_core.model.weights import padded
 if TYPE_CHECKING:
     from bitnet_core.api import Model
 
+_PROMPT_TOKENS = 512
 _BANDWIDTH_BYTES = 256 << 20  # larger than any cache
 _BANDWIDTH_RUNS = 5
 
@@ -68,10 +69,14 @@ class _NoText:
         return ""
 
 
-def measure(model: Model, load_seconds: float, prompt_tokens: int, max_tokens: int, repeat: int) -> BenchResult:
-    """Prefill and decode `repeat` times after one warm-up, greedily and past the model's end tokens. UsageError if
-    the tokens do not fit the context."""
+def measure(model: Model, load_seconds: float, prompt_tokens: int | None, max_tokens: int, repeat: int) -> BenchResult:
+    """Prefill and decode `repeat` times after one warm-up, greedily and past the model's end tokens.
+
+    prompt_tokens: None for 512, or what the context has room for. UsageError if the tokens do not fit the context.
+    """
     engine, config = model.engine, model.config
+    if prompt_tokens is None:
+        prompt_tokens = max(1, min(_PROMPT_TOKENS, engine.limit - max_tokens))
     if prompt_tokens + max_tokens > engine.limit:
         raise UsageError(f"{prompt_tokens} + {max_tokens} tokens do not fit the context of {engine.limit}")
     rng = np.random.default_rng(0)

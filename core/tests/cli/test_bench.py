@@ -32,6 +32,11 @@ def test_bench_as_a_table(bitnet) -> None:
         assert name in result.out
 
 
+def test_the_default_prompt_fits_a_short_context(bitnet) -> None:
+    document = json.loads(bitnet("bench", "--context", 12, "-n", 2, "--repeat", 1, "--json").out)
+    assert (document["prompt_tokens"], document["generated_tokens"]) == (10, 2)
+
+
 def test_bytes_per_token_of_2b4t() -> None:
     config = SHAPES["2b4t"]
     head = config.vocab * config.hidden * 2

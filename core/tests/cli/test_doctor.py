@@ -133,6 +133,12 @@ def test_devices_as_json_and_as_a_table(bitnet, install_plugin) -> None:
     assert "vendor: V" in bitnet("devices", "-v").out
 
 
+def test_doctor_shows_the_code_path_of_a_cpu_backend(bitnet, install_plugin) -> None:
+    source = COMPUTES + "infos = [DeviceInfo('good', 0, 'chip', DeviceType.CPU, extra={'active_kernel': 'avx2'})]\n"
+    install_plugin("good", source + "Backend.devices = lambda self: infos")
+    assert "chip, avx2" in bitnet("doctor").out
+
+
 def test_fakes_are_marked(bitnet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BITNET_GPU_FAKE", "cuda")
     assert "gpu (fake)" in bitnet("devices").out

@@ -36,8 +36,3 @@ def test_every_command_is_listed() -> None:
 def test_every_variable_is_listed() -> None:
     for name in set(re.findall(r"BITNET_[A-Z_]+", environment.__doc__ or "")):
         assert f"`{name}" in README
-
-
-def test_every_plugin_has_a_row() -> None:
-    for project in ROOT.glob("plugins/*/pyproject.toml"):
-        assert f"(plugins/{project.parent.name}) |" in README

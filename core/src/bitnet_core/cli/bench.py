@@ -24,7 +24,10 @@ def register(app: typer.Typer) -> None:
 def bench(
     model: options.ModelOption = None,
     device: options.DeviceOption = None,
-    prompt_tokens: Annotated[int, typer.Option("--prompt-tokens", "-p", min=1, help="Tokens of the prompt.")] = 512,
+    prompt_tokens: Annotated[
+        int | None,
+        typer.Option("--prompt-tokens", "-p", min=1, help="Tokens of the prompt. Default: 512, or what fits."),
+    ] = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens to generate.")] = 128,
     repeat: Annotated[int, typer.Option(min=1, help="Runs; the medians are printed.")] = 3,
     synthetic: Annotated[

@@ -83,7 +83,9 @@ def _print(checks: list[DeviceCheck], quarantined: list[Quarantine], findings: l
     for check in checks:
         mark = Text("PASS", "green") if check.passed else Text("FAIL", "bold red")
         note = f"ternary matmul as numpy computes it, {check.seconds:.2f} s" if check.passed else check.reason
-        table.add_row(mark, Text(f"{check.info.request}\n{check.info.name}"), _note(note, check.fix))
+        active = check.info.extra.get("active_kernel", "")
+        name = f"{check.info.name}, {active}" if active not in ("", check.info.backend) else check.info.name
+        table.add_row(mark, Text(f"{check.info.request}\n{name}"), _note(note, check.fix))
     for entry in quarantined:
         mark = Text("OUT", "yellow")
         what = Text(f"{entry.name}\n{entry.distribution} {entry.version}")

@@ -51,6 +51,7 @@ DeviceOption = Annotated[
     str | None,
     typer.Option(
         "--device",
+        "-d",
         metavar="DEVICE",
         help="auto, cpu, gpu, or a backend with or without an index (cuda:0). Default: BITNET_DEVICE, then auto.",
     ),
@@ -61,7 +62,7 @@ ContextOption = Annotated[
 ]
 LayoutOption = Annotated[
     Layout | None,
-    typer.Option("--layout", help="Byte layout of I2_S tensors (formats A, B, C), where bitnet's own guess is wrong."),
+    typer.Option("--layout", help="Byte layout of I2_S tensors, where bitnet's own guess is wrong."),
 ]
 TemperatureOption = Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")]
 TopKOption = Annotated[int, typer.Option(min=0, help="Sample from the K likeliest tokens; 0 for all.")]
