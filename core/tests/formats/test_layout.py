@@ -7,18 +7,21 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import bitnet_core
 import numpy as np
 import pytest
 from bitnet_core.errors import ModelError, UsageError
 from bitnet_core.formats.gguf import GGUFFile
 from bitnet_core.formats.open import open_model
-from bitnet_core.formats.self_test import decide_layout
+from bitnet_core.formats.self_test import decide_layout, is_noise
 from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.codes import unpack
 from bitnet_core.formats.ternary.i2_s import Layout
+from bitnet_core.model.weights import DenseWeight
 
 Make = Callable[..., Any]
 HIDDEN, FFN = 128, 256
+SHIPPED = Path(str(files("bitnet_core") / "data" / "stories.gguf"))
 
 
 def encode(ternary: np.ndarray, layout: Layout) -> np.ndarray:
@@ -29,6 +32,13 @@ def encode(ternary: np.ndarray, layout: Layout) -> np.ndarray:
     else:
         parts = codes.reshape(-1, 4, 32 if layout == "A" else 16).swapaxes(0, 1)
     return (parts[0] << 6 | parts[1] << 4 | parts[2] << 2 | parts[3]).reshape(-1)
+
+
+def trained(model: Any) -> Any:
+    """Gives a tiny model an embedding whose rows share a direction, as those of trained models do."""
+    table = np.random.default_rng(7).standard_normal((64, HIDDEN)) + 1
+    model.add("token_embd.weight", table.astype("<f2"), "F16")
+    return model
 
 
 def neurons_of_many_densities(make_tiny: Make, layout: Layout, dead: tuple[int, ...] = ()) -> tuple[Any, np.ndarray]:
@@ -66,9 +76,8 @@ def test_statistics_tell_the_layouts_apart(
 @pytest.mark.parametrize("layout", ["A", "B", "C"])
 def test_a_trained_model_is_told_apart_in_every_layout(tmp_path: Path, layout: Layout) -> None:
     """The model that ships with the package, written again in each layout."""
-    shipped = Path(str(files("bitnet_core") / "data" / "stories.gguf"))
-    file = GGUFFile(shipped)
-    content = bytearray(shipped.read_bytes())
+    file = GGUFFile(SHIPPED)
+    content = bytearray(SHIPPED.read_bytes())
     for tensor in file.tensors.values():
         if tensor.type.name == "I2_S":
             ternary = unpack(i2_s.decode(file.data(tensor), *tensor.shape).codes, tensor.shape[1]).astype(np.int8) - 1
@@ -99,7 +108,7 @@ def test_the_caller_overrides(tmp_path: Path, make_tiny: Make) -> None:
 def test_the_self_test_settles_a_doubt(
     tmp_path: Path, make_tiny: Make, nll: dict[Layout, float], layout: Layout, tried: str
 ) -> None:
-    source = open_model(make_tiny().write(tmp_path / "a.gguf"))
+    source = open_model(trained(make_tiny()).write(tmp_path / "a.gguf"))
     assert "assumed" in source.format
     asked: list[str] = []
 
@@ -116,10 +125,45 @@ def test_the_self_test_settles_a_doubt(
 
 @pytest.mark.parametrize("nll", [{"A": 9.0, "B": 8.0, "C": 10.0}, {"A": 4.0, "B": 3.9, "C": 4.1}])
 def test_a_file_that_fails_every_layout_is_refused(tmp_path: Path, make_tiny: Make, nll: dict[Layout, float]) -> None:
-    source = open_model(make_tiny().write(tmp_path / "a.gguf"))
+    source = open_model(trained(make_tiny()).write(tmp_path / "a.gguf"))
     with pytest.raises(ModelError, match=r"none of the I2_S layouts.*A .*B .*C .*guessing gives 4\.16"):
         decide_layout(source, lambda kind: nll[kind])
     assert "layout A (assumed)" in source.format
+
+
+def test_untrained_models_keep_the_assumed_layout(tmp_path: Path, make_tiny: Make) -> None:
+    source = open_model(make_tiny().write(tmp_path / "a.gguf"))
+    decide_layout(source, lambda _: pytest.fail("measured what no text can tell"))
+    assert "layout A (assumed)" in source.format
+    assert "untrained" in source.findings[-1].message
+
+
+def test_noise_is_told_from_a_trained_table() -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((32, 64), (64, 16), (3000, 256)):
+        for values in (
+            rng.standard_normal(shape),
+            rng.uniform(-1, 1, shape),
+            rng.choice([-1, 1], shape),
+            np.zeros(shape),
+        ):
+            assert is_noise(DenseWeight("f16", *shape, values.astype("<f2").view(np.uint8)))
+    assert not is_noise(open_model(SHIPPED).dense("token_embd"))
+
+
+def test_a_trained_model_with_scrambled_weights_is_refused(tmp_path: Path) -> None:
+    """By the self-test, on a device: no layout makes it predict text."""
+    file = GGUFFile(SHIPPED)
+    content = np.frombuffer(SHIPPED.read_bytes(), np.uint8).copy()
+    rng = np.random.default_rng(0)
+    for tensor in file.tensors.values():
+        if tensor.type.name == "I2_S":
+            content[tensor.offset : tensor.offset + tensor.nbytes - 32] = rng.permutation(file.data(tensor)[:-32])
+    (tmp_path / "a.gguf").write_bytes(content.tobytes())
+    with pytest.raises(ModelError, match="none of the I2_S layouts"):
+        bitnet_core.load(tmp_path / "a.gguf", "numpy")
+    with bitnet_core.load(tmp_path / "a.gguf", "numpy", layout="A") as loaded:
+        assert "layout A (given)" in loaded.source.format
 
 
 def test_models_without_i2_s_have_no_layout_to_decide(tmp_path: Path, make_tiny: Make) -> None:
