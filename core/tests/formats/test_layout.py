@@ -10,14 +10,20 @@ from typing import Any
 import bitnet_core
 import numpy as np
 import pytest
+from bitnet_core.api import token_losses
+from bitnet_core.engine.engine import Engine, EngineOptions
 from bitnet_core.errors import ModelError, UsageError
 from bitnet_core.formats.gguf import GGUFFile
+from bitnet_core.formats.gguf_source import GGUFSource
+from bitnet_core.formats.layout import Decision
 from bitnet_core.formats.open import open_model
-from bitnet_core.formats.self_test import decide_layout, is_noise
+from bitnet_core.formats.self_test import SELF_TEST_TEXT, decide_layout, is_noise
 from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.codes import unpack
 from bitnet_core.formats.ternary.i2_s import Layout
 from bitnet_core.model.weights import DenseWeight
+from bitnet_core.reference.device import NumpyDevice
+from bitnet_core.tokenizer import load_tokenizer
 
 Make = Callable[..., Any]
 HIDDEN, FFN = 128, 256
@@ -73,18 +79,41 @@ def test_statistics_tell_the_layouts_apart(
     decide_layout(source, lambda _: pytest.fail("measured without a doubt"))
 
 
-@pytest.mark.parametrize("layout", ["A", "B", "C"])
-def test_a_trained_model_is_told_apart_in_every_layout(tmp_path: Path, layout: Layout) -> None:
-    """The model that ships with the package, written again in each layout."""
+def shipped_in(layout: Layout, path: Path) -> Path:
+    """The shipped model, written again in a layout."""
     file = GGUFFile(SHIPPED)
     content = bytearray(SHIPPED.read_bytes())
     for tensor in file.tensors.values():
         if tensor.type.name == "I2_S":
             ternary = unpack(i2_s.decode(file.data(tensor), *tensor.shape).codes, tensor.shape[1]).astype(np.int8) - 1
             content[tensor.offset : tensor.offset + ternary.size // 4] = encode(ternary, layout).tobytes()
-    path = tmp_path / "a.gguf"
     path.write_bytes(content)
-    assert open_model(path).format == f"GGUF v3, I2_S layout {layout} (neuron statistics)"
+    return path
+
+
+@pytest.mark.parametrize("layout", ["A", "B", "C"])
+def test_a_trained_model_is_told_apart_in_every_layout(tmp_path: Path, layout: Layout) -> None:
+    """The model that ships with the package, written again in each layout."""
+    source = open_model(shipped_in(layout, tmp_path / "a.gguf"))
+    assert source.format == f"GGUF v3, I2_S layout {layout} (neuron statistics)"
+
+
+@pytest.mark.parametrize("layout", ["A", "B", "C"])
+def test_the_self_test_tells_a_trained_model_apart(tmp_path: Path, layout: Layout) -> None:
+    """The same model, measured on a device as if its statistics had been silent."""
+    source = open_model(shipped_in(layout, tmp_path / "a.gguf"))
+    assert isinstance(source, GGUFSource)
+    source.layout = Decision("A", "assumed", "")
+    tokenizer = load_tokenizer(source.tokenizer)
+
+    def nll(_: Layout) -> float:
+        engine = Engine(source, NumpyDevice(), EngineOptions(context=64, max_sequences=1))
+        losses = token_losses(engine, tokenizer.encode(SELF_TEST_TEXT, add_bos=tokenizer.add_bos))
+        engine.close()
+        return float(losses.mean())
+
+    decide_layout(source, nll)
+    assert source.format == f"GGUF v3, I2_S layout {layout} (self-test)"
 
 
 def test_the_caller_overrides(tmp_path: Path, make_tiny: Make) -> None:

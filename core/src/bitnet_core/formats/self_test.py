@@ -1,4 +1,4 @@
-"""Settles the layout of an I2_S file by its text: the mean negative log-likelihood (NLL) of a fixed sentence.
+"""Settles the layout of an I2_S file by its text: the mean negative log-likelihood (NLL) of a fixed text.
 
 A trained model predicts plain English under the right layout (2 to 4 nats per token) and nothing under a wrong one
 (more than 10). Untrained models (random weights, for tests and measurements) predict nothing in any layout; they are
@@ -20,8 +20,8 @@ from bitnet_core.formats.source import ModelSource
 from bitnet_core.formats.ternary.i2_s import LAYOUTS, Layout
 from bitnet_core.model.weights import DenseWeight
 
-SELF_TEST_TEXT = "Once upon a time there was a little girl who liked to play outside in the sun with her friends."
-"""The sentence; easy for any model of English."""
+SELF_TEST_TEXT = "Once upon a time there was a little dog. The dog lived in a house with a blue door."
+"""The text; easy for any model of English, also for one that knows nothing but stories."""
 
 _GOOD = 0.6  # of ln(vocabulary), the NLL of guessing: a language model is below
 _ROWS = 1024  # of the embedding table that are looked at
@@ -91,7 +91,7 @@ def _measure(layouts: Iterable[Layout], vocab: int, nll: Callable[[Layout], floa
         found[layout] = value if np.isfinite(value) else float("inf")
         if found[layout] < _GOOD * guessing:
             break
-    text = f"NLL of a sentence in nats per token: {in_words(found)}; guessing gives {guessing:.3g}"
+    text = f"NLL of a plain text in nats per token: {in_words(found)}; guessing gives {guessing:.3g}"
     best, *others = sorted(found, key=lambda layout: found[layout])
     if found[best] < _GOOD * guessing:
         return Decision(best, "self-test", text), text
