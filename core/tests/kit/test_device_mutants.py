@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bitnet_core.errors import BitnetError, GpuError, KernelCompileError, LaunchError, OutOfMemoryError
+from bitnet_core.errors import (
+    BitnetError,
+    GpuError,
+    KernelCompileError,
+    LaunchError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
 from bitnet_core.hal.device import Device, DeviceInfo, View
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
@@ -29,6 +36,25 @@ class UnknownKernelIsAValueError(NumpyDevice):
     def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> NumpyKernel:
         if spec.name not in CATALOGUE:
             raise ValueError(spec.name)
+        return super().compile(spec, constants)
+
+
+class LacksInt8Cache(NumpyDevice):
+    def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> NumpyKernel:
+        if constants.get("KV") == 2:
+            raise UnsupportedError("no int8 cache")
+        return super().compile(spec, constants)
+
+
+class LacksPrompts(NumpyDevice):
+    def tuning(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> dict[str, int]:
+        return dict.fromkeys(spec.tuning, int(params["rows"]))
+
+    def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> NumpyKernel:
+        if constants.get("TILE_T", 0) > 100:
+            raise UnsupportedError("too many rows")
         return super().compile(spec, constants)
 
 
@@ -78,6 +104,8 @@ MUTANTS: list[tuple[type, str, dict[str, Any]]] = [
     (AnyConstantCompiles, "test_semantic_constants_are_checked", {"constants": {"ADD": 2}}),
     (AnyConstantCompiles, "test_semantic_constants_are_checked", {"constants": {}}),
     (UnknownKernelIsAValueError, "test_a_kernel_outside_the_catalogue_is_unsupported", {}),
+    (LacksInt8Cache, "test_kernel_is_offered", {"kernel": "attention"}),
+    (LacksPrompts, "test_kernel_is_offered", {"kernel": "matmul_ternary"}),
     (ForgetsItsConstants, "test_a_compiled_kernel_knows_what_it_is", {}),
     (FreedBuffersStayUsable, "test_a_freed_buffer_cannot_be_used", {}),
     (ClosesOnce, "test_a_device_may_be_closed_twice", {}),

@@ -77,13 +77,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from bitnet_core.testing.targets import operands_for
 
     targets = _targets(metafunc.cls)
-    name = next((name for name in ("case", "shape") if name in metafunc.fixturenames), None)
+    name = next((name for name in ("kernel", "case", "shape") if name in metafunc.fixturenames), None)
     if name is None:
         ids = [target.id for target in targets]
         metafunc.parametrize("bitnet_target", targets, ids=ids, indirect=True, scope="module")
         return
     pairs = [
-        pytest.param(target, one, id=f"{target.id}-{one.id}")
+        pytest.param(target, one, id=f"{target.id}-{one if isinstance(one, str) else one.id}")
         for target in targets
         for one in operands_for(name, target)
     ]

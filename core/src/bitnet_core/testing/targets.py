@@ -72,11 +72,10 @@ def targets_of(cls: type) -> Sequence[Target]:
     return [Target(backend, index, info) for index, info in enumerate(infos)]
 
 
-def operands_for(name: str, target: Target) -> Sequence[Case | Shape]:
-    """The cases, or the shapes to time, of the kernels that a device has."""
+def operands_for(name: str, target: Target) -> Sequence[str | Case | Shape]:
+    """The kernels that a device has, or their cases, or the shapes to time."""
     optional = target.info.kernels if target.info else frozenset()
-    return [
-        one
-        for one in (all_cases() if name == "case" else shapes())
-        if CATALOGUE[one.kernel].base or one.kernel in optional
-    ]
+    kernels = [name for name, spec in CATALOGUE.items() if spec.base or name in optional]
+    if name == "kernel":
+        return kernels
+    return [one for one in (all_cases() if name == "case" else shapes()) if one.kernel in kernels]

@@ -14,3 +14,8 @@ _MODULES = (embed, quantize, ternary, rope, attention, dense, choose)
 def all_cases() -> tuple[Case, ...]:
     """Every case of every catalogue kernel."""
     return tuple(case for module in _MODULES for case in module.cases())
+
+
+def cases_of(kernel: str) -> list[Case]:
+    """The cases of one kernel."""
+    return [case for case in all_cases() if case.kernel == kernel]

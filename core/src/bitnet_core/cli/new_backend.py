@@ -1,0 +1,24 @@
+"""`bitnet new-backend`: the skeleton of a plugin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bitnet_core.scaffold import write_backend
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("new-backend")(new_backend)
+
+
+def new_backend(
+    name: Annotated[str, typer.Argument(help="Name of the backend, as in --device NAME.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; it must not exist or be empty.")],
+) -> None:
+    """Write a plugin to start from; its tests run at once and name each kernel that is still to be written."""
+    written = write_backend(name, folder)
+    typer.echo(f"{len(written)} files in {folder}. Next: cd {folder}; pip install -e '.[test]'; pytest")

@@ -1,0 +1,49 @@
+"""A plugin to start from: `template` is a complete one without kernels; `write_backend` copies it under a new name."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from bitnet_core.errors import UsageError
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+def write_backend(name: str, folder: Path) -> list[Path]:
+    """Write the skeleton of the plugin bitnet-<name> into `folder`, which must not exist or be empty.
+
+    Returns the files written. UsageError for a name that cannot be an entry point, or a folder that is in use. A
+    failure leaves nothing behind.
+    """
+    if not _NAME.fullmatch(name) or len(name) > 40:
+        raise UsageError(f"'{name}' cannot name a backend: use lower-case letters, digits and single dashes")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and is not an empty folder; name another one")
+    package = name.replace("-", "_")
+    words = {
+        "bitnet-newbackend": f"bitnet-{name}",
+        "bitnet_newbackend": f"bitnet_{package}",
+        '"newbackend': f'"{name}',
+        "newbackend = ": f"{name} = ",
+        "newbackend:": f"{name}:",
+        "NewBackend": "".join(part.capitalize() for part in name.split("-")),
+    }
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-backend-") as scratch:
+        made = Path(scratch) / "plugin"
+        with as_file(files("bitnet_core.scaffold") / "template") as template:
+            shutil.copytree(template, made, ignore=shutil.ignore_patterns("__pycache__"))
+        for path in [path for path in made.rglob("*") if path.is_file()]:
+            text = path.read_text(encoding="utf-8")
+            for word, new in words.items():
+                text = text.replace(word, new)
+            path.write_text(text, encoding="utf-8")
+        (made / "src" / "bitnet_newbackend").rename(made / "src" / f"bitnet_{package}")
+        if folder.exists():
+            folder.rmdir()
+        made.rename(folder)
+    return sorted(path for path in folder.rglob("*") if path.is_file())

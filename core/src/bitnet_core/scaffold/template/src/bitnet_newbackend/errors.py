@@ -1,0 +1,35 @@
+"""Native status codes, and the one place where they become errors of bitnet."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from bitnet_core.errors import DeviceLostError, GpuError, LaunchError, OutOfMemoryError
+
+
+class Status(IntEnum):
+    """The driver's codes; these three are examples."""
+
+    SUCCESS = 0
+    OUT_OF_MEMORY = 1
+    DEVICE_LOST = 2
+
+
+TABLE: dict[int, tuple[type[GpuError], str, str]] = {
+    Status.OUT_OF_MEMORY: (OutOfMemoryError, "out of device memory", "Use a smaller model or context"),
+    Status.DEVICE_LOST: (DeviceLostError, "the device is gone", "Check the system's log"),
+}
+"""Status -> class, message, what to do. Everything else is a LaunchError."""
+_OTHER = (LaunchError, "the driver refused", "Update the driver")
+
+
+def check(status: int, operation: str, *, requested: int = 0, free: int = -1) -> None:
+    """Raise the error that TABLE gives for a status other than success."""
+    if status == Status.SUCCESS:
+        return
+    kind, message, hint = TABLE.get(status, _OTHER)
+    code = f"{Status(status).name if status in set(Status) else 'unknown'} ({status})"
+    native = {"backend": "newbackend", "operation": operation, "code": code, "hint": hint}
+    if kind is OutOfMemoryError:
+        raise OutOfMemoryError(message, requested=requested, free=free, **native)
+    raise kind(message, **native)
