@@ -13,7 +13,7 @@ class KernelRules:
     """Parametrised over all base kernels and those of `DeviceInfo.kernels`, and over the cases of each."""
 
     def test_kernel_is_offered(self, bench: Bench, kernel: str) -> None:
-        """It compiles with all its constants, and for every size of launch. Where this fails, the kernel's cases skip."""
+        """It compiles with all its constants, for every size of launch. Where this fails, its cases skip."""
         for case in cases_of(kernel):
             launch = case.launch()
             try:
