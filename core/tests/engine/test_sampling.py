@@ -112,6 +112,16 @@ def test_parameters_out_of_range(params: dict[str, Any]) -> None:
         SamplingParams(**params)
 
 
+def test_tiny_temperatures_take_the_largest() -> None:
+    assert drawn(50, temperature=1e-300) == {1: 1.0}
+
+
+def test_a_bias_against_everything_is_refused() -> None:
+    sampler = Sampler(SamplingParams(logit_bias=dict.fromkeys(range(5), float("-inf"))), 5)
+    with pytest.raises(UsageError, match="every token"):
+        sampler.choose(LOGITS, ())
+
+
 def test_bias_outside_the_vocabulary() -> None:
     with pytest.raises(UsageError, match=r"0\.\.4"):
         Sampler(SamplingParams(logit_bias={5: 1.0}), 5)

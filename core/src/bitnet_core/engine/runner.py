@@ -104,8 +104,9 @@ class Runner:
         return out
 
     def decode_shortlist(self, rows: Sequence[Row], k: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """(i32[len(rows), k], f32[len(rows), k]): the k largest logits of one step, on devices with top_k."""
-        k = min(k, self.vocab)
+        """(i32[len(rows), n], f32[len(rows), n]): the n >= k largest logits (or all), on devices with top_k;
+        n is a power of two, so that few recordings serve every k."""
+        k = min(1 << (k - 1).bit_length(), self.vocab)
         self._replay_uploaded(f"top{k}", rows)
         ids, values = np.empty((len(rows), k), np.int32), np.empty((len(rows), k), np.float32)
         self._decode.download("ids", ids)

@@ -35,7 +35,7 @@ class SamplingParams:
             "top_k must be 0 or more": self.top_k >= 0,
             "top_p must be above 0 and at most 1": 0 < self.top_p <= 1,
             "min_p must be from 0 to 1": 0 <= self.min_p <= 1,
-            "repetition_penalty must be above 0": 0 < self.repetition_penalty < float("inf"),
+            "repetition_penalty must be from 0.01 to 100": 0.01 <= self.repetition_penalty <= 100,
             "logit_bias values must be numbers": all(value < float("inf") for value in self.logit_bias.values()),
             "seed must be 0 or more": self.seed is None or self.seed >= 0,
         }
@@ -94,13 +94,16 @@ class Sampler:
         out[ids] = np.where(out[ids] > 0, out[ids] / penalty, out[ids] * penalty)
         for token, bias in self.params.logit_bias.items():
             out[token] += np.float32(bias)
+        if np.isneginf(out).all():
+            raise UsageError("logit_bias forbids every token")
         return out
 
     def _draw(self, ids: npt.NDArray[np.integer] | None, logits: npt.NDArray[np.float32]) -> int:
         """Draw from candidates; in falling order wherever top-p is on. ids None = candidate i is token i."""
         params = self.params
         logits = logits.astype(np.float64)
-        weights = np.exp((logits - logits.max()) / params.temperature)
+        with np.errstate(over="ignore"):  # a tiny temperature: everything below the largest goes to -inf
+            weights = np.exp((logits - logits.max()) / params.temperature)
         if params.top_p < 1:
             total = np.cumsum(weights)
             keep = int(np.searchsorted(total, params.top_p * total[-1])) + 1
