@@ -22,16 +22,18 @@ def absent(self):
 Backend.devices = absent
 """
 COMPUTES = """
-from bitnet_core.reference.device import NumpyDevice
-Backend.open = lambda self, index: NumpyDevice(self.devices()[index])
+from dataclasses import replace
+from bitnet_core.reference.device import NumpyDevice, numpy_info
+Backend.open = lambda self, index: NumpyDevice(replace(numpy_info(), backend=self.name))
 """
 WRONG_SUM = """
-from bitnet_core.reference.device import NumpyDevice
+from dataclasses import replace
+from bitnet_core.reference.device import NumpyDevice, numpy_info
 class Faulty(NumpyDevice):
     def download(self, src, dst):
         super().download(src, dst)
         dst.cast("B")[0] ^= 255
-Backend.open = lambda self, index: Faulty(self.devices()[index])
+Backend.open = lambda self, index: Faulty(replace(numpy_info(), backend=self.name))
 """
 OPENS_NOT = """
 def fail(self, index):
@@ -72,6 +74,29 @@ def test_doctor_lists_every_broken_plugin_and_everything_else_works(bitnet) -> N
     for part in ("libvendor.so.1 is missing", "vendor", "version 1.99", "Install vendor-driver", "PASS", "good:0"):
         assert part in text
     assert bitnet("devices").code == 0
+
+
+@pytest.mark.usefixtures("broken_plugins")
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [
+        ("at-import", "libvendor.so.1 is missing"),
+        ("signature", "vendor"),
+        ("newer", "version 1.99"),
+        ("no-driver", "Install vendor-driver"),
+    ],
+)
+def test_a_broken_plugin_asked_for_by_name_is_code_11_with_its_reason(bitnet, device: str, reason: str) -> None:
+    result = bitnet("run", "Once", "--device", device)
+    assert result.code == 11
+    assert reason in result.err
+    assert result.out == ""
+
+
+@pytest.mark.usefixtures("broken_plugins")
+def test_text_comes_out_beside_broken_plugins(bitnet) -> None:
+    result = bitnet("run", "Once", "-n", 2, "--device", "numpy")
+    assert (result.code, "stories on numpy:0" in result.err) == (0, True)
 
 
 def test_an_absent_driver_alone_is_no_failure(bitnet, install_plugin) -> None:

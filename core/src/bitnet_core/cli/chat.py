@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -64,8 +65,8 @@ def chat(
 def _read_line() -> str | None:
     """What the user says, stripped; None at the end of the input."""
     if sys.stdin.isatty():
-        import readline  # noqa: F401 - gives input() history and editing
-
+        with suppress(ImportError):  # Windows has its own
+            import readline  # noqa: F401 - gives input() history and editing
     try:
         return input("> " if sys.stdin.isatty() and sys.stdout.isatty() else "").strip()
     except EOFError:
