@@ -17,6 +17,7 @@ from bitnet_core.formats.gguf import GGUFFile, Tensor
 from bitnet_core.formats.gguf_config import read_config
 from bitnet_core.formats.gguf_types import I2_S_TAIL
 from bitnet_core.formats.layout import Decision, Neurons, decide
+from bitnet_core.formats.mapped import forget_pages
 from bitnet_core.formats.names import matrices
 from bitnet_core.formats.source import Finding, TensorInfo
 from bitnet_core.formats.ternary import i2_s
@@ -30,11 +31,14 @@ _LONG = 16  # elements of an array that `metadata` shows in full
 class GGUFSource:
     """An open GGUF model.
 
-    layout: how I2_S bytes are read. tiles: tile sizes of TL1 and TL2 matrices.
+    layout: how I2_S bytes are read. tiles: tile sizes of TL1 and TL2 matrices. quantize: float matrices may be masters,
+    which are quantized when they are read.
     Raises ModelError if the file is no supported model.
     """
 
-    def __init__(self, path: Path, layout: i2_s.Layout | None = None, tiles: Tiles | None = None) -> None:
+    def __init__(
+        self, path: Path, layout: i2_s.Layout | None = None, tiles: Tiles | None = None, quantize: bool = False
+    ) -> None:
         self._file = GGUFFile(path)
         try:
             self._tensors = {name.removesuffix(".weight"): tensor for name, tensor in self._file.tensors.items()}
@@ -44,7 +48,7 @@ class GGUFSource:
             self._matrices = matrices(self._config)
             shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
             sanity.check_shapes(path, self._config, shapes)
-            self._tiles = tiles
+            self._tiles, self._quantize = tiles, quantize
             self._findings = [*findings, *sanity.gguf_tokenizer(path, self._config, self._file.metadata)]
             self._findings += self._look()
             self._decision = self._decide(layout)
@@ -93,7 +97,9 @@ class GGUFSource:
         rows, columns = _matrix(tensor)
         try:
             data = self._file.data(tensor)
-            weight = gguf_ternary.decode(data, tensor.type.name, rows, columns, self._decision.layout, self._tiles)
+            weight = gguf_ternary.decode(
+                data, tensor.type.name, rows, columns, self._decision.layout, self._tiles, self._quantize
+            )
             weight = self._with_extra_scale(name, weight)
             sanity.check_scales(weight.scales)
         except ModelError as error:
@@ -142,6 +148,9 @@ class GGUFSource:
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
+    def release(self) -> None:
+        forget_pages(self._file.data(next(iter(self._tensors.values()))))
+
     def close(self) -> None:
         self._file.close()
 
@@ -168,7 +177,7 @@ class GGUFSource:
                     raise ModelError("is a bias, and layers with biases do not run")
                 if name in self._matrices:
                     scales, share = gguf_ternary.sample(
-                        self._file.data(tensor), tensor.type, *self._matrices[name], self._tiles
+                        self._file.data(tensor), tensor.type, *self._matrices[name], self._tiles, self._quantize
                     )
                     sanity.check_scales(scales)
                     odd.look(name, scales, share)

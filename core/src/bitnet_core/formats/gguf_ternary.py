@@ -35,11 +35,18 @@ _UNIT = 512
 
 
 def decode(
-    data: Bytes, dtype: str, rows: int, columns: int, layout: i2_s.Layout = "A", tiles: Tiles | None = None
+    data: Bytes,
+    dtype: str,
+    rows: int,
+    columns: int,
+    layout: i2_s.Layout = "A",
+    tiles: Tiles | None = None,
+    quantize: bool = False,
 ) -> TernaryWeight:
     """W[rows, columns] from the bytes of a tensor of type `dtype` ("I2_S", "TQ2_0", "F16").
 
-    layout: of I2_S; tiles: of TL1 and TL2, where they are not known by the shape. Floats must be ternary already.
+    layout: of I2_S; tiles: of TL1 and TL2, where they are not known by the shape. Floats must be ternary already, or
+    with `quantize` may be masters.
     Raises ModelError if the bytes hold no ternary matrix.
     """
     if dtype == "I2_S":
@@ -56,12 +63,14 @@ def decode(
         def values_of(part: slice) -> npt.NDArray[np.float32]:
             return dense.decode(raw[part], dense.KERNEL_TYPES[dtype], columns)
 
+        if quantize and not floats.is_ternary(rows, columns, values_of):
+            return floats.absmean(rows, columns, values_of)
         return floats.exact(rows, columns, values_of)
     raise ModelError(f"has type {dtype}, which holds no ternary weights: not a 1.58-bit model, or quantized again")
 
 
 def sample(
-    data: Bytes, kind: TensorType, rows: int, columns: int, tiles: Tiles | None = None
+    data: Bytes, kind: TensorType, rows: int, columns: int, tiles: Tiles | None = None, quantize: bool = False
 ) -> tuple[npt.NDArray[np.float32], float | None]:
     """Scales and share of non-zero codes of some rows of a tensor; None for the share where rows are scattered.
 
@@ -78,7 +87,7 @@ def sample(
     groups = rows // kind.row_group
     picked = _spread(data, groups, max(_SAMPLE // columns // kind.row_group, 1))
     some = picked.size * rows // data.size
-    weight = decode(picked, kind.name, some, columns)
+    weight = decode(picked, kind.name, some, columns, quantize=quantize)
     return weight.scales, nonzero_share(weight.codes, some * columns)
 
 

@@ -1,4 +1,4 @@
-"""Tensor names of Hugging Face folders -> canonical names ("blk.0.attn_q")."""
+"""Tensor names of Hugging Face folders <-> canonical names ("blk.0.attn_q")."""
 
 from __future__ import annotations
 
@@ -39,3 +39,19 @@ def canonical(name: str) -> str | None:
     if match is None or match[2] not in _LAYER:
         return None
     return f"blk.{match[1]}.{_LAYER[match[2]]}{_SUFFIXES[suffix]}"
+
+
+_STORED = {
+    **{short: name for name, short in _GLOBAL.items()},
+    **{short: name for name, short in reversed(_LAYER.items())},  # of two names the first
+}
+
+
+def stored(name: str) -> str:
+    """The name in a folder of transformers' BitNet or Llama class: the inverse of `canonical`."""
+    suffix = "weight_scale" if name.endswith(".scale") else "weight"
+    stem = name.removesuffix(".scale")
+    if stem in _STORED:
+        return f"{_STORED[stem]}.{suffix}"
+    _, layer, linear = stem.split(".")
+    return f"model.layers.{layer}.{_STORED[linear]}.{suffix}"

@@ -15,6 +15,7 @@ from bitnet_core.formats import dense, sanity
 from bitnet_core.formats.hf_config import read_config
 from bitnet_core.formats.hf_names import canonical
 from bitnet_core.formats.json_file import read_object, read_text
+from bitnet_core.formats.mapped import forget_pages
 from bitnet_core.formats.names import matrices
 from bitnet_core.formats.safetensors_file import StoredTensor, read_safetensors
 from bitnet_core.formats.source import Finding, TensorInfo
@@ -119,6 +120,10 @@ class HuggingFaceSource:
                 while chunk := file.read(1 << 20):
                     digest.update(chunk)
         return digest.hexdigest()
+
+    def release(self) -> None:
+        for tensor in self._tensors.values():
+            forget_pages(tensor.data)
 
     def close(self) -> None:
         self._tensors = {}

@@ -16,20 +16,26 @@ _OLD_GGML = (b"lmgg", b"fmgg", b"tjgg", b"algg")  # ggml, ggmf, ggjt and ggla, l
 
 
 def open_model(
-    path: str | Path, *, layout: Layout | None = None, tiles: Tiles | None = None, strict: bool = False
+    path: str | Path,
+    *,
+    layout: Layout | None = None,
+    tiles: Tiles | None = None,
+    strict: bool = False,
+    quantize: bool = False,
 ) -> ModelSource:
     """Opens a GGUF file or a Hugging Face folder.
 
     layout: the byte layout of I2_S tensors, where the file's own evidence is not to be asked.
     tiles: tile sizes of TL1 and TL2 matrices by (rows, columns), where they are not known by the shape.
     strict: warnings about the model are errors.
+    quantize: the float matrices of a GGUF file may be masters, which are quantized (absmean) when they are read.
     Raises ModelError if the path is no supported model, StrictModeError for a warning under `strict`, UsageError for an
     unknown layout or one for a model without I2_S tensors.
     """
     path = Path(path)
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(f"the I2_S layout {layout!r} is unknown; there are {', '.join(LAYOUTS)}")
-    source = _open(path, layout, tiles)
+    source = _open(path, layout, tiles, quantize)
     if layout is not None and not (isinstance(source, GGUFSource) and source.has_i2_s):
         source.close()
         raise UsageError(f"{path}: a layout is given, and the model has no I2_S tensors")
@@ -40,7 +46,7 @@ def open_model(
     return source
 
 
-def _open(path: Path, layout: Layout | None, tiles: Tiles | None) -> ModelSource:
+def _open(path: Path, layout: Layout | None, tiles: Tiles | None, quantize: bool) -> ModelSource:
     if path.is_dir():
         return _open_folder(path)
     if not path.is_file():
@@ -52,7 +58,7 @@ def _open(path: Path, layout: Layout | None, tiles: Tiles | None) -> ModelSource
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
     if start[:4] == MAGIC:
-        return GGUFSource(path, layout, tiles)
+        return GGUFSource(path, layout, tiles, quantize)
     raise ModelError(f"{path}: {_not_gguf(path, start)}")
 
 

@@ -76,4 +76,7 @@ class ModelSource(Protocol):
     def sha256(self) -> str:
         """Hex digest of the model's bytes (of all weight files in name order); computed once."""
 
+    def release(self) -> None:
+        """Lets the system drop the pages of the file that were read so far; what was handed out stays valid."""
+
     def close(self) -> None: ...

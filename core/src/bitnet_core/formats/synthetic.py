@@ -140,6 +140,9 @@ class SyntheticSource:
         """Of the description that the weights follow from."""
         return hashlib.sha256(repr(self.config).encode()).hexdigest()
 
+    def release(self) -> None:
+        """Nothing is mapped."""
+
     def close(self) -> None:
         """Nothing is open."""
 

@@ -7,6 +7,7 @@ in the arithmetic of the transformers library: f32 inverse frequencies, f32 angl
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,13 @@ def rope_table(
     np.multiply(np.cos(angles), np.float32(magnitude), out=table[..., 0])
     np.multiply(np.sin(angles), np.float32(magnitude), out=table[..., 1])
     return table
+
+
+def frequency_factors(config: ModelConfig) -> npt.NDArray[np.float32]:
+    """f32[head_dim / 2]: what Llama 3's scaling divides each frequency by, as GGUF stores it (rope_freqs)."""
+    plain, _ = _inverse_frequencies(replace(config, rope_scaling="none"))
+    scaled, _ = _inverse_frequencies(config)
+    return (plain / scaled).astype(np.float32)
 
 
 def _inverse_frequencies(config: ModelConfig) -> tuple[npt.NDArray[np.float32], float]:

@@ -38,6 +38,12 @@ def absmean(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> Te
     return TernaryWeight(rows, columns, pack_rows(rows, columns, codes_of), np.array([scale], np.float32))
 
 
+def is_ternary(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> bool:
+    """Whether the first rows have one magnitude beside zero: masters never do."""
+    magnitudes = np.abs(values_of(next(row_chunks(rows, columns))))
+    return bool(((magnitudes == 0) | (magnitudes == magnitudes.max())).all())
+
+
 def exact(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> TernaryWeight:
     """The weight of floats that are already -s, 0 and s with one s for the whole matrix.
 

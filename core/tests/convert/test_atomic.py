@@ -1,0 +1,114 @@
+"""Whatever happens, the destination holds what it held before or the whole new model, and nothing else is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.formats import convert_gguf, convert_hf
+from bitnet_core.formats.conversion_target import Target
+from bitnet_core.formats.convert import convert
+from bitnet_core.formats.open import open_model
+from bitnet_core.formats.source import ModelSource
+from bitnet_core.model.weights import TernaryWeight
+
+TARGETS: list[Target] = ["i2_s", "tq2_0", "safetensors"]
+
+
+@pytest.fixture
+def source(make_folder: Callable[..., Path]) -> ModelSource:
+    return open_model(make_folder())
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ModelError, OSError, MemoryError])
+def test_a_failure_half_way_leaves_nothing(
+    source: ModelSource, tmp_path: Path, target: Target, error: type[BaseException]
+) -> None:
+    destination = tmp_path / "out"
+    convert(source, destination, target)
+    before = listing(tmp_path)
+    ternary = source.ternary
+
+    def failing(name: str) -> TernaryWeight:
+        if name == "blk.1.ffn_up":
+            raise error("stopped")
+        return ternary(name)
+
+    source.ternary = failing  # type: ignore[method-assign]
+    with pytest.raises(ModelError if error is OSError else error, match="stopped"):
+        convert(source, destination, target, force=True)
+    with pytest.raises(ModelError if error is OSError else error):
+        convert(source, tmp_path / "new", target)
+    assert listing(tmp_path) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["masters", "out"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_verify_notices_one_wrong_code_and_keeps_nothing(
+    source: ModelSource, tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damage(data: np.ndarray) -> np.ndarray:
+        data = data.copy()
+        flat = data.reshape(-1)
+        flat[5] ^= np.uint8(1 if flat[5] & 3 != 2 else 2)  # another legal code in the lowest bit pair
+        return data
+
+    if target == "safetensors":
+        encode_codes = convert_hf.hf_packed.encode_codes
+        monkeypatch.setattr(convert_hf.hf_packed, "encode_codes", lambda *args: damage(encode_codes(*args)))
+    else:
+        kind = target.upper()
+        encode = convert_gguf._ENCODERS[kind]
+        monkeypatch.setitem(convert_gguf._ENCODERS, kind, lambda weight: damage(encode(weight)))
+    convert(source, tmp_path / "unverified", target)
+    with pytest.raises(ModelError, match=r"differs from its source in blk\.0\.attn_q: ternary values"):
+        convert(source, tmp_path / "out", target, verify=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["masters", "unverified"]
+
+
+def test_verify_notices_a_wrong_scale(source: ModelSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = convert_gguf._ENCODERS["I2_S"]
+
+    def damage(weight: TernaryWeight) -> np.ndarray:
+        data = encode(weight)
+        data[-32] ^= 1
+        return data
+
+    monkeypatch.setitem(convert_gguf._ENCODERS, "I2_S", damage)
+    with pytest.raises(ModelError, match="scales changed"):
+        convert(source, tmp_path / "out", "i2_s", verify=True)
+
+
+def test_destinations(source: ModelSource, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no folder"):
+        convert(source, tmp_path / "nosuch" / "a.gguf", "i2_s")
+    with pytest.raises(UsageError, match="being converted"):
+        convert(source, tmp_path / "masters", "safetensors", force=True)
+    with pytest.raises(UsageError, match="being converted"):
+        convert(source, tmp_path, "safetensors", force=True)
+    taken = tmp_path / "taken"
+    taken.write_text("something")
+    with pytest.raises(UsageError, match="--force"):
+        convert(source, taken, "i2_s")
+    assert taken.read_text() == "something"
+    convert(source, taken, "i2_s", force=True)
+    assert taken.read_bytes()[:4] == b"GGUF"
+    convert(source, taken, "safetensors", force=True)
+    assert (taken / "config.json").is_file()
+    convert(source, taken, "safetensors", force=True)
+    convert(source, taken, "tq2_0", force=True)
+    assert taken.read_bytes()[:4] == b"GGUF"
+    home = tmp_path / "home"
+    (home / "photos").mkdir(parents=True)
+    with pytest.raises(UsageError, match="something else"):
+        convert(source, home, "safetensors", force=True)
+    assert (home / "photos").is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "masters", "taken"]
