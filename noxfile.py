@@ -63,6 +63,13 @@ def stories(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The author documentation, without a warning; the pages are in build/site."""
+    session.install("./core[test]", "-r", "docs/requirements.txt")
+    session.run("mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+@nox.session
 @nox.parametrize("project", PROJECTS, ids=[Path(project).name for project in PROJECTS])
 def plugin(session: nox.Session, project: str) -> None:
     """Types and tests of one plugin, installed beside core as a user would."""

@@ -31,6 +31,7 @@ def find(name: str) -> Callable[..., None]:
     return function
 
 
+# --8<-- [start:build]
 def build(function: Callable[..., None], spec: KernelSpec) -> Callable[..., None]:
     """Compile for the types that the catalogue states; KernelCompileError with numba's text."""
     names = (*spec.constants, *spec.tuning)
@@ -44,3 +45,6 @@ def build(function: Callable[..., None], spec: KernelSpec) -> Callable[..., None
     with check("compile", kernel=spec.name):
         compiled: Callable[..., None] = numba.njit(signature, error_model="numpy", cache=True)(function)
     return compiled
+
+
+# --8<-- [end:build]

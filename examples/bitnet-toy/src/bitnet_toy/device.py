@@ -26,6 +26,7 @@ TILES = {"TILE_N": 64, "TILE_T": 1}
 """Tuning constants: outputs and rows of one workgroup."""
 
 
+# --8<-- [start:info]
 def device_info() -> DeviceInfo:
     """What the host is."""
     total = psutil.virtual_memory().total
@@ -41,6 +42,9 @@ def device_info() -> DeviceInfo:
         alignment=ALIGNMENT,
         features=frozenset({"timings"}),
     )
+
+
+# --8<-- [end:info]
 
 
 @dataclass(eq=False)

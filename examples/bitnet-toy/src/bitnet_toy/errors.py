@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from bitnet_core.errors import GpuError, KernelCompileError, LaunchError, OutOfMemoryError
 from numba.core.errors import NumbaError
 
+# --8<-- [start:table]
 TABLE: tuple[tuple[type[Exception], type[GpuError], str], ...] = (
     (MemoryError, OutOfMemoryError, "Use a smaller context or close other programs"),
     (NumbaError, KernelCompileError, "Report this with the compiler's log"),
@@ -34,3 +35,6 @@ def check(operation: str, *, kernel: str = "", requested: int = 0, free: int = -
         if kind is KernelCompileError:
             raise KernelCompileError(f"{kernel} does not compile", kernel=kernel, log=str(exc), **common) from exc
         raise kind(f"{kernel} failed: {exc}", **common) from exc
+
+
+# --8<-- [end:table]
