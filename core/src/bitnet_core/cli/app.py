@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from bitnet_core.cli import bench, chat, devices, doctor, new_backend, perplexity, receipt, run
+from bitnet_core.cli.console import harmless
 from bitnet_core.errors import BitnetError
 from bitnet_core.hal.discovery import registry
 from bitnet_core.logs import configure_logging
@@ -74,7 +75,7 @@ def _options(
 
 def _fail(message: str, code: int, error: BaseException) -> None:
     log.debug("traceback", exc_info=error)
-    print(f"bitnet: error: {message}", file=sys.stderr)  # noqa: T201 - the program's own voice
+    print(f"bitnet: error: {harmless(message)}", file=sys.stderr)  # noqa: T201 - the program's own voice
     sys.exit(code)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -27,7 +28,7 @@ def stderr() -> Console:
 
 def say(text: str, style: str = "dim") -> None:
     """One line on stderr."""
-    stderr().print(text, style=style, markup=False)
+    stderr().print(harmless(text), style=style, markup=False)
 
 
 def echo_prompt(text: str) -> None:
@@ -37,12 +38,14 @@ def echo_prompt(text: str) -> None:
 
 
 def write_text(text: str) -> None:
-    """A piece of the result, at once. On a terminal control characters, which could move the cursor or worse, are
-    left out."""
-    if sys.stdout.isatty():
-        text = "".join(c for c in text if c in "\n\t" or c.isprintable())
-    sys.stdout.write(text)
+    """A piece of the result, at once."""
+    sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
+
+
+def harmless(text: str) -> str:
+    """Without control characters, which a model or a file's name could use to take a terminal over."""
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) != "Cc")
 
 
 def print_json(document: Any) -> None:

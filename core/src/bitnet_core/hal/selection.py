@@ -37,7 +37,7 @@ class BackendStartupSummary:
     """What was asked for, what is there, what was taken; `str()` is the line that is logged."""
 
     requested: DeviceRequest
-    detected: tuple[str, ...]  # backends with a device, best first
+    detected: tuple[str, ...]  # backends with a device, best first, of those that the request can mean
     selected: DeviceInfo
     skipped: tuple[tuple[DeviceInfo, str], ...] = ()  # better devices that could not be used, and why
 
