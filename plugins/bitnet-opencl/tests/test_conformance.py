@@ -1,7 +1,27 @@
 """The conformance kit on the OpenCL devices of this machine."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pytest
+from bitnet_core.errors import GpuError
+from bitnet_core.hal.device import Device
 from bitnet_core.testing import BackendConformance
 
 
 class TestConformance(BackendConformance):
     backend = "opencl"
+
+    def compile_broken_source(self, device: Device) -> None:
+        from bitnet_opencl.device import OpenCLDevice
+
+        assert isinstance(device, OpenCLDevice)
+        device._compiler.build("broken", "__kernel void broken(__global int *o) { o[0] = nowhere; }", [])
+
+    def failures(self) -> Sequence[tuple[str, Callable[[], object], type[GpuError]]]:
+        pytest.importorskip("pyopencl")
+        from bitnet_opencl.errors import TABLE, check
+
+        return [(status.name, partial(check, status, "test"), kind) for status, (kind, _) in TABLE.items()]

@@ -326,3 +326,16 @@ def test_argmax_advance(device: OpenCLDevice) -> None:
     found, expected = run(device, "argmax_advance", arrays, params, {})
     np.testing.assert_array_equal(found["step"], expected["step"])
     np.testing.assert_array_equal(found["history"], expected["history"])
+
+
+@pytest.mark.parametrize(("vocab", "k"), [(1, 1), (300, 256), (5003, 40)])
+def test_top_k(device: OpenCLDevice, vocab: int, k: int) -> None:
+    r = rng()
+    logits = r.standard_normal((3, vocab)).astype(np.float32)
+    logits[1] = np.round(logits[1])  # many equal ones, -0 and +0 among them
+    logits[2, ::7] = np.nan
+    logits[2, ::5] = np.inf
+    arrays = {"logits": logits, "ids": np.zeros((3, k), np.int32), "values": np.zeros((3, k), np.float32)}
+    found, expected = run(device, "top_k", arrays, {"rows": 3, "vocab": vocab, "k": k}, {})
+    np.testing.assert_array_equal(found["ids"], expected["ids"])
+    np.testing.assert_array_equal(found["values"], expected["values"])

@@ -21,6 +21,7 @@ from bitnet_core.hal.device import (
     TransferMode,
     View,
 )
+from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_opencl.compiler import BinaryCache, Compiler
@@ -175,14 +176,13 @@ class OpenCLDevice:
 
     def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> OpenCLKernel:
         """Build the source that `constants` choose, or load it from the cache."""
+        if CATALOGUE.get(spec.name) is not spec or not (spec.base or spec.name in self.info.kernels):
+            raise UnsupportedError(
+                f"there is no kernel {spec.name}", backend=BACKEND, device=self.info.name, operation="compile"
+            )
         spec.check_constants(constants)
         entry = spec.name + VARIANTS[constants["VARIANT"]]
-        try:
-            source = kernel_source(entry)
-        except KeyError as exc:
-            raise UnsupportedError(
-                f"there is no kernel {entry}", backend=BACKEND, device=self.info.name, operation="compile"
-            ) from exc
+        source = kernel_source(entry)
         validate_kernel_source(source, len(spec.bindings) + len(spec.params))
         options = [*self._abilities, *(f"-D{name}={value}" for name, value in sorted(constants.items()))]
         program = self._compiler.build(entry, source, options)

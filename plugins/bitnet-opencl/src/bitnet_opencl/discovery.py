@@ -60,7 +60,8 @@ def describe(device: cl.Device, index: int) -> DeviceInfo:
         alignment=ALIGNMENT,
         transfer=support.transfer if unified else TransferMode.EXPLICIT_COPY,
         physical_id=physical_id(device, extensions),
-        kernels=frozenset(),
+        kernels=frozenset({"top_k"}),
+        features=frozenset({"timings"}),
         extra=MappingProxyType(
             {
                 "opencl": device.version,

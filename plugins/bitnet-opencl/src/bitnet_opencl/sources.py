@@ -29,13 +29,9 @@ class KernelValidationError(BitnetError):
 
 @cache
 def kernel_source(stem: str) -> str:
-    """The prelude and one kernel file; KeyError if there is no such file."""
+    """The prelude and one kernel file."""
     folder = files("bitnet_opencl") / "kernels"
-    path = folder / f"{stem}.cl"
-    if not path.is_file():
-        raise KeyError(stem)
-    prelude = (folder / "prelude.cl").read_text(encoding="utf-8")
-    return f"{prelude}\n{path.read_text(encoding='utf-8')}"
+    return "\n".join((folder / f"{name}.cl").read_text(encoding="utf-8") for name in ("prelude", stem))
 
 
 def validate_kernel_source(source: str, arguments: int) -> list[str]:

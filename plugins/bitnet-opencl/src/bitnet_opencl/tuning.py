@@ -106,6 +106,7 @@ _GPU = {
     "": _gpu_rows,
     "embed_rows": _gpu_embed,
     "argmax_advance": _gpu_vocabulary,
+    "top_k": _gpu_vocabulary,
     "rope_store_kv": _gpu_heads,
     "matmul_ternary": _gpu_ternary,
     "matmul_ternary_block": _gpu_block,
@@ -134,7 +135,7 @@ def _cpu_block(profile: Profile, params: Params) -> dict[str, int]:
 
 def _cpu_dense(profile: Profile, params: Params) -> dict[str, int]:
     tile_t = power_of_two(int(params["rows"]), 4)
-    return {"WG": 1, "LANES": 1, "ROWS": 2, "TILE_N": 32, "TILE_T": tile_t}
+    return {"WG": 1, "LANES": 1, "ROWS": 4, "TILE_N": 32, "TILE_T": tile_t}
 
 
 def _cpu_attention(profile: Profile, params: Params) -> dict[str, int]:

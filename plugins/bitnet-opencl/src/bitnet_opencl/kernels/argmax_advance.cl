@@ -14,7 +14,6 @@ GROUP __kernel void argmax_advance(IN(float, logits), IN(int, index), IN(int, ta
     __local uint where[WG];
     const uint l = get_group_id(0), lid = get_local_id(0);
     __global const float *row = logits + (ulong)l * vocab;
-    // A NaN beats everything: its key is index 0 of an infinity that no logit reaches.
     float value = -INFINITY;
     uint at = 0xffffffffu;
     bool bad = false;
@@ -28,19 +27,22 @@ GROUP __kernel void argmax_advance(IN(float, logits), IN(int, index), IN(int, ta
     }
     best[lid] = bad ? NAN : value;
     where[lid] = at;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (lid != 0) return;
-    for (uint i = 1; i < WG; ++i) {
-        bad |= isnan(best[i]);
-        if (where[i] != 0xffffffffu && (best[i] > value || (best[i] == value && where[i] < at))) {
-            value = best[i];
-            at = where[i];
+    for (uint width = WG; width > 1; width = CEIL_DIV(width, 2)) {
+        const uint other = lid + CEIL_DIV(width, 2);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (other < width && !isnan(best[lid])) {
+            const float v = best[other];
+            if (isnan(v) || v > best[lid] || (v == best[lid] && where[other] < where[lid])) {
+                best[lid] = v;
+                where[lid] = where[other];
+            }
         }
     }
+    if (lid != 0) return;
     const int r = index[l];
     __global int *state = step + 4 * r;
     if (state[1] < 0) return;
-    const int token = bad ? -1 : (int)at;
+    const int token = isnan(best[0]) ? -1 : (int)where[0];  // a NaN beats everything
     __global int *past = history + (ulong)r * (ring + 1);
     const int count = past[0] + 1;
     past[0] = count;

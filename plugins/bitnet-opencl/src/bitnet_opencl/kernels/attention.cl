@@ -48,6 +48,7 @@ GROUP __kernel void attention(IN(float, q), IN(uchar, k_cache), IN(uchar, v_cach
     }
     for (uint j = lid; j < head_dim; j += WG) query[j] = q[((ulong)t * n_heads + head) * head_dim + j];
     float acc[OWNED];
+    UNROLL
     for (uint i = 0; i < OWNED; ++i) acc[i] = 0;
     float largest = -INFINITY, total = 0;
     const uint length = (uint)position + 1;
@@ -85,17 +86,20 @@ GROUP __kernel void attention(IN(float, q), IN(uchar, k_cache), IN(uchar, v_cach
         const float faded = exp(largest - now_largest);
         total = total * faded + chunk_total;
         largest = now_largest;
+        UNROLL
         for (uint i = 0; i < OWNED; ++i) acc[i] *= faded;
         if (slice < SLICES)
             for (uint i = slice; i < count; i += SLICES) {
                 __global const uchar *row = v_cache + cache_row(slots[i], kv_head, n_kv_heads, row_bytes);
                 const float weight = weights[i] * cache_scale(row);
+                UNROLL
                 for (uint o = 0; o < OWNED; ++o) {
                     const uint j = column + o * SPREAD;
                     if (j < head_dim) acc[o] = fma(weight, cache_value(row, j), acc[o]);
                 }
             }
     }
+    UNROLL
     for (uint o = 0; o < OWNED; ++o) {
         barrier(CLK_LOCAL_MEM_FENCE);
         scratch[lid] = acc[o];

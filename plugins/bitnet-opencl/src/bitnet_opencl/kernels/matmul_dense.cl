@@ -15,19 +15,26 @@ GROUP __kernel void matmul_dense(IN(float, x), IN(uchar, w), OUT(float, y), cons
         const uint n = n_begin + pass;
         __global const uchar *weights[ROWS];
         float8 wide[ROWS][TILE_T];
+        UNROLL
         for (uint r = 0; r < ROWS; ++r) {
             weights[r] = w + min(n + r, outs - 1) * row_bytes;
+            UNROLL
             for (uint t = 0; t < TILE_T; ++t) wide[r][t] = 0;
         }
         for (uint u = lane; u < units; u += LANES) {
             float8 values[ROWS];
+            UNROLL
             for (uint r = 0; r < ROWS; ++r) values[r] = table_values8(weights[r], 8 * u);
+            UNROLL
             for (uint t = 0; t < TILE_T; ++t) {
                 const float8 v = vload8(0, x + (ulong)min(t0 + t, rows - 1) * width + 8 * u);
+                UNROLL
                 for (uint r = 0; r < ROWS; ++r) wide[r][t] = fma(values[r], v, wide[r][t]);
             }
         }
+        UNROLL
         for (uint r = 0; r < ROWS; ++r) {
+            UNROLL
             for (uint t = 0; t < TILE_T; ++t) {
                 const float4 half_sum = wide[r][t].lo + wide[r][t].hi;
                 float sum = half_sum.x + half_sum.y + half_sum.z + half_sum.w;

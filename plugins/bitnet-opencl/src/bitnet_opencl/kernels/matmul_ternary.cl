@@ -18,19 +18,25 @@ GROUP __kernel void matmul_ternary(IN(uchar, w), IN(float, wscale), IN(char, q),
     const uint n0 = get_group_id(0) * TILE_N + lid / LANES * ROWS_PER_SET, t0 = get_group_id(1) * TILE_T;
     int acc[ROWS_PER_SET][TILE_T];
     __global const uint4 *weights[ROWS_PER_SET];
+    UNROLL
     for (uint r = 0; r < ROWS_PER_SET; ++r) {
         weights[r] = w + (ulong)min(n0 + r, outs - 1) * units;
+        UNROLL
         for (uint t = 0; t < TILE_T; ++t) acc[r][t] = 0;
     }
     for (uint u = lane; u < units; u += LANES) {
         uint4 word[ROWS_PER_SET];
+        UNROLL
         for (uint r = 0; r < ROWS_PER_SET; ++r) word[r] = weights[r][u];
+        UNROLL
         for (uint t = 0; t < TILE_T; ++t) {
             // 16 bytes of w hold columns c..c+15 of each plane; planes are 32 columns apart.
             __global const uint4 *part =
                 (__global const uint4 *)(q + (ulong)min(t0 + t, rows - 1) * width + u / 2 * 128 + u % 2 * 16);
+            UNROLL
             for (uint plane = 0; plane < 4; ++plane) {
                 const uint4 x = part[2 * plane];
+                UNROLL
                 for (uint r = 0; r < ROWS_PER_SET; ++r) {
                     const uint4 code = PLANE(word[r], plane);
                     acc[r][t] = dot4(code.x, x.x, acc[r][t]);
@@ -41,7 +47,9 @@ GROUP __kernel void matmul_ternary(IN(uchar, w), IN(float, wscale), IN(char, q),
             }
         }
     }
+    UNROLL
     for (uint r = 0; r < ROWS_PER_SET; ++r) {
+        UNROLL
         for (uint t = 0; t < TILE_T; ++t) {
             const int sum = lanes_sum_int(acc[r][t], scratch, LANES);
             if (lane != 0 || n0 + r >= outs || t0 + t >= rows) continue;

@@ -42,32 +42,45 @@ GROUP __kernel void matmul_ternary_cpu(IN(uchar, w), IN(float, wscale), IN(char,
     const uint blocks = width / 128;
     for (uint n = n_begin; n < n_end; n += ROWS) {
         __global const uchar *weights[ROWS];
+        UNROLL
         for (uint r = 0; r < ROWS; ++r) weights[r] = w + (ulong)min(n + r, outs - 1) * (width / 4);
         for (uint t = t_begin; t < t_end; t += COLUMNS) {
             __global const char *columns[COLUMNS];
+            UNROLL
             for (uint c = 0; c < COLUMNS; ++c) columns[c] = q + (ulong)min(t + c, rows - 1) * width;
             int16 wide[ROWS][COLUMNS];
+            UNROLL
             for (uint r = 0; r < ROWS; ++r)
+                UNROLL
                 for (uint c = 0; c < COLUMNS; ++c) wide[r][c] = 0;
             for (uint first = 0; first < blocks; first += SPAN) {
                 short16 sums[ROWS][COLUMNS];
+                UNROLL
                 for (uint r = 0; r < ROWS; ++r)
+                    UNROLL
                     for (uint c = 0; c < COLUMNS; ++c) sums[r][c] = 0;
                 const uint last = min(first + SPAN, blocks);
                 for (uint b = first; b < last; ++b) {
                     short16 words[ROWS];
+                    UNROLL
                     for (uint r = 0; r < ROWS; ++r) words[r] = vload16(0, (__global const short *)(weights[r] + 32 * b));
-                    #pragma unroll
+                    UNROLL
                     for (int plane = 0; plane < 4; ++plane)
+                        UNROLL
                         for (uint c = 0; c < COLUMNS; ++c) {
                             const bytes x = load_columns(columns[c] + 128 * b + 32 * plane);
+                            UNROLL
                             for (uint r = 0; r < ROWS; ++r) sums[r][c] = multiply_add(words[r], plane, x, sums[r][c]);
                         }
                 }
+                UNROLL
                 for (uint r = 0; r < ROWS; ++r)
+                    UNROLL
                     for (uint c = 0; c < COLUMNS; ++c) wide[r][c] += convert_int16(sums[r][c]);
             }
+            UNROLL
             for (uint r = 0; r < ROWS && n + r < n_end; ++r)
+                UNROLL
                 for (uint c = 0; c < COLUMNS && t + c < t_end; ++c) {
                     const int8 a = wide[r][c].lo + wide[r][c].hi;
                     const int4 b = a.lo + a.hi;

@@ -17,7 +17,9 @@ GROUP __kernel void matmul_ternary_tiled(IN(uchar, w), IN(float, wscale), IN(cha
     const uint n0 = get_group_id(0) * TILE_N, t0 = get_group_id(1) * TILE_T;
     const uint blocks = width / 128;
     int acc[4][4];
+    UNROLL
     for (uint i = 0; i < 4; ++i)
+        UNROLL
         for (uint j = 0; j < 4; ++j) acc[i][j] = 0;
     for (uint b = 0; b < blocks; ++b) {
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -34,15 +36,21 @@ GROUP __kernel void matmul_ternary_tiled(IN(uchar, w), IN(float, wscale), IN(cha
         barrier(CLK_LOCAL_MEM_FENCE);
         for (uint k = 0; k < 32; ++k) {
             uint code[4], x[4];
+            UNROLL
             for (uint i = 0; i < 4; ++i) code[i] = codes[(n_lane + i * SIDE_N) * PITCH + k];
+            UNROLL
             for (uint j = 0; j < 4; ++j) x[j] = columns[(t_lane + j * SIDE_T) * PITCH + k];
+            UNROLL
             for (uint i = 0; i < 4; ++i)
+                UNROLL
                 for (uint j = 0; j < 4; ++j) acc[i][j] = dot4(code[i], x[j], acc[i][j]);
         }
     }
+    UNROLL
     for (uint j = 0; j < 4; ++j) {
         const uint t = t0 + t_lane + j * SIDE_T;
         if (t >= rows) break;
+        UNROLL
         for (uint i = 0; i < 4; ++i) {
             const uint n = n0 + n_lane + i * SIDE_N;
             if (n >= outs) break;

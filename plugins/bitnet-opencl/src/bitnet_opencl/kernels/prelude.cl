@@ -11,6 +11,7 @@
 #define AT_OUT(T, name) __global T *restrict name = (__global T *)((__global uchar *)name##_buffer + name##_offset)
 
 #define GROUP __attribute__((reqd_work_group_size(WG, 1, 1)))
+#define UNROLL _Pragma("unroll")  // for loops over register arrays, which must not end up in memory
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
 
 // ---- reductions over the work-group; every work-item gets the result ----
