@@ -227,3 +227,15 @@ def test_a_lost_device_stays_lost(opencl_device: OpenCLDevice, monkeypatch: pyte
     with pytest.raises(DeviceLostError):
         device.alloc(16)
     device.close()
+
+
+def test_stories_as_on_numpy() -> None:
+    """The shipped model writes the same text, prompts of one and of many rows alike."""
+    import bitnet_core
+
+    texts = {}
+    for request in ("numpy", "opencl"):
+        with bitnet_core.load("stories", request) as model:
+            texts[request] = [model.generate(prompt, max_tokens=24).text for prompt in ("Once", "One day a crow " * 4)]
+    assert texts["opencl"] == texts["numpy"]
+    assert all(texts["opencl"])

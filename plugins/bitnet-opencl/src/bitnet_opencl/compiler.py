@@ -65,9 +65,9 @@ class BinaryCache:
 
 
 class Compiler:
-    """Programs of one device."""
+    """Programs of one device. cache: None for a driver that keeps its own programs."""
 
-    def __init__(self, context: cl.Context, device: cl.Device, cache: BinaryCache) -> None:
+    def __init__(self, context: cl.Context, device: cl.Device, cache: BinaryCache | None) -> None:
         self._context, self._device, self._cache = context, device, cache
         platform = device.platform
         self._identity = "\n".join(
@@ -78,8 +78,7 @@ class Compiler:
         """The built program, from the cache where possible; KernelCompileError with the log where it does not build."""
         text = "\0".join((self._identity, *options, source))
         key = hashlib.sha256(text.encode()).hexdigest()
-        binary = self._cache.load(key)
-        if binary is not None:
+        if self._cache is not None and (binary := self._cache.load(key)) is not None:
             try:
                 return self._build(cl.Program(self._context, [self._device], [binary]), options)
             except cl.Error as exc:  # the driver does not take it back: as good as damaged
@@ -99,10 +98,11 @@ class Compiler:
                 code="CL_BUILD_PROGRAM_FAILURE (-11)",
                 hint="Update the driver; the compiler's text is in the log of this error",
             ) from exc
-        with checked(f"binary of {kernel}", device=self._device.name):
-            binaries = program.get_info(cl.program_info.BINARIES)
-        if isinstance(binaries, list) and binaries and isinstance(binaries[0], bytes):
-            self._cache.store(key, binaries[0])
+        if self._cache is not None:
+            with checked(f"binary of {kernel}", device=self._device.name):
+                binaries = program.get_info(cl.program_info.BINARIES)
+            if isinstance(binaries, list) and binaries and isinstance(binaries[0], bytes):
+                self._cache.store(key, binaries[0])
         return program
 
     @staticmethod

@@ -46,7 +46,6 @@ class OpenCLDevice:
         info: DeviceInfo,
         *,
         profile: Profile | None = None,
-        cache: BinaryCache | None = None,
     ) -> None:
         self.info = info
         self._device = device
@@ -55,7 +54,7 @@ class OpenCLDevice:
         with checked("open", device=info.name):
             self._context = cl.Context([device])
             self._queue = cl.CommandQueue(self._context, device)
-        self._compiler = Compiler(self._context, device, cache or BinaryCache())
+        self._compiler = Compiler(self._context, device, None if keeps_programs(device) else BinaryCache())
         self._path = DataPath.select(info.transfer, self._queue, self._context)
         self._buffers: set[OpenCLBuffer] = set()
         self._recording: OpenCLRecording | None = None
@@ -268,6 +267,11 @@ class OpenCLDevice:
                 buffer.handle.release()
             buffer.handle = None
         self._buffers.clear()
+
+
+def keeps_programs(device: cl.Device) -> bool:
+    """PoCL has a cache of its own, and asking it for a binary compiles each kernel once more (0.8 s of CPU time)."""
+    return "portable computing" in device.platform.name.lower()
 
 
 def abilities(device: cl.Device) -> list[str]:
