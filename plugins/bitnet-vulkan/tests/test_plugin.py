@@ -21,6 +21,7 @@ from bitnet_core.errors import (
 from bitnet_core.hal import DeviceType, MemoryKind, View, whole
 from bitnet_vulkan.binding import ffi, make, module
 from bitnet_vulkan.errors import Stage, VkResult, check
+from bitnet_vulkan.instance import pci_address
 from bitnet_vulkan.memory import _NEXT, BufferState, Memory, VulkanBuffer, _merged
 from bitnet_vulkan.queue import wait_seconds
 from bitnet_vulkan.shaders import KERNELS, build, variants
@@ -151,3 +152,9 @@ def test_sub_allocation_and_software_marking() -> None:
         assert content[:900] == bytes(900)
     finally:
         device.close()
+
+
+@pytest.mark.usefixtures("loader")
+def test_a_card_is_known_by_its_pci_address() -> None:
+    pci = make("VkPhysicalDevicePCIBusInfoPropertiesEXT", pciDomain=0, pciBus=0x3B, pciDevice=0, pciFunction=1)
+    assert pci_address(pci) == "0000:3b:00.1"

@@ -59,7 +59,7 @@ class DeviceInfo:
     max_binding: int = 0  # largest view that a launch may bind
     alignment: int = 1  # offsets of bound views are multiples of this (a power of two, at most 4096)
     transfer: TransferMode = TransferMode.EXPLICIT_COPY
-    physical_id: str = ""  # PCI address or UUID: equal for one piece of hardware seen by two backends
+    physical_id: str = ""  # PCI address as "0000:03:00.0", else a UUID: equal where two backends see one card
     kernels: frozenset[str] = frozenset()  # optional catalogue kernels on offer, beside all the base ones
     features: frozenset[str] = frozenset()  # FEATURES below
     fake: bool = False  # a stand-in made by BITNET_GPU_FAKE

@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 _DOT_EXTENSION = "VK_KHR_shader_integer_dot_product"
+_PCI_EXTENSION = "VK_EXT_pci_bus_info"
 _BUDGET_EXTENSION = "VK_EXT_memory_budget"
 _TYPES = {1: DeviceType.INTEGRATED, 2: DeviceType.GPU, 3: DeviceType.GPU, 4: DeviceType.SOFTWARE}
 """VkPhysicalDeviceType: integrated, discrete, virtual, cpu."""
@@ -162,14 +163,22 @@ def _device_memory(handle: Handle) -> int:
     return max(int(heap.size) for heap in memory.memoryHeaps[0 : memory.memoryHeapCount] if heap.flags & local)
 
 
+def pci_address(pci: Handle) -> str:
+    """As other backends write it, so that one card seen by two of them counts once."""
+    return f"{pci.pciDomain:04x}:{pci.pciBus:02x}:{pci.pciDevice:02x}.{pci.pciFunction:x}"
+
+
 def _describe(handle: Handle, index: int, family: int) -> PhysicalDevice:
     driver = make("VkPhysicalDeviceDriverProperties")
     subgroup = make("VkPhysicalDeviceSubgroupProperties", pNext=driver)
     maintenance = make("VkPhysicalDeviceMaintenance3Properties", pNext=subgroup)
     identity = make("VkPhysicalDeviceIDProperties", pNext=maintenance)
-    properties = make("VkPhysicalDeviceProperties2", pNext=identity)
+    extensions = _extensions(handle)
+    has_pci = _PCI_EXTENSION in extensions
+    pci = make("VkPhysicalDevicePCIBusInfoPropertiesEXT", pNext=identity)
+    properties = make("VkPhysicalDeviceProperties2", pNext=pci if has_pci else identity)
     lib().vkGetPhysicalDeviceProperties2(handle, properties)
-    base, extensions = properties.properties, _extensions(handle)
+    base = properties.properties
     limits, version = base.limits, base.apiVersion
     dot = False
     if _DOT_EXTENSION in extensions or version >= 0x403000:
@@ -190,7 +199,7 @@ def _describe(handle: Handle, index: int, family: int) -> PhysicalDevice:
         max_allocation=maintenance.maxMemoryAllocationSize,
         max_binding=limits.maxStorageBufferRange,
         alignment=max(64, limits.minStorageBufferOffsetAlignment),
-        physical_id=bytes(identity.deviceUUID).hex(),
+        physical_id=pci_address(pci) if has_pci else bytes(identity.deviceUUID).hex(),
         features=frozenset({"timings"} if tick else ()),
         extra={
             "api_version": f"{version >> 22}.{(version >> 12) & 1023}.{version & 4095}",
