@@ -1,0 +1,66 @@
+"""Devices that fail in the middle of a run, as the command line shows it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from bitnet_core.receipt import verify_receipt
+
+PROMPT = "Once upon a time"
+
+DEVICE = """
+from dataclasses import replace
+from bitnet_core.errors import DeviceLostError, OutOfMemoryError
+from bitnet_core.reference.device import NumpyDevice, numpy_info
+
+Backend.devices = lambda self: [
+    replace(numpy_info(), backend=self.name, name="frail card", type=DeviceType.GPU, physical_id="0000:03:00.0")
+]
+Backend.open = lambda self, index: Frail(self.devices()[index])
+"""
+LOST = """
+class Frail(NumpyDevice):
+    downloads = 0
+
+    def download(self, src, dst):
+        self.downloads += 1
+        if self.downloads > 3:
+            raise DeviceLostError("the card fell off the bus", backend="cuda", code="CUDA_ERROR_DEVICE_LOST (999)")
+        super().download(src, dst)
+"""
+FULL = """
+class Frail(NumpyDevice):
+    def alloc(self, nbytes, kind=None):
+        raise OutOfMemoryError("no room", requested=nbytes, free=0, backend="cuda", hint="Use a smaller context")
+"""
+
+
+def test_auto_goes_on_with_the_same_text_when_the_device_is_lost(bitnet, install_plugin, tmp_path: Path) -> None:
+    expected = bitnet("run", PROMPT, "-n", 24, "--device", "numpy").out
+    install_plugin("cuda", DEVICE + LOST)
+    path = tmp_path / "receipt.json"
+    result = bitnet("run", PROMPT, "-n", 24, "--receipt", path)
+    assert (result.code, result.out) == (0, expected)
+    assert "frail card" in result.err
+    receipt = verify_receipt(path)
+    assert receipt["compute_path"] == "fallback"
+    assert receipt["device"]["backend"] == "numpy"
+    assert "fell off the bus" in json.dumps(receipt["startup"]["skipped"])
+
+
+def test_a_named_device_that_is_lost_is_code_12(bitnet, install_plugin) -> None:
+    install_plugin("cuda", DEVICE + LOST)
+    result = bitnet("run", PROMPT, "-n", 24, "--device", "cuda")
+    assert result.code == 12
+    assert "CUDA_ERROR_DEVICE_LOST (999)" in result.err
+
+
+@pytest.mark.parametrize("options", [[], ["--device", "cuda"]])
+def test_a_device_without_room_is_code_13(bitnet, install_plugin, options: list[str]) -> None:
+    install_plugin("cuda", DEVICE + FULL)
+    result = bitnet("run", PROMPT, *options)
+    assert result.code == 13
+    assert "no room" in result.err
+    assert "Use a smaller context" in result.err
