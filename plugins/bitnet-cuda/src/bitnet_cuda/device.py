@@ -1,0 +1,254 @@
+"""The CUDA device: the HAL over one context and one stream, recordings as CUDA graphs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from bitnet_core.errors import DeviceNotFoundError
+from bitnet_core.hal import Buffer, Grid, Kernel, MemoryKind, Recording, View
+from bitnet_core.hal.checks import check_launch, check_transfer
+from bitnet_core.kernels.spec import KernelSpec
+
+from bitnet_cuda import compiler, tuning
+from bitnet_cuda.errors import check
+from bitnet_cuda.memory import CudaBuffer, Staging
+from bitnet_cuda.query import compute_capability, device_infos, driver
+
+
+@dataclass(frozen=True, slots=True)
+class CudaKernel:
+    """A loaded function with its constants."""
+
+    spec: KernelSpec
+    constants: Mapping[str, int]
+    function: Any
+    group: int
+
+
+class CudaRecording:
+    """An executable graph; replaying it is one driver call."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+        self.graph: Any = None
+
+    def close(self) -> None:
+        """Destroy the graph once the device is done with it."""
+        if self.graph is not None:
+            graph, self.graph = self.graph, None
+            self._device.forget(graph)
+
+
+class CudaDevice:
+    """One context on one GPU. tensor_cores=False forces the dp4a kernels (tests)."""
+
+    def __init__(self, index: int, *, tensor_cores: bool = True) -> None:
+        infos = {info.index: info for info in device_infos()}
+        if index not in infos:
+            raise DeviceNotFoundError(
+                f"there is no device cuda:{index}", backend="cuda", hint="`bitnet devices` lists the GPUs"
+            )
+        self.info = infos[index]
+        self._api = driver()
+        handle = self._check(self._api.cuDeviceGet(index), "open")[0]
+        self._handle = handle
+        major, minor = compute_capability(handle)
+        self._architecture = f"sm_{major}{minor}"
+        self._tensor_cores = tensor_cores and major >= 8
+        self._context = self._check(self._api.cuDevicePrimaryCtxRetain(handle), "open")[0]
+        self._closed = False
+        self._current()
+        self._stream = self._check(self._api.cuStreamCreate(1), "open")[0]
+        self._staging = Staging(self._stream, self.info.name)
+        self._buffers: set[CudaBuffer] = set()
+        self._modules: list[Any] = []
+        self._capturing = False
+        self._graphs: set[Any] = set()
+
+    def _check(self, result: tuple[Any, ...], operation: str, **sizes: int) -> tuple[Any, ...]:
+        return check(result, operation, device=self.info.name, **sizes)
+
+    def _current(self) -> None:
+        """Two devices may be open in one thread: every entry point makes its own context current."""
+        self._check(self._api.cuCtxSetCurrent(self._context), "switch context")
+
+    def free_memory(self) -> int:
+        """Bytes the driver reports as free."""
+        self._current()
+        return int(self._check(self._api.cuMemGetInfo(), "query memory")[0])
+
+    def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> CudaBuffer:
+        """Zero-filled device, pinned or managed memory."""
+        if nbytes <= 0:
+            raise ValueError(f"a buffer needs at least one byte, not {nbytes}")
+        self._current()
+        free = self.free_memory()
+        sizes = {"requested": nbytes, "free": free}
+        rounded = -(-nbytes // 16) * 16  # kernels read 16-byte words
+        if kind is MemoryKind.HOST:
+            host = int(self._check(self._api.cuMemHostAlloc(rounded, 0), "alloc", **sizes)[0])
+            address = int(self._check(self._api.cuMemHostGetDevicePointer(host, 0), "alloc", **sizes)[0])
+            buffer = CudaBuffer(address, nbytes, kind, host)
+            ctypes.memset(host, 0, rounded)
+        else:
+            make = self._api.cuMemAlloc if kind is MemoryKind.DEVICE else self._managed
+            buffer = CudaBuffer(int(self._check(make(rounded), "alloc", **sizes)[0]), nbytes, kind)
+            self._check(self._api.cuMemsetD8Async(buffer.address, 0, rounded, self._stream), "alloc")
+        self._buffers.add(buffer)
+        return buffer
+
+    def _managed(self, nbytes: int) -> tuple[Any, ...]:
+        return tuple(self._api.cuMemAllocManaged(nbytes, 1))
+
+    def wrap(self, host: memoryview) -> CudaBuffer | None:
+        """Host memory is copied: weights read over the bus would be slower."""
+        return None
+
+    def _own(self, buffer: Buffer) -> CudaBuffer:
+        if not isinstance(buffer, CudaBuffer) or buffer not in self._buffers:
+            raise ValueError("this buffer is not, or no longer, one of this device")
+        return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        """Wait until the device is done with the buffer, then free it."""
+        own = self._own(buffer)
+        self.synchronize()
+        self._buffers.remove(own)
+        if own.kind is MemoryKind.HOST:
+            self._check(self._api.cuMemFreeHost(own.host), "free")
+        else:
+            self._check(self._api.cuMemFree(own.address), "free")
+
+    def upload(self, dst: View, src: memoryview) -> None:
+        """Copy in through pinned staging memory."""
+        check_transfer("upload", src.nbytes, dst.nbytes)
+        buffer = self._own(dst.buffer)
+        self._current()
+        if src.nbytes:
+            self._staging.upload(buffer.address + dst.offset, src.cast("B"))
+
+    def download(self, src: View, dst: memoryview) -> None:
+        """Copy out, waiting for everything queued before."""
+        check_transfer("download", src.nbytes, dst.nbytes)
+        buffer = self._own(src.buffer)
+        self._current()
+        if src.nbytes:
+            target = ctypes.addressof((ctypes.c_char * dst.nbytes).from_buffer(dst.cast("B")))
+            address = buffer.address + src.offset
+            self._check(self._api.cuMemcpyDtoHAsync(target, address, src.nbytes, self._stream), "download")
+        self.synchronize()
+
+    def copy(self, src: View, dst: View) -> None:
+        """Copy within the device."""
+        check_transfer("copy", src.nbytes, dst.nbytes)
+        source, target = self._own(src.buffer), self._own(dst.buffer)
+        self._current()
+        if src.nbytes:
+            here, there = target.address + dst.offset, source.address + src.offset
+            self._check(self._api.cuMemcpyDtoDAsync(here, there, src.nbytes, self._stream), "copy")
+
+    def tuning(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> dict[str, int]:
+        """See tuning.py."""
+        return tuning.choose(spec, constants, params, tensor_cores=self._tensor_cores)
+
+    def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> CudaKernel:
+        """NVRTC, or the disk cache."""
+        spec.check_constants(constants)
+        source = compiler.source_text(compiler.source_file(spec, constants), constants)
+        return self.compile_source(spec, constants, source)
+
+    def compile_source(self, spec: KernelSpec, constants: Mapping[str, int], source: str) -> CudaKernel:
+        """Compile a given translation unit that defines `spec.name`."""
+        self._current()
+        cubin = compiler.cached_cubin(spec.name, source, self._architecture)
+        module = self._check(self._api.cuModuleLoadData(cubin), "load kernel")[0]
+        self._modules.append(module)
+        function = self._check(self._api.cuModuleGetFunction(module, spec.name.encode()), "load kernel")[0]
+        return CudaKernel(spec, dict(constants), function, constants["GROUP"])
+
+    def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
+        """Queue one kernel on the stream (which may be capturing)."""
+        if not isinstance(kernel, CudaKernel):
+            raise ValueError("this kernel is not one of this device")
+        spec = kernel.spec
+        check_launch(spec, views, params, self.info)
+        values: list[ctypes.Array[ctypes.c_char] | ctypes.c_uint64] = []
+        for view in views:
+            values.append(ctypes.c_uint64(self._own(view.buffer).address + view.offset))
+        if 0 in grid:
+            return
+        values += [ctypes.create_string_buffer(params[i : i + 4], 4) for i in range(0, len(params), 4)]
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        self._current()
+        arguments = ctypes.addressof(pointers)
+        self._check(
+            self._api.cuLaunchKernel(kernel.function, *grid, kernel.group, 1, 1, 0, self._stream, arguments, 0),
+            f"launch {spec.name}",
+        )
+
+    @contextmanager
+    def record(self) -> Iterator[CudaRecording]:
+        """Launches of the block are captured into a graph."""
+        if self._capturing:
+            raise ValueError("a recording is already under way")
+        self._current()
+        mode = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        self._check(self._api.cuStreamBeginCapture(self._stream, mode), "record")
+        self._capturing = True
+        recording = CudaRecording(self)
+        try:
+            yield recording
+        finally:
+            self._capturing = False
+            graph = self._check(self._api.cuStreamEndCapture(self._stream), "record")[0]
+            recording.graph = self._check(self._api.cuGraphInstantiate(graph, 0), "record")[0]
+            self._graphs.add(recording.graph)
+            self._check(self._api.cuGraphDestroy(graph), "record")
+
+    def replay(self, recording: Recording) -> None:
+        """Launch the graph."""
+        if not isinstance(recording, CudaRecording) or recording.graph is None:
+            raise ValueError("this recording is not, or no longer, one of this device")
+        self._current()
+        self._check(self._api.cuGraphLaunch(recording.graph, self._stream), "replay")
+
+    def forget(self, graph: Any) -> None:
+        """Destroy a recording's graph."""
+        if not self._closed:
+            self.synchronize()
+            self._graphs.remove(graph)
+            self._check(self._api.cuGraphExecDestroy(graph), "free recording")
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        self._current()
+        self._check(self._api.cuStreamSynchronize(self._stream), "synchronize")
+        self._staging.drained()
+
+    def close(self) -> None:
+        """Free everything; a dead context frees nothing and says nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        api = self._api
+        api.cuCtxSetCurrent(self._context)
+        api.cuStreamSynchronize(self._stream)
+        for buffer in self._buffers:
+            if buffer.kind is MemoryKind.HOST:
+                api.cuMemFreeHost(buffer.host)
+            else:
+                api.cuMemFree(buffer.address)
+        self._buffers.clear()
+        for graph in self._graphs:
+            api.cuGraphExecDestroy(graph)
+        for module in self._modules:
+            api.cuModuleUnload(module)
+        self._staging.close()
+        api.cuStreamDestroy(self._stream)
+        api.cuDevicePrimaryCtxRelease(self._handle)

@@ -1,0 +1,74 @@
+// Shared by every kernel. Constants (GROUP, TILE_N, TILE_T, DTYPE, ADD, NORM, ACT, KV, INTERLEAVED, BLOCK) are defined
+// before this file. Blocks are one-dimensional with GROUP threads, a multiple of 32.
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+
+#define KV_BLOCK 64
+#define KERNEL extern "C" __global__ void __launch_bounds__(GROUP)
+
+struct alignas(16) Words {
+    u32 x, y, z, w;
+};
+struct alignas(16) Row {
+    int token, position, slot, sequence;
+};
+
+// Without cuda_fp16.h, so that NVRTC needs no header files. CPU_EMULATION supplies these itself.
+#ifndef CPU_EMULATION
+__device__ inline float half_to_float(u16 h) {
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+    return f;
+}
+__device__ inline u16 float_to_half(float f) {
+    u16 h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+    return h;
+}
+// acc + sum over four bytes of codes (0..127) * signed q
+__device__ inline int dot4(u32 codes, u32 q, int acc) { return __dp4a((int)codes, (int)q, acc); }
+__device__ inline Words load_streaming(const Words* p) {
+    Words v;
+    asm("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+#endif
+
+__device__ inline bool not_finite(float v) { return (__float_as_uint(v) & 0x7f800000u) == 0x7f800000u; }
+__device__ inline bool is_nan(float v) { return (__float_as_uint(v) & 0x7fffffffu) > 0x7f800000u; }
+__device__ inline float quiet_nan() { return __uint_as_float(0x7fc00000u); }
+__device__ inline float minus_infinity() { return __uint_as_float(0xff800000u); }
+
+__device__ inline float warp_sum(float v) {
+    for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);
+    return v;
+}
+__device__ inline float warp_max(float v) {
+    for (int d = 16; d > 0; d >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, d));
+    return v;
+}
+__device__ inline int warp_sum_int(int v) {
+    for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);
+    return v;
+}
+
+// Reductions over the block; `scratch` is shared, one element per warp.
+__device__ inline float group_sum(float v, float* scratch) {
+    v = warp_sum(v);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
+    __syncthreads();
+    float total = 0.0f;
+    for (int i = 0; i < GROUP / 32; i++) total += scratch[i];
+    return total;
+}
+__device__ inline float group_max(float v, float* scratch) {
+    v = warp_max(v);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
+    __syncthreads();
+    float largest = scratch[0];
+    for (int i = 1; i < GROUP / 32; i++) largest = fmaxf(largest, scratch[i]);
+    return largest;
+}

@@ -1,0 +1,15 @@
+// y[T,K] = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 per row: q[T,stride], scale[T], qsum[T].
+// One block per row.
+#include "prelude.cuh"
+#include "quantize.cuh"
+
+struct Plain {
+    const float* x;
+    __device__ float operator()(u32 k) const { return x[k]; }
+};
+
+KERNEL rms_norm_quantize(const float* x, const float* gamma, u32* q, float* scale, int* qsum, u32 rows, u32 width,
+                         u32 stride, float eps) {
+    u32 row = blockIdx.x;
+    quantize_row(Plain{x + (size_t)row * width}, gamma, q, scale, qsum, row, width, stride, eps);
+}

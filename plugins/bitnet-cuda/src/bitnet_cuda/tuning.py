@@ -1,0 +1,29 @@
+"""Block sizes and tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bitnet_core.kernels.spec import KernelSpec
+
+MMA_ROWS = 9
+"""Rows from which tensor cores beat dp4a: below it one pass of dp4a tiles reads the weights once."""
+
+
+def choose(
+    spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float], *, tensor_cores: bool
+) -> dict[str, int]:
+    """Tuning constants of one launch."""
+    rows = int(params["rows"])
+    if spec.name == "matmul_ternary" and tensor_cores and rows >= MMA_ROWS:
+        return {"GROUP": 128, "TILE_N": 64, "TILE_T": 16 if rows <= 16 else 32 if rows <= 32 else 64}
+    if spec.name in ("matmul_ternary", "matmul_ternary_block", "matmul_dense"):
+        tile_t = next(tile for tile in (1, 2, 4, 8) if rows <= tile or tile == 8)
+        return {"GROUP": 128, "TILE_N": 8, "TILE_T": tile_t}
+    if spec.name == "attention":
+        return {"GROUP": 128, "TILE_N": 1, "TILE_T": 1}
+    if spec.name == "embed_rows":
+        return {"GROUP": 128, "TILE_N": 1024}
+    if spec.name == "rope_store_kv":
+        return {"GROUP": 64}
+    return {"GROUP": 1024 if spec.name == "argmax_advance" else 512}

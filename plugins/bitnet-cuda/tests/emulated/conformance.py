@@ -1,0 +1,28 @@
+"""The conformance kit on the emulated GPU, once with tensor cores and once held to dp4a."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bitnet_core.kernels.catalogue import RMS_NORM
+from bitnet_core.testing import BackendConformance
+from bitnet_cuda.device import CudaDevice
+from bitnet_cuda.plugin import CudaBackend
+
+
+class TestConformance(BackendConformance):
+    backend = "cuda"
+
+    def compile_broken_source(self, device: Any) -> None:
+        device.compile_source(RMS_NORM, {"GROUP": 32}, "this is not C++")
+
+
+class Dp4aBackend(CudaBackend):
+    """The path of compute capability 7.5."""
+
+    def open(self, index: int) -> CudaDevice:
+        return CudaDevice(index, tensor_cores=False)
+
+
+class TestDp4a(BackendConformance):
+    backend = Dp4aBackend

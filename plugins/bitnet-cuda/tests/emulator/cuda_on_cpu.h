@@ -1,0 +1,91 @@
+// What a kernel source of this plugin needs to be compiled as C++ for the emulator.
+#pragma once
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "simt.h"
+
+#define CPU_EMULATION
+#define __global__
+#define __device__
+#define __shared__ static
+#define __launch_bounds__(threads)
+#define threadIdx (simt::Dim{simt::block->current, 0, 0})
+#define blockIdx (simt::block->index)
+using std::max;
+using std::min;
+
+inline void __syncthreads() { simt::block->yield(simt::AT_BARRIER); }
+inline void __syncwarp() { simt::meet(0); }
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    T other;
+    memcpy(&other, simt::meet(bits) + (simt::lane() ^ mask), sizeof other);
+    return other;
+}
+inline unsigned __float_as_uint(float f) {
+    unsigned u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+inline float __uint_as_float(unsigned u) {
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+inline float half_to_float(unsigned short h) { return _cvtsh_ss(h); }
+inline unsigned short float_to_half(float f) { return _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT); }
+inline int dot4(unsigned codes, unsigned q, int acc) {
+    for (int i = 0; i < 4; i++) acc += (int)(signed char)(codes >> 8 * i) * (signed char)(q >> 8 * i);
+    return acc;
+}
+template <class T>
+T load_streaming(const T* p) {
+    return *p;
+}
+
+// mma.sync m16n8k32 u8.s8.s32 by the fragment layout of the PTX manual.
+inline void mma(int* c, const unsigned* a, unsigned b0, unsigned b1) {
+    uint64_t low[32], high[32], b[32];
+    memcpy(low, simt::meet(a[0] | (uint64_t)a[1] << 32), sizeof low);
+    memcpy(high, simt::meet(a[2] | (uint64_t)a[3] << 32), sizeof high);
+    memcpy(b, simt::meet(b0 | (uint64_t)b1 << 32), sizeof b);
+    unsigned lane = simt::lane();
+    for (unsigned j = 0; j < 4; j++) {
+        unsigned row = lane / 4 + 8 * (j / 2), column = 2 * (lane % 4) + j % 2;
+        for (unsigned k = 0; k < 32; k++) {
+            const uint64_t* words = k < 16 ? low : high;
+            unsigned from = row % 8 * 4 + k % 16 / 4;
+            unsigned char code = words[from] >> (32 * (row / 8) + 8 * (k % 4));
+            signed char q = b[column * 4 + k % 16 / 4] >> (32 * (k / 16) + 8 * (k % 4));
+            c[j] += code * q;
+        }
+    }
+}
+
+template <auto F>
+struct Emulated;
+template <class... A, void (*F)(A...)>
+struct Emulated<F> {
+    template <size_t... I>
+    static void call_with(void** a, std::index_sequence<I...>) {
+        F(*(A*)a[I]...);
+    }
+    static void call(void** a) { call_with(a, std::index_sequence_for<A...>{}); }
+    static constexpr size_t count = sizeof...(A);
+    static constexpr size_t sizes[] = {sizeof(A)...};
+};
+// emulated_run launches; emulated_sizes tells the driver how to keep arguments of a captured launch.
+#define EMULATE(name)                                                                        \
+    extern "C" bool emulated_run(void** a, simt::Dim grid, simt::Dim threads) {              \
+        return simt::launch(Emulated<name>::call, a, grid, threads);                         \
+    }                                                                                        \
+    extern "C" const size_t* emulated_sizes(size_t* count) {                                 \
+        *count = Emulated<name>::count;                                                      \
+        return Emulated<name>::sizes;                                                        \
+    }

@@ -1,0 +1,126 @@
+// A CUDA block on one CPU thread: its threads are fibers; __syncthreads and warp operations are rendezvous points.
+// A rendezvous that not every thread reaches ends the launch with an error instead of a wrong number.
+#pragma once
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace simt {
+
+struct Dim {
+    unsigned x, y, z;
+};
+enum State { READY, AT_BARRIER, AT_WARP, DONE };
+struct Fiber {
+    void* stack_pointer;
+    char* stack;
+    State state;
+    unsigned warp_operations;
+};
+
+extern "C" void simt_switch(void** from, void* to);
+__asm__(
+    ".text\n.weak simt_switch\n.type simt_switch,@function\nsimt_switch:\n"
+    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+    "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
+    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
+    ".size simt_switch,.-simt_switch\n");
+
+constexpr unsigned WARP = 32;
+constexpr size_t STACK = 64 << 10;
+
+struct Block {
+    std::vector<Fiber> fibers;
+    void* scheduler;
+    unsigned current;
+    Dim index, threads;
+    void (*kernel)(void**);
+    void** arguments;
+    uint64_t exchange[2][1024];  // values of a warp operation, two banks used in turn
+
+    void yield(State state) {
+        fibers[current].state = state;
+        simt_switch(&fibers[current].stack_pointer, scheduler);
+    }
+};
+inline Block* block = nullptr;
+
+inline void fiber_main() {
+    block->kernel(block->arguments);
+    block->yield(DONE);
+    abort();
+}
+
+// All values that the warp's threads brought to this operation; the caller's own lane is `lane()`.
+inline unsigned lane() { return block->current % WARP; }
+inline const uint64_t* meet(uint64_t value) {
+    Fiber& self = block->fibers[block->current];
+    uint64_t* bank = block->exchange[self.warp_operations++ & 1];
+    bank[block->current] = value;
+    block->yield(AT_WARP);
+    return bank + block->current / WARP * WARP;
+}
+
+inline bool wake(Block& b, unsigned first, unsigned count, State waiting) {
+    for (unsigned i = first; i < first + count; i++)
+        if (b.fibers[i].state != waiting) return false;
+    for (unsigned i = first; i < first + count; i++) b.fibers[i].state = READY;
+    return true;
+}
+
+// Runs one block; false if its threads parted ways at a rendezvous. SIMT_REVERSE=1 runs threads in falling order: a
+// missing barrier shows in one of the two orders.
+inline bool run_block(Block& b) {
+    static const bool reverse = getenv("SIMT_REVERSE") != nullptr;
+    unsigned n = b.fibers.size(), left = n;
+    block = &b;
+    for (Fiber& fiber : b.fibers) {
+        void** top = (void**)(fiber.stack + STACK) - 2;
+        *top = (void*)fiber_main;
+        top -= 6;
+        memset(top, 0, 6 * sizeof(void*));
+        fiber = {top, fiber.stack, READY, 0};
+    }
+    while (left) {
+        for (unsigned k = 0; k < n; k++) {
+            unsigned i = reverse ? n - 1 - k : k;
+            if (b.fibers[i].state != READY) continue;
+            b.current = i;
+            simt_switch(&b.scheduler, b.fibers[i].stack_pointer);
+            if (b.fibers[i].state == DONE) left--;
+        }
+        if (!left) break;
+        bool woke = wake(b, 0, n, AT_BARRIER);
+        for (unsigned first = 0; first < n && !woke; first += WARP) {
+            unsigned count = n - first < WARP ? n - first : WARP;
+            if (wake(b, first, count, AT_WARP)) woke = true;
+        }
+        if (!woke) return false;
+    }
+    return true;
+}
+
+inline bool launch(void (*kernel)(void**), void** arguments, Dim grid, Dim threads) {
+    Block b{};
+    b.threads = threads;
+    b.kernel = kernel;
+    b.arguments = arguments;
+    b.fibers.resize(threads.x);
+    char* stacks = (char*)mmap(nullptr, STACK * threads.x, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (unsigned i = 0; i < threads.x; i++) b.fibers[i].stack = stacks + STACK * i;
+    bool fine = true;
+    for (unsigned z = 0; z < grid.z && fine; z++)
+        for (unsigned y = 0; y < grid.y && fine; y++)
+            for (unsigned x = 0; x < grid.x && fine; x++) {
+                b.index = {x, y, z};
+                fine = run_block(b);
+            }
+    munmap(stacks, STACK * threads.x);
+    return fine;
+}
+
+}  // namespace simt

@@ -1,0 +1,51 @@
+"""Host code and kernels of the plugin, executed on the CPU by the emulator, in a process that finds its libcuda."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from emulator.build import build
+
+HERE = Path(__file__).parent
+DP4A = "TestDp4a and test_kernel and matmul_ternary and not 512 and not many and not 8640"
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> str:
+    """Output of a pytest process on emulated/."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "emulated/conformance.py")]
+    variables = {**os.environ, "LD_LIBRARY_PATH": str(folder), "XDG_CACHE_HOME": str(folder), **environment}
+    result = subprocess.run([*command, *arguments], capture_output=True, text=True, env=variables, check=False)
+    assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-2000:]
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds libcuda.so.1 and the compiled kernels."""
+    if shutil.which("g++") is None or platform.machine() != "x86_64":
+        pytest.skip("the emulator needs g++ and an x86-64 machine")
+    path = tmp_path_factory.mktemp("emulator")
+    build(path)
+    return path
+
+
+def test_conformance_kit(folder: Path) -> None:
+    too_large_here = ("ten_thousand", "nothing_behind", "everything_back", "512", "many", "8640")
+    output = run(folder, "-k", " and not ".join(("TestConformance", *too_large_here)))
+    assert " passed" in output
+
+
+def test_dp4a_path_and_the_other_thread_order(folder: Path) -> None:
+    output = run(
+        folder,
+        "-k",
+        DP4A,
+        SIMT_REVERSE="1",
+    )
+    assert " passed" in output

@@ -1,0 +1,116 @@
+"""The parts of the plugin that need no device."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bitnet_core.errors import (
+    BackendUnavailableError,
+    DeviceLostError,
+    DeviceNotFoundError,
+    GpuError,
+    GpuTimeoutError,
+    KernelCompileError,
+    LaunchError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
+from bitnet_core.kernels.catalogue import CATALOGUE, MATMUL_TERNARY
+from bitnet_cuda import compiler, tuning
+from bitnet_cuda.errors import TABLE, Status, check
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (Status.OUT_OF_MEMORY, OutOfMemoryError),
+        (Status.NO_DEVICE, BackendUnavailableError),
+        (Status.INVALID_DEVICE, DeviceNotFoundError),
+        (Status.ILLEGAL_ADDRESS, DeviceLostError),
+        (Status.LAUNCH_FAILED, DeviceLostError),
+        (Status.LAUNCH_TIMEOUT, GpuTimeoutError),
+        (Status.NO_BINARY_FOR_GPU, UnsupportedError),
+        (Status.INVALID_VALUE, LaunchError),
+        (Status.LAUNCH_OUT_OF_RESOURCES, LaunchError),
+        (123456, LaunchError),
+    ],
+)
+def test_every_status_has_its_class(status: int, error: type[GpuError]) -> None:
+    with pytest.raises(error) as caught:
+        check((status,), "try", device="d", requested=9, free=3)
+    assert type(caught.value) is error
+    assert str(int(status)) in caught.value.code
+    assert caught.value.operation == "try"
+    assert caught.value.hint or status not in Status._value2member_map_ or Status(status) not in TABLE
+
+
+def test_success_gives_the_values() -> None:
+    assert check((Status.SUCCESS, 1, 2), "try") == (1, 2)
+
+
+def test_importing_the_plugin_loads_neither_driver_nor_bindings() -> None:
+    code = "import sys, bitnet_cuda.plugin; print([m for m in sys.modules if m.startswith(('cuda', 'numpy'))])"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == "[]"
+
+
+def kernel_variants(tensor_cores: bool) -> Iterator[tuple[str, dict[str, int]]]:
+    """Every source with every value of its semantic constants at least once, for one row and for many."""
+    for spec in CATALOGUE.values():
+        if not spec.base:
+            continue
+        longest = max((len(values) for values in spec.constants.values()), default=1)
+        for rows, i in itertools.product((1, 64), range(longest)):
+            constants = {name: values[i % len(values)] for name, values in spec.constants.items()}
+            tuned = tuning.choose(spec, constants, {"rows": rows}, tensor_cores=tensor_cores)
+            if rows == 1 or tuned != tuning.choose(spec, constants, {"rows": 1}, tensor_cores=tensor_cores):
+                yield spec.name, {**constants, **tuned}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_kernel_compiles(architecture: str) -> None:
+    for name, constants in kernel_variants(tensor_cores=architecture != "sm_75"):
+        source = compiler.source_text(compiler.source_file(CATALOGUE[name], constants), constants)
+        assert compiler.compile_cubin(name, source, architecture)[:4] == b"\x7fELF"
+
+
+def test_a_broken_source_gives_the_log() -> None:
+    with pytest.raises(KernelCompileError, match="does not compile for sm_90") as caught:
+        compiler.compile_cubin("broken", "__global__ void broken() { undeclared = 1; }", "sm_90")
+    assert "undeclared" in caught.value.log
+    assert caught.value.kernel == "broken"
+
+
+def test_the_cache_is_used_and_a_damaged_entry_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def compile_(name: str, source: str, architecture: str) -> bytes:
+        calls.append(name)
+        return b"cubin of " + source.encode()
+
+    monkeypatch.setattr(compiler, "compile_cubin", compile_)
+    monkeypatch.setattr(compiler.platformdirs, "user_cache_dir", lambda name: str(tmp_path))
+    assert compiler.cached_cubin("k", "a", "sm_90") == compiler.cached_cubin("k", "a", "sm_90")
+    assert len(calls) == 1
+    compiler.cached_cubin("k", "a", "sm_80")
+    compiler.cached_cubin("k", "b", "sm_90")
+    assert len(calls) == 3
+    for path in tmp_path.rglob("*.cubin"):
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert compiler.cached_cubin("k", "a", "sm_90") == b"cubin of a"
+    assert len(calls) == 4
+
+
+def test_small_and_large_steps_take_different_kernels() -> None:
+    few = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": 1}, tensor_cores=True)
+    many = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": 512}, tensor_cores=True)
+    old = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": 512}, tensor_cores=False)
+    names = [compiler.source_file(MATMUL_TERNARY, constants).stem for constants in (few, many, old)]
+    assert names == ["matmul_ternary", "matmul_ternary_mma", "matmul_ternary"]
