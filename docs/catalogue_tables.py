@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import inspect
+import re
 from typing import Any
 
 from bitnet_core.kernels import catalogue
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.testing.tolerances import TOLERANCES
+from mkdocs.exceptions import PluginError
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -21,6 +23,13 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     if "<!-- tolerances -->" in markdown:
         markdown = markdown.replace("<!-- tolerances -->", tolerances())
     return markdown
+
+
+def on_page_content(rendered: str, **_: Any) -> str:
+    """Called with every page's HTML: an include that was not recognized must not pass for code."""
+    if re.search(r"--\s*8\b", html.unescape(re.sub(r"<[^>]*>", "", rendered))):
+        raise PluginError("a page still shows the mark of an include; check its code fence")
+    return rendered
 
 
 def table(*rows: tuple[str, ...]) -> str:

@@ -10,12 +10,15 @@ from bitnet_core.testing.areas.devices import DeviceRules
 from bitnet_core.testing.areas.errors import ErrorRules
 from bitnet_core.testing.areas.kernels import KernelRules
 from bitnet_core.testing.areas.memory import MemoryRules
+from bitnet_core.testing.areas.model import ModelRules
 from bitnet_core.testing.areas.plugin import PluginRules
 from bitnet_core.testing.areas.recordings import RecordingRules
 from bitnet_core.testing.areas.speed import SpeedRules
 
 
-class BackendConformance(PluginRules, DeviceRules, MemoryRules, KernelRules, RecordingRules, ErrorRules, SpeedRules):
+class BackendConformance(
+    PluginRules, DeviceRules, MemoryRules, KernelRules, RecordingRules, ErrorRules, ModelRules, SpeedRules
+):
     """Derive from this in a test module, name the backend, and run pytest.
 
     backend: the name of an installed entry point ("opencl"), or a Backend, or a function that makes one (for a plugin
