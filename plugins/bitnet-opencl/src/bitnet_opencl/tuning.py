@@ -139,21 +139,23 @@ def _cpu_dense(profile: Profile, params: Params) -> dict[str, int]:
 
 
 def _cpu_attention(profile: Profile, params: Params) -> dict[str, int]:
-    group, head_dim = profile.group(16), int(params["head_dim"])
-    return {
-        "WG": group,
-        "LANES": 1,
-        "CHUNK": 64,
-        "SPREAD": group,
-        "OWNED": ceil_div(head_dim, group),
-        "TILE_N": 1,
-        "TILE_T": 1,
-    }
+    head_dim = int(params["head_dim"])
+    if head_dim % 16 == 0:
+        return {"VARIANT": 2, "WG": 1, "OWNED": head_dim // 16, "TILE_N": 1, "TILE_T": 1}
+    group = profile.group(16)
+    tile = {"SPREAD": group, "OWNED": ceil_div(head_dim, group), "TILE_N": 1, "TILE_T": 1}
+    return {"WG": group, "LANES": 1, "CHUNK": 64, **tile}
+
+
+def _cpu_quantize(profile: Profile, params: Params) -> dict[str, int]:
+    return {"WG": 1}
 
 
 _CPU = {
     "": _cpu_rows,
     "embed_rows": _cpu_embed,
+    "rms_norm_quantize": _cpu_quantize,
+    "glu_norm_quantize": _cpu_quantize,
     "matmul_ternary": _cpu_ternary,
     "matmul_ternary_block": _cpu_block,
     "matmul_dense": _cpu_dense,

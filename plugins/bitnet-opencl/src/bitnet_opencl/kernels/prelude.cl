@@ -166,39 +166,81 @@ inline float8 table_values8(__global const uchar *row, uint i) {
 #endif
 
 // ---- int8 absmax quantization of one row by one group, after an optional norm ----
-// a = max(max|y|, 1e-5), q = clip(rint(y * (127 / a))), scale = a / 127, qsum = sum q; a row with a value that is not
-// finite gets scale NaN and zeros. Needs: VALUE(i), t, width, stride, eps, gamma, q, scale, qsum, scratch, scratch_int.
+// a = max(max|y|, 1e-5), q = rint(y * (127 / a)), which is within +-127, scale = a / 127, qsum = sum q; a row with a value
+// that is not finite gets scale NaN and zeros. Needs: VALUE(i), VALUE16(i) (elements i..i+15), t, width, stride, eps,
+// gamma, q, scale, qsum, scratch, scratch_int.
 #if defined(NORM) && NORM
 #define NORM_SUM(i) { const float v = VALUE(i); sum = fma(v, v, sum); }
 #define NORMED(i) (VALUE(i) * inverse * gamma[i])
+#define NORMED16(i) (VALUE16(i) * inverse * vload16(0, gamma + (i)))
 #define ROW_INVERSE                                                             \
     float sum = 0;                                                              \
-    for (uint i = lid; i < width; i += WG) NORM_SUM(i)                          \
+    SUM_OF_SQUARES                                                              \
     float mean = group_sum(sum, scratch) / (float)width;                        \
     if (!isfinite(mean)) mean = NAN;                                            \
     const float inverse = 1.0f / sqrt(mean + eps);
 #else
 #define NORMED(i) VALUE(i)
+#define NORMED16(i) VALUE16(i)
 #define ROW_INVERSE
 #endif
+#if WG == 1  // a CPU: vectors of 16 by hand, as sums of floats are not reordered by compilers
+#define SUM_OF_SQUARES                                                          \
+    float16 sums = 0;                                                           \
+    for (uint i = 0; i + 16 <= width; i += 16) {                                \
+        const float16 v = VALUE16(i);                                           \
+        sums = fma(v, v, sums);                                                 \
+    }                                                                           \
+    for (uint i = 0; i < 16; ++i) sum += ((float *)&sums)[i];                   \
+    for (uint i = width / 16 * 16; i < width; ++i) NORM_SUM(i)
+#define LARGEST                                                                 \
+    float16 most = 0;                                                           \
+    int16 fine = -1;                                                            \
+    for (uint i = 0; i + 16 <= width; i += 16) {                                \
+        const float16 y = fabs(NORMED16(i));                                    \
+        fine &= y <= FLT_MAX;                                                   \
+        most = select(most, y, y > most);                                       \
+    }                                                                           \
+    for (uint i = 0; i < 16; ++i)                                               \
+        largest = ((int *)&fine)[i] ? fmax(largest, ((float *)&most)[i]) : INFINITY;  \
+    for (uint i = width / 16 * 16; i < width; ++i) LARGER(i)
+#define CODES                                                                   \
+    int16 totals = 0;                                                           \
+    uint done = 0;                                                              \
+    if (good)                                                                   \
+        for (; done + 16 <= width; done += 16) {                                \
+            const int16 code = convert_int16(rint(NORMED16(done) * up_scale));  \
+            totals += code;                                                     \
+            vstore16(convert_char16(code), 0, q + (ulong)t * stride + done);    \
+        }                                                                       \
+    for (uint i = 0; i < 16; ++i) total += ((int *)&totals)[i];                 \
+    for (uint i = done; i < stride; ++i) CODE(i)
+#else
+#define SUM_OF_SQUARES for (uint i = lid; i < width; i += WG) NORM_SUM(i)
+#define LARGEST for (uint i = lid; i < width; i += WG) LARGER(i)
+#define CODES for (uint i = lid; i < stride; i += WG) CODE(i)
+#endif
+#define LARGER(i)                                                               \
+    {                                                                           \
+        const float y = fabs(NORMED(i));                                        \
+        largest = y <= FLT_MAX ? fmax(largest, y) : INFINITY;                   \
+    }
+#define CODE(i)                                                                 \
+    {                                                                           \
+        const int code = i < width && good ? convert_int(rint(NORMED(i) * up_scale)) : 0;  \
+        q[(ulong)t * stride + i] = (char)code;                                  \
+        total += code;                                                          \
+    }
 #define QUANTIZE_ROW                                                            \
     const uint lid = get_local_id(0);                                           \
     ROW_INVERSE                                                                 \
     float largest = 1e-5f;                                                      \
-    for (uint i = lid; i < width; i += WG) {                                    \
-        const float y = fabs(NORMED(i));                                        \
-        largest = y <= FLT_MAX ? fmax(largest, y) : INFINITY;                   \
-    }                                                                           \
+    LARGEST                                                                     \
     largest = group_max(largest, scratch);                                      \
     const bool good = largest <= FLT_MAX;                                       \
     const float up_scale = good ? 127.0f / largest : 0.0f;                      \
     int total = 0;                                                              \
-    for (uint i = lid; i < stride; i += WG) {                                   \
-        char code = 0;                                                          \
-        if (i < width && good) code = convert_char_sat_rte(NORMED(i) * up_scale); \
-        q[(ulong)t * stride + i] = code;                                        \
-        total += code;                                                          \
-    }                                                                           \
+    CODES                                                                       \
     total = group_sum_int(total, scratch_int);                                  \
     if (lid == 0) {                                                             \
         scale[t] = good ? largest / 127.0f : NAN;                               \
