@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from bitnet_core.hal import discovery
 from bitnet_core.hal.discovery import registry
 
 _serial = itertools.count()  # modules of the same name would be taken from the import cache
@@ -44,7 +45,14 @@ def bitnet_backend():
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No BITNET_ variable of the caller, and a fresh look for plugins before and after."""
+    """No BITNET_ variable of the caller, no plugin but core's own and those that a test makes, and a fresh look for
+    them before and after."""
+    installed = discovery._entry_points
+    monkeypatch.setattr(
+        discovery,
+        "_entry_points",
+        lambda: [e for e in installed() if e.value == discovery.REFERENCE.value or e.value.startswith("plugin_")],
+    )
     for name in list(os.environ):
         if name.startswith("BITNET_"):
             monkeypatch.delenv(name)
