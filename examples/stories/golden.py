@@ -2,8 +2,9 @@
 
     python golden.py --folder build/hf --out ../../core/tests/golden/stories.json
 
-Prompts are taken from long lists of candidates: the first of each list whose 64 tokens are all chosen with a distance
-of at least 0.1 between the first and the second logit, so that another order of summation cannot change the text.
+Prompts are beginnings of held-out stories, of five lengths: the first of each whose 64 tokens are all chosen with a
+distance of at least 0.1 between the first and the second logit, so that another order of summation cannot change the
+text.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import words
-from chat import render
 from documents import HELD_OUT, PROMPT
 from generate import story
 from shipped import load
+from tokenizer import EOT
 
 TOKENS = 64
 MARGIN = 0.1
@@ -34,23 +34,14 @@ class Continuation(NamedTuple):
     margin: float  # the smallest distance of first and second logit
 
 
-def openings() -> Iterator[str]:
-    for name, trait, kind in itertools.product(words.HE_NAMES, words.TRAITS, words.ANIMALS):
-        yield f"Once upon a time there was a {trait} {kind} named {name}."
-
-
-def requests() -> Iterator[str]:
-    for name, kind in itertools.product(words.SHE_NAMES + words.HE_NAMES, words.ANIMALS):
-        yield render([{"role": "user", "content": f"Tell me a story about {name} the {kind}."}]) + PROMPT
-
-
-def beginnings(tokenizer: Any, length: int) -> Iterator[str]:
-    """The first `length` tokens of held-out stories, where the text splits into the same tokens again."""
-    for seed in itertools.count(HELD_OUT):
-        ids = tokenizer.encode(story(seed).text)[:length]
-        text = tokenizer.decode(ids, skip_special_tokens=True)
-        if tokenizer.encode(text) == ids:
-            yield text
+def beginnings(tokenizer: Any, length: int, chat: bool) -> Iterator[list[int]]:
+    """The first `length` tokens of held-out stories, told in a chat or not, where the text gives these tokens again."""
+    for seed in range(HELD_OUT, HELD_OUT + CANDIDATES):
+        told = story(seed)
+        asked = f"User: Tell me a story about {told.hero} the {told.kind}.{EOT}{PROMPT}" if chat else ""
+        ids = tokenizer.encode(asked + told.text)[:length]
+        if tokenizer.encode(tokenizer.decode(ids[1:])) == ids:
+            yield ids
 
 
 @torch.inference_mode()
@@ -68,15 +59,12 @@ def greedy(model: Any, prompts: list[list[int]], stop: list[int]) -> list[Contin
     return [Continuation(r[:length], r[length:], m) for r, m in zip(rows.tolist(), smallest.tolist(), strict=True)]
 
 
-def first_safe(model: Any, tokenizer: Any, texts: Iterator[str], stop: list[int]) -> Continuation:
+def first_safe(model: Any, prompts: Iterator[list[int]], stop: list[int]) -> Continuation:
     """The first continuation that also keeps its margin when it is computed alone."""
-    encoded = sorted((tokenizer.encode(text) for text in itertools.islice(texts, CANDIDATES)), key=len)
-    for _, group in itertools.groupby(encoded, key=len):
-        prompts = iter(group)
-        while batch := list(itertools.islice(prompts, BATCH)):
-            for found in greedy(model, batch, stop):
-                if alone := greedy(model, [found.prompt], stop):
-                    return alone[0]
+    while batch := list(itertools.islice(prompts, BATCH)):
+        for found in greedy(model, batch, stop):
+            if alone := greedy(model, [found.prompt], stop):
+                return alone[0]
     raise SystemExit("no candidate keeps its distance on every step")
 
 
@@ -87,8 +75,9 @@ def main() -> None:
     arguments = parser.parse_args()
     model, tokenizer = load(arguments.folder)
     cases = []
-    for texts in (openings(), requests(), *(beginnings(tokenizer, length) for length in (60, 90, 110))):
-        found = first_safe(model, tokenizer, texts, model.generation_config.eos_token_id)
+    for length, chat in ((70, False), (80, False), (90, False), (100, False), (110, True)):
+        prompts = beginnings(tokenizer, length, chat)
+        found = first_safe(model, prompts, model.generation_config.eos_token_id)
         case = {
             "prompt": tokenizer.decode(found.prompt[1:]),  # BOS comes back by encoding
             "prompt_ids": found.prompt,
