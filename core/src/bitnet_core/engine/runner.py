@@ -82,8 +82,7 @@ class Runner:
             self._decode.upload("history", np.zeros((bucket, HISTORY + 1), np.int32))
             self._history_used = 0
         self._resident = ()
-        for _ in range(count):
-            self.launcher.replay(recorded)
+        self.launcher.replay(recorded, count)
         history = np.empty((bucket, HISTORY + 1), np.int32)
         self._decode.download("history", history)
         first = 1 + self._history_used

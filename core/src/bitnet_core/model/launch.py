@@ -70,7 +70,13 @@ class Launcher:
                 self.device.launch(launch.kernel, launch.grid, launch.views, launch.params)
         return Recorded(recording, Counter(launch.kernel.spec.name for launch in launches))
 
-    def replay(self, recorded: Recorded) -> None:
-        """Dispatch all launches of a recording."""
-        self.device.replay(recorded.recording)
-        self.counts.update(recorded.counts)
+    def replay(self, recorded: Recorded, times: int = 1) -> None:
+        """Dispatch all launches of a recording, `times` times."""
+        done = 0
+        try:
+            while done < times:
+                self.device.replay(recorded.recording)
+                done += 1
+        finally:
+            for name, count in recorded.counts.items():
+                self.counts[name] += done * count
