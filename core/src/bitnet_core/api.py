@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
@@ -16,16 +17,17 @@ from bitnet_core.engine.cache import KV_BUDGET
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.sampling import SamplingParams
+from bitnet_core.engine.score import perplexity, token_losses
 from bitnet_core.engine.text import Generation, GenerationStream, Piece, StopFilter
 from bitnet_core.environment import strict_mode
-from bitnet_core.errors import DeviceLostError, GpuError, UsageError
+from bitnet_core.errors import DeviceLostError, GpuError, OutOfMemoryError, UsageError
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.self_test import SELF_TEST_TEXT, decide_layout
 from bitnet_core.formats.source import ModelSource
 from bitnet_core.formats.ternary.i2_s import Layout
-from bitnet_core.hal.device import Device, DeviceInfo
-from bitnet_core.hal.request import AUTO, DeviceRequest
-from bitnet_core.hal.selection import BackendStartupSummary, next_device, open_device, open_listed
+from bitnet_core.hal.device import Device
+from bitnet_core.hal.request import DeviceRequest
+from bitnet_core.hal.selection import BackendStartupSummary, open_device, open_next
 from bitnet_core.model.upload import Progress
 from bitnet_core.tokenizer import StreamDecoder, Tokenizer, load_tokenizer
 from bitnet_core.tokenizer.chat import ChatTemplate
@@ -57,9 +59,6 @@ class GenerateOptions(TypedDict, total=False):
 SHIPPED = "stories"
 """Name of the small model that comes with the package."""
 
-_SCORE_ROWS = 64
-"""Rows scored at a time: their logits must fit in host memory beside the model."""
-
 
 def load(
     model: str | Path | ModelSource | None = None,
@@ -86,9 +85,16 @@ def load(
     source = _opened(model, layout, strict_mode() if strict is None else strict)
     try:
         tokenizer = load_tokenizer(source.tokenizer)
-        opened, summary = open_device(device)
-        decide_layout(source, lambda _: _self_test(source, tokenizer, opened))
-        return Model(source, tokenizer, opened, summary, options, progress)
+        placed = open_device(device)
+        while True:
+            try:
+                return _placed(source, tokenizer, *placed, options, progress)
+            except (OutOfMemoryError, DeviceLostError) as exc:
+                following = open_next(placed[1], str(exc))
+                if following is None:
+                    raise
+                log.warning("%s, going on with %s", exc, following[1].selected.request)
+                placed = following
     except BaseException:
         source.close()
         raise
@@ -100,6 +106,24 @@ def _opened(model: str | Path | ModelSource | None, layout: Layout | None, stric
     if model is None or (model == SHIPPED and not Path(model).exists()):
         return open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")), strict=strict)
     return open_model(model, layout=layout, strict=strict)
+
+
+def _placed(
+    source: ModelSource,
+    tokenizer: Tokenizer,
+    device: Device,
+    summary: BackendStartupSummary,
+    options: EngineOptions,
+    progress: Progress | None,
+) -> Model:
+    """The model on a device, which is closed if it cannot be used."""
+    try:
+        decide_layout(source, lambda _: _self_test(source, tokenizer, device))
+        return Model(source, tokenizer, device, summary, options, progress)
+    except BaseException:
+        with suppress(GpuError):  # what led here is the error that counts
+            device.close()
+        raise
 
 
 def _self_test(source: ModelSource, tokenizer: Tokenizer, device: Device) -> float:
@@ -128,12 +152,7 @@ class Model:
         self.source, self.tokenizer, self.summary = source, tokenizer, summary
         self.config = source.config
         self._template: ChatTemplate | None = None
-        reopen = self._reopen if summary.requested == AUTO else None
-        try:
-            self.engine = Engine(source, device, options, reopen=reopen, progress=progress)
-        except BaseException:
-            device.close()
-            raise
+        self.engine = Engine(source, device, options, reopen=self._reopen, progress=progress)
 
     @property
     def name(self) -> str:
@@ -235,19 +254,7 @@ class Model:
         """exp of the mean negative log likelihood of every token but the first, given at most a context of tokens
         before it; windows start `stride` tokens apart (default: half the context)."""
         ids = self.tokenizer.encode(text, add_bos=self.tokenizer.add_bos) if isinstance(text, str) else list(text)
-        window = self.engine.limit
-        stride = stride or max(1, window // 2)
-        if len(ids) < 2 or not 0 < stride <= window:
-            raise UsageError("perplexity needs two tokens or more, and a stride of 1 to the context length")
-        losses: list[npt.NDArray[np.float64]] = []
-        done = 1
-        for start in range(0, len(ids), stride):
-            part = ids[start : start + window]
-            losses.append(token_losses(self.engine, part)[max(0, done - start - 1) :])
-            done = start + len(part)
-            if done == len(ids):
-                break
-        return float(np.exp(np.concatenate(losses).mean()))
+        return perplexity(self.engine, ids, stride)
 
     def stats(self) -> dict[str, Any]:
         """Counters and sizes for people and receipts: kernel launches, device memory, cache use."""
@@ -271,30 +278,9 @@ class Model:
     ) -> None:
         self.close()
 
-    def _reopen(self, lost: DeviceInfo, error: DeviceLostError) -> Device | None:
-        """The next device in rank that opens."""
-        for info in next_device(lost):
-            try:
-                device = open_listed(info)
-            except GpuError as exc:
-                log.warning("%s does not open, trying the next device: %s", info.request, exc)
-                continue
-            self.summary = self.summary.moved_to(info, str(error))
-            return device
-        return None
-
-
-def token_losses(engine: Engine, tokens: Sequence[int]) -> npt.NDArray[np.float64]:
-    """f64[T - 1]: negative log likelihood of every token given those before it."""
-    losses = np.empty(len(tokens), np.float64)
-    following = np.asarray([*tokens[1:], 0])
-
-    def use(first: int, logits: npt.NDArray[np.float32]) -> None:
-        wide = logits.astype(np.float64)
-        wide -= wide.max(axis=1, keepdims=True)
-        totals = np.log(np.exp(wide).sum(axis=1))
-        rows = np.arange(len(wide))
-        losses[first : first + len(wide)] = totals - wide[rows, following[first : first + len(wide)]]
-
-    engine.score(tokens, use, _SCORE_ROWS)
-    return losses[:-1]
+    def _reopen(self, error: DeviceLostError) -> Device | None:
+        moved = open_next(self.summary, str(error))
+        if moved is None:
+            return None
+        device, self.summary = moved
+        return device

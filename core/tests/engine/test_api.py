@@ -10,9 +10,17 @@ from typing import Any
 import bitnet_core
 import numpy as np
 import pytest
-from bitnet_core.errors import BitnetError, DeviceLostError, DeviceNotFoundError, ModelError, UsageError
+from bitnet_core.errors import (
+    BitnetError,
+    DeviceLostError,
+    DeviceNotFoundError,
+    ModelError,
+    OutOfMemoryError,
+    UsageError,
+)
 from bitnet_core.formats.self_test import SELF_TEST_TEXT
 from bitnet_core.hal import selection
+from bitnet_core.hal.device import MemoryKind
 from bitnet_core.hal.discovery import registry
 from bitnet_core.reference.device import NumpyDevice
 
@@ -203,8 +211,8 @@ def test_only_an_automatic_choice_survives_the_loss(
     request = selection.resolve_request(request_name)
     summary = selection.BackendStartupSummary(request, ("numpy",), dying.info)
     monkeypatch.setattr("bitnet_core.api.open_device", lambda _: (dying, summary))
-    monkeypatch.setattr("bitnet_core.api.next_device", lambda after: [after])
-    monkeypatch.setattr("bitnet_core.api.open_listed", lambda info: fresh)
+    monkeypatch.setattr(selection, "next_device", lambda after: [after])
+    monkeypatch.setattr(selection, "open_listed", lambda info: fresh)
     with bitnet_core.load(None, request_name) as loaded:
         if request_name == "auto":
             assert loaded.generate(PROMPT, max_tokens=24).text == expected
@@ -213,6 +221,32 @@ def test_only_an_automatic_choice_survives_the_loss(
         else:
             with pytest.raises(DeviceLostError, match="gone"):
                 loaded.generate(PROMPT, max_tokens=24)
+
+
+class SmallDevice(NumpyDevice):
+    """Has no room for anything."""
+
+    def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> Any:
+        raise OutOfMemoryError("full", requested=nbytes, free=0, backend="numpy")
+
+
+@pytest.mark.parametrize("request_name", ["auto", "numpy"])
+def test_only_an_automatic_choice_goes_on_where_a_model_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, request_name: str
+) -> None:
+    small, fresh = SmallDevice(), NumpyDevice()
+    summary = selection.BackendStartupSummary(selection.resolve_request(request_name), ("numpy",), small.info)
+    monkeypatch.setattr("bitnet_core.api.open_device", lambda _: (small, summary))
+    monkeypatch.setattr(selection, "next_device", lambda after: [after])
+    monkeypatch.setattr(selection, "open_listed", lambda info: fresh)
+    if request_name == "auto":
+        with bitnet_core.load(None, request_name) as loaded:
+            assert loaded.device is fresh
+            assert "full" in loaded.summary.skipped[0][1]
+    else:
+        with pytest.raises(OutOfMemoryError, match="full"):
+            bitnet_core.load(None, request_name)
+    assert not small._buffers
 
 
 def test_single_operations() -> None:

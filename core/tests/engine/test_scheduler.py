@@ -172,7 +172,14 @@ def test_prompts_that_cannot_be(make_engine: Make, tokens: list[int], message: s
 
 @pytest.mark.parametrize(
     "options",
-    [{"kv_dtype": "f8"}, {"context": 1}, {"context": 257}, {"kv_budget": 100}, {"max_sequences": 0}],
+    [
+        {"kv_dtype": "f8"},
+        {"context": 1},
+        {"context": 257},
+        {"kv_budget": 100},
+        {"eviction": "mru"},
+        {"max_sequences": 0},
+    ],
 )
 def test_options_that_cannot_be(make_engine: Make, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):

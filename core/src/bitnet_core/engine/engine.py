@@ -21,7 +21,7 @@ from bitnet_core.engine.sequence import FinishReason
 from bitnet_core.engine.sequence import Sequence as TokenSequence
 from bitnet_core.errors import DeviceLostError, GpuError, OutOfMemoryError, UsageError
 from bitnet_core.formats.source import ModelSource
-from bitnet_core.hal.device import Device, DeviceInfo
+from bitnet_core.hal.device import Device
 from bitnet_core.hal.pool import MemoryPool
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
 from bitnet_core.model.launch import Launcher
@@ -35,7 +35,7 @@ T = TypeVar("T")
 _FEWEST_BLOCKS = 8
 """Lack of memory does not shrink the cache below this, unless the context is shorter."""
 
-Reopen = Callable[[DeviceInfo, DeviceLostError], Device | None]
+Reopen = Callable[[DeviceLostError], Device | None]
 """Opens the next device in rank after a lost one; None if there is none."""
 
 
@@ -237,7 +237,7 @@ class Engine:
             self.device.close()
         except GpuError as exc:
             log.debug("closing the lost device: %s", exc)
-        device = self._reopen(info, lost) if self._reopen else None
+        device = self._reopen(lost) if self._reopen else None
         if device is None:
             raise lost
         log.warning("%s is lost (%s); going on with %s", info.request, lost, device.info.request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from bitnet_core.engine.blocks import Eviction
 from bitnet_core.engine.cache import KV_BUDGET, block_bytes
@@ -27,6 +28,8 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.kv_dtype not in KV_TYPES:
             raise UsageError(f"kv_dtype '{self.kv_dtype}' is not one of {', '.join(KV_TYPES)}")
+        if self.eviction not in get_args(Eviction):
+            raise UsageError(f"eviction '{self.eviction}' is not one of {', '.join(get_args(Eviction))}")
         if self.context is not None and self.context < 2:
             raise UsageError("context must be 2 tokens or more")
         if min(self.kv_budget, self.prefill_chunk, self.max_sequences) < 1:

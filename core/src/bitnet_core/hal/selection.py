@@ -129,6 +129,21 @@ def open_device(request: str | DeviceRequest | None = None) -> tuple[Device, Bac
             return device, summary
 
 
+def open_next(summary: BackendStartupSummary, reason: str) -> tuple[Device, BackendStartupSummary] | None:
+    """After `summary.selected` was lost or is too small: the next device in rank that opens. None where the caller
+    named the device, or nothing is left."""
+    if summary.requested != AUTO:
+        return None
+    for info in next_device(summary.selected):
+        try:
+            device = open_listed(info)
+        except GpuError as error:
+            log.warning("%s does not open, trying the next device: %s", info.request, error)
+        else:
+            return device, summary.moved_to(info, reason)
+    return None
+
+
 def next_device(after: DeviceInfo) -> list[DeviceInfo]:
     """What to try once `after` is lost: the devices below it in rank, without the same hardware under another name."""
     order = [info for info in ranked(devices()) if not (after.physical_id and info.physical_id == after.physical_id)]
