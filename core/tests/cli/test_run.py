@@ -114,6 +114,19 @@ def test_bad_input(bitnet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argu
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_strict_mode_makes_a_warning_an_error(bitnet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "odd.gguf"
+    raw = STORIES.read_bytes()
+    assert raw.count(b"tokenizer.ggml.pre") == 1
+    path.write_bytes(raw.replace(b"tokenizer.ggml.pre", b"tokenizer.ggml.prx"))
+    result = bitnet("run", PROMPT, "-n", 1, "-m", path)
+    assert (result.code, "[missing-pre-tokenizer]" in result.err) == (0, True)
+    monkeypatch.setenv("BITNET_STRICT_MODE", "1")
+    result = bitnet("run", PROMPT, "-n", 1, "-m", path)
+    assert (result.code, "[missing-pre-tokenizer]" in result.err) == (8, True)
+    assert bitnet("run", PROMPT, "-n", 1).code == 0
+
+
 def test_stdin_that_is_not_utf8(bitnet) -> None:
     result = bitnet("run", "-", stdin=b"caf\xe9")
     assert (result.code, "stdin is not UTF-8 text: byte 3" in result.err) == (2, True)
