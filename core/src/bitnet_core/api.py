@@ -21,6 +21,7 @@ from bitnet_core.engine.score import perplexity, token_losses
 from bitnet_core.engine.text import Generation, GenerationStream, Piece, StopFilter
 from bitnet_core.environment import strict_mode
 from bitnet_core.errors import DeviceLostError, GpuError, OutOfMemoryError, UsageError
+from bitnet_core.formats.gguf_source import GGUFSource
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.self_test import SELF_TEST_TEXT, decide_layout
 from bitnet_core.formats.source import ModelSource
@@ -124,6 +125,21 @@ def _placed(
         with suppress(GpuError):  # what led here is the error that counts
             device.close()
         raise
+
+
+def settle_layout(source: ModelSource) -> None:
+    """Settles a doubt about the I2_S layout of an opened file by the self-test on the best device, as `load` does.
+
+    Without a doubt no device is opened. Raises ModelError if the model predicts plain English under no layout.
+    """
+    if not isinstance(source, GGUFSource) or not source.has_i2_s or not source.layout.in_doubt:
+        return
+    tokenizer = load_tokenizer(source.tokenizer)
+    opened, _ = open_device("auto")
+    try:
+        decide_layout(source, lambda _: _self_test(source, tokenizer, opened))
+    finally:
+        opened.close()
 
 
 def _self_test(source: ModelSource, tokenizer: Tokenizer, device: Device) -> float:

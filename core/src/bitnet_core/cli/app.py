@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from bitnet_core.cli import bench, chat, devices, doctor, new_backend, perplexity, receipt, run
+from bitnet_core.cli import bench, chat, convert, devices, doctor, inspect, new_backend, perplexity, receipt, run
 from bitnet_core.cli.console import harmless
 from bitnet_core.errors import BitnetError
 from bitnet_core.hal.discovery import registry
@@ -34,7 +34,7 @@ def build_app() -> typer.Typer:
         rich_markup_mode="rich" if sys.stdout.isatty() else None,  # rich doubles the time that help takes
     )
     app.callback()(_options)
-    for module in (run, chat, bench, perplexity, devices, doctor, receipt, new_backend):
+    for module in (run, chat, inspect, convert, bench, perplexity, devices, doctor, receipt, new_backend):
         module.register(app)
     _add_plugin_commands(app)
     return app

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from click import Choice
 
 from bitnet_core.cli.console import progress_bar, say
+from bitnet_core.cli.options import LayoutOption
 
 if TYPE_CHECKING:  # heavy modules are imported where they are used: help must come at once
     from bitnet_core.formats.source import Finding, ModelSource
 
-_TARGETS = Choice(["i2_s", "tq2_0", "tq1_0", "safetensors"])
-_LAYOUTS = Choice(["A", "B", "C"], case_sensitive=False)
 
-Source = Annotated[Path, typer.Argument(help="A GGUF file or a Hugging Face folder.")]
-Destination = Annotated[Path, typer.Argument(help="The file (safetensors: the folder) to write.")]
-To = Annotated[str, typer.Option(click_type=_TARGETS, help="GGUF with this encoding, or a Hugging Face folder.")]
-Verify = Annotated[bool, typer.Option("--verify", help="Read the result back and compare every value and scale.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is at the destination.")]
-Layout = Annotated[
-    str | None, typer.Option(click_type=_LAYOUTS, help="Byte layout of the source's I2_S tensors (default: detected).")
-]
+class To(StrEnum):
+    """What can be written."""
+
+    i2_s = "i2_s"
+    tq2_0 = "tq2_0"
+    tq1_0 = "tq1_0"
+    safetensors = "safetensors"
+
+
+SourceArgument = Annotated[Path, typer.Argument(metavar="SRC", help="A GGUF file or a Hugging Face folder.")]
+DestinationArgument = Annotated[Path, typer.Argument(metavar="DST", help="The file (safetensors: folder) to write.")]
+ToOption = Annotated[To, typer.Option("--to", help="GGUF with this encoding, or a Hugging Face folder.")]
+VerifyOption = Annotated[bool, typer.Option("--verify", help="Read the result back and compare every value and scale.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is at the destination.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -34,12 +39,12 @@ def register(app: typer.Typer) -> None:
 
 
 def convert(
-    source: Source,
-    destination: Destination,
-    to: To = "i2_s",
-    verify: Verify = False,
-    layout: Layout = None,
-    force: Force = False,
+    source: SourceArgument,
+    destination: DestinationArgument,
+    to: ToOption = To.i2_s,
+    verify: VerifyOption = False,
+    layout: LayoutOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Convert a model to another format.
 
@@ -47,11 +52,15 @@ def convert(
     """
     from bitnet_core.formats.open import open_model
 
-    _run(open_model(source, layout=layout), destination, to, verify, force)  # type: ignore[arg-type]  # checked by click
+    _run(open_model(source, layout=None if layout is None else layout.value), destination, to, verify, force)
 
 
 def quantize(
-    source: Source, destination: Destination, to: To = "i2_s", verify: Verify = False, force: Force = False
+    source: SourceArgument,
+    destination: DestinationArgument,
+    to: ToOption = To.i2_s,
+    verify: VerifyOption = False,
+    force: ForceOption = False,
 ) -> None:
     """Quantize float master weights to ternary: absmean per matrix, as BitNet is trained.
 
@@ -69,25 +78,20 @@ def quantize(
     _run(opened, destination, to, verify, force)
 
 
-def _run(source: ModelSource, destination: Path, to: str, verify: bool, force: bool) -> None:
+def _run(source: ModelSource, destination: Path, to: To, verify: bool, force: bool) -> None:
+    from bitnet_core.api import settle_layout
     from bitnet_core.formats.convert import convert as convert_model
 
     try:
+        settle_layout(source)
         _show(source.findings)
         with progress_bar() as progress:
-            done = convert_model(
-                source,
-                destination,
-                to,  # type: ignore[arg-type]  # click has checked it
-                force=force,
-                verify=verify,
-                progress=progress,
-            )
+            done = convert_model(source, destination, to.value, force=force, verify=verify, progress=progress)
+        _show(done.findings)
+        checked = ", read back and compared" if done.verified else ""
+        say(f"{destination}: {done.nbytes / 1e6:.1f} MB from {source.format}{checked}", style="")
     finally:
         source.close()
-    _show(done.findings)
-    checked = ", read back and compared" if done.verified else ""
-    say(f"{destination}: {done.nbytes / 1e6:.1f} MB from {source.format}{checked}")
 
 
 def _show(findings: Sequence[Finding]) -> None:

@@ -1,0 +1,148 @@
+"""`bitnet inspect`: what a model file holds, and what is odd about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bitnet_core.cli.console import print_json, print_table
+from bitnet_core.cli.devices import size
+from bitnet_core.cli.options import JsonOption, LayoutOption
+
+if TYPE_CHECKING:
+    from bitnet_core.formats.source import ModelSource
+
+_SHOWN = 300  # characters of a value that a table shows
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("inspect")(inspect)
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A GGUF file or a Hugging Face folder.")],
+    as_json: JsonOption = False,
+    layout: LayoutOption = None,
+    all_tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor, not only their kinds.")] = False,
+) -> None:
+    """Show metadata, tensors, formats and sizes of a model, the layout and activation that were found, and warnings
+    with their evidence.
+
+    Exit code 3 if the model is refused; the message says why.
+    """
+    from bitnet_core.api import settle_layout
+    from bitnet_core.formats.open import open_model
+
+    source = open_model(file, layout=None if layout is None else layout.value)
+    try:
+        settle_layout(source)
+        found = describe(source)
+    finally:
+        source.close()
+    if as_json:
+        print_json(found)
+    else:
+        _show(found, all_tensors)
+
+
+def describe(source: ModelSource) -> dict[str, Any]:
+    """A model as JSON: file, format, size, config, metadata, kinds of tensors, tensors, tokenizer, findings."""
+    kinds: dict[str, dict[str, int]] = {}
+    for tensor in source.tensors:
+        kind = kinds.setdefault(tensor.dtype, {"tensors": 0, "bytes": 0})
+        kind["tensors"] += 1
+        kind["bytes"] += tensor.nbytes
+    return {
+        "file": str(source.path),
+        "format": source.format,
+        "bytes": sum(tensor.nbytes for tensor in source.tensors),
+        "config": asdict(source.config),
+        "kinds": kinds,
+        "tokenizer": _tokenizer(source),
+        "findings": [asdict(finding) for finding in source.findings],
+        "metadata": {key: _plain(value) for key, value in source.metadata.items()},
+        "tensors": [asdict(tensor) for tensor in source.tensors],
+    }
+
+
+def _tokenizer(source: ModelSource) -> dict[str, Any]:
+    """What the tokenizer is, or the reason why it does not load: weights can be looked at without one."""
+    from bitnet_core.errors import TokenizerError
+    from bitnet_core.tokenizer import load_tokenizer
+    from bitnet_core.tokenizer.chat import ChatTemplate
+
+    try:
+        tokenizer = load_tokenizer(source.tokenizer)
+        template = ChatTemplate(source.tokenizer, tokenizer)
+    except TokenizerError as error:
+        return {"error": str(error)}
+    return {
+        "kind": "byte-level BPE" if tokenizer.byte_level else "SentencePiece BPE",
+        "tokens": tokenizer.vocab_size,
+        "bos": tokenizer.bos_id,
+        "add_bos": tokenizer.add_bos,
+        "stop": {str(token): tokenizer.token_text(token) for token in sorted(tokenizer.eos_ids)},
+        "chat_template": template.origin,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON can hold: numbers that are not finite become text."""
+    if isinstance(value, float) and value - value != 0:
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _show(found: dict[str, Any], all_tensors: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    def table(title: str, rows: list[tuple[str, ...]]) -> None:
+        drawn = Table(
+            title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
+        )
+        for row in rows:
+            drawn.add_row(*(Text(_short(cell), overflow="fold") for cell in row))  # never markup: it is the file's text
+        print_table(drawn)
+
+    config = found["config"]
+    heads = f"{config['n_heads']} heads of {config['head_dim']}, {config['n_kv_heads']} key-value heads"
+    shape = f"{config['n_layers']} layers, hidden {config['hidden']}, FFN {config['ffn']}, {heads}"
+    rope = f"theta {config['rope_theta']:g}, " + ("pairs (2j, 2j+1)" if config["rope_interleaved"] else "halves")
+    if config["rope_scaling"] != "none":
+        rope += f", {config['rope_scaling']} scaling by {config['rope_factor']:g}"
+    kinds = [f"{kind['tensors']} {name} ({size(kind['bytes'])})" for name, kind in found["kinds"].items()]
+    rows: list[tuple[str, ...]] = [
+        ("File", f"{found['file']} ({size(found['bytes'])} of tensors)"),
+        ("Format", found["format"]),
+        ("Model", f"{config['name']} ({config['arch']})"),
+        ("Shape", shape),
+        ("Vocabulary", f"{config['vocab']}, {'tied head' if config['tied_head'] else 'head of its own'}"),
+        ("Context", str(config["context"])),
+        ("Activation", {"relu2": "squared ReLU", "silu": "SiLU"}[config["activation"]]),
+        ("Sub-norms", "yes" if config["sub_norms"] else "no"),
+        ("RoPE", rope),
+        ("Tensors", ", ".join(kinds)),
+        ("Tokenizer", ", ".join(f"{name} {value}" for name, value in found["tokenizer"].items())),
+    ]
+    table("", rows)
+    table("\nMetadata", [(key, str(value)) for key, value in found["metadata"].items()])
+    if all_tensors:
+        tensors = found["tensors"]
+        table(
+            "\nTensors", [(t["name"], t["dtype"], " x ".join(map(str, t["shape"])), size(t["nbytes"])) for t in tensors]
+        )
+    if found["findings"]:
+        table("\nFindings", [(f["severity"], f["code"], f["message"]) for f in found["findings"]])
+
+
+def _short(text: str) -> str:
+    """One line of printable characters: the text comes from the file."""
+    text = "".join(char if char.isprintable() else " " for char in text)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
