@@ -1,0 +1,93 @@
+"""Check and measure the OpenCL backend on a GPU.
+
+    pip install bitnet-core[test] bitnet-opencl
+    python gpu.py [--device opencl:0] [--json FILE]
+
+Prints, and with --json writes, what the device is, the text of the shipped model beside the numpy device's, the speed
+and memory of a 2B-4T shape with random weights, and the time of every kernel of one decoded token. The conformance kit
+is run apart: `pytest --require-device plugins/bitnet-opencl/tests`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import bitnet_core
+import numpy as np
+from bitnet_core.benchmark import measure
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_opencl.device import OpenCLDevice
+from bitnet_opencl.recording import OpenCLRecording
+
+PROMPT = "One day a crow found a key."
+
+
+def story(request: str) -> str:
+    """What the shipped model writes."""
+    with bitnet_core.load("stories", request) as model:
+        return model.generate(PROMPT, max_tokens=64).text
+
+
+def second_start(request: str) -> float:
+    """Seconds from nothing to the first token of the shipped model, all programs being in the cache."""
+    start = time.perf_counter()
+    with bitnet_core.load("stories", request) as model:
+        model.generate(PROMPT, max_tokens=1)
+    return time.perf_counter() - start
+
+
+def kernel_times(model: bitnet_core.Model, context: int) -> dict[str, float]:
+    """Milliseconds of each kernel in one decoded token at `context` positions, by the device's clock."""
+    device = model.device
+    if not isinstance(device, OpenCLDevice):
+        raise TypeError(f"{device.info.request} is not an OpenCL device")
+    replayed: list[OpenCLRecording] = []
+    replay = device.replay
+
+    def watched(recording: Any) -> None:
+        replayed.append(recording)
+        replay(recording)
+
+    device.replay = watched  # type: ignore[method-assign]  # to learn which recording decodes
+    prompt = np.random.default_rng(0).integers(0, model.config.vocab, context).tolist()
+    model.generate(prompt, max_tokens=8)
+    device.replay = replay  # type: ignore[method-assign]
+    times: defaultdict[str, float] = defaultdict(float)
+    for name, seconds in device.timings(replayed[-1]):
+        times[name] += seconds * 1e3
+    return dict(sorted(times.items(), key=lambda item: -item[1]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="opencl")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--prompt-tokens", type=int, default=512)
+    parser.add_argument("--max-tokens", type=int, default=128)
+    options = parser.parse_args()
+    text = story(options.device)
+    results: dict[str, Any] = {
+        "stories_text": text,
+        "stories_as_numpy": text == story("numpy"),
+        "stories_second_start_seconds": second_start(options.device),
+    }
+    start = time.perf_counter()
+    with bitnet_core.load(SyntheticSource("2b4t"), options.device) as model:
+        info = model.device.info
+        results["device"] = {"name": info.name, "driver": info.driver, **info.extra}
+        loaded = time.perf_counter() - start
+        results["2b4t"] = measure(model, loaded, options.prompt_tokens, options.max_tokens, 3).document()
+        results["kernel_ms"] = kernel_times(model, options.prompt_tokens)
+    document = json.dumps(results, indent=2)
+    print(document)
+    if options.json:
+        options.json.write_text(document + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
