@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from bitnet_core.receipt import verify_receipt
 
 PROMPT = "Once upon a time"
@@ -57,10 +56,17 @@ def test_a_named_device_that_is_lost_is_code_12(bitnet, install_plugin) -> None:
     assert "CUDA_ERROR_DEVICE_LOST (999)" in result.err
 
 
-@pytest.mark.parametrize("options", [[], ["--device", "cuda"]])
-def test_a_device_without_room_is_code_13(bitnet, install_plugin, options: list[str]) -> None:
+def test_a_named_device_without_room_is_code_13(bitnet, install_plugin) -> None:
     install_plugin("cuda", DEVICE + FULL)
-    result = bitnet("run", PROMPT, *options)
+    result = bitnet("run", PROMPT, "--device", "cuda")
     assert result.code == 13
     assert "no room" in result.err
     assert "Use a smaller context" in result.err
+
+
+def test_auto_goes_on_where_the_model_does_not_fit(bitnet, install_plugin, tmp_path: Path) -> None:
+    install_plugin("cuda", DEVICE + FULL)
+    path = tmp_path / "receipt.json"
+    result = bitnet("run", PROMPT, "-n", 4, "--receipt", path)
+    assert (result.code, "compute path fallback" in result.err) == (0, True)
+    assert "no room" in json.dumps(verify_receipt(path)["startup"]["skipped"])
