@@ -54,13 +54,17 @@ def print_json(document: Any) -> None:
 
 
 def print_table(table: Table) -> None:
-    """A table on stdout, never cut off in a pipe."""
+    """A table on stdout; in a pipe it is never cut off, and has no blanks at the ends of its lines."""
     from rich.console import Console
 
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=200)
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    console = Console(highlight=False, width=200)
+    with console.capture() as capture:
+        console.print(table)
+    sys.stdout.writelines(line.rstrip() + "\n" for line in capture.get().splitlines())
 
 
 @contextmanager
