@@ -30,17 +30,19 @@ def check(path: str) -> bool:
         folder = Path(parent) / "converted"
         convert(ours.source, folder, "safetensors", verify=True)
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).float().eval()
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         ids = ours.tokenizer.encode(SELF_TEST_TEXT, add_bos=ours.tokenizer.add_bos)
         theirs = tokenizer(SELF_TEST_TEXT)["input_ids"]
         chat = tokenizer.apply_chat_template(TALK, add_generation_prompt=True, tokenize=False)
         with torch.no_grad():
             expected = model(torch.tensor([ids])).logits[0].float().numpy()
         found = np.asarray(ours.logits(ids))
-        difference = float(np.abs(found - expected).max())
+        per_token = np.abs(found - expected).max(axis=1)
+        difference = float(per_token.max())
         good = difference <= 1e-4 and list(theirs) == ids and chat == ours.chat_template.render(TALK)
         print(
-            f"{path}: {type(model).__name__}, {len(ids)} tokens, max difference of logits {difference:.2e} "
+            f"{path}: {type(model).__name__}, {len(ids)} tokens, max difference of logits {difference:.2e}, "
+            f"above 1e-4 at {int((per_token > 1e-4).sum())} tokens, first at {int((per_token > 1e-4).argmax())} "
             f"(logits up to {np.abs(expected).max():.1f}), ids {'equal' if list(theirs) == ids else 'DIFFER'}, "
             f"chat text {'equal' if chat == ours.chat_template.render(TALK) else 'DIFFERS'}"
         )

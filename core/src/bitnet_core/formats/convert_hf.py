@@ -25,29 +25,26 @@ from bitnet_core.tokenizer.export import folder_files
 from bitnet_core.tokenizer.load import load_tokenizer
 
 _CHUNK: Final = 1 << 22  # elements of a table that are written at a time
-_PLAIN: Final = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
-_TORCH: Final = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def write_folder(source: ModelSource, folder: Path, step: Step) -> None:
     """Writes config.json, model.safetensors and the tokenizer's files into a new folder.
 
+    All floats are F32: transformers keeps the type of each tensor of a packed model as it is stored and cannot multiply
+    mixed ones, and an absmean scale is exact in no narrower type.
     Raises ModelError for what such a folder cannot hold: several scales in a matrix, GGUF's frequency factors.
     """
     config = source.config
     if source.has("rope_freqs") and (source.vector("rope_freqs") != 1).any():
         raise ModelError(f"{source.path}: rope_freqs has no place in a Hugging Face folder; convert to GGUF instead")
     embedded = {name: source.dense(name) for name in tables(config)}
-    declared = [
-        Declared(stored(name), _PLAIN.get(table.dtype, "F32"), (table.rows, table.columns))
-        for name, table in embedded.items()
-    ]
+    declared = [Declared(stored(name), "F32", (table.rows, table.columns)) for name, table in embedded.items()]
     declared += [Declared(stored(name), "F32", (n,)) for name, n in vectors(config).items()]
     for name, (rows, columns) in matrices(config).items():
         declared.append(Declared(stored(name), "U8", (-(-rows // 4), columns)))
         declared.append(Declared(stored(f"{name}.scale"), "F32", (1,)))
     files = folder_files(source.tokenizer, config.context)
-    files["config.json"] = json.dumps(config_json(source, _TORCH[declared[0].dtype]), indent=2) + "\n"
+    files["config.json"] = json.dumps(config_json(source), indent=2) + "\n"
     folder.mkdir()
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -77,14 +74,12 @@ def _tensors(
 
 
 def _table(table: DenseWeight) -> Iterator[npt.NDArray[np.generic]]:
-    """Float tables as they are; quantized ones as f32, which holds their values exactly."""
     rows = max(_CHUNK // table.columns, 1)
     for at in range(0, table.rows, rows):
-        part = table.data[at : at + rows]
-        yield part if table.dtype in _PLAIN else dense.decode(part, table.dtype, table.columns).astype("<f4")
+        yield dense.decode(table.data[at : at + rows], table.dtype, table.columns).astype("<f4")
 
 
-def config_json(source: ModelSource, dtype: str) -> dict[str, Any]:
+def config_json(source: ModelSource) -> dict[str, Any]:
     """config.json: BitNetForCausalLM where the model has sub-norms, else LlamaForCausalLM with ternary layers."""
     config = source.config
     tokenizer = load_tokenizer(source.tokenizer)
@@ -105,7 +100,7 @@ def config_json(source: ModelSource, dtype: str) -> dict[str, Any]:
         "tie_word_embeddings": config.tied_head,
         "bos_token_id": tokenizer.bos_id,
         "eos_token_id": tokenizer.eos_id,
-        "torch_dtype": dtype,
+        "torch_dtype": "float32",
         "quantization_config": {
             "quant_method": "bitnet",
             "linear_class": "autobitlinear",
