@@ -254,9 +254,8 @@ def test_rope_store_kv(device: OpenCLDevice, kv: int, interleaved: int) -> None:
             np.testing.assert_allclose(
                 found[name].view(np.float32), expected[name].view(np.float32), rtol=1e-5, atol=1e-6
             )
-        else:  # one rounding step of the last place
-            changed = (found[name] != expected[name]).any(axis=1)
-            assert changed.mean() < 0.03
+        else:  # a value on the edge between two codes may take the other one
+            assert (found[name] != expected[name]).sum() <= 2
 
 
 @pytest.mark.parametrize(("kv", "head_dim"), [(0, 10), (1, 64), (1, 128), (2, 80), (1, 257)])

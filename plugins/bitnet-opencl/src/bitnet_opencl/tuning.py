@@ -147,15 +147,16 @@ def _cpu_attention(profile: Profile, params: Params) -> dict[str, int]:
     return {"WG": group, "LANES": 1, "CHUNK": 64, **tile}
 
 
-def _cpu_quantize(profile: Profile, params: Params) -> dict[str, int]:
+def _cpu_one_item(profile: Profile, params: Params) -> dict[str, int]:
     return {"WG": 1}
 
 
 _CPU = {
     "": _cpu_rows,
     "embed_rows": _cpu_embed,
-    "rms_norm_quantize": _cpu_quantize,
-    "glu_norm_quantize": _cpu_quantize,
+    "rms_norm_quantize": _cpu_one_item,
+    "glu_norm_quantize": _cpu_one_item,
+    "rope_store_kv": _cpu_one_item,
     "matmul_ternary": _cpu_ternary,
     "matmul_ternary_block": _cpu_block,
     "matmul_dense": _cpu_dense,

@@ -53,7 +53,10 @@ GROUP __kernel void rope_store_kv(IN(float, qkv), IN(int, step), IN(float, rope)
     }
     largest = group_max(largest, scratch);
     const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
-    if (lid == 0) *(__global float *)to = largest / 127.0f;
+    if (lid == 0) {
+        *(__global float *)to = largest / 127.0f;
+        for (uint i = 4 + head_dim; i < row_bytes; ++i) to[i] = 0;  // up to a multiple of 4
+    }
 #endif
     for (uint j = lid; j < half_dim; j += WG) {
         ROTATED(a, b, j)
