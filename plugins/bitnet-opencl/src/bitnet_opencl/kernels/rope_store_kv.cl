@@ -32,6 +32,15 @@ GROUP __kernel void rope_store_kv(IN(float, qkv), IN(int, step), IN(float, rope)
         a = a0 * c - b * s;                                                 \
         b = b * c + a0 * s;                                                 \
     }
+#if KV == 2  // before any return: not every compiler gets a barrier behind one right
+    __local float scratch[WG];
+    float largest = 0;
+    for (uint j = lid; j < half_dim; j += WG) {
+        ROTATED(a, b, j)
+        largest = fmax(largest, fmax(fabs(a), fabs(b)));
+    }
+    largest = group_max(largest, scratch);
+#endif
     if (head < n_heads) {
         __global float *to = q + ((ulong)t * n_heads + head) * head_dim;
         for (uint j = lid; j < half_dim; j += WG) {
@@ -45,13 +54,6 @@ GROUP __kernel void rope_store_kv(IN(float, qkv), IN(int, step), IN(float, rope)
     const uint kv_head = (head - n_heads) % n_kv_heads;
     __global uchar *to = (rotate_it ? k_cache : v_cache) + cache_row(slot, kv_head, n_kv_heads, row_bytes);
 #if KV == 2
-    __local float scratch[WG];
-    float largest = 0;
-    for (uint j = lid; j < half_dim; j += WG) {
-        ROTATED(a, b, j)
-        largest = fmax(largest, fmax(fabs(a), fabs(b)));
-    }
-    largest = group_max(largest, scratch);
     const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
     if (lid == 0) {
         *(__global float *)to = largest / 127.0f;
