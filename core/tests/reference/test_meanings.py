@@ -182,3 +182,10 @@ def test_dense_types_agree_with_f32() -> None:
         run("embed_rows", arrays, {"rows": 2, "hidden": 64, "first": 2, "count": 4}, DTYPE=dtype)
         np.testing.assert_allclose(embedded[0], table[4], atol=(0, 1e-3, 2e-2, 2e-2)[dtype])
         assert (embedded[1] == 0).all()
+
+
+def test_a_short_output_is_refused() -> None:
+    x, w = np.ones((2, 4), dtype=np.float32), np.ones((3, 4), dtype=np.float32).view(np.uint8)
+    params = {"rows": 2, "outs": 3, "width": 4, "y_stride": 5, "y_first": 1}
+    with pytest.raises(ValueError, match="up to element 9"):
+        run("matmul_dense", {"x": x, "w": w, "y": np.zeros(8, dtype=np.float32)}, params, DTYPE=0)

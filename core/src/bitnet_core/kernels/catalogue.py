@@ -8,7 +8,7 @@ nothing to caches for it. A slot is block * 64 + offset in the paged cache.
 
 **Caches** hold one row per slot and key/value head: byte address of (slot, head) =
 ((slot / 64 * n_kv_heads + head) * 64 + slot % 64) * row_bytes. KV = 0: f32[D]; KV = 1: f16[D]; KV = 2: one f32 scale,
-then i8[D] (value = code * scale, scale = absmax / 127, 0 for an all-zero row), row_bytes rounded up to 4.
+then i8[D] (value = code * scale, scale = absmax / 127, 0 for an all-zero row), row_bytes rounded up to 4, the padding 0.
 
 **Quantized activations** are q i8[T, stride], scale f32[T], qsum i32[T], after BitNet b1.58 (absmax per token):
 a = max(max|y|, 1e-5), q = clip(round_half_even(y * (127 / a)), -128, 127), scale = a / 127, qsum = sum of q; columns

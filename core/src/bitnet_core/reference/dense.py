@@ -10,7 +10,7 @@ import numpy.typing as npt
 from bitnet_core.kernels.catalogue import DENSE_TYPES
 from bitnet_core.kernels.spec import Constants, Params
 from bitnet_core.model.weights import DENSE_BLOCKS, DenseType
-from bitnet_core.reference.quantize import F32, Arrays
+from bitnet_core.reference.quantize import F32, Arrays, output_block
 
 U8 = npt.NDArray[np.uint8]
 _CHUNK = 1 << 20
@@ -73,7 +73,7 @@ def matmul_dense(a: Arrays, p: Params, c: Constants) -> None:
     dtype = DENSE_TYPES[c["DTYPE"]]
     w = _table(a["w"], outs, width, dtype)
     x = a["x"][: rows * width].reshape(rows, width)
-    y = np.lib.stride_tricks.as_strided(a["y"][first:], (rows, outs), (4 * stride, 4))
+    y = output_block(a["y"], rows, outs, stride, first)
     step = max(1, _CHUNK // width)
     for row in range(0, outs, step):
         y[:, row : row + step] = (decode_table(w[row : row + step], dtype) @ x.T).T

@@ -14,6 +14,14 @@ F32 = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[Any]]
 
 
+def output_block(y: F32, rows: int, outs: int, stride: int, first: int) -> F32:
+    """The columns first..first + outs - 1 of y[rows, stride], in place. ValueError if y is too short."""
+    last = (rows - 1) * stride + first + outs
+    if len(y) < last:
+        raise ValueError(f"y has {len(y)} elements, the launch writes up to element {last}")
+    return np.lib.stride_tricks.as_strided(y[first:], (rows, outs), (4 * stride, 4))
+
+
 def rms_normalize(x: F32, gamma: F32, eps: float) -> F32:
     """x[T, K] / sqrt(mean(x^2) + eps) * gamma[K] in f32; NaN in every row whose sum of squares is not finite."""
     mean = np.add.reduce(x * x, axis=1, keepdims=True) / np.float32(x.shape[1])

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.reference.quantize import F32, Arrays
+from bitnet_core.reference.quantize import F32, Arrays, output_block
 
 _CHUNK = 1 << 19
 """Weights unpacked at a time: f32 copies of that many stay in the cache."""
@@ -49,7 +49,7 @@ def _operands(a: Arrays, p: Params) -> tuple[npt.NDArray[np.uint8], npt.NDArray[
     w = a["w"][: outs * width // 4].reshape(outs, width // 4)
     q = a["q"][: rows * width].reshape(rows, width)
     scale = a["scale"][:rows]
-    y = np.lib.stride_tricks.as_strided(a["y"][first:], (rows, outs), (4 * stride, 4))
+    y = output_block(a["y"], rows, outs, stride, first)
     return w, q, scale, y
 
 
