@@ -147,6 +147,7 @@ def test_ctrl_c_is_130() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell job inherits "ignore"
     )
     assert child.stdout is not None
     assert child.stdout.read(1)
