@@ -95,6 +95,10 @@ static inline T* view(const Launch& launch, uint32_t index) {
   return reinterpret_cast<T*>(launch.views[index].data);
 }
 
+struct SmallHeadParams {
+  uint32_t outs, width, k;
+};
+
 struct Step {
   int32_t token, position, slot, sequence;
 };
@@ -107,7 +111,7 @@ struct Path {
   const char* name;
   Run kernels[KERNEL_COUNT];
   uint32_t panel_rows;  // matrix rows that the prefill kernel multiplies together
-  uint32_t lanes;       // f32 values of a vector
+  Run small_head[4];    // build, draft, select, rescore: see kernels/small_head.hpp
 };
 
 extern const Path portable_path;

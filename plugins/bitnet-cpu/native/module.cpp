@@ -11,6 +11,7 @@
 #include "check.hpp"
 #include "paths.hpp"
 #include "pool.hpp"
+#include "small_head.hpp"
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -128,16 +129,25 @@ Compiled compile(const std::string& kernel, const nb::dict& constants, const std
 
 struct Bound {
   Launch launch;
+  const Path* path;
   std::vector<std::shared_ptr<Storage>> storages;
 };
 
 struct Launches {
   std::vector<Launch> launches;
   std::vector<std::shared_ptr<Storage>> storages;
+  std::vector<std::shared_ptr<SmallHead>> heads;
+};
+
+// The int8 copy of a table, and what it was made from: the table must stay where it is.
+struct Head {
+  std::shared_ptr<SmallHead> head;
+  std::vector<std::shared_ptr<Storage>> storages;
 };
 
 Bound make_launch(const Compiled& compiled, const std::vector<uint32_t>& grid, const nb::list& views, nb::bytes params) {
   Bound bound{};
+  bound.path = compiled.path;
   Launch& launch = bound.launch;
   launch.kernel = compiled.kernel;
   launch.constants = compiled.constants;
@@ -206,6 +216,12 @@ NB_MODULE(_native, m) {
              self.launches.push_back(bound.launch);
              self.storages.insert(self.storages.end(), bound.storages.begin(), bound.storages.end());
            })
+      .def("append_small_head",
+           [](Launches& self, const Bound& dense, const Head& head, uint32_t k) {
+             for (const Launch& step : head.head->launches(dense.launch, k)) self.launches.push_back(step);
+             self.storages.insert(self.storages.end(), dense.storages.begin(), dense.storages.end());
+             self.heads.push_back(head.head);
+           })
       .def("clear", [](Launches& self) { self = {}; })
       .def("__len__", [](const Launches& self) { return self.launches.size(); });
 
@@ -214,6 +230,12 @@ NB_MODULE(_native, m) {
       .def_prop_ro("threads", &Pool::threads)
       .def("run", [](Pool& self, const Bound& bound) { run(self, &bound.launch, 1); })
       .def("replay", [](Pool& self, const Launches& all) { run(self, all.launches.data(), all.launches.size()); });
+
+  nb::class_<Head>(m, "SmallHead").def_static("bytes_of", &SmallHead::bytes_of);
+  m.def("small_head", [](const Bound& dense, Pool& pool) {
+    const nb::gil_scoped_release release;
+    return Head{std::make_shared<SmallHead>(dense.launch, *dense.path, pool), dense.storages};
+  });
 
   m.def("paths", [] {
     std::vector<std::string> names;

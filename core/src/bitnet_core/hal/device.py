@@ -180,7 +180,12 @@ class Device(Protocol):
         """Launches inside the `with` block are kept, not run."""
 
     def replay(self, recording: Recording) -> None:
-        """Queue all launches of a recording, in order, with the views and parameters they were recorded with."""
+        """Queue all launches of a recording, in order, with the views and parameters they were recorded with.
+
+        Where a recorded matmul_dense is followed at once by the argmax_advance or top_k that reads its logits, a device
+        may compute the other logits only roughly, as long as what is chosen stays the same: a download of logits after
+        such a replay is for debugging. A recording that ends with matmul_dense leaves exact logits.
+        """
 
     def synchronize(self) -> None:
         """Wait until everything queued has finished."""

@@ -10,6 +10,7 @@
 #include "kernels/rms_norm.hpp"
 #include "kernels/rms_norm_quantize.hpp"
 #include "kernels/rope_store_kv.hpp"
+#include "kernels/small_head.hpp"
 #include "kernels/top_k.hpp"
 
 namespace bitnet::BITNET_PATH {
@@ -20,7 +21,7 @@ constexpr Path PATH = {
     {embed_rows, rms_norm_quantize, matmul_ternary, matmul_ternary_block, rope_store_kv, attention, glu_norm_quantize,
      rms_norm, matmul_dense, argmax_advance, top_k},
     PANEL_ROWS,
-    LANES,
+    {small_head_build, small_head_draft, small_head_select, small_head_rescore},
 };
 
 }  // namespace bitnet::BITNET_PATH

@@ -16,6 +16,7 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_cpu import _native
 from bitnet_cpu.errors import native
 from bitnet_cpu.info import ALIGNMENT, active_kernel, cpu_info
+from bitnet_cpu.small_head import SmallHeads, Step
 from bitnet_cpu.threads import pool, thread_count
 from bitnet_cpu.tuning import tile_sizes
 
@@ -27,6 +28,7 @@ class CpuBuffer:
     memory: _native.Memory
     nbytes: int
     kind: MemoryKind
+    wrapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class CpuRecording:
     """Launches that one native call runs; they keep their buffers' memory alive."""
 
     launches: _native.Launches = field(default_factory=_native.Launches)
+    steps: list[Step] = field(default_factory=list)  # only while it is recorded
 
     def close(self) -> None:
         """Forget the launches."""
@@ -62,6 +65,7 @@ class CpuDevice:
         self.info = cpu_info(self._path, self._pool.threads)
         self._buffers: set[CpuBuffer] = set()
         self._recording: CpuRecording | None = None
+        self._small_heads = SmallHeads(self._pool)
 
     def free_memory(self) -> int:
         """Bytes the operating system could still give."""
@@ -81,22 +85,22 @@ class CpuDevice:
                 hint="Use a smaller context or close other programs",
             )
         with native("alloc", nbytes):
-            return self._keep(_native.allocate(nbytes), nbytes, kind)
+            return self._keep(CpuBuffer(_native.allocate(nbytes), nbytes, kind))
 
-    def _keep(self, memory: _native.Memory, nbytes: int, kind: MemoryKind) -> CpuBuffer:
-        buffer = CpuBuffer(memory, nbytes, kind)
+    def _keep(self, buffer: CpuBuffer) -> CpuBuffer:
         self._buffers.add(buffer)
         return buffer
 
     def wrap(self, host: memoryview) -> CpuBuffer | None:
         """The memory itself."""
         with native("wrap"):
-            return self._keep(_native.wrap(host), host.nbytes, MemoryKind.SHARED)
+            return self._keep(CpuBuffer(_native.wrap(host), host.nbytes, MemoryKind.SHARED, wrapped=True))
 
     def free(self, buffer: Buffer) -> None:
         """Drop the memory, at once or when the recordings that use it are closed."""
         own = self._own(buffer)
         self._buffers.remove(own)
+        self._small_heads.forget(own)
         own.memory.release()
 
     def _own(self, buffer: Buffer) -> CpuBuffer:
@@ -155,7 +159,8 @@ class CpuDevice:
             if self._recording is None:
                 self._pool.run(launch)
             else:
-                self._recording.launches.append(launch)
+                step = Step(launch, spec, dict(kernel.constants), tuple(views), spec.unpack(params))
+                self._recording.steps.append(step)
 
     @contextmanager
     def record(self) -> Iterator[CpuRecording]:
@@ -165,7 +170,10 @@ class CpuDevice:
         self._recording = recording = CpuRecording()
         try:
             yield recording
+            wrapped: set[object] = {buffer for buffer in self._buffers if buffer.wrapped}
+            self._small_heads.record(recording.steps, recording.launches, wrapped)
         finally:
+            recording.steps.clear()
             self._recording = None
 
     def replay(self, recording: Recording) -> None:
@@ -181,5 +189,6 @@ class CpuDevice:
     def close(self) -> None:
         """Free every buffer."""
         for buffer in self._buffers:
+            self._small_heads.forget(buffer)
             buffer.memory.release()
         self._buffers.clear()
