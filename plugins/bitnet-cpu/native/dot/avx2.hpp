@@ -9,7 +9,7 @@ namespace bitnet::BITNET_PATH {
 
 constexpr uint32_t DOT_ROWS = 2;
 constexpr uint32_t PANEL_ROWS = 16;
-constexpr uint32_t PANEL_TOKENS = 6;
+constexpr uint32_t PANEL_TOKENS = 4;
 
 static inline __m256i load_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 
@@ -65,30 +65,51 @@ static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32
     for (uint32_t t = 0; t < T; ++t) acc[r * T + t] = sum_i32(_mm256_srai_epi32(total[r][t], 2));
 }
 
+// Sums of one token against 16 rows: i16 pairs of two columns each.
+struct PanelSums {
+  __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+
+  void add(__m256i w0, __m256i w1, const int8_t* q) {
+    int32_t four;
+    std::memcpy(&four, q, 4);
+    const __m256i x = _mm256_set1_epi32(four);
+    low = _mm256_add_epi16(low, _mm256_maddubs_epi16(w0, x));
+    high = _mm256_add_epi16(high, _mm256_maddubs_epi16(w1, x));
+    asm("" : "+x"(low), "+x"(high));  // GCC 12 would keep a second copy of each sum, on the stack
+  }
+
+  void flush(int32_t* acc, bool add) const {
+    const __m256i ones = _mm256_set1_epi16(1);
+    auto* at = reinterpret_cast<__m256i*>(acc);
+    const __m256i a = _mm256_madd_epi16(low, ones), b = _mm256_madd_epi16(high, ones);
+    _mm256_storeu_si256(at, add ? _mm256_add_epi32(_mm256_loadu_si256(at), a) : a);
+    _mm256_storeu_si256(at + 1, add ? _mm256_add_epi32(_mm256_loadu_si256(at + 1), b) : b);
+  }
+};
+
 // acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4]. 16-bit sums are exact for the 128
 // columns between two flushes: 32 * 2 * 3 * 128 = 24576.
 template <uint32_t T>
 static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t width, int32_t* acc) {
-  const __m256i ones = _mm256_set1_epi16(1);
+  static_assert(T == 1 || T == PANEL_TOKENS, "one token or four");
+  const int8_t *q1 = q + width, *q2 = q1 + width, *q3 = q2 + width;
   for (uint32_t first = 0; first < width; first += 128) {
-    __m256i part[T][2];
-    for (auto& token : part) token[0] = token[1] = _mm256_setzero_si256();
+    PanelSums s0, s1, s2, s3;
     for (uint32_t k = first; k < first + 128; k += 4, panel += PANEL_ROWS * 4) {
       const __m256i w0 = load_bytes(panel), w1 = load_bytes(panel + 32);
-      for (uint32_t t = 0; t < T; ++t) {
-        int32_t four;
-        std::memcpy(&four, q + size_t(t) * width + k, 4);
-        const __m256i x = _mm256_set1_epi32(four);
-        part[t][0] = _mm256_add_epi16(part[t][0], _mm256_maddubs_epi16(w0, x));
-        part[t][1] = _mm256_add_epi16(part[t][1], _mm256_maddubs_epi16(w1, x));
+      s0.add(w0, w1, q + k);
+      if constexpr (T > 1) {
+        s1.add(w0, w1, q1 + k);
+        s2.add(w0, w1, q2 + k);
+        s3.add(w0, w1, q3 + k);
       }
     }
-    for (uint32_t t = 0; t < T; ++t)
-      for (uint32_t h = 0; h < 2; ++h) {
-        auto* at = reinterpret_cast<__m256i*>(acc + t * PANEL_ROWS + 8 * h);
-        const __m256i sums = _mm256_madd_epi16(part[t][h], ones);
-        _mm256_storeu_si256(at, first ? _mm256_add_epi32(_mm256_loadu_si256(at), sums) : sums);
-      }
+    s0.flush(acc, first != 0);
+    if constexpr (T > 1) {
+      s1.flush(acc + PANEL_ROWS, first != 0);
+      s2.flush(acc + 2 * PANEL_ROWS, first != 0);
+      s3.flush(acc + 3 * PANEL_ROWS, first != 0);
+    }
   }
 }
 
