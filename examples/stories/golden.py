@@ -75,7 +75,7 @@ def main() -> None:
     arguments = parser.parse_args()
     model, tokenizer = load(arguments.folder)
     cases = []
-    for length, chat in ((70, False), (80, False), (90, False), (100, False), (110, True)):
+    for length, chat in ((70, False), (80, False), (90, False), (100, False), (90, True)):
         prompts = beginnings(tokenizer, length, chat)
         found = first_safe(model, prompts, model.generation_config.eos_token_id)
         case = {
