@@ -41,7 +41,7 @@ def write_gguf(source: ModelSource, path: Path, encoding: Encoding, step: Step) 
     """
     rounded = 0
     config = source.config
-    arch = architecture(config)
+    arch = architecture(config, encoding)
     order = {} if config.rope_interleaved or arch != "llama" else row_order(config, to_interleaved=True)
     norms = {name: source.vector(name) for name in vectors(config)}
     factors = _frequency_factors(source)
@@ -79,16 +79,15 @@ def write_gguf(source: ModelSource, path: Path, encoding: Encoding, step: Step) 
     return [Finding("warning", "scales-rounded", text)]
 
 
-def architecture(config: ModelConfig) -> str:
+def architecture(config: ModelConfig, encoding: Encoding) -> str:
     """The GGUF architecture whose rules (rotation, sub-norms, activation) are the model's.
 
-    llama rotates interleaved pairs; the bitnet ones rotate halves. bitnet-b1.58 means squared ReLU, bitnet SiLU.
+    llama rotates interleaved pairs; the bitnet ones rotate halves. bitnet-b1.58, which only programs that read I2_S
+    know, means squared ReLU; bitnet means SiLU unless the key hidden_activation says otherwise.
     """
     if config.arch == "llama":
         return "llama"
-    if config.activation == "silu":
-        return "bitnet"
-    return "bitnet-b1.58"
+    return "bitnet-b1.58" if config.activation == "relu2" and encoding.name == "I2_S" else "bitnet"
 
 
 def metadata(source: ModelSource, arch: str, encoding: Encoding) -> dict[str, Any]:
