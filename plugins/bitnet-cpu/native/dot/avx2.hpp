@@ -92,23 +92,28 @@ struct PanelSums {
 template <uint32_t T>
 static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t width, int32_t* acc) {
   static_assert(T == 1 || T == PANEL_TOKENS, "one token or four");
-  const int8_t *q1 = q + width, *q2 = q1 + width, *q3 = q2 + width;
+  const int8_t* q3 = q + 3 * size_t(width);
   for (uint32_t first = 0; first < width; first += 128) {
     PanelSums s0, s1, s2, s3;
-    for (uint32_t k = first; k < first + 128; k += 4, panel += PANEL_ROWS * 4) {
-      const __m256i w0 = load_bytes(panel), w1 = load_bytes(panel + 32);
-      s0.add(w0, w1, q + k);
-      if constexpr (T > 1) {
-        s1.add(w0, w1, q1 + k);
-        s2.add(w0, w1, q2 + k);
-        s3.add(w0, w1, q3 + k);
+    for (uint32_t k = 0; k < 128; k += 16) {
+      for (uint32_t i = 0; i < 16; i += 4, panel += PANEL_ROWS * 4) {  // unrolled: instructions are the bottleneck
+        const __m256i w0 = load_bytes(panel), w1 = load_bytes(panel + 32);
+        s0.add(w0, w1, q + i);
+        if constexpr (T > 1) {
+          s1.add(w0, w1, q + width + i);
+          s2.add(w0, w1, q + 2 * size_t(width) + i);
+          s3.add(w0, w1, q3 + i);
+        }
       }
+      q += 16;
+      q3 += 16;
     }
-    s0.flush(acc, first != 0);
+    const bool add = first != 0;
+    s0.flush(acc, add);
     if constexpr (T > 1) {
-      s1.flush(acc + PANEL_ROWS, first != 0);
-      s2.flush(acc + 2 * PANEL_ROWS, first != 0);
-      s3.flush(acc + 3 * PANEL_ROWS, first != 0);
+      s1.flush(acc + PANEL_ROWS, add);
+      s2.flush(acc + 2 * PANEL_ROWS, add);
+      s3.flush(acc + 3 * PANEL_ROWS, add);
     }
   }
 }

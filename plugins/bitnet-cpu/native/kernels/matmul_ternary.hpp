@@ -23,6 +23,17 @@ struct TernaryMatmul {
     const float value = float(acc - qsum[t]) * scale[t] * wscale[n];
     *at = add ? *at + value : value;
   }
+
+  // The same for `count` rows from n on, in whole vectors where possible.
+  void put_row(uint32_t t, uint32_t n, uint32_t count, const int32_t* acc) const {
+    float* at = y + size_t(t) * p.y_stride + p.y_first + n;
+    uint32_t r = 0;
+    for (; r + LANES <= count; r += LANES) {
+      const Vec value = load_i32(acc + r, qsum[t]) * splat(scale[t]) * load(wscale + n + r);
+      store(at + r, add ? load(at + r) + value : value);
+    }
+    for (; r < count; ++r) put(t, n + r, acc[r]);
+  }
 };
 
 // As many whole groups of T tokens as there are; returns the first token left.
@@ -68,8 +79,7 @@ static inline uint32_t panel_tile(const TernaryMatmul& m, const uint8_t* panel, 
   int32_t acc[T * PANEL_ROWS];
   for (; t0 + T <= t1; t0 += T) {
     panel_tokens<T>(panel, m.q + size_t(t0) * m.p.width, m.p.width, acc);
-    for (uint32_t i = 0; i < T; ++i)
-      for (uint32_t r = 0; r < n1 - n0; ++r) m.put(t0 + i, n0 + r, acc[i * PANEL_ROWS + r]);
+    for (uint32_t i = 0; i < T; ++i) m.put_row(t0 + i, n0, n1 - n0, acc + i * PANEL_ROWS);
   }
   return t0;
 }

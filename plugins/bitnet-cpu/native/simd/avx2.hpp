@@ -62,6 +62,11 @@ static inline Vec load_bf16(const uint8_t* p) {
 static inline Vec load_i8(const int8_t* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
 }
+// float(p[i] - bias)
+static inline Vec load_i32(const int32_t* p, int32_t bias) {
+  const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_sub_epi32(v, _mm256_set1_epi32(bias)))};
+}
 // Lanes are whole numbers in -128..127.
 static inline void store_i8(int8_t* p, Vec a) {
   const __m256i i = _mm256_cvtps_epi32(a.v);

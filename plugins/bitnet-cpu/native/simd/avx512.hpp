@@ -56,6 +56,10 @@ static inline Vec load_bf16(const uint8_t* p) {
 static inline Vec load_i8(const int8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
+// float(p[i] - bias)
+static inline Vec load_i32(const int32_t* p, int32_t bias) {
+  return {_mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(p), _mm512_set1_epi32(bias)))};
+}
 // Lanes are whole numbers in -128..127.
 static inline void store_i8(int8_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));

@@ -52,6 +52,10 @@ static inline Vec load_i8(const int8_t* p) {
   std::memcpy(&four, p, 4);
   return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four))))))};
 }
+// float(p[i] - bias)
+static inline Vec load_i32(const int32_t* p, int32_t bias) {
+  return {vcvtq_f32_s32(vsubq_s32(vld1q_s32(p), vdupq_n_s32(bias)))};
+}
 // Lanes are whole numbers in -128..127.
 static inline void store_i8(int8_t* p, Vec a) {
   const int16x4_t words = vmovn_s32(vcvtq_s32_f32(a.v));

@@ -100,6 +100,10 @@ static inline Vec load_bf16(const uint8_t* p) {
 static inline Vec load_i8(const int8_t* p) {
   return each([&](uint32_t i) { return float(p[i]); });
 }
+// float(p[i] - bias)
+static inline Vec load_i32(const int32_t* p, int32_t bias) {
+  return each([&](uint32_t i) { return float(p[i] - bias); });
+}
 // Lanes are whole numbers in -128..127.
 static inline void store_i8(int8_t* p, Vec a) {
   for (uint32_t i = 0; i < LANES; ++i) p[i] = int8_t(int32_t(a.v[i]));
