@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from emulator.build import build
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from emulator.build import build  # noqa: E402 - found through the path above
+
 DP4A = "TestDp4a and test_kernel and matmul_ternary and not 512 and not many and not 8640"
 
 
