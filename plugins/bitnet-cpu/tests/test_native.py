@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[1]
-SANITIZED = "-O1 -g -fno-sanitize-recover=all -fsanitize="
+SANITIZED = "-O0 -g -fno-sanitize-recover=all -fsanitize="
 
 
 def run(*command: str | Path) -> str:
@@ -50,11 +50,11 @@ def aarch64(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(
         tmp_path_factory.mktemp("aarch64"),
         "selftest",
-        "-DCMAKE_BUILD_TYPE=Release",
+        "-DCMAKE_BUILD_TYPE=Debug",
         "-DCMAKE_SYSTEM_NAME=Linux",
         "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
         "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",
-        "-DCMAKE_CXX_FLAGS=-static",
+        "-DCMAKE_CXX_FLAGS=-static -O1",
     )
 
 
