@@ -78,11 +78,15 @@ def head_table(name: str) -> npt.NDArray[np.float16]:
     return np.clip(table, -60000, 60000).astype(np.float16)
 
 
-@pytest.mark.parametrize("name", ["normal", "close", "wild", "spiky", "zero"])
-def test_tokens_and_values_are_the_f16_heads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+CASES = [(name, usable_paths()[0]) for name in ("normal", "close", "wild", "spiky", "zero")]
+CASES += [("normal", path) for path in usable_paths()[1:]]
+
+
+@pytest.mark.parametrize(("name", "path"), CASES)
+def test_tokens_and_values_are_the_f16_heads(name: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = head_table(name)
     rng = np.random.default_rng(4)
-    heads = [Head(monkeypatch, table, small, usable_paths()[0]) for small in (False, True)]
+    heads = [Head(monkeypatch, table, small, path) for small in (False, True)]
     for round_ in range(6):
         x = rng.standard_normal(WIDTH, np.float32) * np.float32(10.0 ** (round_ - 3))
         full, small = (head.shortlist(x) for head in heads)

@@ -1,6 +1,7 @@
 // Runs every kernel on every code path that this CPU has, on heap buffers of exactly the catalogue's sizes, and compares
 // with the portable path: integers and copies exactly, f32 sums within a tolerance. Built with a sanitizer it also shows
 // that nothing leaves its buffer. Prints one line a path; exit status 1 on a difference.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "check.hpp"
 #include "paths.hpp"
 #include "pool.hpp"
+#include "small_head.hpp"
 
 namespace {
 
@@ -224,6 +226,43 @@ void compare(const std::vector<Case>& all, const Path& path, Pool& pool) {
   failures += wrong;
 }
 
+// The small head leaves the k largest logits, and their places, as matmul_dense has them; with NaN, all of them.
+void small_head(const Path& path, Pool& pool) {
+  for (uint32_t outs : {1u, 300u})
+    for (uint32_t width : {96u, 131u})
+      for (bool nan : {false, true}) {
+        Data x = floats(width), table = bytes(size_t(outs) * width * 2, 0, 60), full(outs * 4), mixed(outs * 4);
+        const float bad = NAN;
+        if (nan) std::memcpy(x.data(), &bad, 4);
+        Launch dense{};
+        dense.kernel = MATMUL_DENSE;
+        dense.constants.dtype = F16, dense.constants.tile_n = 32, dense.constants.tile_t = 1;
+        dense.views[0] = {x.data(), x.size()}, dense.views[1] = {table.data(), table.size()};
+        dense.views[2] = {full.data(), full.size()};
+        const auto params = words(1u, outs, width, outs, 0u);
+        for (size_t i = 0; i < params.size(); ++i) dense.params[i] = params[i];
+        dense.grid[0] = ceil_div(outs, 32), dense.grid[1] = dense.grid[2] = 1;
+        prepare(dense, 3, path);
+        pool.run(&dense, 1);
+        const SmallHead head(dense, path, pool);
+        dense.views[2].data = mixed.data();
+        const uint32_t k = outs < 7 ? 1 : 7;
+        const auto steps = head.launches(dense, k);
+        pool.run(steps.data(), steps.size());
+        std::vector<float> a(outs), b(outs);
+        std::memcpy(a.data(), full.data(), full.size());
+        std::memcpy(b.data(), mixed.data(), mixed.size());
+        std::vector<float> sorted = a;
+        std::sort(sorted.begin(), sorted.end(), std::greater<>());
+        bool same = true;
+        for (uint32_t n = 0; n < outs && !nan; ++n)
+          same = same && (a[n] >= sorted[k - 1] ? std::memcmp(&a[n], &b[n], 4) == 0 : b[n] < sorted[k - 1]);
+        if (same && (!nan || std::isnan(b[0]))) continue;
+        std::printf("%s: small head differs (%u x %u)\n", path.name, outs, width);
+        ++failures;
+      }
+}
+
 // Launches that must be refused.
 void refusals() {
   const auto refused = [](const char* what, const std::function<void(Launch&)>& spoil) {
@@ -264,6 +303,7 @@ int main() {
   for (const Path* path : usable_paths())
     if (path != &portable_path) compare(all, *path, pool);
   compare(all, portable_path, pool);
+  for (const Path* path : usable_paths()) small_head(*path, pool);
   refusals();
   std::printf(failures ? "FAILED: %d\n" : "all equal\n", failures);
   return failures != 0;
