@@ -157,9 +157,10 @@ Bound make_launch(const Compiled& compiled, const std::vector<uint32_t>& grid, c
   std::memcpy(launch.params, params.c_str(), params.size());
   for (size_t i = 0; i < views.size(); ++i) {
     const auto view = nb::cast<nb::tuple>(views[i]);
-    const auto& memory = nb::cast<const Memory&>(view[0]);
-    launch.views[i] = memory.part(nb::cast<size_t>(view[1]), nb::cast<size_t>(view[2]));
-    bound.storages.push_back(memory.storage);
+    const auto* memory = nb::cast<const Memory*>(view[0]);
+    if (memory == nullptr) throw LaunchFault("a view without memory");
+    launch.views[i] = memory->part(nb::cast<size_t>(view[1]), nb::cast<size_t>(view[2]));
+    bound.storages.push_back(memory->storage);
   }
   prepare(launch, views.size(), *compiled.path);
   return bound;
