@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.runner import Row
+from bitnet_core.engine.runner import Span
 from bitnet_core.reference.device import NumpyDevice
 
 REFERENCE = Path(__file__).parents[1] / "golden" / "reference_logits.npz"
@@ -52,9 +52,9 @@ def test_beside_another_sequence(engine: Any, tiny: Any, reference: dict[str, An
         for start in range(0, length, 10):
             rows, wanted = [], []
             for at in range(start, min(start + 10, length)):
-                rows.append(Row(neighbour, at, other[at]))
+                rows.append(Span(neighbour, at, (other[at],)))
                 wanted.append(len(rows))
-                rows.append(Row(lane, at, tiny.PROMPT[at]))
+                rows.append(Span(lane, at, (tiny.PROMPT[at],)))
             out.append(runner.forward(rows, wanted, 64))
     expected = reference[f"{style}.logits"][:length]
     np.testing.assert_allclose(np.concatenate(out), expected, rtol=0, atol=TOLERANCE)
@@ -66,7 +66,7 @@ def test_recorded_decoding(engine: Any, tiny: Any, reference: dict[str, Any], st
     runner, scheduler = engine._ready(), engine.scheduler
     with scheduler.borrowed(40) as lane, scheduler.borrowed(40) as neighbour:
         for at in range(40):
-            pair = [Row(lane, at, tiny.PROMPT[at]), Row(neighbour, at, tiny.PROMPT[-at])]
+            pair = [Span(lane, at, (tiny.PROMPT[at],)), Span(neighbour, at, (tiny.PROMPT[-at],))]
             logits = runner.decode_logits(pair if at % 2 else pair[:1])[0]
             if not at % 2:
                 runner.decode_logits(pair[1:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from bitnet_core.hal.device import Buffer, Device, View
 from bitnet_core.hal.pool import MemoryPool
@@ -58,10 +59,10 @@ class KVCache:
             self._rows[lane] = row
             self._device.upload(self.tables.part(lane * row.nbytes, row.nbytes), row.data.cast("B"))
 
-    def slot(self, lane: int, position: int) -> int:
-        """Cache slot of a position of a lane; -1 if its block is not there."""
-        block = int(self._rows[lane, position // KV_BLOCK])
-        return block * KV_BLOCK + position % KV_BLOCK if block >= 0 else -1
+    def slots(self, lanes: npt.NDArray[np.int64], positions: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """i32[n] cache slots of positions of lanes; -1 where the block is not there."""
+        blocks = self._rows[lanes, positions // KV_BLOCK]
+        return np.where(blocks >= 0, blocks * KV_BLOCK + positions % KV_BLOCK, -1).astype(np.int32)
 
     def free(self) -> None:
         """Give all buffers back to the pool."""

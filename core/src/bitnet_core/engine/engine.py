@@ -14,7 +14,7 @@ from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.cache import KVCache, block_bytes
 from bitnet_core.engine.ladder import Ladder
 from bitnet_core.engine.options import EngineOptions, widest_chunk
-from bitnet_core.engine.runner import Row, Runner
+from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.engine.sampling import Sampler, SamplingParams
 from bitnet_core.engine.scheduler import Scheduler, Update
 from bitnet_core.engine.sequence import FinishReason
@@ -207,8 +207,8 @@ class Engine:
         chunk = min(chunk or self.scheduler.chunk, self.scheduler.chunk)
         with self.scheduler.borrowed(len(ids)) as lane:
             for start in range(0, len(ids), chunk):
-                rows = [Row(lane, start + i, token) for i, token in enumerate(ids[start : start + chunk])]
-                use(start, runner.forward(rows, range(len(rows)), len(rows)))
+                part = tuple(ids[start : start + chunk])
+                use(start, runner.forward([Span(lane, start, part)], range(len(part)), len(part)))
 
     def _check_tokens(self, ids: Sequence[int]) -> None:
         if any(not 0 <= token < self.config.vocab for token in ids):

@@ -20,16 +20,16 @@ from bitnet_core.model.plan_scratch import HISTORY, Scratch, logit_rows
 from bitnet_core.model.upload import DeviceWeights
 
 _KEPT_SHAPES = 4
-"""Prompt steps of equal row counts reuse their launches; this many row counts are kept."""
+"""Prompt steps of equal row counts reuse their launches; those of this many row counts are kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One token of one sequence, to be computed; lane is the sequence's row of the block tables."""
+class Span:
+    """Consecutive tokens of one sequence, to be computed; lane is the sequence's row of the block tables."""
 
     lane: int
-    position: int
-    token: int
+    position: int  # of the first
+    tokens: tuple[int, ...]
 
 
 class Runner:
@@ -52,25 +52,26 @@ class Runner:
         self._decode = Scratch(device, pool, weights.config, cache.sequences, cache.sequences)
         self._decode.upload("index", np.arange(cache.sequences, dtype=np.int32))
         self._prompt: Scratch | None = None
-        self._bodies: OrderedDict[int, list[Launch]] = OrderedDict()
+        self._bodies: OrderedDict[int, list[Launch] | Recorded] = OrderedDict()
         self._recordings: dict[tuple[str, int], Recorded] = {}
-        self._resident: tuple[Row, ...] = ()  # what the decode step buffer holds, as of now
+        self._resident: tuple[Span, ...] = ()  # what the decode step buffer holds, as of now
         self._history_used = HISTORY
 
-    def forward(self, rows: Sequence[Row], wanted: Sequence[int], chunk: int) -> npt.NDArray[np.float32]:
-        """Compute `rows`; f32[len(wanted), V] logits of the rows whose indices are `wanted`. chunk >= len(rows)."""
+    def forward(self, spans: Sequence[Span], wanted: Sequence[int], chunk: int) -> npt.NDArray[np.float32]:
+        """Compute the rows of `spans`, at most `chunk`; f32[len(wanted), V] logits of the rows numbered `wanted`."""
         scratch = self._prompt_scratch(chunk)
-        scratch.upload("step", self._step(rows, len(rows)))
-        self.launcher.run(self._body(scratch, len(rows)))
+        rows = sum(len(span.tokens) for span in spans)
+        scratch.upload("step", self._step(spans, rows))
+        self._run_body(scratch, rows)
         out = np.empty((len(wanted), self.vocab), np.float32)
         for start in range(0, len(wanted), scratch.wanted):
             index = np.asarray(wanted[start : start + scratch.wanted], np.int32)
             scratch.upload("index", index)
-            self.launcher.run(self.plan.head(scratch, len(rows), len(index)))
+            self.launcher.run(self.plan.head(scratch, rows, len(index)))
             scratch.download("logits", out[start : start + len(index)])
         return out
 
-    def decode_greedy(self, rows: Sequence[Row], count: int) -> npt.NDArray[np.int32]:
+    def decode_greedy(self, rows: Sequence[Span], count: int) -> npt.NDArray[np.int32]:
         """i32[len(rows), count] greedy tokens that follow each row; count <= HISTORY. GpuError on NaN.
 
         Nothing is uploaded while the same rows go on; the device advances them by itself.
@@ -91,18 +92,19 @@ class Runner:
             raise not_a_number()
         self._history_used += count
         self._resident = tuple(
-            Row(row.lane, row.position + count, int(token)) for row, token in zip(rows, tokens[:, -1], strict=True)
+            Span(row.lane, row.position + count, (token,))
+            for row, token in zip(rows, tokens[:, -1].tolist(), strict=True)
         )
         return tokens
 
-    def decode_logits(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
+    def decode_logits(self, rows: Sequence[Span]) -> npt.NDArray[np.float32]:
         """f32[len(rows), V] logits of one step."""
         self._replay_uploaded("logits", rows)
         out = np.empty((len(rows), self.vocab), np.float32)
         self._decode.download("logits", out)
         return out
 
-    def decode_shortlist(self, rows: Sequence[Row], k: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    def decode_shortlist(self, rows: Sequence[Span], k: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
         """(i32[len(rows), n], f32[len(rows), n]): the n >= k largest logits (or all), on devices with top_k;
         n is a power of two, so that few recordings serve every k."""
         k = min(1 << (k - 1).bit_length(), self.vocab)
@@ -116,9 +118,10 @@ class Runner:
         """Give back what a prompt needs but decoding does not; False if there was nothing."""
         if self._prompt is None:
             return False
+        while self._bodies:
+            self._close(self._bodies.popitem()[1])
         self._prompt.free()
         self._prompt = None
-        self._bodies.clear()
         return True
 
     def free(self) -> None:
@@ -137,14 +140,26 @@ class Runner:
             self._prompt = Scratch(self.device, self.pool, config, chunk, logit_rows(config, chunk))
         return self._prompt
 
-    def _body(self, scratch: Scratch, rows: int) -> list[Launch]:
-        body = self._bodies.pop(rows, None) or self.plan.body(scratch, self.cache, rows)
+    def _run_body(self, scratch: Scratch, rows: int) -> None:
+        """All layers over a prompt step: direct launches at first, a recording for a row count that comes again."""
+        body = self._bodies.pop(rows, None)
+        if body is None:
+            body = self.plan.body(scratch, self.cache, rows)
+            self.launcher.run(body)
+        else:
+            if not isinstance(body, Recorded):
+                body = self.launcher.record(body)
+            self.launcher.replay(body)
         self._bodies[rows] = body
         if len(self._bodies) > _KEPT_SHAPES:
-            self._bodies.popitem(last=False)
-        return body
+            self._close(self._bodies.popitem(last=False)[1])
 
-    def _replay_uploaded(self, kind: str, rows: Sequence[Row]) -> None:
+    @staticmethod
+    def _close(body: list[Launch] | Recorded) -> None:
+        if isinstance(body, Recorded):
+            body.recording.close()
+
+    def _replay_uploaded(self, kind: str, rows: Sequence[Span]) -> None:
         bucket = self._bucket(len(rows))
         recorded = self._recorded(kind, bucket)
         self._resident = ()
@@ -167,9 +182,15 @@ class Runner:
         """Row counts are rounded up to powers of two, so that few recordings serve all of them."""
         return min(1 << (rows - 1).bit_length(), self.cache.sequences)
 
-    def _step(self, rows: Sequence[Row], size: int) -> npt.NDArray[np.int32]:
+    def _step(self, spans: Sequence[Span], size: int) -> npt.NDArray[np.int32]:
+        """i32[size, 4] step buffer; rows past those of `spans` store nothing and attend to nothing."""
         step = np.zeros((size, STEP_FIELDS), np.int32)
-        step[len(rows) :, 1:3] = -1
-        for out, row in zip(step, rows, strict=False):
-            out[:] = row.token, row.position, self.cache.slot(row.lane, row.position), row.lane
+        positions = np.array([at for s in spans for at in range(s.position, s.position + len(s.tokens))], np.int32)
+        lanes = np.repeat([span.lane for span in spans], [len(span.tokens) for span in spans])
+        rows = len(positions)
+        step[:rows, 0] = [token for span in spans for token in span.tokens]
+        step[:rows, 1] = positions
+        step[:rows, 2] = self.cache.slots(lanes, positions)
+        step[:rows, 3] = lanes
+        step[rows:, 1:3] = -1
         return step

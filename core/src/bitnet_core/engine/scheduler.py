@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.cache import KVCache
-from bitnet_core.engine.runner import Row, Runner
+from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.engine.sequence import FinishReason, Sequence
 from bitnet_core.errors import UsageError
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
@@ -171,17 +171,19 @@ class Scheduler:
     def _mixed(self) -> list[Update]:
         """A row of every decoding sequence, then as much of the prompts as the chunk has room for."""
         self._reserve(1)
-        rows: list[Row] = []
+        spans: list[Span] = []
+        rows = 0
         wanted: list[int] = []
         counts: list[tuple[Sequence, int]] = []
         for sequence in sorted(self.running, key=lambda s: s.pending > 1):
-            count = min(sequence.pending, self.chunk - len(rows))
+            count = min(sequence.pending, self.chunk - rows)
             start = sequence.computed
-            rows += [Row(sequence.lane, at, sequence.tokens[at]) for at in range(start, start + count)]
+            spans.append(Span(sequence.lane, start, tuple(sequence.tokens[start : start + count])))
+            rows += count
             if count and count == sequence.pending:
-                wanted.append(len(rows) - 1)
+                wanted.append(rows - 1)
             counts.append((sequence, count))
-        logits = self._runner.forward(rows, wanted, self.chunk)
+        logits = self._runner.forward(spans, wanted, self.chunk)
         chosen = iter(logits)
         updates = []
         for sequence, count in counts:
@@ -216,8 +218,8 @@ class Scheduler:
             chosen = [s.sampler.choose(row, s.tokens) for s, row in zip(running, logits, strict=True)]
         return [self._accept(s, 1, [token]) for s, token in zip(running, chosen, strict=True)]
 
-    def _last_rows(self) -> list[Row]:
-        return [Row(s.lane, s.computed, s.tokens[s.computed]) for s in self.running]
+    def _last_rows(self) -> list[Span]:
+        return [Span(s.lane, s.computed, (s.tokens[s.computed],)) for s in self.running]
 
     def _accept(self, sequence: Sequence, count: int, tokens: list[int]) -> Update:
         """Book `count` computed rows and the tokens they gave, up to where the sequence ends."""
