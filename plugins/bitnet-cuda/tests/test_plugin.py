@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,16 +61,20 @@ def test_importing_the_plugin_loads_neither_driver_nor_bindings() -> None:
 
 
 def kernel_variants(tensor_cores: bool) -> Iterator[tuple[str, dict[str, int]]]:
-    """Every source with every value of its semantic constants at least once, for one row and for many."""
+    """Every source with every value of its semantic constants at least once, for one row and for more."""
     for spec in CATALOGUE.values():
         if not spec.base:
             continue
         longest = max((len(values) for values in spec.constants.values()), default=1)
-        for rows, i in itertools.product((1, 64), range(longest)):
+        for i in range(longest):
             constants = {name: values[i % len(values)] for name, values in spec.constants.items()}
-            tuned = tuning.choose(spec, constants, {"rows": rows}, tensor_cores=tensor_cores)
-            if rows == 1 or tuned != tuning.choose(spec, constants, {"rows": 1}, tensor_cores=tensor_cores):
-                yield spec.name, {**constants, **tuned}
+            tuned = tuning.choose(spec, constants, {"rows": 1}, tensor_cores=tensor_cores)
+            yield spec.name, {**constants, **tuned}
+        for rows in (16, 32, 64, 512):
+            other = tuning.choose(spec, constants, {"rows": rows}, tensor_cores=tensor_cores)
+            if other != tuned:
+                yield spec.name, {**constants, **other}
+            tuned = other
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -16,15 +16,13 @@ from bitnet_core.kernels.spec import KernelSpec
 logger = logging.getLogger(__name__)
 
 KERNELS = Path(__file__).parent / "kernels"
-MMA_TILE = 16
-"""TILE_T from which matmul_ternary is the tensor-core kernel; smaller tiles are the dp4a one's."""
 
 
 def source_file(spec: KernelSpec, constants: Mapping[str, int]) -> Path:
     """The source of a kernel; UnsupportedError if there is none."""
     stem = spec.name
-    if stem == "matmul_ternary" and constants.get("TILE_T", 1) >= MMA_TILE:
-        stem = "matmul_ternary_mma"
+    if constants.get("MMA"):
+        stem += "_mma"
     path = KERNELS / f"{stem}.cu"
     if not path.exists():
         raise UnsupportedError(f"there is no kernel {spec.name}", backend="cuda", operation="compile")

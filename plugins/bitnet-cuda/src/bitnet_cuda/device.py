@@ -18,6 +18,9 @@ from bitnet_cuda.errors import check
 from bitnet_cuda.memory import CudaBuffer, Staging
 from bitnet_cuda.query import compute_capability, device_infos, driver
 
+DEFAULT_SHARED = 48 << 10
+"""Bytes of dynamic shared memory that a kernel may use without asking."""
+
 
 @dataclass(frozen=True, slots=True)
 class CudaKernel:
@@ -27,6 +30,7 @@ class CudaKernel:
     constants: Mapping[str, int]
     function: Any
     group: int
+    shared: int  # bytes of dynamic shared memory
 
 
 class CudaRecording:
@@ -62,8 +66,8 @@ class CudaDevice:
         self._context = self._check(self._api.cuDevicePrimaryCtxRetain(handle), "open")[0]
         self._closed = False
         self._current()
-        self._stream = self._check(self._api.cuStreamCreate(1), "open")[0]
-        self._staging = Staging(self._stream, self.info.name)
+        self.stream = self._check(self._api.cuStreamCreate(1), "open")[0]
+        self._staging = Staging(self.stream, self.info.name)
         self._buffers: set[CudaBuffer] = set()
         self._modules: list[Any] = []
         self._capturing = False
@@ -97,7 +101,7 @@ class CudaDevice:
         else:
             make = self._api.cuMemAlloc if kind is MemoryKind.DEVICE else self._managed
             buffer = CudaBuffer(int(self._check(make(rounded), "alloc", **sizes)[0]), nbytes, kind)
-            self._check(self._api.cuMemsetD8Async(buffer.address, 0, rounded, self._stream), "alloc")
+            self._check(self._api.cuMemsetD8Async(buffer.address, 0, rounded, self.stream), "alloc")
         self._buffers.add(buffer)
         return buffer
 
@@ -139,7 +143,7 @@ class CudaDevice:
         if src.nbytes:
             target = ctypes.addressof((ctypes.c_char * dst.nbytes).from_buffer(dst.cast("B")))
             address = buffer.address + src.offset
-            self._check(self._api.cuMemcpyDtoHAsync(target, address, src.nbytes, self._stream), "download")
+            self._check(self._api.cuMemcpyDtoHAsync(target, address, src.nbytes, self.stream), "download")
         self.synchronize()
 
     def copy(self, src: View, dst: View) -> None:
@@ -149,7 +153,7 @@ class CudaDevice:
         self._current()
         if src.nbytes:
             here, there = target.address + dst.offset, source.address + src.offset
-            self._check(self._api.cuMemcpyDtoDAsync(here, there, src.nbytes, self._stream), "copy")
+            self._check(self._api.cuMemcpyDtoDAsync(here, there, src.nbytes, self.stream), "copy")
 
     def tuning(
         self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
@@ -170,7 +174,11 @@ class CudaDevice:
         module = self._check(self._api.cuModuleLoadData(cubin), "load kernel")[0]
         self._modules.append(module)
         function = self._check(self._api.cuModuleGetFunction(module, spec.name.encode()), "load kernel")[0]
-        return CudaKernel(spec, dict(constants), function, constants["GROUP"])
+        shared = constants.get("SHARED", 0)
+        if shared > DEFAULT_SHARED:
+            attribute = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._check(self._api.cuFuncSetAttribute(function, attribute, shared), "load kernel")
+        return CudaKernel(spec, dict(constants), function, constants["GROUP"], shared)
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         """Queue one kernel on the stream (which may be capturing)."""
@@ -186,9 +194,10 @@ class CudaDevice:
         values += [ctypes.create_string_buffer(params[i : i + 4], 4) for i in range(0, len(params), 4)]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         self._current()
+        size = kernel.group, 1, 1, kernel.shared
         arguments = ctypes.addressof(pointers)
         self._check(
-            self._api.cuLaunchKernel(kernel.function, *grid, kernel.group, 1, 1, 0, self._stream, arguments, 0),
+            self._api.cuLaunchKernel(kernel.function, *grid, *size, self.stream, arguments, 0),
             f"launch {spec.name}",
         )
 
@@ -199,14 +208,14 @@ class CudaDevice:
             raise ValueError("a recording is already under way")
         self._current()
         mode = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        self._check(self._api.cuStreamBeginCapture(self._stream, mode), "record")
+        self._check(self._api.cuStreamBeginCapture(self.stream, mode), "record")
         self._capturing = True
         recording = CudaRecording(self)
         try:
             yield recording
         finally:
             self._capturing = False
-            graph = self._check(self._api.cuStreamEndCapture(self._stream), "record")[0]
+            graph = self._check(self._api.cuStreamEndCapture(self.stream), "record")[0]
             recording.graph = self._check(self._api.cuGraphInstantiate(graph, 0), "record")[0]
             self._graphs.add(recording.graph)
             self._check(self._api.cuGraphDestroy(graph), "record")
@@ -216,7 +225,7 @@ class CudaDevice:
         if not isinstance(recording, CudaRecording) or recording.graph is None:
             raise ValueError("this recording is not, or no longer, one of this device")
         self._current()
-        self._check(self._api.cuGraphLaunch(recording.graph, self._stream), "replay")
+        self._check(self._api.cuGraphLaunch(recording.graph, self.stream), "replay")
 
     def forget(self, graph: Any) -> None:
         """Destroy a recording's graph."""
@@ -228,7 +237,7 @@ class CudaDevice:
     def synchronize(self) -> None:
         """Wait for the stream."""
         self._current()
-        self._check(self._api.cuStreamSynchronize(self._stream), "synchronize")
+        self._check(self._api.cuStreamSynchronize(self.stream), "synchronize")
         self._staging.drained()
 
     def close(self) -> None:
@@ -238,7 +247,7 @@ class CudaDevice:
         self._closed = True
         api = self._api
         api.cuCtxSetCurrent(self._context)
-        api.cuStreamSynchronize(self._stream)
+        api.cuStreamSynchronize(self.stream)
         for buffer in self._buffers:
             if buffer.kind is MemoryKind.HOST:
                 api.cuMemFreeHost(buffer.host)
@@ -250,5 +259,5 @@ class CudaDevice:
         for module in self._modules:
             api.cuModuleUnload(module)
         self._staging.close()
-        api.cuStreamDestroy(self._stream)
+        api.cuStreamDestroy(self.stream)
         api.cuDevicePrimaryCtxRelease(self._handle)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from bitnet_core.kernels.spec import KernelSpec
 
+from bitnet_cuda import tensor_tiles
+
 MMA_ROWS = 9
 """Rows from which tensor cores beat dp4a: below it one pass of dp4a tiles reads the weights once."""
 
@@ -16,7 +18,7 @@ def choose(
     """Tuning constants of one launch."""
     rows = int(params["rows"])
     if spec.name == "matmul_ternary" and tensor_cores and rows >= MMA_ROWS:
-        return {"GROUP": 128, "TILE_N": 64, "TILE_T": 16 if rows <= 16 else 32 if rows <= 32 else 64}
+        return tensor_tiles.matmul(rows)
     if spec.name in ("matmul_ternary", "matmul_ternary_block", "matmul_dense"):
         tile_t = next(tile for tile in (1, 2, 4, 8) if rows <= tile or tile == 8)
         return {"GROUP": 128, "TILE_N": 8, "TILE_T": tile_t}

@@ -121,9 +121,10 @@ API int cuModuleGetFunction(void** function, void* module, const char* name) {
     *function = dlsym(module, name) ? module : nullptr;
     return *function ? OK : NOT_FOUND;
 }
+API int cuFuncSetAttribute(void*, int, int) { return OK; }
 API int cuLaunchKernel(void* module, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                        unsigned shared, void*, void** arguments, void**) {
-    if (!gx || !gy || !gz || !bx || bx > 1024 || by != 1 || bz != 1 || shared || gy > 65535 || gz > 65535)
+    if (!gx || !gy || !gz || !bx || bx > 1024 || by != 1 || bz != 1 || shared > 232448 || gy > 65535 || gz > 65535)
         return INVALID_VALUE;
     auto run = (bool (*)(void**, simt::Dim, simt::Dim))dlsym(module, "emulated_run");
     auto sizes_of = (const size_t* (*)(size_t*))dlsym(module, "emulated_sizes");

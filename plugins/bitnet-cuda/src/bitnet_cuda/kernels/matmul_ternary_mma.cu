@@ -1,60 +1,123 @@
 // matmul_ternary on tensor cores (compute capability 8.0 and later): mma.sync m16n8k32 u8.s8, exact integers.
 // I2_S blocks are already fragments: of the 32 bytes of a row's block, lane (g, t) of a warp takes words t and 4 + t of
-// rows g and g + 8; plane s of those words is the A fragment for columns 32s..32s+31 of the block. A block of four warps
-// makes 64 weight rows x TILE_T tokens; activations go through shared memory, 128 columns at a time.
+// rows g and g + 8; plane s of those words is the A fragment for columns 32s..32s+31 of the block.
+// A thread block makes TILE_N weight rows x TILE_T tokens. WARPS_N x WARPS_T warps share the tile; WARPS_K groups of them
+// share the columns, each with its own planes, and add up in shared memory at the end. Weights (still 2 bits) and
+// activations of STAGES column blocks are under way from global to shared memory at any time.
+// In shared memory 16-byte words are swizzled by row, so that no two lanes of an access meet in a bank.
 #include "prelude.cuh"
+#include "tensor.cuh"
 
-#define TILES (TILE_T / 8)
-#define PITCH 9  // 16-byte words per token in shared memory; odd, so that the eight tokens of a fragment use all banks
+#define M_TILES (TILE_N / WARPS_N / 16)
+#define T_TILES (TILE_T / WARPS_T / 8)
+#define PLANES (4 / WARPS_K)
+#define STAGE (TILE_N * 2 + TILE_T * 8)  // 16-byte words of one column block: weights, then activations
 
-#ifndef CPU_EMULATION
-__device__ inline void mma(int* c, const u32* a, u32 b0, u32 b1) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-#endif
+struct Tile {
+    const Words *w, *q;
+    u32 n_first, outs, t_first, rows, blocks;
 
-KERNEL matmul_ternary(const u32* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* y,
-                      u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
-    __shared__ Words tile[TILE_T * PITCH];
-    const u32* tile_words = (const u32*)tile;
-    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, blocks = width / 128;
-    u32 n0 = blockIdx.x * 64 + threadIdx.x / 32 * 16 + g, first = blockIdx.y * TILE_T;
-    const u32* low = w + (size_t)min(n0, outs - 1) * blocks * 8;
-    const u32* high = w + (size_t)min(n0 + 8, outs - 1) * blocks * 8;
-    int acc[TILES][4];
-#pragma unroll
-    for (int i = 0; i < TILES; i++)
-        for (int j = 0; j < 4; j++) acc[i][j] = 0;
-    for (u32 b = 0; b < blocks; b++) {
-        u32 packed[4] = {low[8 * b + t], high[8 * b + t], low[8 * b + 4 + t], high[8 * b + 4 + t]};
-        __syncthreads();
-        for (u32 i = threadIdx.x; i < TILE_T * 8; i += GROUP) {
-            u32 token = first + i / 8;
-            tile[i / 8 * PITCH + i % 8] = token < rows ? q[((size_t)token * blocks + b) * 8 + i % 8] : Words{0, 0, 0, 0};
+    __device__ void load(Words* stage, u32 block) const {
+        for (u32 i = threadIdx.x; i < TILE_N * 2; i += GROUP) {
+            u32 row = i / 2, half = i % 2;
+            copy_async(stage + row * 2 + (half ^ (row / 4 % 2)),
+                       w + ((size_t)min(n_first + row, outs - 1) * blocks + block) * 2 + half);
         }
-        __syncthreads();
-#pragma unroll
-        for (int s = 0; s < 4; s++) {
-            u32 a[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) a[i] = (packed[i] >> (6 - 2 * s)) & 0x03030303u;
-#pragma unroll
-            for (int i = 0; i < TILES; i++) {
-                const u32* token = tile_words + (8 * i + g) * PITCH * 4 + 8 * s;
-                mma(acc[i], a, token[t], token[4 + t]);
-            }
+        for (u32 i = threadIdx.x; i < TILE_T * 8; i += GROUP) {
+            u32 token = i / 8, chunk = i % 8;
+            copy_async(stage + TILE_N * 2 + token * 8 + (chunk ^ token % 8),
+                       q + ((size_t)min(t_first + token, rows - 1) * blocks + block) * 8 + chunk);
         }
     }
+};
+
+KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* y,
+                      u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
+    DYNAMIC_SHARED(Words, pool);
+    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
+    u32 warp_k = warp / (WARPS_N * WARPS_T), n_warp = warp % WARPS_N * (TILE_N / WARPS_N);
+    u32 t_warp = warp / WARPS_N % WARPS_T * (TILE_T / WARPS_T);
+    u32 blocks = width / 128, x = g / 4;
+    Tile tile = {w, q, blockIdx.x * TILE_N, outs, blockIdx.y * TILE_T, rows, blocks};
+    int acc[M_TILES][T_TILES][4];
 #pragma unroll
-    for (int i = 0; i < TILES; i++)
-        for (int j = 0; j < 4; j++) {
-            u32 n = n0 + 8 * (j / 2), token = first + 8 * i + 2 * t + j % 2;
-            if (n >= outs || token >= rows) continue;
-            float value = (float)(acc[i][j] - qsum[token]) * scale[token] * wscale[n];
-            size_t at = (size_t)token * y_stride + y_first + n;
-            y[at] = ADD ? y[at] + value : value;
+    for (int m = 0; m < M_TILES; m++)
+#pragma unroll
+        for (int i = 0; i < T_TILES; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) acc[m][i][j] = 0;
+
+    for (u32 b = 0; b < STAGES - 1; b++) {
+        if (b < blocks) tile.load(pool + b * STAGE, b);
+        copy_group();
+    }
+    u32 stage = 0, next = STAGES - 1;
+    for (u32 b = 0; b < blocks; b++) {
+        copy_wait<STAGES - 2>();
+        __syncthreads();
+        if (b + STAGES - 1 < blocks) tile.load(pool + next * STAGE, b + STAGES - 1);
+        copy_group();
+        const u32* codes = (const u32*)(pool + stage * STAGE) + (n_warp + g) * 8 + t;
+        const Words* tokens = pool + stage * STAGE + TILE_N * 2 + (t_warp + lane / 16 * 8 + lane % 8) * 8;
+        u32 packed[M_TILES][4];
+#pragma unroll
+        for (int m = 0; m < M_TILES; m++) {
+            packed[m][0] = codes[128 * m + 4 * x];
+            packed[m][1] = codes[128 * m + 64 + 4 * x];
+            packed[m][2] = codes[128 * m + 4 * (1 - x)];
+            packed[m][3] = codes[128 * m + 64 + 4 * (1 - x)];
+        }
+#pragma unroll
+        for (int p = 0; p < PLANES; p++) {
+            u32 s = warp_k * PLANES + p, q_words[T_TILES + 1][2];
+#pragma unroll
+            for (int i = 0; i < T_TILES; i += 2)
+                load_matrices(q_words[i], tokens + i * 64 + ((2 * s + lane / 8 % 2) ^ lane % 8));
+#pragma unroll
+            for (int m = 0; m < M_TILES; m++) {
+                u32 a[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) a[i] = (packed[m][i] >> (6 - 2 * s)) & 0x03030303u;
+#pragma unroll
+                for (int i = 0; i < T_TILES; i++) mma(acc[m][i], a, q_words[i][0], q_words[i][1]);
+            }
+        }
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+        next = next + 1 == STAGES ? 0 : next + 1;
+    }
+    copy_wait<0>();
+    if (WARPS_K > 1) {
+        const u32 group = WARPS_N * WARPS_T * 32;
+        int* sums = (int*)pool + threadIdx.x % group;
+        for (u32 k = 1; k < WARPS_K; k++) {
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < M_TILES * T_TILES * 4; i++)
+                if (warp_k == k) sums[i * group] = acc[i / (4 * T_TILES)][i / 4 % T_TILES][i % 4];
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < M_TILES * T_TILES * 4; i++)
+                if (warp_k == 0) acc[i / (4 * T_TILES)][i / 4 % T_TILES][i % 4] += sums[i * group];
+        }
+        if (warp_k != 0) return;
+    }
+#pragma unroll
+    for (int i = 0; i < T_TILES; i++)
+#pragma unroll
+        for (int odd = 0; odd < 2; odd++) {
+            u32 token = tile.t_first + t_warp + 8 * i + 2 * t + odd;
+            if (token >= rows) continue;
+            int sum = qsum[token];
+            float factor = scale[token];
+#pragma unroll
+            for (int m = 0; m < M_TILES; m++)
+#pragma unroll
+                for (int high = 0; high < 2; high++) {
+                    u32 n = tile.n_first + n_warp + 16 * m + 8 * high + g;
+                    if (n >= outs) continue;
+                    float value = (float)(acc[m][i][2 * high + odd] - sum) * factor * wscale[n];
+                    size_t at = (size_t)token * y_stride + y_first + n;
+                    y[at] = ADD ? y[at] + value : value;
+                }
         }
 }

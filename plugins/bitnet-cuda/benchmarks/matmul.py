@@ -1,0 +1,121 @@
+"""Tiles of the tensor-core matmul_ternary at the shapes of BitNet b1.58 2B-4T: exactness, then time.
+
+    python plugins/bitnet-cuda/benchmarks/matmul.py [ROWS ...]
+
+Every tile's result is held against numpy's integers. Times are medians of CUDA events, weights cold.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from bitnet_core.kernels.catalogue import MATMUL_TERNARY
+from bitnet_core.model.launch import Launch
+from bitnet_core.reference.ternary import ternary_dot
+from bitnet_cuda.device import CudaDevice
+from bitnet_cuda.tensor_tiles import mma_tile
+from timing import copies, put, seconds
+
+MATRICES = {"qkv": (3840, 2560), "o": (2560, 2560), "gate_up": (13824, 2560), "down": (2560, 6912)}
+FEW = [
+    (tile_n, tile_t, (warps_n, warps_t, warps_k), stages)
+    for tile_n, tile_t, warps_n, warps_t, warps_k, stages in (
+        (16, 16, 1, 1, 4, 8),
+        (32, 16, 2, 1, 4, 6),
+        (64, 16, 4, 1, 2, 6),
+        (16, 32, 1, 1, 4, 6),
+        (16, 32, 1, 2, 4, 8),
+        (32, 32, 2, 1, 4, 4),
+        (32, 32, 2, 1, 4, 8),
+        (32, 32, 1, 2, 4, 8),
+        (64, 32, 4, 1, 2, 6),
+        (64, 32, 2, 1, 4, 6),
+        (64, 32, 2, 2, 4, 6),
+        (128, 32, 4, 1, 2, 6),
+        (32, 64, 1, 2, 4, 6),
+        (32, 64, 2, 1, 4, 6),
+        (64, 64, 2, 2, 2, 6),
+        (64, 64, 2, 2, 4, 4),
+        (128, 64, 4, 1, 2, 4),
+        (128, 64, 4, 2, 1, 4),
+    )
+]
+MANY = [
+    (tile_n, tile_t, (warps_n, warps_t, warps_k), stages)
+    for tile_n, tile_t, warps_n, warps_t, warps_k, stages in (
+        (128, 128, 2, 2, 1, 3),
+        (128, 128, 2, 2, 1, 4),
+        (128, 128, 2, 2, 1, 5),
+        (128, 128, 2, 2, 2, 4),
+        (128, 128, 2, 4, 1, 4),
+        (128, 128, 4, 2, 1, 4),
+        (128, 128, 1, 4, 1, 4),
+        (80, 128, 1, 4, 1, 4),
+        (80, 128, 1, 4, 2, 4),
+        (80, 128, 1, 2, 2, 4),
+        (96, 128, 1, 4, 2, 4),
+        (96, 128, 2, 2, 1, 4),
+        (96, 128, 2, 2, 2, 4),
+        (112, 128, 1, 4, 1, 4),
+        (112, 128, 1, 4, 2, 4),
+        (64, 128, 1, 4, 2, 4),
+        (64, 128, 2, 2, 1, 4),
+        (128, 64, 2, 2, 1, 4),
+        (128, 64, 2, 2, 2, 4),
+        (128, 256, 2, 4, 1, 3),
+        (256, 128, 4, 2, 1, 4),
+        (192, 128, 4, 2, 1, 4),
+        (256, 64, 4, 2, 1, 4),
+        (64, 256, 1, 4, 2, 4),
+        (64, 64, 2, 2, 1, 4),
+    )
+]
+
+
+def main() -> None:
+    """Measure and print."""
+    device = CudaDevice(0)
+    rng = np.random.default_rng(1)
+    table = []
+    for rows in [int(word) for word in sys.argv[1:]] or [16, 32, 64, 512, 2048]:
+        for name, (outs, width) in MATRICES.items():
+            codes = rng.integers(0, 256, (outs, width // 4), dtype=np.uint8)
+            codes &= ~(codes >> 1 & codes & 0x55)  # no code 3
+            q = rng.integers(-127, 128, (rows, width), dtype=np.int8)
+            qsum = q.sum(axis=1, dtype=np.int32)
+            expected = (ternary_dot(codes, q) - qsum[:, None]).astype(np.float32)
+            params = {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0}
+            weights, ones = copies(device, codes), put(device, np.ones(outs, np.float32))
+            inputs = put(device, q), put(device, np.ones(rows, np.float32)), put(device, qsum)
+            y = put(device, np.full((rows, outs), np.nan, np.float32))
+            results = []
+            for tile in FEW if rows <= 64 else MANY:
+                if rows <= 64 and not tile[1] / 2 < rows <= 2 * tile[1]:
+                    continue
+                constants = {"ADD": 0, **mma_tile(*tile)}
+                kernel = device.compile(MATMUL_TERNARY, constants)
+                grid, packed = MATMUL_TERNARY.grid(params, constants), MATMUL_TERNARY.pack(params)
+                launches = [Launch(kernel, grid, (w, ones, *inputs, y), packed) for w in weights]
+                device.upload(y, np.full(expected.shape, np.nan, np.float32).reshape(-1).view(np.uint8).data)
+                launch = launches[0]
+                device.launch(launch.kernel, launch.grid, launch.views, launch.params)
+                actual = np.empty_like(expected)
+                device.download(y, actual.reshape(-1).view(np.uint8).data)
+                wrong = int((actual != expected).sum())
+                results.append((seconds(device, launches), tile, wrong))
+            for view in (*weights, ones, *inputs, y):
+                device.free(view.buffer)
+            for time, tile, wrong in sorted(results):
+                rate = 2 * rows * outs * width / time / 1e12
+                verdict = "exact" if not wrong else f"{wrong} WRONG"
+                table.append(
+                    f"{name:8} T{rows:<5} {tile!s:28} {1e6 * time:8.2f} us {rate:7.1f} TOPS "
+                    f"{codes.nbytes / time / 1e9:6.0f} GB/s weights, {verdict}"
+                )
+                print(table[-1], flush=True)
+    device.close()
+
+
+if __name__ == "__main__":
+    main()
