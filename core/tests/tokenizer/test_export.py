@@ -11,6 +11,7 @@ from bitnet_core.tokenizer import Tokenizer, export, load_tokenizer
 from bitnet_core.tokenizer.chat import BITNET_TEMPLATE
 from bitnet_core.tokenizer.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from texts import byte_level_backend, gguf_keys, sentencepiece_keys, texts
+from tokenizers import Tokenizer as Backend
 
 SPECIALS = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"]
 
@@ -56,6 +57,17 @@ def test_byte_level_to_a_folder_and_back(rule: PreTokenizer) -> None:
     again = load_tokenizer({"kind": "gguf", **back})
     assert_alike(original, again)
     assert again.token_text(original.vocab_size) == f"[PAD{original.vocab_size}]"
+
+
+def test_a_folder_that_asks_for_a_bos_token_gets_a_post_processor_that_adds_it() -> None:
+    backend = byte_level_backend([r"\s?\S+|\s+"], SPECIALS)
+    config = {"bos_token": SPECIALS[0], "add_bos_token": True}
+    keys = {"kind": "hf", "tokenizer_json": backend.to_str(), "tokenizer_config": config}
+    assert Backend.from_str(keys["tokenizer_json"]).encode("x").ids == backend.encode("x").ids
+    written = export.folder_files(keys, context=64)["tokenizer.json"]
+    assert Backend.from_str(written).encode("x").ids == load_tokenizer(keys).encode("x", add_bos=True)
+    config["add_bos_token"] = False
+    assert export.folder_files(keys, context=64)["tokenizer.json"] == keys["tokenizer_json"]
 
 
 def test_sentencepiece_to_a_folder_and_back() -> None:

@@ -136,6 +136,8 @@ def folder_files(keys: Mapping[str, Any], context: int) -> dict[str, str]:
     tokenizer = load_tokenizer(keys)
     if keys["kind"] == "hf":
         document, config = keys["tokenizer_json"], dict(keys.get("tokenizer_config") or {})
+        if tokenizer.add_bos and Backend.from_str(document).encode("").ids[:1] != [tokenizer.bos_id]:
+            document = json.dumps(_with_bos(tokenizer), ensure_ascii=False)  # transformers goes by this file alone
         generation = dict(keys.get("generation_config") or {})
     else:
         document, config = (
