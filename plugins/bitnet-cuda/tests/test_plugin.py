@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from bitnet_core.kernels.catalogue import CATALOGUE, MATMUL_TERNARY
 from bitnet_cuda import compiler, tuning
 from bitnet_cuda.errors import TABLE, Status, check
 
+SHAPE = {"width": 2560, "outs": 2560, "n_heads": 20, "n_kv_heads": 5, "head_dim": 128}
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
@@ -61,20 +63,18 @@ def test_importing_the_plugin_loads_neither_driver_nor_bindings() -> None:
 
 
 def kernel_variants(tensor_cores: bool) -> Iterator[tuple[str, dict[str, int]]]:
-    """Every source with every value of its semantic constants at least once, for one row and for more."""
+    """Every source with every value of its semantic constants for one row, and every other tile once."""
     for spec in CATALOGUE.values():
         if not spec.base:
             continue
         longest = max((len(values) for values in spec.constants.values()), default=1)
-        for i in range(longest):
+        seen = []
+        for rows, i in itertools.product((1, 16, 32, 64, 512), range(longest)):
             constants = {name: values[i % len(values)] for name, values in spec.constants.items()}
-            tuned = tuning.choose(spec, constants, {"rows": 1}, tensor_cores=tensor_cores)
-            yield spec.name, {**constants, **tuned}
-        for rows in (16, 32, 64, 512):
-            other = tuning.choose(spec, constants, {"rows": rows}, tensor_cores=tensor_cores)
-            if other != tuned:
-                yield spec.name, {**constants, **other}
-            tuned = other
+            tuned = tuning.choose(spec, constants, {"rows": rows, **SHAPE}, tensor_cores=tensor_cores)
+            if rows == 1 or tuned not in seen:
+                yield spec.name, {**constants, **tuned}
+            seen.append(tuned)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -112,8 +112,8 @@ def test_the_cache_is_used_and_a_damaged_entry_is_rebuilt(tmp_path: Path, monkey
 
 
 def test_small_and_large_steps_take_different_kernels() -> None:
-    few = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": 1}, tensor_cores=True)
-    many = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": 512}, tensor_cores=True)
-    old = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": 512}, tensor_cores=False)
+    few = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": 1, **SHAPE}, tensor_cores=True)
+    many = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": 512, **SHAPE}, tensor_cores=True)
+    old = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": 512, **SHAPE}, tensor_cores=False)
     names = [compiler.source_file(MATMUL_TERNARY, constants).stem for constants in (few, many, old)]
     assert names == ["matmul_ternary", "matmul_ternary_mma", "matmul_ternary"]

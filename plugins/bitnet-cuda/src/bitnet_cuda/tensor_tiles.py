@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from bitnet_core.kernels.catalogue import KV_BLOCK
+
+PROMPT_ROWS = 65
+"""Rows from which a step is taken to hold a prompt: more than the sequences that decode at a time."""
+
 
 def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int) -> dict[str, int]:
     """Constants of matmul_ternary_mma.cu: warps along weight rows, tokens and planes; column blocks under way."""
@@ -30,3 +37,25 @@ def matmul(rows: int) -> dict[str, int]:
     if rows <= 64:
         return mma_tile(64, 64, (2, 2, 2), 4)
     return mma_tile(128, 128, (2, 2, 1), 4)
+
+
+def attention_tile(head_dim: int, heads: int, rows: int) -> dict[str, int]:
+    """Constants of attention_mma.cu: query heads of one key/value head, and rows, of a thread block."""
+    return {
+        "MMA": 1,
+        "GROUP": 32 * heads * (rows // 16),
+        "TILE_N": heads,
+        "TILE_T": rows,
+        "HEAD_DIM": head_dim,
+        "SHARED": 2 * 2 * KV_BLOCK * head_dim * 2,
+    }
+
+
+def attention(params: Mapping[str, int | float]) -> dict[str, int] | None:
+    """Tile of a prompt's attention over an f16 cache; None where the plain kernel serves."""
+    rows, head_dim = int(params["rows"]), int(params["head_dim"])
+    if rows < PROMPT_ROWS or head_dim not in (64, 128):
+        return None
+    group = int(params["n_heads"]) // int(params["n_kv_heads"])
+    heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
+    return attention_tile(head_dim, heads, 64 // heads)

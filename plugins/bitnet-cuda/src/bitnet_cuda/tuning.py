@@ -22,6 +22,8 @@ def choose(
     if spec.name in ("matmul_ternary", "matmul_ternary_block", "matmul_dense"):
         tile_t = next(tile for tile in (1, 2, 4, 8) if rows <= tile or tile == 8)
         return {"GROUP": 128, "TILE_N": 8, "TILE_T": tile_t}
+    if spec.name == "attention" and tensor_cores and constants["KV"] == 1 and (tile := tensor_tiles.attention(params)):
+        return tile
     if spec.name == "attention":
         return {"GROUP": 128, "TILE_N": 1, "TILE_T": 1}
     if spec.name == "embed_rows":

@@ -100,6 +100,9 @@ def cases() -> Iterator[Case]:
     batches["mixed"] = Batch([(0, 130), *_prompt(7, 60, 1), (2, 0), *_prompt(9, 0, 3)], (4, 2), 32)
     batches["unused-rows"] = Batch([(0, -1), (0, 40), (1, -1), (1, 90), (2, -1)], (4, 2), 32)
     batches["large-scores"] = Batch([(0, 100), (1, 30)], (4, 4), 64, q_scale=100)
+    batches["prompt-d128"] = Batch(_prompt(70, 60), (4, 1), 128)
+    several = [(0, 130), *_prompt(40, 60, 1), (2, 0), *_prompt(40, 0, 3), (4, -1), (1, -1)]
+    batches["prompts-d64"] = Batch(several, (8, 2), 64)
     batches["t512"] = Batch(_prompt(512), (2, 1), 16)
     for label, batch in batches.items():
         yield Case("attention", label, _build, (batch,))

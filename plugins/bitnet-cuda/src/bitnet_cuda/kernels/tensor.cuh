@@ -18,9 +18,25 @@ __device__ inline void load_matrices(u32* r, const void* row) {
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(shared_address(row)));
 }
+// The same with every matrix of 16-bit elements transposed: words of column l / 4, rows 2 (l % 4) and the next.
+__device__ inline void load_matrices_transposed(u32* r, const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row)));
+}
+// c[16x8] += a[16x16] * b[16x8], f16 factors, f32 sums
+__device__ inline void mma_half(float* c, const u32* a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 // 16 bytes from global to shared memory; copies belong to the group that the next copy_group() closes.
 __device__ inline void copy_async(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+__device__ inline void copy_async_or_zero(void* to, const void* from, bool wanted) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(wanted ? 16 : 0)
+                 : "memory");
 }
 __device__ inline void copy_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `pending` of this thread's newest groups are still under way.
@@ -29,3 +45,10 @@ __device__ inline void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 #endif
+
+// Two f32 as a pair of f16 in one word, and what rounding took from them as another: together 22 bits of mantissa.
+__device__ inline void split_halves(float a, float b, u32& high, u32& low) {
+    u16 ha = float_to_half(a), hb = float_to_half(b);
+    high = ha | (u32)hb << 16;
+    low = float_to_half(a - half_to_float(ha)) | (u32)float_to_half(b - half_to_float(hb)) << 16;
+}
