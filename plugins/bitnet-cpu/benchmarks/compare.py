@@ -1,10 +1,11 @@
 """Decode and prefill beside llama-cpp-python (TQ2_0), in turns, so that a noisy machine is noisy for both.
 
     python model_files.py FOLDER
-    python compare.py FOLDER [--peer-python PATH] [--rounds 5] [--kernels avx512vnni,avx2]
+    python compare.py FOLDER [--peer-python PATH] [--rounds 5] [--kernels avx512vnni,avx2] [--threads 16,8]
 
-Every contender is a process that keeps its model loaded; in each round each of them decodes and prefills once. Medians
-over the rounds are printed as Markdown. Both sides use two threads unless BITNET_NUM_THREADS says otherwise.
+Every contender is a process that keeps its model loaded; in each round each of them decodes once, and one more process
+measures how fast as many threads read memory. Then they take turns at a prompt. Medians over the rounds are printed as
+Markdown, one table per number of threads, which holds for both sides.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import psutil
 
-THREADS = os.environ.get("BITNET_NUM_THREADS", "2")
 CONTEXT = 1024
+HEAD_VALUES = 128256 * 2560
+READ_BYTES = 1 << 30
 Command = Callable[[int], float]
 
 
@@ -32,24 +36,34 @@ def tokens(count: int) -> list[int]:
     return [random.randrange(1000, 100000) for _ in range(count)]
 
 
-def serve(load: Callable[[], tuple[Command, Command]]) -> None:
-    """Answer commands from standard input: seconds per token of `decode N` and `prefill N`, memory of `rss 0`."""
+def serve(load: Callable[[str, int], dict[str, Command]], path: str, threads: int) -> None:
+    """Answer commands from standard input: seconds per token of `decode N` and `prefill N`, bytes of `rss 0`, bytes per
+    second of `read N`."""
     start = time.perf_counter()
-    decode, prefill = load()
-    answers: dict[str, Command] = {
-        "decode": decode,
-        "prefill": prefill,
-        "rss": lambda _: float(psutil.Process().memory_info().rss),
-    }
+    answers = {**load(path, threads), "rss": lambda _: float(psutil.Process().memory_info().rss)}
     print(json.dumps(time.perf_counter() - start), flush=True)
     for line in sys.stdin:
         name, count = line.split()
         print(json.dumps(answers[name](int(count))), flush=True)
 
 
-def bitnet(path: str) -> tuple[Command, Command]:
+def timed(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def memory(path: str, threads: int) -> dict[str, Command]:
+    """How fast that many threads read: numpy sums of what no cache holds."""
+    parts = np.array_split(np.ones(READ_BYTES // 8, np.int64), threads)
+    pool = ThreadPoolExecutor(threads)  # a numpy sum lets other threads run
+    return {"read": lambda count: READ_BYTES / min(timed(lambda: list(pool.map(np.sum, parts))) for _ in range(count))}
+
+
+def bitnet(path: str, threads: int) -> dict[str, Command]:
     import bitnet_core
 
+    os.environ["BITNET_NUM_THREADS"] = str(threads)
     model = bitnet_core.load(path, "cpu", context=CONTEXT, layout="A")
 
     def decode(count: int) -> float:
@@ -59,18 +73,13 @@ def bitnet(path: str) -> tuple[Command, Command]:
     def prefill(count: int) -> float:
         return model.generate(tokens(count), max_tokens=1).prefill_seconds / count
 
-    return decode, prefill
+    return {"decode": decode, "prefill": prefill}
 
 
-def llama(path: str) -> tuple[Command, Command]:
+def llama(path: str, threads: int) -> dict[str, Command]:
     from llama_cpp import Llama
 
-    model = Llama(path, n_ctx=CONTEXT, n_threads=int(THREADS), n_threads_batch=int(THREADS), n_batch=512, verbose=False)
-
-    def timed(run: Callable[[], None]) -> float:
-        start = time.perf_counter()
-        run()
-        return time.perf_counter() - start
+    model = Llama(path, n_ctx=CONTEXT, n_threads=threads, n_threads_batch=threads, n_batch=512, verbose=False)
 
     def decode(count: int) -> float:
         model.reset()
@@ -81,42 +90,93 @@ def llama(path: str) -> tuple[Command, Command]:
         model.reset()
         return timed(lambda: model.eval(tokens(count))) / count
 
-    return decode, prefill
+    return {"decode": decode, "prefill": prefill}
 
 
 @dataclass
 class Contender:
-    """A process with a loaded model."""
+    """A process with a loaded model, and what it measured: tokens or bytes per second."""
 
     name: str
     process: subprocess.Popen[str]
+    file: int = 0  # bytes that one token reads: the whole file, since the head is the embedding
     load: float = 0
-    speeds: dict[str, list[float]] = field(default_factory=lambda: {"decode": [], "prefill": []})
+    speeds: dict[str, list[float]] = field(default_factory=lambda: {"decode": [], "prefill": [], "read": []})
+
+    def answer(self) -> float:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"{self.name} ended")
+        return float(json.loads(line))
 
     def ask(self, command: str, count: int) -> float:
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(f"{command} {count}\n")
         self.process.stdin.flush()
-        return float(json.loads(self.process.stdout.readline()))
+        return self.answer()
 
     def median(self, what: str) -> float:
         return statistics.median(self.speeds[what]) if self.speeds[what] else float("nan")
 
 
-def start(name: str, python: str, side: str, path: Path, environment: dict[str, str]) -> Contender:
-    variables = {**os.environ, "BITNET_NUM_THREADS": THREADS, **environment}
+def start(name: str, python: str, side: str, path: Path, threads: int, environment: dict[str, str]) -> Contender:
     process = subprocess.Popen(
-        [python, __file__, "--serve", side, str(path)],
+        [python, __file__, "--serve", side, str(path), str(threads)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=variables,
+        env={**os.environ, **environment},
     )
-    contender = Contender(name, process)
-    assert process.stdout is not None
-    contender.load = float(json.loads(process.stdout.readline()))
+    contender = Contender(name, process, path.stat().st_size)
+    contender.load = contender.answer()
     return contender
+
+
+def compare(options: argparse.Namespace, threads: int) -> None:
+    """One table."""
+    contenders = []
+    for kernel in options.kernels.split(","):
+        for small in ("0", "1"):
+            name = f"bitnet {kernel}, {'exact small head' if small == '1' else 'f16 head'}"
+            environment = {"BITNET_CPU_KERNEL": kernel, "BITNET_CPU_SMALL_HEAD": small}
+            path = options.folder / "2b4t-i2s-f16.gguf"
+            contenders.append(start(name, sys.executable, "bitnet", path, threads, environment))
+            contenders[-1].file -= int(small) * HEAD_VALUES
+    peers = {}
+    for head in ("f16", "q6k"):
+        path = options.folder / f"2b4t-tq20-{head}.gguf"
+        peers[head] = start(f"llama.cpp TQ2_0, {head} head", options.peer_python, "llama", path, threads, {})
+        contenders.append(peers[head])
+    bandwidth = start("memory", sys.executable, "memory", options.folder, threads, {})
+    for contender in contenders:
+        contender.ask("decode", 2)
+    for _ in range(options.rounds):
+        for contender in contenders:
+            contender.speeds["decode"].append(1 / contender.ask("decode", options.tokens))
+        bandwidth.speeds["read"].append(bandwidth.ask("read", 2))
+    before = {contender.name: contender.ask("rss", 0) / 1e6 for contender in contenders}
+    for _ in range(options.rounds if options.prompt else 0):
+        for contender in contenders:
+            if "small" not in contender.name and "q6k" not in contender.name:
+                contender.speeds["prefill"].append(1 / contender.ask("prefill", options.prompt))
+    read = bandwidth.median("read")
+    print(f"\n{threads} threads, which read {read / 1e9:.1f} GB/s (best {max(bandwidth.speeds['read']) / 1e9:.1f})\n")
+    titles = ["", "decode tokens/s", "of the bandwidth", "/ f16 peer", "/ q6_K peer", f"prefill {options.prompt}"]
+    print("|", " | ".join([*titles, "/ peer", "load s", "resident MB, after the prompt"]), "|")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for contender in contenders:
+        decode, prefill = contender.median("decode"), contender.median("prefill")
+        ratios = [decode / peers[head].median("decode") for head in ("f16", "q6k")]
+        ratios.append(prefill / peers["f16"].median("prefill"))
+        print(
+            f"| {contender.name} | {decode:.2f} | {decode * contender.file / read:.0%} | {ratios[0]:.2f} "
+            f"| {ratios[1]:.2f} | {prefill:.1f} | {ratios[2]:.2f} | {contender.load:.2f} "
+            f"| {before[contender.name]:.0f}, {contender.ask('rss', 0) / 1e6:.0f} |",
+            flush=True,
+        )
+    for contender in (*contenders, bandwidth):
+        contender.process.terminate()
 
 
 def main() -> None:
@@ -127,45 +187,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=8, help="decoded per round")
     parser.add_argument("--prompt", type=int, default=512, help="0 leaves prefill out")
     parser.add_argument("--kernels", default="avx2")
+    parser.add_argument("--threads", default="2", help="one table for each number")
     options = parser.parse_args()
-    files = {head: options.folder / f"2b4t-i2s-{head}.gguf" for head in ("f16", "q6k")}
-    contenders = []
-    for kernel in options.kernels.split(","):
-        for small in ("0", "1"):
-            name = f"bitnet {kernel}, {'exact small head' if small == '1' else 'f16 head'}"
-            environment = {"BITNET_CPU_KERNEL": kernel, "BITNET_CPU_SMALL_HEAD": small}
-            contenders.append(start(name, sys.executable, "bitnet", files["f16"], environment))
-    peers = {}
-    for head in ("f16", "q6k"):
-        path = options.folder / f"2b4t-tq20-{head}.gguf"
-        peers[head] = start(f"llama.cpp TQ2_0, {head} head", options.peer_python, "llama", path, {})
-        contenders.append(peers[head])
-    for contender in contenders:
-        contender.ask("decode", 2)
-    for _ in range(options.rounds):
-        for contender in contenders:
-            contender.speeds["decode"].append(1 / contender.ask("decode", options.tokens))
-    for _ in range((options.rounds + 1) // 2 if options.prompt else 0):
-        for contender in contenders:
-            if "small" not in contender.name and "q6k" not in contender.name:
-                contender.speeds["prefill"].append(1 / contender.ask("prefill", options.prompt))
-    print(
-        f"| | decode tokens/s | / f16 peer | / q6_K peer | prefill {options.prompt} | / peer | load s | resident MB |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
-    for contender in contenders:
-        decode, prefill = contender.median("decode"), contender.median("prefill")
-        ratios = [decode / peers[head].median("decode") for head in ("f16", "q6k")]
-        print(
-            f"| {contender.name} | {decode:.2f} | {ratios[0]:.2f} | {ratios[1]:.2f} | {prefill:.1f} "
-            f"| {prefill / peers['f16'].median('prefill'):.2f} | {contender.load:.2f} "
-            f"| {contender.ask('rss', 0) / 1e6:.0f} |"
-        )
-        contender.process.terminate()
+    for threads in options.threads.split(","):
+        compare(options, int(threads))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        serve(lambda: {"bitnet": bitnet, "llama": llama}[sys.argv[2]](sys.argv[3]))
+        serve({"bitnet": bitnet, "llama": llama, "memory": memory}[sys.argv[2]], sys.argv[3], int(sys.argv[4]))
     else:
         main()

@@ -8,6 +8,7 @@ Both files hold the same random codes; `q6k` in a name means a q6_K head (random
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -92,14 +93,17 @@ def write(path: Path, ternary: str, head: str) -> None:
 
 
 def main(folder: Path) -> None:
-    """All four files; those that exist are kept."""
+    """All four files, side by side; those that exist are kept."""
     folder.mkdir(parents=True, exist_ok=True)
-    for ternary in ("I2_S", "TQ2_0"):
-        for head in ("F16", "Q6_K"):
-            path = folder / f"2b4t-{ternary}-{head}.gguf".lower().replace("_", "")
-            if not path.exists():
-                write(path, ternary, head)
-            print(f"{path}  {path.stat().st_size / 1e6:.0f} MB")
+    kinds = [(ternary, head) for ternary in ("I2_S", "TQ2_0") for head in ("F16", "Q6_K")]
+    paths = {
+        folder / f"2b4t-{ternary}-{head}.gguf".lower().replace("_", ""): (ternary, head) for ternary, head in kinds
+    }
+    with ProcessPoolExecutor() as pool:
+        for done in [pool.submit(write, path, *kind) for path, kind in paths.items() if not path.exists()]:
+            done.result()
+    for path in paths:
+        print(f"{path}  {path.stat().st_size / 1e6:.0f} MB")
 
 
 if __name__ == "__main__":

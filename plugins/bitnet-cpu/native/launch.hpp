@@ -115,7 +115,7 @@ struct Path {
 };
 
 extern const Path portable_path;
-extern const Path avx2_path, avxvnni_path, avx512vnni_path;
-extern const Path neon_path, neon_dotprod_path;
+extern const Path avx2_path, avxvnni_path, avx512vnni_path, amx_path;
+extern const Path neon_path, neon_dotprod_path, neon_i8mm_path;
 
 }  // namespace bitnet

@@ -2,8 +2,10 @@
 
 #include "check.hpp"
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__linux__)
 #include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
@@ -27,14 +29,48 @@ bool has_avxvnni() {
   asm("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
   return has_avx2() && (eax >> 4 & 1) != 0;
 }
+// Leaf 7, edx bits 24 (tiles) and 25 (int8), xcr0 bits 17 and 18 of the operating system; then Linux has to permit the
+// process to use the 8 KB of tile data of each thread.
+bool has_amx() {
+#if defined(__linux__)
+  if (!has_avx512vnni()) return false;
+  uint32_t eax = 7, ebx, ecx = 0, edx;
+  asm("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+  if ((edx >> 24 & 3) != 3) return false;
+  uint32_t low, high;
+  asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low >> 17 & 3) != 3) return false;
+  constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool permitted = syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+  return permitted;
+#else
+  return false;
+#endif
+}
 #elif defined(__aarch64__)
+#if defined(__APPLE__)
+bool has(const char* feature) {
+  int32_t value = 0;
+  size_t size = sizeof value;
+  return sysctlbyname(feature, &value, &size, nullptr, 0) == 0 && value != 0;
+}
+#endif
+
 bool has_dotprod() {
 #if defined(__linux__)
   return (getauxval(AT_HWCAP) >> 20 & 1) != 0;  // HWCAP_ASIMDDP
 #elif defined(__APPLE__)
-  int32_t value = 0;
-  size_t size = sizeof value;
-  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &value, &size, nullptr, 0) == 0 && value != 0;
+  return has("hw.optional.arm.FEAT_DotProd");
+#else
+  return false;
+#endif
+}
+
+bool has_i8mm() {
+#if defined(__linux__)
+  return has_dotprod() && (getauxval(AT_HWCAP2) >> 13 & 1) != 0;  // HWCAP2_I8MM
+#elif defined(__APPLE__)
+  return has_dotprod() && has("hw.optional.arm.FEAT_I8MM");
 #else
   return false;
 #endif
@@ -46,10 +82,12 @@ bool has_dotprod() {
 std::vector<const Path*> usable_paths() {
   std::vector<const Path*> paths;
 #if defined(__x86_64__) || defined(_M_X64)
+  if (has_amx()) paths.push_back(&amx_path);
   if (has_avx512vnni()) paths.push_back(&avx512vnni_path);
   if (has_avxvnni()) paths.push_back(&avxvnni_path);
   if (has_avx2()) paths.push_back(&avx2_path);
 #elif defined(__aarch64__)
+  if (has_i8mm()) paths.push_back(&neon_i8mm_path);
   if (has_dotprod()) paths.push_back(&neon_dotprod_path);
   paths.push_back(&neon_path);
 #endif

@@ -5,11 +5,15 @@
 #include <cstdint>
 #include <cstring>
 
+#include "dot/unpack.hpp"
+
 namespace bitnet::BITNET_PATH {
 
 constexpr uint32_t DOT_ROWS = 2;
 constexpr uint32_t PANEL_ROWS = 16;
 constexpr uint32_t PANEL_TOKENS = 4;
+
+static inline void unpack_block(const uint8_t* const* rows, uint8_t* out) { unpack_rows<PANEL_ROWS, 4>(rows, out); }
 
 static inline __m256i load_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 

@@ -27,6 +27,36 @@ static inline int32_t sum_i32(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
+// One block of 128 columns: out[column / 4][PANEL_ROWS][4] from 32-byte blocks of packed codes. The dwords of 16 rows are
+// transposed in registers: three rounds of 8 shuffles.
+static inline void unpack_block(const uint8_t* const* rows, uint8_t* out) {
+  static_assert(PANEL_ROWS % 16 == 0, "sixteen rows at once");
+  const __m512i low2 = _mm512_set1_epi8(0x03);
+  const __m512i low_lanes = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
+  const __m512i high_lanes = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
+  for (uint32_t first = 0; first < PANEL_ROWS; first += 16) {
+    __m512i a[8], b[8];
+    for (uint32_t i = 0; i < 8; ++i) a[i] = two_rows(rows[first + i], rows[first + 8 + i]);
+    for (uint32_t i = 0; i < 8; i += 2) {
+      b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+      b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+    }
+    for (uint32_t i = 0; i < 8; i += 4)
+      for (uint32_t j = 0; j < 2; ++j) {
+        a[i + 2 * j] = _mm512_unpacklo_epi64(b[i + j], b[i + j + 2]);
+        a[i + 2 * j + 1] = _mm512_unpackhi_epi64(b[i + j], b[i + j + 2]);
+      }
+    for (uint32_t j = 0; j < 8; ++j) {  // column 4 * j of the first plane
+      const __m512i codes = _mm512_permutex2var_epi64(a[j % 4], j < 4 ? low_lanes : high_lanes, a[4 + j % 4]);
+      uint8_t* at = out + (size_t(j) * PANEL_ROWS + first) * 4;
+      _mm512_storeu_si512(at, _mm512_and_si512(_mm512_srli_epi16(codes, 6), low2));
+      _mm512_storeu_si512(at + 32 * PANEL_ROWS, _mm512_and_si512(_mm512_srli_epi16(codes, 4), low2));
+      _mm512_storeu_si512(at + 64 * PANEL_ROWS, _mm512_and_si512(_mm512_srli_epi16(codes, 2), low2));
+      _mm512_storeu_si512(at + 96 * PANEL_ROWS, _mm512_and_si512(codes, low2));
+    }
+  }
+}
+
 // One token: planes are masked but not shifted (a plane's sums are 1, 4, 16 or 64 times too large, exactly), one
 // accumulator each.
 static inline void ternary_rows_one(const uint8_t* const* w, const int8_t* q, uint32_t blocks, int32_t* acc) {

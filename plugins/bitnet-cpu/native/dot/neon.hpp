@@ -1,15 +1,29 @@
-// Integer products of ternary codes and int8 activations with NEON; with the dot product extension where the path has it.
+// Integer products of ternary codes and int8 activations with NEON; with the dot product and
+// int8 matrix extensions where the path has them.
 #pragma once
 #include <arm_neon.h>
 
 #include <cstdint>
 #include <cstring>
 
+#include "dot/unpack.hpp"
+
 namespace bitnet::BITNET_PATH {
 
 constexpr uint32_t DOT_ROWS = 2;
+#ifdef __ARM_FEATURE_MATMUL_INT8
+constexpr uint32_t PANEL_ROWS = 8;
+constexpr uint32_t PANEL_TOKENS = 8;
+constexpr uint32_t PANEL_STEP = 8;  // consecutive columns of a row
+#else
 constexpr uint32_t PANEL_ROWS = 16;
 constexpr uint32_t PANEL_TOKENS = 6;
+constexpr uint32_t PANEL_STEP = 4;
+#endif
+
+static inline void unpack_block(const uint8_t* const* rows, uint8_t* out) {
+  unpack_rows<PANEL_ROWS, PANEL_STEP>(rows, out);
+}
 
 struct Sums {
 #ifdef __ARM_FEATURE_DOTPROD
@@ -60,7 +74,31 @@ static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32
     for (uint32_t t = 0; t < T; ++t) acc[r * T + t] = vaddvq_s32(sums[r][t].total);
 }
 
-#ifdef __ARM_FEATURE_DOTPROD
+#ifdef __ARM_FEATURE_MATMUL_INT8
+// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 8][PANEL_ROWS][8]; a register of sums holds two rows of
+// two tokens. One token alone stands for both.
+template <uint32_t T>
+static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t width, int32_t* acc) {
+  constexpr uint32_t PAIRS = (T + 1) / 2;
+  int32x4_t sums[PAIRS][PANEL_ROWS / 2];
+  for (auto& pair : sums)
+    for (auto& v : pair) v = vdupq_n_s32(0);
+  for (uint32_t k = 0; k < width; k += 8, panel += PANEL_ROWS * 8) {
+    for (uint32_t i = 0; i < PAIRS; ++i) {
+      const int8_t* x = q + size_t(2 * i) * width + k;
+      const int8x16_t tokens = vcombine_s8(vld1_s8(x), vld1_s8(T == 1 ? x : x + width));
+      for (uint32_t r = 0; r < PANEL_ROWS / 2; ++r)
+        sums[i][r] = vmmlaq_s32(sums[i][r], tokens, vreinterpretq_s8_u8(vld1q_u8(panel + 16 * r)));
+    }
+  }
+  for (uint32_t i = 0; i < PAIRS; ++i)
+    for (uint32_t r = 0; r < PANEL_ROWS / 2; ++r) {
+      int32_t* at = acc + 2 * i * PANEL_ROWS + 2 * r;
+      vst1_s32(at, vget_low_s32(sums[i][r]));
+      if constexpr (T > 1) vst1_s32(at + PANEL_ROWS, vget_high_s32(sums[i][r]));
+    }
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
 // acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4].
 template <uint32_t T>
 static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t width, int32_t* acc) {

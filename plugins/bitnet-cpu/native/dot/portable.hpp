@@ -2,11 +2,15 @@
 #pragma once
 #include <cstdint>
 
+#include "dot/unpack.hpp"
+
 namespace bitnet::BITNET_PATH {
 
 constexpr uint32_t DOT_ROWS = 1;     // matrix rows that ternary_rows takes at once
 constexpr uint32_t PANEL_ROWS = 8;   // matrix rows of a panel
 constexpr uint32_t PANEL_TOKENS = 6;  // tokens that panel_tokens takes at once
+
+static inline void unpack_block(const uint8_t* const* rows, uint8_t* out) { unpack_rows<PANEL_ROWS, 4>(rows, out); }
 
 // acc[r * T + t] = sum over all columns of code[r] * q[t]; rows of `blocks` 32-byte blocks, q[t] at q + t * 128 * blocks.
 template <uint32_t T>

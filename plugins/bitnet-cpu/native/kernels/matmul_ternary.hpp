@@ -52,24 +52,15 @@ static inline uint32_t direct_tokens(const TernaryMatmul& m, uint32_t t0, uint32
   return t0;
 }
 
-// panel[k / 4][PANEL_ROWS][4] of rows n0.., the last row repeated past n1.
+// The panel of rows n0.., the last row repeated past n1.
 static inline void unpack_panel(const TernaryMatmul& m, uint32_t n0, uint32_t n1, uint8_t* panel) {
-  const uint32_t blocks = m.p.width / 128;
-  for (uint32_t b = 0; b < blocks; ++b, panel += 128 * PANEL_ROWS)
-    for (uint32_t j = 0; j < 8; ++j) {
-      uint8_t packed[4 * PANEL_ROWS];
-      for (uint32_t r = 0; r < PANEL_ROWS; ++r) {
-        const size_t row = smaller(n0 + r, n1 - 1);
-        __builtin_memcpy(packed + 4 * r, m.w + (row * blocks + b) * 32 + 4 * j, 4);
-      }
-      uint8_t* out = panel + 4 * PANEL_ROWS * j;
-      for (uint32_t i = 0; i < 4 * PANEL_ROWS; ++i) {
-        out[i] = packed[i] >> 6;
-        out[32 * PANEL_ROWS + i] = packed[i] >> 4 & 3;
-        out[64 * PANEL_ROWS + i] = packed[i] >> 2 & 3;
-        out[96 * PANEL_ROWS + i] = packed[i] & 3;
-      }
-    }
+  const size_t row_bytes = m.p.width / 4;
+  const uint8_t* rows[PANEL_ROWS];
+  for (uint32_t r = 0; r < PANEL_ROWS; ++r) rows[r] = m.w + smaller(n0 + r, n1 - 1) * row_bytes;
+  for (uint32_t b = 0; b < m.p.width / 128; ++b, panel += 128 * PANEL_ROWS) {
+    unpack_block(rows, panel);
+    for (auto& row : rows) row += 32;
+  }
 }
 
 // As many whole groups of T tokens as there are; returns the first token left.
@@ -84,6 +75,19 @@ static inline uint32_t panel_tile(const TernaryMatmul& m, const uint8_t* panel, 
   return t0;
 }
 
+// Every token of the tile.
+static inline void panel_pass(const TernaryMatmul& m, const uint8_t* panel, uint32_t t0, uint32_t t1, uint32_t n0,
+                              uint32_t n1) {
+#ifdef BITNET_TILES
+  tile_pass(panel, m.q + size_t(t0) * m.p.width, m.p.width, t1 - t0,
+            [&](uint32_t t, const int32_t* acc) { m.put_row(t0 + t, n0, n1 - n0, acc); });
+#else
+  t0 = panel_tile<PANEL_TOKENS>(m, panel, t0, t1, n0, n1);
+  t0 = panel_tile<PANEL_TOKENS / 3>(m, panel, t0, t1, n0, n1);
+  panel_tile<1>(m, panel, t0, t1, n0, n1);
+#endif
+}
+
 static void matmul_ternary(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
   const auto p = params_of<MatmulParams>(launch);
   const TernaryMatmul m{view<uint8_t>(launch, 0),     view<float>(launch, 1), view<int8_t>(launch, 2),
@@ -96,9 +100,7 @@ static void matmul_ternary(const Launch& launch, uint32_t begin, uint32_t end, u
       for (uint32_t n = n0; n < n1; n += PANEL_ROWS) {
         const uint32_t last = n + smaller(PANEL_ROWS, n1 - n);
         unpack_panel(m, n, last, scratch);
-        uint32_t t = panel_tile<PANEL_TOKENS>(m, scratch, t0, t1, n, last);
-        t = panel_tile<PANEL_TOKENS / 3>(m, scratch, t, t1, n, last);
-        panel_tile<1>(m, scratch, t, t1, n, last);
+        panel_pass(m, scratch, t0, t1, n, last);
       }
     } else {
       direct_tokens<1>(m, direct_tokens<2>(m, direct_tokens<4>(m, t0, t1, n0, n1), t1, n0, n1), t1, n0, n1);

@@ -13,6 +13,12 @@
 #include "pool.hpp"
 #include "small_head.hpp"
 
+#ifdef BITNET_EMULATED_TILES
+namespace bitnet {
+extern const Path emulated_tiles_path;
+}
+#endif
+
 namespace {
 
 using namespace bitnet;
@@ -119,6 +125,7 @@ std::vector<Case> cases() {
   };
   for (uint32_t rows : {1u, 2u, 3u, 5u, 8u, 9u, 17u, 29u})
     for (uint32_t width : {128u, 384u, 1408u}) ternary(rows, 37, width, rows > 8 ? 32 : 8, rows % 2);
+  for (uint32_t rows : {32u, 43u, 50u, 99u}) ternary(rows, 70, 384, 32, 1);
   ternary(1, 128, 6912, 32, 1);
 
   for (uint32_t block : {64u, 128u, 256u}) {
@@ -300,8 +307,12 @@ void refusals() {
 int main() {
   const auto all = cases();
   Pool pool(3);
-  for (const Path* path : usable_paths())
+  for (const Path* path : usable_paths()) {
     if (path != &portable_path) compare(all, *path, pool);
+#ifdef BITNET_EMULATED_TILES
+    if (path == &avx512vnni_path) compare(all, emulated_tiles_path, pool);  // the rest of that path is AVX512-VNNI
+#endif
+  }
   compare(all, portable_path, pool);
   for (const Path* path : usable_paths()) small_head(*path, pool);
   refusals();
