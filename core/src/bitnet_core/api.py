@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -266,11 +266,18 @@ class Model:
         """f32[T, V]: logits after every token."""
         return self.engine.logits(tokens)
 
-    def perplexity(self, text: str | Sequence[int], *, stride: int | None = None) -> float:
+    def perplexity(
+        self,
+        text: str | Sequence[int],
+        *,
+        stride: int | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> float:
         """exp of the mean negative log likelihood of every token but the first, given at most a context of tokens
-        before it; windows start `stride` tokens apart (default: half the context)."""
+        before it; windows start `stride` tokens apart (default: half the context). progress("scoring", done, total)
+        is called with numbers of tokens."""
         ids = self.tokenizer.encode(text, add_bos=self.tokenizer.add_bos) if isinstance(text, str) else list(text)
-        return perplexity(self.engine, ids, stride)
+        return perplexity(self.engine, ids, stride, progress)
 
     def stats(self) -> dict[str, Any]:
         """Counters and sizes for people and receipts: kernel launches, device memory, cache use."""

@@ -142,6 +142,12 @@ def test_perplexity_of_a_text_longer_than_the_context(model: bitnet_core.Model) 
     assert len(tokens) > model.config.context
     values = [model.perplexity(tokens, stride=stride) for stride in (None, model.config.context)]
     assert max(values) < 2 * min(values)
+    calls: list[tuple[str, int, int]] = []
+    model.perplexity(tokens, stride=model.config.context, progress=lambda *call: calls.append(call))
+    done = [scored for _, scored, _ in calls]
+    assert {(what, total) for what, _, total in calls} == {("scoring", len(tokens))}
+    assert done == sorted(set(done))
+    assert (len(done), done[-1]) == (-(-len(tokens) // 64), len(tokens))
 
 
 @pytest.mark.parametrize(

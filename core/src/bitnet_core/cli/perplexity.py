@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bitnet_core.cli import options
-from bitnet_core.cli.console import print_json
+from bitnet_core.cli.console import print_json, progress_bar
 from bitnet_core.errors import UsageError
 
 
@@ -33,7 +33,8 @@ def perplexity(
     if not text:
         raise UsageError(f"{file} is empty")
     with options.opened(options.ModelChoice(model, device, kv, context, layout)) as loaded:
-        value = loaded.perplexity(text, stride=stride)
+        with progress_bar() as progress:
+            value = loaded.perplexity(text, stride=stride, progress=progress)
         if as_json:
             print_json({"perplexity": value, "model": loaded.name, "device": loaded.device.info.request})
         else:

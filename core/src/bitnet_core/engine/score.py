@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,10 @@ _ROWS = 64
 """Rows scored at a time: their logits must fit in host memory beside the model."""
 
 
-def token_losses(engine: Engine, tokens: Sequence[int]) -> npt.NDArray[np.float64]:
-    """f64[T - 1]: negative log likelihood of every token given those before it."""
+def token_losses(
+    engine: Engine, tokens: Sequence[int], scored: Callable[[int], None] | None = None
+) -> npt.NDArray[np.float64]:
+    """f64[T - 1]: negative log likelihood of every token given those before it. scored(n): so many are known."""
     losses = np.empty(len(tokens), np.float64)
     following = np.asarray([*tokens[1:], 0])
 
@@ -25,14 +27,22 @@ def token_losses(engine: Engine, tokens: Sequence[int]) -> npt.NDArray[np.float6
         totals = np.log(np.exp(wide).sum(axis=1))
         rows = np.arange(len(wide))
         losses[first : first + len(wide)] = totals - wide[rows, following[first : first + len(wide)]]
+        if scored is not None:
+            scored(first + len(wide))
 
     engine.score(tokens, use, _ROWS)
     return losses[:-1]
 
 
-def perplexity(engine: Engine, tokens: Sequence[int], stride: int | None = None) -> float:
+def perplexity(
+    engine: Engine,
+    tokens: Sequence[int],
+    stride: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> float:
     """exp of the mean loss of every token but the first, in windows of the context that start `stride` tokens apart
-    (default: half the context); UsageError for fewer than two tokens or a stride out of range."""
+    (default: half the context); UsageError for fewer than two tokens or a stride out of range.
+    progress("scoring", tokens scored, tokens)."""
     window = engine.limit
     stride = max(1, window // 2) if stride is None else stride
     if len(tokens) < 2 or not 0 < stride <= window:
@@ -41,7 +51,12 @@ def perplexity(engine: Engine, tokens: Sequence[int], stride: int | None = None)
     done = 1
     for start in range(0, len(tokens), stride):
         part = tokens[start : start + window]
-        losses.append(token_losses(engine, part)[max(0, done - start - 1) :])
+
+        def scored(count: int, start: int = start) -> None:
+            if progress is not None:
+                progress("scoring", start + count, len(tokens))
+
+        losses.append(token_losses(engine, part, scored)[max(0, done - start - 1) :])
         done = start + len(part)
         if done == len(tokens):
             break
