@@ -24,7 +24,7 @@ from bitnet_core.kernels.catalogue import CATALOGUE, MATMUL_TERNARY
 from bitnet_cuda import compiler, tuning
 from bitnet_cuda.errors import TABLE, Status, check
 
-SHAPE = {"width": 2560, "outs": 2560, "n_heads": 20, "n_kv_heads": 5, "head_dim": 128}
+SHAPE = {"width": 2560, "stride": 2560, "outs": 2560, "n_heads": 20, "n_kv_heads": 5, "head_dim": 128}
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 

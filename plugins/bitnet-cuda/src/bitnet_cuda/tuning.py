@@ -11,6 +11,9 @@ from bitnet_cuda import tensor_tiles
 MMA_ROWS = 9
 """Rows from which tensor cores beat dp4a: below it one pass of dp4a tiles reads the weights once."""
 
+MOST_QUANTIZING = 640
+"""Threads that share a row's norm and quantization, at most."""
+
 
 def choose(
     spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float], *, tensor_cores: bool
@@ -26,8 +29,17 @@ def choose(
         return tile
     if spec.name == "attention":
         return {"GROUP": 128, "TILE_N": 1, "TILE_T": 1}
+    if spec.name.endswith("norm_quantize"):
+        return quantize_group(int(params["stride"]))
     if spec.name == "embed_rows":
         return {"GROUP": 128, "TILE_N": 1024}
     if spec.name == "rope_store_kv":
         return {"GROUP": 64}
     return {"GROUP": 1024 if spec.name == "argmax_advance" else 512}
+
+
+def quantize_group(stride: int) -> dict[str, int]:
+    """Threads of a row of `stride` columns, and how many fours of columns each keeps in registers."""
+    fours = stride // 4
+    vectors = -(-fours // MOST_QUANTIZING)
+    return {"GROUP": -(-fours // (32 * vectors)) * 32, "VECTORS": vectors}

@@ -10,7 +10,7 @@ from pathlib import Path
 from bitnet_core.errors import KernelCompileError
 
 HERE = Path(__file__).parent
-_FLAGS = ["-std=c++17", "-O1", "-mf16c", "-ffp-contract=off", "-fPIC", "-w"]
+_FLAGS = ["-std=c++17", "-O1", "-mf16c", "-ffp-contract=off", "-fPIC", "-fno-gnu-unique", "-w"]
 
 
 def build(folder: Path) -> None:

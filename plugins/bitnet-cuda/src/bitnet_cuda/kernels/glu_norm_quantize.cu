@@ -5,11 +5,13 @@
 
 struct Gated {
     const float *gate, *up;
-    __device__ float operator()(u32 k) const {
-        float g = gate[k];
-        if (is_nan(g)) return g;  // fmaxf drops it
-        float r = fmaxf(g, 0.0f);
-        return (ACT == 0 ? r * r : g / (1.0f + expf(-g))) * up[k];
+    u32 width;
+    __device__ void operator()(u32 k, float* v) const {
+        Four g = four_of(gate, k, width), u = four_of(up, k, width);
+        for (int i = 0; i < 4; i++) {
+            float r = is_nan(g.v[i]) ? g.v[i] : fmaxf(g.v[i], 0.0f);  // fmaxf drops a NaN
+            v[i] = (ACT == 0 ? r * r : g.v[i] / (1.0f + expf(-g.v[i]))) * u.v[i];
+        }
     }
 };
 
@@ -17,5 +19,5 @@ KERNEL glu_norm_quantize(const float* gate_up, const float* gamma, u32* q, float
                          u32 stride, float eps) {
     u32 row = blockIdx.x;
     const float* gate = gate_up + (size_t)row * 2 * width;
-    quantize_row(Gated{gate, gate + width}, gamma, q, scale, qsum, row, width, stride, eps);
+    quantize_row(Gated{gate, gate + width, width}, gamma, q, scale, qsum, row, width, stride, eps);
 }

@@ -5,11 +5,15 @@
 
 struct Plain {
     const float* x;
-    __device__ float operator()(u32 k) const { return x[k]; }
+    u32 width;
+    __device__ void operator()(u32 k, float* v) const {
+        Four four = four_of(x, k, width);
+        for (int i = 0; i < 4; i++) v[i] = four.v[i];
+    }
 };
 
 KERNEL rms_norm_quantize(const float* x, const float* gamma, u32* q, float* scale, int* qsum, u32 rows, u32 width,
                          u32 stride, float eps) {
     u32 row = blockIdx.x;
-    quantize_row(Plain{x + (size_t)row * width}, gamma, q, scale, qsum, row, width, stride, eps);
+    quantize_row(Plain{x + (size_t)row * width, width}, gamma, q, scale, qsum, row, width, stride, eps);
 }
