@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +52,41 @@ def test_a_failure_half_way_leaves_nothing(
         convert(source, tmp_path / "new", target)
     assert listing(tmp_path) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["masters", "out"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from bitnet_core.formats.convert import convert
+from bitnet_core.formats.open import open_model
+
+source = open_model(sys.argv[1])
+ternary = source.ternary
+
+def killed(name):
+    if name == "blk.1.ffn_up":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ternary(name)
+
+source.ternary = killed
+convert(source, Path(sys.argv[2]), sys.argv[3], force=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_killed_process_leaves_the_destination_alone(source: ModelSource, tmp_path: Path, target: Target) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    convert(source, folder / "out", target)
+    before = listing(folder)
+    for name in ("out", "new"):
+        arguments = [str(source.path), str(folder / name), target]
+        assert subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False).returncode == -signal.SIGKILL
+    assert {path: data for path, data in listing(folder).items() if not path.startswith(".")} == before
+    assert not (folder / "new").exists()
+    convert(source, folder / "out", target, force=True)
+    assert {path: data for path, data in listing(folder).items() if not path.startswith(".")} == before
 
 
 @pytest.mark.parametrize("target", TARGETS)

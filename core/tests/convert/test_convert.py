@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from bitnet_core.api import load
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.conversion_target import ENCODINGS, Target
+from bitnet_core.formats.conversion_target import ENCODINGS, TARGETS, Target
 from bitnet_core.formats.convert import convert, has_masters
 from bitnet_core.formats.convert_gguf import metadata
 from bitnet_core.formats.gguf_writer import GGUFWriter
@@ -128,6 +129,25 @@ def test_several_scales_in_a_matrix(make_folder: MakeFolder, tmp_path: Path) -> 
     assert weight.scale_kind == "row"
     np.testing.assert_array_equal(weight.scales, rows("blk.0.attn_q").scales)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.gguf", "masters"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_one_matrix_is_in_memory_at_a_time(
+    make_folder: MakeFolder, tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that Python and numpy allocate; the source's file is mapped, and its pages are given back."""
+    monkeypatch.setattr("bitnet_core.formats.ternary.codes.CHUNK", 1 << 17)  # in proportion to these matrices
+    folder = make_folder(hidden_size=512, intermediate_size=4096)
+    source = open_model(folder)
+    largest = 4 * 512 * 4096
+    assert (folder / "model.safetensors").stat().st_size > 6 * largest
+    tracemalloc.start()
+    try:
+        convert(source, tmp_path / "out", target, verify=True)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < largest
 
 
 @pytest.mark.parametrize("scaling", ["linear", "yarn", "llama3"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,6 +63,17 @@ def test_types_that_are_refused_by_name(tmp_path: Path, make_tiny: Make, type_id
     kind = resolve(type_id, (ROWS, COLUMNS), padded(nbytes), 32)
     assert not isinstance(kind, str)
     assert words in kind.refusal
+    model = make_tiny()
+    name = "blk.0.ffn_down.weight"
+    model.add(name, np.zeros(nbytes // 2, "<f2"), "F16", (nbytes // 2,))
+    content = model.write(tmp_path / "a.gguf").read_bytes()
+    ours = name.encode() + struct.pack("<IQi", 1, nbytes // 2, 1)
+    theirs = name.encode() + struct.pack("<IQQi", 2, COLUMNS, ROWS, type_id)
+    assert content.count(ours) == 1
+    (tmp_path / "a.gguf").write_bytes(content.replace(ours, theirs))
+    with pytest.raises(ModelError, match=f"ffn_down.*{kind.name}.*{words}") as caught:
+        open_model(tmp_path / "a.gguf")
+    assert caught.value.exit_code == 3
 
 
 @pytest.mark.parametrize(

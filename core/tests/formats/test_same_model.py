@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from bitnet_core.engine.engine import Engine, EngineOptions
+from bitnet_core.formats.gguf import GGUFFile
 from bitnet_core.formats.gguf_types import tl2_nbytes
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.source import ModelSource
@@ -245,6 +246,39 @@ def test_gguf(tmp_path: Path, make_tiny: Any, dtype: str, matrices: Any, dense: 
     weight = source.ternary("blk.0.ffn_down")
     assert (weight.scale_kind, weight.scales.tolist()) == ("tensor", [SCALE])
     assert (logits(source) == expected).all()
+
+
+def doubled(path: Path, make_tiny: Any, dtype: str, block: int, matrices: Any, dense: Any) -> ModelSource:
+    """The model with the second half of the columns of ffn_down twice as large, by the scales of their blocks."""
+    gguf(path, make_tiny, dtype, matrices, dense).close()
+    file = GGUFFile(path)
+    tensor = file.tensors["blk.0.ffn_down.weight"]
+    data = file.data(tensor).copy().reshape(HIDDEN, FFN // block, -1)
+    at = slice(0, 2) if dtype.startswith("Q2_0") else slice(-2, None)
+    data[:, FFN // block // 2 :, at] = raw(2 * SCALE, "<f2")
+    content = bytearray(path.read_bytes())
+    content[tensor.offset : tensor.offset + data.size] = data.tobytes()
+    path.write_bytes(content)
+    return open_model(path)
+
+
+def test_scales_that_differ_from_block_to_block(
+    tmp_path: Path, make_tiny: Any, matrices: Any, dense: Any, expected: np.ndarray
+) -> None:
+    found = {}
+    for dtype, block in (("TQ2_0", 256), ("TQ1_0", 256), ("Q2_0_128", 128), ("Q2_0", 64)):
+        source = doubled(tmp_path / f"{dtype}.gguf", make_tiny, dtype, block, matrices, dense)
+        weight = source.ternary("blk.0.ffn_down")
+        assert (weight.scale_kind, weight.block) == ("block", block)
+        assert (weight.scales == np.repeat([SCALE, 2 * SCALE], FFN // block // 2)).all()
+        engine = Engine(source, NumpyDevice(), EngineOptions(context=32, max_sequences=1))
+        found[dtype] = engine.logits(TOKENS)
+        assert engine.kernel_launches["matmul_ternary_block"] == 1
+        engine.close()
+    assert (found["TQ1_0"] == found["TQ2_0"]).all()
+    for dtype in ("Q2_0", "Q2_0_128"):  # more partial sums
+        np.testing.assert_allclose(found[dtype], found["TQ2_0"], rtol=0, atol=1e-4)
+    assert np.abs(found["TQ2_0"] - expected).max() > 0.01
 
 
 def test_hugging_face_with_inverse_scales(tmp_path: Path, matrices: Any, dense: Any, expected: np.ndarray) -> None:

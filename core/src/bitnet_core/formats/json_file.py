@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
     """The file's text. Raises ModelError if it cannot be read, is longer than `limit` bytes or is not UTF-8."""
     try:
         with path.open("rb") as file:
-            data = file.read(limit + 1)
+            data = file.read(min(os.fstat(file.fileno()).st_size, limit) + 1)  # so many bytes are reserved at once
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(data) > limit:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.errors import ModelError
+from bitnet_core.formats.gguf_types import tl2_nbytes
 from bitnet_core.formats.ternary import floats, hf_packed, iq_bn, q2_0, tl1, tl2, tq1_0, tq2_0
 from bitnet_core.formats.ternary.codes import pack, unpack
 from bitnet_core.formats.ternary.tiles import Tile
@@ -138,6 +139,21 @@ def test_tl2_golden(golden: Golden, name: str) -> None:
     rows, columns, *tile = golden[f"{name}_params"].tolist()
     codes = tl2.decode_codes(golden[f"{name}_bytes"], rows, columns, Tile(*tile))
     assert (unpack(codes, columns).astype(np.int8) - 1 == golden[f"{name}_values"]).all()
+
+
+@pytest.mark.parametrize(
+    ("codec", "nbytes", "given"),
+    [(tl1, 1024 * 4096 // 4 + 32, Tile(256, 128, 32)), (tl2, tl2_nbytes(1024, 4096), Tile(256, 96))],
+)
+def test_tiles_of_known_shapes_need_not_be_given(codec: Any, nbytes: int, given: Tile) -> None:
+    """The shape of Llama3-8B's keys, with bitnet.cpp's tile for it."""
+    nibbles = np.array([a << 4 | b for a in range(9) for b in range(9)], np.uint8)
+    data = np.random.default_rng(0).choice(nibbles, nbytes)
+    data[-32:-28] = np.array([0.5], "<f4").view(np.uint8)
+    expected = codec.decode(data, 1024, 4096, {(1024, 4096): given})
+    assert (codec.decode(data, 1024, 4096).codes == expected.codes).all()
+    other = codec.decode(data, 1024, 4096, {(1024, 4096): given._replace(rows=128)})
+    assert (other.codes != expected.codes).any()
 
 
 def test_tl_refusals(golden: Golden) -> None:
