@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from bitnet_core.kernels.catalogue import KV_BLOCK
 
+DENSE_ROWS = 9
+"""Rows from which the tensor cores multiply with an f16 table."""
 PROMPT_ROWS = 65
 """Rows from which a step is taken to hold a prompt: more than the sequences that decode at a time."""
 
@@ -59,3 +61,28 @@ def attention(params: Mapping[str, int | float]) -> dict[str, int] | None:
     group = int(params["n_heads"]) // int(params["n_kv_heads"])
     heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
     return attention_tile(head_dim, heads, 64 // heads)
+
+
+def dense_tile(tile_n: int, tile_t: int, warps_t: int, stages: int) -> dict[str, int]:
+    """Constants of matmul_dense_mma.cu; a block's TILE_N rows of the table come in pieces of SUB_N."""
+    sub_n, warps_n = 128, 4
+    return {
+        "MMA": 1,
+        "GROUP": 32 * warps_n * warps_t,
+        "TILE_N": tile_n,
+        "SUB_N": sub_n,
+        "TILE_T": tile_t,
+        "WARPS_N": warps_n,
+        "WARPS_T": warps_t,
+        "STAGES": stages,
+        "SHARED": stages * (128 * sub_n + 256 * tile_t),
+    }
+
+
+def dense(params: Mapping[str, int | float]) -> dict[str, int] | None:
+    """Tile of a product with an f16 table for more rows than decoding has; None where the plain kernel serves."""
+    rows, width = int(params["rows"]), int(params["width"])
+    if rows < DENSE_ROWS or width % 64:
+        return None
+    tile_n = 512 if int(params["outs"]) >= 1 << 16 else 128
+    return dense_tile(tile_n, 16, 1, 4) if rows <= 16 else dense_tile(tile_n, 32, 2, 4)

@@ -22,6 +22,8 @@ def choose(
     rows = int(params["rows"])
     if spec.name == "matmul_ternary" and tensor_cores and rows >= MMA_ROWS:
         return tensor_tiles.matmul(rows)
+    if spec.name == "matmul_dense" and tensor_cores and constants["DTYPE"] == 1 and (tile := tensor_tiles.dense(params)):
+        return tile
     if spec.name in ("matmul_ternary", "matmul_ternary_block", "matmul_dense"):
         tile_t = next(tile for tile in (1, 2, 4, 8) if rows <= tile or tile == 8)
         return {"GROUP": 128, "TILE_N": 8, "TILE_T": tile_t}

@@ -40,6 +40,7 @@ inline float __uint_as_float(unsigned u) {
 }
 inline float half_to_float(unsigned short h) { return _cvtsh_ss(h); }
 inline unsigned short float_to_half(float f) { return _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT); }
+inline unsigned pack_halves(float a, float b) { return float_to_half(a) | (unsigned)float_to_half(b) << 16; }
 inline int dot4(unsigned codes, unsigned q, int acc) {
     for (int i = 0; i < 4; i++) acc += (int)(signed char)(codes >> 8 * i) * (signed char)(q >> 8 * i);
     return acc;

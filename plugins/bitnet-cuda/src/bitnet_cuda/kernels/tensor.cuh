@@ -44,11 +44,16 @@ template <int pending>
 __device__ inline void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
+// Two f32 rounded to f16, the first in the lower half.
+__device__ inline u32 pack_halves(float a, float b) {
+    u32 pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
+    return pair;
+}
 #endif
 
 // Two f32 as a pair of f16 in one word, and what rounding took from them as another: together 22 bits of mantissa.
 __device__ inline void split_halves(float a, float b, u32& high, u32& low) {
-    u16 ha = float_to_half(a), hb = float_to_half(b);
-    high = ha | (u32)hb << 16;
-    low = float_to_half(a - half_to_float(ha)) | (u32)float_to_half(b - half_to_float(hb)) << 16;
+    high = pack_halves(a, b);
+    low = pack_halves(a - half_to_float((u16)high), b - half_to_float((u16)(high >> 16)));
 }
