@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from bitnet_core.engine.text import GenerationStream, StopFilter
+from bitnet_core.engine.engine import Engine
 from bitnet_core.errors import UsageError
 from bitnet_core.hal.device import Device, DeviceType, whole
-from bitnet_core.kernels.catalogue import KV_TYPES, kv_row_bytes
+from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.weights import padded
 
@@ -37,6 +37,7 @@ class BenchResult:
     compute_path: str
     prompt_tokens: int
     generated_tokens: int
+    sequences: int  # texts at a time; speeds are those of all together
     repeat: int
     load_seconds: float
     prefill_speed: float
@@ -60,38 +61,39 @@ class BenchResult:
         return {**asdict(self), "bandwidth_fraction": self.bandwidth_fraction}
 
 
-class _NoText:
-    """A decoder that makes no text."""
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """prefill_seconds: until every text has its first token; decoded: tokens of all texts while all of them went on."""
 
-    def push(self, token: int) -> str:
-        return ""
-
-    def flush(self) -> str:
-        return ""
+    prefill_seconds: float
+    decode_seconds: float
+    decoded: int
 
 
-def measure(model: Model, load_seconds: float, prompt_tokens: int | None, max_tokens: int, repeat: int) -> BenchResult:
-    """Prefill and decode `repeat` times after one warm-up, greedily and past the model's end tokens.
+def measure(
+    model: Model, load_seconds: float, prompt_tokens: int | None, max_tokens: int, repeat: int, sequences: int = 1
+) -> BenchResult:
+    """Prefill and decode `sequences` texts at a time, `repeat` times after one warm-up, greedily and past the model's
+    end tokens.
 
-    prompt_tokens: None for 512, or what the context has room for. UsageError if the tokens do not fit the context.
+    prompt_tokens: None for 512, or what the context has room for. UsageError if the texts do not fit the cache.
     """
     engine, config = model.engine, model.config
     if prompt_tokens is None:
         prompt_tokens = max(1, min(_PROMPT_TOKENS, engine.limit - max_tokens))
     if prompt_tokens + max_tokens > engine.limit:
         raise UsageError(f"{prompt_tokens} + {max_tokens} tokens do not fit the context of {engine.limit}")
+    blocks = sequences * ceil_div(prompt_tokens + max_tokens, KV_BLOCK)
+    if sequences > engine.sequences or blocks > engine.memory()["cache_blocks"]:
+        raise UsageError(f"{sequences} texts of {prompt_tokens} + {max_tokens} tokens do not fit the cache")
     rng = np.random.default_rng(0)
     runs = []
     for _ in range(repeat + 1):
-        # another prompt every time: a prefix that was kept would make the prefill look fast
-        prompt = rng.integers(0, config.vocab, prompt_tokens).tolist()
-        pieces = GenerationStream(engine, engine.add(prompt, max_tokens=max_tokens), _NoText(), StopFilter(()))
-        for _ in pieces:
-            pass
-        runs.append(pieces.result)
+        # other prompts every time: a prefix that was kept would make the prefill look fast
+        prompts = rng.integers(0, config.vocab, (sequences, prompt_tokens)).tolist()
+        runs.append(_run(engine, prompts, max_tokens))
     runs = runs[1:]
-    # the first token comes out of the prefill
-    speeds = [(len(run.tokens) - 1) / run.decode_seconds for run in runs]
+    speeds = [run.decoded / run.decode_seconds for run in runs]
     memory, plan = engine.memory(), engine.memory_plan()
     head = model.source.dense("token_embd" if config.tied_head else "output")
     return BenchResult(
@@ -100,10 +102,11 @@ def measure(model: Model, load_seconds: float, prompt_tokens: int | None, max_to
         device_name=model.device.info.name,
         compute_path=model.summary.compute_path,
         prompt_tokens=prompt_tokens,
-        generated_tokens=len(runs[0].tokens),
+        generated_tokens=max_tokens,
+        sequences=sequences,
         repeat=repeat,
         load_seconds=load_seconds,
-        prefill_speed=statistics.median(prompt_tokens / run.prefill_seconds for run in runs),
+        prefill_speed=statistics.median(sequences * prompt_tokens / run.prefill_seconds for run in runs),
         decode_speed=statistics.median(speeds),
         decode_speeds=tuple(speeds),
         host_memory=psutil.Process().memory_info().rss,
@@ -112,18 +115,40 @@ def measure(model: Model, load_seconds: float, prompt_tokens: int | None, max_to
         kv_memory=plan.kv_cache,
         scratch_memory=plan.decode_scratch + plan.prefill_scratch,
         bytes_per_token=bytes_per_token(
-            config, head.rows * head.row_bytes, engine.options.kv_dtype, prompt_tokens + max_tokens // 2
+            config,
+            head.rows * head.row_bytes,
+            engine.options.kv_dtype,
+            prompt_tokens + max_tokens // 2,
+            sequences,
         ),
         read_bandwidth=read_bandwidth(model.device),
     )
 
 
-def bytes_per_token(config: ModelConfig, head_bytes: int, kv_dtype: str, position: int) -> int:
-    """Bytes that decoding one token at `position` has to read: every ternary matrix once, the head once, and the
-    keys and values of all positions before it."""
+def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Run:
+    texts = [engine.add(prompt, max_tokens=max_tokens) for prompt in prompts]
+    prefill = decode = 0.0
+    decoded = 0
+    while any(text.finish_reason is None for text in texts):
+        prefilling = any(not text.generated_tokens for text in texts)
+        all_go_on = all(text.finish_reason is None for text in texts)
+        began = time.perf_counter()
+        updates = engine.step()
+        took = time.perf_counter() - began
+        if prefilling:
+            prefill += took
+        elif all_go_on:
+            decode += took
+            decoded += sum(len(update.tokens) for update in updates)
+    return _Run(prefill, decode, decoded)
+
+
+def bytes_per_token(config: ModelConfig, head_bytes: int, kv_dtype: str, position: int, sequences: int = 1) -> int:
+    """Bytes that decoding one token at `position` has to read: the keys and values of all positions before it, and the
+    share of one of `sequences` texts in every ternary matrix and the head."""
     layer = sum(rows * padded(columns) // 4 for rows, columns in config.linears().values())
     kv = 2 * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim) * position
-    return config.n_layers * (layer + kv) + head_bytes
+    return config.n_layers * kv + (config.n_layers * layer + head_bytes) // sequences
 
 
 def read_bandwidth(device: Device) -> float:

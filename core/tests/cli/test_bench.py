@@ -25,6 +25,20 @@ def test_bench_reports_its_measurements(bitnet) -> None:
     assert document["bandwidth_fraction"] == pytest.approx(expected)
 
 
+def test_several_texts_share_the_weights(bitnet) -> None:
+    arguments = ("bench", "--synthetic", "tiny", "-p", 40, "-n", 6, "--repeat", 1, "--json")
+    one, four = (json.loads(bitnet(*arguments, "-s", count).out) for count in (1, 4))
+    assert (four["sequences"], four["generated_tokens"]) == (4, 6)
+    assert four["decode_speed"] > 0
+    assert one["bytes_per_token"] / 4 < four["bytes_per_token"] < one["bytes_per_token"]
+
+
+def test_texts_that_do_not_fit(bitnet) -> None:
+    result = bitnet("bench", "--synthetic", "tiny", "-p", 8, "-n", 4, "-s", 33)
+    assert result.code != 0
+    assert "do not fit the cache" in result.err
+
+
 def test_bench_as_a_table(bitnet) -> None:
     result = bitnet("bench", "-p", 4, "-n", 2, "--repeat", 1)
     assert result.code == 0

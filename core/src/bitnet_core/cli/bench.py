@@ -29,6 +29,7 @@ def bench(
         typer.Option("--prompt-tokens", "-p", min=1, help="Tokens of the prompt. Default: 512, or what fits."),
     ] = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens to generate.")] = 128,
+    sequences: Annotated[int, typer.Option("--sequences", "-s", min=1, help="Texts at a time.")] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Runs; the medians are printed.")] = 3,
     synthetic: Annotated[
         str | None, typer.Option(metavar="SHAPE", help="Random weights of a shape instead of a file: 2b4t or tiny.")
@@ -48,7 +49,7 @@ def bench(
         raise UsageError("--model and --synthetic exclude each other")
     start = time.perf_counter()
     with options.opened(options.ModelChoice(model, device, kv, context, layout, synthetic)) as loaded:
-        result = measure(loaded, time.perf_counter() - start, prompt_tokens, max_tokens, repeat)
+        result = measure(loaded, time.perf_counter() - start, prompt_tokens, max_tokens, repeat, sequences)
     if as_json:
         print_json(result.document())
     else:
@@ -59,12 +60,16 @@ def _print(result: BenchResult) -> None:
     from rich.table import Table
 
     table = Table(box=None, show_header=False, pad_edge=False)
+    many = f"{result.sequences} texts of " if result.sequences > 1 else ""
     rows: list[tuple[str, Any]] = [
         ("model", result.model),
         ("device", f"{result.device} ({result.device_name}), {result.compute_path}"),
         ("load", f"{result.load_seconds:.2f} s"),
-        ("prefill", f"{result.prefill_speed:.1f} tokens/s ({result.prompt_tokens} tokens)"),
-        ("decode", f"{result.decode_speed:.1f} tokens/s ({result.generated_tokens} tokens, {result.repeat} runs)"),
+        ("prefill", f"{result.prefill_speed:.1f} tokens/s ({many}{result.prompt_tokens} tokens)"),
+        (
+            "decode",
+            f"{result.decode_speed:.1f} tokens/s ({many}{result.generated_tokens} tokens, {result.repeat} runs)",
+        ),
         ("host memory", size(result.host_memory)),
         (
             "device memory",

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bitnet_core.kernels.catalogue import KV_BLOCK
+from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
 
-DENSE_ROWS = 9
-"""Rows from which the tensor cores multiply with an f16 table."""
+MANY_OUTS = 8192
+"""Weight rows above which even large tiles are enough of them to keep a GPU busy."""
+FULL_GPU = 100
+"""Tiles that keep a large GPU busy."""
+MMA_ROWS = 9
+"""Rows from which products go to the tensor cores' tiles."""
 PROMPT_ROWS = 65
 """Rows from which a step is taken to hold a prompt: more than the sequences that decode at a time."""
+
+
+def choose(name: str, constants: Mapping[str, int], params: Mapping[str, int | float]) -> dict[str, int] | None:
+    """Tile of a launch; None where another kernel serves."""
+    rows = int(params["rows"])
+    if name == "matmul_ternary" and rows >= MMA_ROWS:
+        return _matmul(rows, int(params["outs"]))
+    if name == "matmul_dense" and rows >= MMA_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
+        return _dense(rows, int(params["outs"]))
+    if name == "attention" and rows >= PROMPT_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
+        group = int(params["n_heads"]) // int(params["n_kv_heads"])
+        heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
+        return attention_tile(int(params["head_dim"]), heads, 64 // heads)
+    return None
 
 
 def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int) -> dict[str, int]:
@@ -30,15 +48,17 @@ def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int)
     }
 
 
-def matmul(rows: int) -> dict[str, int]:
-    """Tiles by the number of rows, as plugins/bitnet-cuda/benchmarks/matmul.py found them on an H200."""
+def _matmul(rows: int, outs: int) -> dict[str, int]:
+    """As plugins/bitnet-cuda/benchmarks/matmul.py found them on an H200, at the shapes of 2B-4T."""
     if rows <= 16:
-        return mma_tile(32, 16, (2, 1, 4), 6)
+        return mma_tile(64, 16, (4, 1, 2), 6) if outs > MANY_OUTS else mma_tile(16, 16, (1, 1, 4), 8)
     if rows <= 32:
-        return mma_tile(32, 32, (2, 1, 4), 6)
+        return mma_tile(64, 32, (4, 1, 2), 6) if outs > MANY_OUTS else mma_tile(16, 16, (1, 1, 4), 8)
     if rows <= 64:
-        return mma_tile(64, 64, (2, 2, 2), 4)
-    return mma_tile(128, 128, (2, 2, 1), 4)
+        return mma_tile(128, 64, (4, 2, 1), 4) if outs > MANY_OUTS else mma_tile(64, 32, (4, 1, 2), 6)
+    if ceil_div(outs, 128) * ceil_div(rows, 128) >= FULL_GPU:
+        return mma_tile(128, 128, (4, 2, 1), 4)
+    return mma_tile(64, 64, (2, 2, 1), 4)
 
 
 def attention_tile(head_dim: int, heads: int, rows: int) -> dict[str, int]:
@@ -51,16 +71,6 @@ def attention_tile(head_dim: int, heads: int, rows: int) -> dict[str, int]:
         "HEAD_DIM": head_dim,
         "SHARED": 2 * 2 * KV_BLOCK * head_dim * 2,
     }
-
-
-def attention(params: Mapping[str, int | float]) -> dict[str, int] | None:
-    """Tile of a prompt's attention over an f16 cache; None where the plain kernel serves."""
-    rows, head_dim = int(params["rows"]), int(params["head_dim"])
-    if rows < PROMPT_ROWS or head_dim not in (64, 128):
-        return None
-    group = int(params["n_heads"]) // int(params["n_kv_heads"])
-    heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
-    return attention_tile(head_dim, heads, 64 // heads)
 
 
 def dense_tile(tile_n: int, tile_t: int, warps_t: int, stages: int) -> dict[str, int]:
@@ -79,10 +89,6 @@ def dense_tile(tile_n: int, tile_t: int, warps_t: int, stages: int) -> dict[str,
     }
 
 
-def dense(params: Mapping[str, int | float]) -> dict[str, int] | None:
-    """Tile of a product with an f16 table for more rows than decoding has; None where the plain kernel serves."""
-    rows, width = int(params["rows"]), int(params["width"])
-    if rows < DENSE_ROWS or width % 64:
-        return None
-    tile_n = 512 if int(params["outs"]) >= 1 << 16 else 128
+def _dense(rows: int, outs: int) -> dict[str, int]:
+    tile_n = 512 if outs > 1 << 16 else 128
     return dense_tile(tile_n, 16, 1, 4) if rows <= 16 else dense_tile(tile_n, 32, 2, 4)

@@ -8,9 +8,6 @@ from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_cuda import tensor_tiles
 
-MMA_ROWS = 9
-"""Rows from which tensor cores beat dp4a: below it one pass of dp4a tiles reads the weights once."""
-
 MOST_QUANTIZING = 640
 """Threads that share a row's norm and quantization, at most."""
 
@@ -20,15 +17,11 @@ def choose(
 ) -> dict[str, int]:
     """Tuning constants of one launch."""
     rows = int(params["rows"])
-    if spec.name == "matmul_ternary" and tensor_cores and rows >= MMA_ROWS:
-        return tensor_tiles.matmul(rows)
-    if spec.name == "matmul_dense" and tensor_cores and constants["DTYPE"] == 1 and (tile := tensor_tiles.dense(params)):
+    if tensor_cores and (tile := tensor_tiles.choose(spec.name, constants, params)):
         return tile
     if spec.name in ("matmul_ternary", "matmul_ternary_block", "matmul_dense"):
         tile_t = next(tile for tile in (1, 2, 4, 8) if rows <= tile or tile == 8)
         return {"GROUP": 128, "TILE_N": 8, "TILE_T": tile_t}
-    if spec.name == "attention" and tensor_cores and constants["KV"] == 1 and (tile := tensor_tiles.attention(params)):
-        return tile
     if spec.name == "attention":
         return {"GROUP": 128, "TILE_N": 1, "TILE_T": 1}
     if spec.name.endswith("norm_quantize"):
