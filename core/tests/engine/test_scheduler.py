@@ -193,3 +193,8 @@ def test_smaller_caches_stay_close_to_f32(make_engine: Make, tiny: Any, kv_dtype
     cosine = (exact * close).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(close, axis=1)
     assert cosine.min() > 0.97
     assert (exact.argmax(1) == close.argmax(1)).mean() > 0.9
+
+
+@pytest.mark.parametrize(("options", "rows"), [({}, 256), ({"prefill_chunk": 100}, 100), ({"max_sequences": 300}, 300)])
+def test_prompt_steps_on_a_cpu(make_engine: Make, options: dict[str, int], rows: int) -> None:
+    assert make_engine("silu", **options).scheduler.chunk == rows

@@ -65,6 +65,8 @@ def bitnet(path: str, threads: int) -> dict[str, Command]:
 
     os.environ["BITNET_NUM_THREADS"] = str(threads)
     model = bitnet_core.load(path, "cpu", context=CONTEXT, layout="A")
+    if model.device.info.backend != "cpu":
+        sys.exit("bitnet-cpu is not installed: 'cpu' is the numpy device")
 
     def decode(count: int) -> float:
         result = model.generate(tokens(8), max_tokens=count + 1)

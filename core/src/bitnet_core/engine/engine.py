@@ -171,7 +171,7 @@ class Engine:
     def _use(self, device: Device) -> None:
         self.device, self._launcher, self._pool = device, Launcher(device), MemoryPool(device)
         self._blocks = self.options.cache_blocks(self.config, device.info, self.sequences)
-        self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk)
+        self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
 
     def _ready(self) -> Runner:
         """The runner, built, and the weights loaded, if they are not."""

@@ -8,15 +8,19 @@ from typing import get_args
 from bitnet_core.engine.blocks import Eviction
 from bitnet_core.engine.cache import KV_BUDGET, block_bytes
 from bitnet_core.errors import UsageError
-from bitnet_core.hal.device import DeviceInfo
+from bitnet_core.hal.device import DeviceInfo, DeviceType
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.plan_scratch import scratch_row_bytes
 
+CPU_CHUNK = 256
+"""Most rows of a prompt step on a CPU: more gain it nothing, and their activations take resident memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """kv_dtype is one of KV_TYPES; context None means the model's; kv_budget is in bytes; prefill_chunk in rows."""
+    """kv_dtype is one of KV_TYPES; context None means the model's; kv_budget is in bytes; prefill_chunk in rows, at
+    most CPU_CHUNK on a CPU."""
 
     kv_dtype: str = "f16"
     context: int | None = None
@@ -55,8 +59,11 @@ class EngineOptions:
         return blocks
 
 
-def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int) -> int:
-    """Rows of a prompt step, at most `chunk`, whose widest activations the device can bind."""
+def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: int) -> int:
+    """Rows of a prompt step, at most `chunk`, whose widest activations the device can bind; on a CPU at most CPU_CHUNK
+    or a row for each sequence."""
+    if info.type is DeviceType.CPU:
+        chunk = min(chunk, max(CPU_CHUNK, sequences))
     widest = max(scratch_row_bytes(config)[0].values())
     return max(1, min(chunk, *(limit // widest for limit in _limits(info)), chunk))
 

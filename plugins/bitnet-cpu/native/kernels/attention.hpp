@@ -281,7 +281,8 @@ static void attention(const Launch& launch, uint32_t begin, uint32_t end, uint8_
   const Constants& c = launch.constants;
   for (uint32_t g = begin; g < end; ++g) {
     const uint32_t h0 = g % launch.grid[0] * c.tile_n, h1 = h0 + smaller(c.tile_n, a.p.n_heads - h0);
-    const uint32_t t0 = g / launch.grid[0] * c.tile_t, t1 = t0 + smaller(c.tile_t, a.p.rows - t0);
+    const uint32_t y = launch.grid[1] - 1 - g / launch.grid[0];  // the end of a prompt, which sees most, first
+    const uint32_t t0 = y * c.tile_t, t1 = t0 + smaller(c.tile_t, a.p.rows - t0);
     if (c.kv == KV_F32) attend<KV_F32>(a, t0, t1, h0, h1, floats);
     if (c.kv == KV_F16) attend<KV_F16>(a, t0, t1, h0, h1, floats);
     if (c.kv == KV_INT8) attend<KV_INT8>(a, t0, t1, h0, h1, floats);

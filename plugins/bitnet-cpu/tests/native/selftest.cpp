@@ -194,12 +194,13 @@ std::vector<Case> cases() {
           std::memcpy(&v[at], &scale, 4);
         }
       for (uint32_t tile_t : {1u, 4u}) {
-        c.tile_n = 3, c.tile_t = tile_t;
+        c.tile_n = 1 + 2 * (tile_t / 4), c.tile_t = tile_t;  // one head, or all three of a key/value head
         const Data rows = integers({0, 100, 0, 0, 0, 101, 0, 0, 0, 102, 0, 0, 0, 127, 0, 1, 0, -1, 0, 0, 0, 5, 0, 2, 0, 6, 0, 2,
                                     0, 300, 0, 0, 0, 3, 0, 9});
         all.push_back({"attention", ATTENTION, c,
                        {floats(9 * heads * dim), k, v, rows, integers({3, 1, -1, 0, 2, -1, 4, -1, -1}), floats(9 * heads * dim)},
-                       words(9u, heads, kv_heads, dim, row, 3u, 1.0f / std::sqrt(float(dim))), 2, ceil_div(9, tile_t), 1e-4});
+                       words(9u, heads, kv_heads, dim, row, 3u, 1.0f / std::sqrt(float(dim))), heads / c.tile_n, ceil_div(9, tile_t),
+                       1e-4});
       }
     }
 
