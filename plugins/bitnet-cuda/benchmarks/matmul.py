@@ -14,7 +14,7 @@ from bitnet_core.kernels.catalogue import MATMUL_TERNARY
 from bitnet_core.model.launch import Launch
 from bitnet_core.reference.ternary import ternary_dot
 from bitnet_cuda.device import CudaDevice
-from bitnet_cuda.tensor_tiles import mma_tile
+from bitnet_cuda.tensor_tiles import mma_tile, wgmma_tile
 from timing import copies, put, seconds
 
 MATRICES = {"qkv": (3840, 2560), "o": (2560, 2560), "gate_up": (13824, 2560), "down": (2560, 6912)}
@@ -44,33 +44,32 @@ FEW = [
 MANY = [
     (tile_n, tile_t, (warps_n, warps_t, warps_k), stages)
     for tile_n, tile_t, warps_n, warps_t, warps_k, stages in (
-        (128, 128, 2, 2, 1, 3),
         (128, 128, 2, 2, 1, 4),
-        (128, 128, 2, 2, 1, 5),
-        (128, 128, 2, 2, 2, 4),
-        (128, 128, 2, 4, 1, 4),
         (128, 128, 4, 2, 1, 4),
-        (128, 128, 1, 4, 1, 4),
-        (80, 128, 1, 4, 1, 4),
         (80, 128, 1, 4, 2, 4),
-        (80, 128, 1, 2, 2, 4),
-        (96, 128, 1, 4, 2, 4),
-        (96, 128, 2, 2, 1, 4),
-        (96, 128, 2, 2, 2, 4),
         (112, 128, 1, 4, 1, 4),
-        (112, 128, 1, 4, 2, 4),
-        (64, 128, 1, 4, 2, 4),
         (64, 128, 2, 2, 1, 4),
         (128, 64, 2, 2, 1, 4),
-        (128, 64, 2, 2, 2, 4),
-        (128, 256, 2, 4, 1, 3),
-        (256, 128, 4, 2, 1, 4),
-        (192, 128, 4, 2, 1, 4),
-        (256, 64, 4, 2, 1, 4),
-        (64, 256, 1, 4, 2, 4),
         (64, 64, 2, 2, 1, 4),
     )
 ]
+WARPGROUPS = (
+    (128, 128, 2, 4, 2),
+    (128, 128, 2, 3, 2),
+    (128, 128, 2, 5, 2),
+    (256, 128, 2, 4, 1),
+    (256, 128, 4, 4, 1),
+    (64, 128, 1, 4, 3),
+    (192, 128, 3, 4, 1),
+    (128, 256, 2, 4, 1),
+    (64, 256, 1, 4, 1),
+    (64, 256, 1, 3, 2),
+    (128, 64, 2, 4, 3),
+    (128, 64, 2, 6, 2),
+    (64, 64, 1, 4, 4),
+    (64, 64, 1, 6, 4),
+    (256, 64, 4, 4, 2),
+)
 
 
 def main() -> None:
@@ -90,10 +89,12 @@ def main() -> None:
             inputs = put(device, q), put(device, np.ones(rows, np.float32)), put(device, qsum)
             y = put(device, np.full((rows, outs), np.nan, np.float32))
             results = []
-            for tile in FEW if rows <= 64 else MANY:
+            tiles = [(tile, mma_tile(*tile)) for tile in (FEW if rows <= 64 else MANY)]
+            tiles += [(tile, wgmma_tile(*tile)) for tile in WARPGROUPS if rows > 64]
+            for tile, tuning in tiles:
                 if rows <= 64 and not tile[1] / 2 < rows <= 2 * tile[1]:
                     continue
-                constants = {"ADD": 0, **mma_tile(*tile)}
+                constants = {"ADD": 0, **tuning}
                 kernel = device.compile(MATMUL_TERNARY, constants)
                 grid, packed = MATMUL_TERNARY.grid(params, constants), MATMUL_TERNARY.pack(params)
                 launches = [Launch(kernel, grid, (w, ones, *inputs, y), packed) for w in weights]

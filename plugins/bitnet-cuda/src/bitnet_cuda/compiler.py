@@ -16,13 +16,14 @@ from bitnet_core.kernels.spec import KernelSpec
 logger = logging.getLogger(__name__)
 
 KERNELS = Path(__file__).parent / "kernels"
+VARIANTS = ("MMA", "WGMMA")
+"""Tuning constants that choose another source file for a kernel, by their name in lower case."""
 
 
 def source_file(spec: KernelSpec, constants: Mapping[str, int]) -> Path:
     """The source of a kernel; UnsupportedError if there is none."""
     stem = spec.name
-    if constants.get("MMA"):
-        stem += "_mma"
+    stem += next((f"_{variant.lower()}" for variant in VARIANTS if constants.get(variant)), "")
     path = KERNELS / f"{stem}.cu"
     if not path.exists():
         raise UnsupportedError(f"there is no kernel {spec.name}", backend="cuda", operation="compile")

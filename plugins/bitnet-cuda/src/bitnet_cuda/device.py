@@ -18,6 +18,8 @@ from bitnet_cuda.errors import check
 from bitnet_cuda.memory import CudaBuffer, Staging
 from bitnet_cuda.query import compute_capability, device_infos, driver
 
+WARPGROUP_MMA = (9, 0)
+"""The compute capability whose architecture-specific instructions include wgmma."""
 DEFAULT_SHARED = 48 << 10
 """Bytes of dynamic shared memory that a kernel may use without asking."""
 
@@ -61,7 +63,7 @@ class CudaDevice:
         handle = self._check(self._api.cuDeviceGet(index), "open")[0]
         self._handle = handle
         major, minor = compute_capability(handle)
-        self._architecture = f"sm_{major}{minor}"
+        self._architecture = f"sm_{major}{minor}{'a' if (major, minor) == WARPGROUP_MMA else ''}"
         self._tensor_cores = tensor_cores and major >= 8
         self._context = self._check(self._api.cuDevicePrimaryCtxRetain(handle), "open")[0]
         self._closed = False

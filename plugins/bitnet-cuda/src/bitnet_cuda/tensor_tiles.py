@@ -61,6 +61,19 @@ def _matmul(rows: int, outs: int) -> dict[str, int]:
     return mma_tile(64, 64, (2, 2, 1), 4)
 
 
+def wgmma_tile(tile_n: int, tile_t: int, warpgroups: int, stages: int, resident: int) -> dict[str, int]:
+    """Constants of matmul_ternary_wgmma.cu; resident: thread blocks that an SM is to hold."""
+    return {
+        "WGMMA": 1,
+        "GROUP": 128 * warpgroups,
+        "TILE_N": tile_n,
+        "TILE_T": tile_t,
+        "STAGES": stages,
+        "RESIDENT": resident,
+        "SHARED": stages * (32 * tile_n + 128 * tile_t) + 1024,
+    }
+
+
 def attention_tile(head_dim: int, heads: int, rows: int) -> dict[str, int]:
     """Constants of attention_mma.cu: query heads of one key/value head, and rows, of a thread block."""
     return {

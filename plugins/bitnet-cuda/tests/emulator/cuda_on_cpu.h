@@ -12,7 +12,7 @@
 #define __global__
 #define __device__
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define threadIdx (simt::Dim{simt::block->current, 0, 0})
 #define blockIdx (simt::block->index)
 using std::max;
@@ -81,6 +81,20 @@ inline void load_matrices_transposed(unsigned* r, const void* row) {
     unsigned k = 2 * (simt::lane() % 4), n = simt::lane() / 4;
     for (unsigned i = 0; i < 4; i++) r[i] = rows[8 * i + k][n] | (unsigned)rows[8 * i + k + 1][n] << 16;
 }
+// wgmma m64k32 u8.s8, one warp's 16 rows at a time: tokens in rows of 128 bytes, 16-byte words swizzled by row.
+inline void warpgroup_product(int* c, const unsigned* a, const void* tokens, unsigned plane, int count) {
+    unsigned g = simt::lane() / 4, t = simt::lane() % 4;
+    for (int i = 0; i < count / 8; i++) {
+        const unsigned* row = (const unsigned*)tokens + (8 * i + g) * 32;
+        mma(c + 4 * i, a, row[(2 * plane ^ g) * 4 + t], row[((2 * plane + 1) ^ g) * 4 + t]);
+    }
+}
+#define warpgroup_mma(c, a, tokens, plane) warpgroup_product(c, a, tokens, plane, TILE_T)
+inline void warpgroup_arrive() {}
+inline void warpgroup_wait() {}
+inline void show_to_tensor_cores() {}
+inline unsigned shared_address(const void* p) { return (unsigned)(uintptr_t)p; }
+
 // mma.sync m16n8k16 f16.f16.f32 by the fragment layout of the PTX manual; sums in double.
 inline void mma_half(float* c, const unsigned* a, unsigned b0, unsigned b1) {
     uint64_t low[32], high[32], b[32];

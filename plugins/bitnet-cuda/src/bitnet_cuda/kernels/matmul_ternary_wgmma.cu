@@ -1,0 +1,97 @@
+// matmul_ternary on Hopper's warpgroup tensor cores (compute capability 9.0), for prompts: exact integers.
+// As in matmul_ternary_mma.cu, I2_S blocks are the A fragments: each lane unpacks its words plane by plane into registers.
+// Activations are read by the tensor cores from shared memory, where a column block of 128 bytes a token lies in the
+// 128-byte swizzle that they want. A thread block makes TILE_N weight rows x TILE_T tokens; each of its warpgroups has
+// 64 * M_TILES of the rows. Two thread blocks of an SM take turns: one unpacks while the other multiplies.
+#include "prelude.cuh"
+#include "tensor.cuh"
+#include "warpgroup.cuh"
+
+#define M_TILES (TILE_N / (GROUP / 128) / 64)
+#define STAGE (TILE_T * 8 + TILE_N * 2)  // 16-byte words of one column block: activations, then weights
+
+struct Tile {
+    const Words *w, *q;
+    u32 n_first, outs, t_first, rows, blocks;
+
+    __device__ void load(Words* stage, u32 block) const {
+#pragma unroll
+        for (u32 i = threadIdx.x; i < TILE_T * 8; i += GROUP) {
+            u32 token = i / 8, chunk = i % 8;
+            copy_async(stage + token * 8 + (chunk ^ token % 8),
+                       q + ((size_t)min(t_first + token, rows - 1) * blocks + block) * 8 + chunk);
+        }
+#pragma unroll
+        for (u32 i = threadIdx.x; i < TILE_N * 2; i += GROUP) {
+            u32 row = i / 2, half = i % 2;
+            copy_async(stage + TILE_T * 8 + row * 2 + (half ^ (row / 4 % 2)),
+                       w + ((size_t)min(n_first + row, outs - 1) * blocks + block) * 2 + half);
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
+    matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* y,
+                   u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
+    DYNAMIC_SHARED(Words, pool);
+    Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
+    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32, x = g / 4;
+    u32 n_warp = warp / 4 * 64 * M_TILES + warp % 4 * 16, blocks = width / 128;
+    Tile tile = {w, q, blockIdx.x * TILE_N, outs, blockIdx.y * TILE_T, rows, blocks};
+    int acc[M_TILES][TILE_T / 2];
+#pragma unroll
+    for (int m = 0; m < M_TILES; m++)
+#pragma unroll
+        for (int i = 0; i < TILE_T / 2; i++) acc[m][i] = 0;
+    for (u32 b = 0; b < STAGES - 1; b++) {
+        if (b < blocks) tile.load(stages + b * STAGE, b);
+        copy_group();
+    }
+    u32 stage = 0, next = STAGES - 1;
+    for (u32 b = 0; b < blocks; b++) {
+        copy_wait<STAGES - 2>();
+        show_to_tensor_cores();
+        __syncthreads();
+        const Words* tokens = stages + stage * STAGE;
+        const u32* codes = (const u32*)(tokens + TILE_T * 8) + (n_warp + g) * 8 + t;
+        u32 a[M_TILES][4][4];
+#pragma unroll
+        for (int m = 0; m < M_TILES; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                u32 packed = codes[512 * m + i % 2 * 64 + (i / 2 ? 4 * (1 - x) : 4 * x)];
+#pragma unroll
+                for (int p = 0; p < 4; p++) a[m][p][i] = (packed >> (6 - 2 * p)) & 0x03030303u;
+            }
+        warpgroup_arrive();
+#pragma unroll
+        for (int p = 0; p < 4; p++)
+#pragma unroll
+            for (int m = 0; m < M_TILES; m++) warpgroup_mma(acc[m], a[m][p], tokens, p);
+        if (b + STAGES - 1 < blocks) tile.load(stages + next * STAGE, b + STAGES - 1);
+        copy_group();
+        warpgroup_wait();
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+        next = next + 1 == STAGES ? 0 : next + 1;
+    }
+    copy_wait<0>();
+#pragma unroll
+    for (int i = 0; i < TILE_T / 8; i++)
+#pragma unroll
+        for (int odd = 0; odd < 2; odd++) {
+            u32 token = tile.t_first + 8 * i + 2 * t + odd;
+            if (token >= rows) continue;
+            int sum = qsum[token];
+            float factor = scale[token];
+#pragma unroll
+            for (int m = 0; m < M_TILES; m++)
+#pragma unroll
+                for (int high = 0; high < 2; high++) {
+                    u32 n = tile.n_first + n_warp + 64 * m + 8 * high + g;
+                    if (n >= outs) continue;
+                    float value = (float)(acc[m][4 * i + 2 * high + odd] - sum) * factor * wscale[n];
+                    size_t at = (size_t)token * y_stride + y_first + n;
+                    y[at] = ADD ? y[at] + value : value;
+                }
+        }
+}
