@@ -95,6 +95,7 @@ def _info(ordinal: int) -> DeviceInfo:
         max_binding=total,
         alignment=256,
         physical_id=pci.lower(),
+        kernels=frozenset({"top_k"}),
         extra=extra,
     )
 

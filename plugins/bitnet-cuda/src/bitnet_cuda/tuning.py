@@ -30,7 +30,7 @@ def choose(
         return {"GROUP": 128, "TILE_N": 1024}
     if spec.name == "rope_store_kv":
         return {"GROUP": 64}
-    return {"GROUP": 1024 if spec.name == "argmax_advance" else 512}
+    return {"GROUP": 1024 if spec.name in ("argmax_advance", "top_k") else 512}
 
 
 def quantize_group(stride: int) -> dict[str, int]:

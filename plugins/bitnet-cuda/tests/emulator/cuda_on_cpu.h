@@ -28,6 +28,7 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
     memcpy(&other, simt::meet(bits) + (simt::lane() ^ mask), sizeof other);
     return other;
 }
+inline unsigned atomicAdd(unsigned* p, unsigned n) { return (*p += n) - n; }
 inline unsigned __float_as_uint(float f) {
     unsigned u;
     memcpy(&u, &f, 4);

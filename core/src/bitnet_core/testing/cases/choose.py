@@ -94,6 +94,11 @@ def _some_nan(logits: Array) -> None:
     logits[1, 18:] = -np.inf
 
 
+def _crowded(logits: Array) -> None:
+    """Equal values at regular distances: many candidates for the same places."""
+    logits[:] = -(np.arange(logits.shape[1]) % 1024)
+
+
 def cases() -> Iterator[Case]:
     """Vocabularies around a workgroup and a real one, ties, NaN, the ends of rings, blocks and tables."""
     name = "argmax_advance"
@@ -113,4 +118,5 @@ def cases() -> Iterator[Case]:
     for rows, vocab, k in ((1, 1, 1), (2, 255, 40), (7, 257, 8), (3, 256, 256), (1, 128256, 64)):
         yield Case(name, f"l{rows}-v{vocab}-k{k}", _top_k, (rows, vocab, k))
     yield Case(name, "ties", _top_k, (3, 300, 50, _few_values))
+    yield Case(name, "crowded", _top_k, (1, 20000, 200, _crowded))
     yield Case(name, "nan-inf", _top_k, (3, 300, 20, _some_nan))
