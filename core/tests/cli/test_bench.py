@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from bitnet_core.benchmark import bytes_per_token, read_bandwidth
-from bitnet_core.errors import ModelError
+from bitnet_core.errors import ModelError, UsageError
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.hal.device import DeviceType
+from bitnet_core.profiling import profile
 from bitnet_core.reference.device import NumpyDevice, numpy_info
 
 
@@ -23,6 +24,30 @@ def test_bench_reports_its_measurements(bitnet) -> None:
         assert document[name] > 0
     expected = document["decode_speed"] * document["bytes_per_token"] / document["read_bandwidth"]
     assert document["bandwidth_fraction"] == pytest.approx(expected)
+
+
+def test_profile_times_every_launch_of_a_step(bitnet, tmp_path) -> None:
+    trace = tmp_path / "trace.json"
+    arguments = ("bench", "--synthetic", "tiny", "-p", 40, "-n", 8, "--repeat", 1)
+    result = bitnet(*arguments, "--profile", trace)
+    for heading in ("greedy decode, 1 rows", "prompt, 40 rows", "of the bandwidth"):
+        assert heading in result.out
+    events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    decode, prompt = ([event for event in events if event["tid"] == track] for track in (0, 1))
+    # embed, final norm, head and argmax, and nine launches in each of two layers, gate and up apart, q, k and v too
+    assert [len(decode), len(prompt)] == [30, 27]
+    assert all(event["dur"] > 0 and event["args"]["bytes"] > 0 for event in events)
+    starts = [event["ts"] for event in decode]
+    assert starts == sorted(starts)
+    assert bitnet(*arguments, "--profile", tmp_path).code != 0  # a folder
+
+
+def test_profile_of_a_device_without_a_clock() -> None:
+    class Engine:
+        device = NumpyDevice(replace(numpy_info(), features=frozenset()))
+
+    with pytest.raises(UsageError, match="does not time"):
+        profile(Engine())
 
 
 def test_several_texts_share_the_weights(bitnet) -> None:

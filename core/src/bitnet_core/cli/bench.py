@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +16,7 @@ from bitnet_core.errors import UsageError
 
 if TYPE_CHECKING:
     from bitnet_core.benchmark import BenchResult
+    from bitnet_core.profiling import StepProfile
 
 
 def register(app: typer.Typer) -> None:
@@ -38,22 +41,35 @@ def bench(
     kv: options.KvOption = options.KvType.f16,
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Time each kernel of a step; FILE gets a Chrome trace of it.")
+    ] = None,
 ) -> None:
     """Measure prefill and decode speed, load time and memory.
 
     The tokens of the prompt are random, and the model's end token does not end a run.
     """
     from bitnet_core.benchmark import measure
+    from bitnet_core.profiling import chrome_trace
+    from bitnet_core.profiling import profile as measure_kernels
 
     if model is not None and synthetic is not None:
         raise UsageError("--model and --synthetic exclude each other")
     start = time.perf_counter()
     with options.opened(options.ModelChoice(model, device, kv, context, layout, synthetic)) as loaded:
         result = measure(loaded, time.perf_counter() - start, prompt_tokens, max_tokens, repeat, sequences)
+        profiles = measure_kernels(loaded.engine) if profile else []
+    if profile:
+        try:
+            profile.write_text(json.dumps(chrome_trace(profiles)))
+        except OSError as exc:
+            raise UsageError(f"{profile} cannot be written: {exc.strerror or exc}") from exc
     if as_json:
         print_json(result.document())
     else:
         _print(result)
+        for step in profiles:
+            _print_kernels(step, result.read_bandwidth)
 
 
 def _print(result: BenchResult) -> None:
@@ -85,4 +101,17 @@ def _print(result: BenchResult) -> None:
     ]
     for name, value in rows:
         table.add_row(f"[bold]{name}[/bold]", value)
+    print_table(table)
+
+
+def _print_kernels(step: StepProfile, bandwidth: float) -> None:
+    from rich.table import Table
+
+    table = Table(title=f"{step.step}: {1e3 * step.seconds:.3f} ms", title_justify="left", box=None, pad_edge=False)
+    for column in ("kernel", "launches", "us", "us each", "share", "GB/s", "of the bandwidth"):
+        table.add_column(column, justify="left" if column == "kernel" else "right")
+    for kernel in step.kernels():
+        us, rate = 1e6 * kernel.seconds, kernel.bytes_per_second
+        figures = (f"{us:.1f}", f"{us / kernel.launches:.2f}", f"{kernel.seconds / step.seconds:.0%}")
+        table.add_row(kernel.kernel, str(kernel.launches), *figures, f"{rate / 1e9:.0f}", f"{rate / bandwidth:.0%}")
     print_table(table)

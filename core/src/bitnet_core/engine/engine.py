@@ -24,7 +24,7 @@ from bitnet_core.formats.source import ModelSource
 from bitnet_core.hal.device import Device
 from bitnet_core.hal.pool import MemoryPool
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
-from bitnet_core.model.launch import Launcher
+from bitnet_core.model.launch import Launcher, Recorded
 from bitnet_core.model.plan_memory import DeviceMemoryPlan, plan_memory
 from bitnet_core.model.upload import DeviceWeights, Progress, upload
 
@@ -153,6 +153,10 @@ class Engine:
             sequences=self.sequences,
             chunk=self.scheduler.chunk,
         )
+
+    def recordings(self) -> dict[str, Recorded]:
+        """Steps that were recorded, by what they do, for profiling an engine that has nothing else to do."""
+        return self._ready().recordings()
 
     def free(self) -> None:
         """Give back everything on the device, which stays open; may be called twice."""

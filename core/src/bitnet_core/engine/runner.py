@@ -114,6 +114,13 @@ class Runner:
         self._decode.download("values", values)
         return ids, values
 
+    def recordings(self) -> dict[str, Recorded]:
+        """The recordings there are, by what they do. Whoever replays one moves its rows on: only between texts."""
+        self._resident = ()
+        found = {f"{kind} decode, {bucket} rows": recorded for (kind, bucket), recorded in self._recordings.items()}
+        prompts = {f"prompt, {rows} rows": body for rows, body in self._bodies.items() if isinstance(body, Recorded)}
+        return found | prompts
+
     def drop_scratch(self) -> bool:
         """Give back what a prompt needs but decoding does not; False if there was nothing."""
         if self._prompt is None:

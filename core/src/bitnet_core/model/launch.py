@@ -25,6 +25,7 @@ class Recorded:
     """A device recording and what a replay of it dispatches."""
 
     recording: Recording
+    launches: tuple[Launch, ...]
     counts: Counter[str]
 
 
@@ -68,7 +69,7 @@ class Launcher:
         with self.device.record() as recording:
             for launch in launches:
                 self.device.launch(launch.kernel, launch.grid, launch.views, launch.params)
-        return Recorded(recording, Counter(launch.kernel.spec.name for launch in launches))
+        return Recorded(recording, tuple(launches), Counter(launch.kernel.spec.name for launch in launches))
 
     def replay(self, recorded: Recorded, times: int = 1) -> None:
         """Dispatch all launches of a recording, `times` times."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ def numpy_info() -> DeviceInfo:
         alignment=ALIGNMENT,
         transfer=TransferMode.UNIFIED,
         kernels=frozenset({"top_k"}),
+        features=frozenset({"timings"}),
         extra=MappingProxyType({"active_kernel": "numpy"}),
     )
 
@@ -73,7 +75,7 @@ class NumpyKernel:
 class NumpyRecording:
     """Prepared launches."""
 
-    launches: list[Callable[[], None]] = field(default_factory=list)
+    launches: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
 
     def close(self) -> None:
         """Forget the launches."""
@@ -178,7 +180,7 @@ class NumpyDevice:
         if self._recording is None:
             run()
         else:
-            self._recording.launches.append(run)
+            self._recording.launches.append((kernel.spec.name, run))
 
     @contextmanager
     def record(self) -> Iterator[NumpyRecording]:
@@ -195,8 +197,19 @@ class NumpyDevice:
         """Run the kept launches."""
         if not isinstance(recording, NumpyRecording):
             raise ValueError("this recording is not one of this device")
-        for launch in recording.launches:
+        for _, launch in recording.launches:
             launch()
+
+    def timings(self, recording: Recording) -> list[tuple[str, float]]:
+        """Replay once; (kernel, seconds) of every launch."""
+        if not isinstance(recording, NumpyRecording):
+            raise ValueError("this recording is not one of this device")
+        times = []
+        for name, launch in recording.launches:
+            began = time.perf_counter()
+            launch()
+            times.append((name, time.perf_counter() - began))
+        return times
 
     def synchronize(self) -> None:
         """Nothing is ever pending."""
