@@ -15,7 +15,7 @@ from bitnet_core.model.launch import Launch
 from bitnet_core.reference.ternary import ternary_dot
 from bitnet_cuda.device import CudaDevice
 from bitnet_cuda.tensor_tiles import mma_tile, wgmma_tile
-from timing import copies, put, seconds
+from gpu_time import copies, put, seconds
 
 MATRICES = {"qkv": (3840, 2560), "o": (2560, 2560), "gate_up": (13824, 2560), "down": (2560, 6912)}
 FEW = [

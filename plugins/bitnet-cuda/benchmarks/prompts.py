@@ -17,7 +17,7 @@ from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
 from bitnet_cuda.device import CudaDevice
 from bitnet_cuda.tensor_tiles import attention_tile, dense_tile
-from timing import put, seconds
+from gpu_time import put, seconds
 
 ATTENTION = ((4, 16), (4, 32), (2, 32), (2, 64), (1, 64), (1, 128))
 DENSE = (

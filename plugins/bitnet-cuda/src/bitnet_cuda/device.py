@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bitnet_core.errors import DeviceNotFoundError
@@ -13,7 +14,7 @@ from bitnet_core.hal import Buffer, Grid, Kernel, MemoryKind, Recording, View
 from bitnet_core.hal.checks import check_launch, check_transfer
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_cuda import compiler, tuning
+from bitnet_cuda import compiler, timing, tuning
 from bitnet_cuda.errors import check
 from bitnet_cuda.memory import CudaBuffer, Staging
 from bitnet_cuda.query import compute_capability, device_infos, driver
@@ -41,9 +42,11 @@ class CudaRecording:
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
         self.graph: Any = None
+        self.launches: list[tuple[CudaKernel, Grid, tuple[View, ...], bytes]] = []
 
     def close(self) -> None:
         """Destroy the graph once the device is done with it."""
+        self.launches.clear()
         if self.graph is not None:
             graph, self.graph = self.graph, None
             self._device.forget(graph)
@@ -72,7 +75,7 @@ class CudaDevice:
         self._staging = Staging(self.stream, self.info.name)
         self._buffers: set[CudaBuffer] = set()
         self._modules: list[Any] = []
-        self._capturing = False
+        self._capturing: CudaRecording | None = None
         self._graphs: set[Any] = set()
 
     def _check(self, result: tuple[Any, ...], operation: str, **sizes: int) -> tuple[Any, ...]:
@@ -188,6 +191,8 @@ class CudaDevice:
             raise ValueError("this kernel is not one of this device")
         spec = kernel.spec
         check_launch(spec, views, params, self.info)
+        if self._capturing is not None:
+            self._capturing.launches.append((kernel, grid, tuple(views), params))
         values: list[ctypes.Array[ctypes.c_char] | ctypes.c_uint64] = []
         for view in views:
             values.append(ctypes.c_uint64(self._own(view.buffer).address + view.offset))
@@ -206,17 +211,16 @@ class CudaDevice:
     @contextmanager
     def record(self) -> Iterator[CudaRecording]:
         """Launches of the block are captured into a graph."""
-        if self._capturing:
+        if self._capturing is not None:
             raise ValueError("a recording is already under way")
         self._current()
         mode = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._check(self._api.cuStreamBeginCapture(self.stream, mode), "record")
-        self._capturing = True
-        recording = CudaRecording(self)
+        self._capturing = recording = CudaRecording(self)
         try:
             yield recording
         finally:
-            self._capturing = False
+            self._capturing = None
             graph = self._check(self._api.cuStreamEndCapture(self.stream), "record")[0]
             recording.graph = self._check(self._api.cuGraphInstantiate(graph, 0), "record")[0]
             self._graphs.add(recording.graph)
@@ -228,6 +232,15 @@ class CudaDevice:
             raise ValueError("this recording is not, or no longer, one of this device")
         self._current()
         self._check(self._api.cuGraphLaunch(recording.graph, self.stream), "replay")
+
+    def timings(self, recording: Recording) -> list[tuple[str, float]]:
+        """Replay once; (kernel, seconds) of every launch, by events between them. Kernels do not overlap here."""
+        if not isinstance(recording, CudaRecording) or recording.graph is None:
+            raise ValueError("this recording is not, or no longer, one of this device")
+        self._current()
+        launches = [partial(self.launch, *arguments) for arguments in recording.launches]
+        seconds = timing.seconds_of(self.stream, launches, self.info.name)
+        return [(arguments[0].spec.name, s) for arguments, s in zip(recording.launches, seconds, strict=True)]
 
     def forget(self, graph: Any) -> None:
         """Destroy a recording's graph."""

@@ -96,6 +96,7 @@ def _info(ordinal: int) -> DeviceInfo:
         alignment=256,
         physical_id=pci.lower(),
         kernels=frozenset({"top_k"}),
+        features=frozenset({"timings"}),
         extra=extra,
     )
 

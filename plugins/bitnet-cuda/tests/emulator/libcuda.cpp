@@ -58,6 +58,7 @@ API int cuStreamDestroy_v2(void*) { return OK; }
 API int cuStreamSynchronize(void*) { return capture ? CAPTURE_UNSUPPORTED : OK; }
 API int cuEventCreate(void** e, unsigned) { return *e = (void*)1, OK; }
 API int cuEventRecord(void*, void*) { return OK; }
+API int cuEventRecordWithFlags(void*, void*, unsigned) { return OK; }
 API int cuEventSynchronize(void*) { return OK; }
 API int cuEventElapsedTime(float* ms, void*, void*) { return *ms = 0.001f, OK; }
 API int cuEventDestroy_v2(void*) { return OK; }
