@@ -14,6 +14,10 @@ Make = Callable[..., Any]
 SHAPES = {
     "[rows, 4]": lambda p: 16 * p["rows"],
     "[rows, hidden]": lambda p: 4 * p["rows"] * p["hidden"],
+    "[rows, columns]": lambda p: 4 * p["rows"] * p["columns"],
+    "[rows, outs]": lambda p: 4 * p["rows"] * p["outs"],
+    "[2 outs]": lambda p: 8 * p["outs"],
+    "[2 outs, width / 4]": lambda p: p["outs"] * p["width"] // 2,
     "[rows, width]": lambda p: p["rows"] * p["width"],
     "[rows, stride]": lambda p: p["rows"] * p["stride"],
     "[rows, 2 * width]": lambda p: 8 * p["rows"] * p["width"],
@@ -28,14 +32,17 @@ SHAPES = {
     ),
 }
 """Bytes that a binding of this shape must have."""
+FUSED = {"norm_matmul", "norm_matmul_glu", "rope_attention"}
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("transfer", list(TransferMode))
 @pytest.mark.parametrize("style", ["offline", "llama"])
 def test_every_launch_binds_what_its_kernel_declares(
-    faulty: Any, make_engine: Make, tiny: Any, transfer: TransferMode, style: str
+    faulty: Any, make_engine: Make, tiny: Any, transfer: TransferMode, style: str, fused: bool
 ) -> None:
-    device = faulty(transfer=transfer, alignment=256, max_binding=64 * 1024)
+    kernels = frozenset({"top_k"} | (FUSED if fused else set()))
+    device = faulty(transfer=transfer, alignment=256, max_binding=64 * 1024, kernels=kernels)
     seen: set[str] = set()
 
     def check(kernel: Any, grid: tuple[int, int, int], views: Sequence[View], params: bytes) -> None:
@@ -63,7 +70,10 @@ def test_every_launch_binds_what_its_kernel_declares(
             engine.step()
         while engine.step():
             pass
-    assert seen == set(CATALOGUE) - {"matmul_ternary_block"}
+    unseen = {"matmul_ternary_block"} | (set() if fused else FUSED)
+    if transfer is TransferMode.UNIFIED:
+        unseen.add("norm_matmul_glu")  # wrapped gate and up matrices are not neighbours
+    assert seen == set(CATALOGUE) - unseen
 
 
 def test_cache_buffers_hold_whole_blocks(make_engine: Make) -> None:

@@ -177,7 +177,8 @@ class Runner:
         """The recording of a decode step; kind is "logits", "greedy", or "top" and a number."""
         recorded = self._recordings.get((kind, bucket))
         if recorded is None:
-            launches = self.plan.body(self._decode, self.cache, bucket) + self.plan.head(self._decode, bucket, bucket)
+            launches = self.plan.body(self._decode, self.cache, bucket, decode=True)
+            launches += self.plan.head(self._decode, bucket, bucket)
             if kind == "greedy":
                 launches.append(self.plan.advance(self._decode, self.cache, bucket))
             elif kind != "logits":

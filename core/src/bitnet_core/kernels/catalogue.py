@@ -287,6 +287,76 @@ TOP_K = KernelSpec(
     base=False,
 )
 
+NORM_MATMUL = KernelSpec(
+    name="norm_matmul",
+    meaning="rms_norm_quantize of x, then matmul_ternary of what it gives: y[t, y_first + n] (+)= (sum_k code[n, k] * q[t, k] "
+    "- qsum[t]) * scale[t] * wscale[n]. For a row or two, where doing the norm in every workgroup costs less than a "
+    "launch of its own.",
+    bindings=(
+        Binding("x", "f32", "r", "[rows, columns]"),
+        Binding("gamma", "f32", "r", "[columns] (any buffer where NORM is 0)"),
+        Binding("w", "u8", "r", "[outs, width / 4]"),
+        Binding("wscale", "f32", "r", "[outs]"),
+        Binding("y", "f32", "rw", "[rows, y_stride]"),
+    ),
+    params=(
+        _ROWS,
+        _u32("columns", "matrix columns K"),
+        _u32("outs", "matrix rows N"),
+        _u32("width", "columns padded to 128"),
+        _u32("y_stride", "elements between rows of y"),
+        _u32("y_first", "column of y for matrix row 0"),
+        _EPS,
+    ),
+    constants={"NORM": (0, 1), "ADD": (0, 1)},
+    tuning=("TILE_N", "TILE_T"),
+    grid=_outs_by_rows,
+    base=False,
+)
+
+NORM_MATMUL_GLU = KernelSpec(
+    name="norm_matmul_glu",
+    meaning="norm_matmul with the 2 outs rows of w = [gate | up], then m[t, n] = act(gate) * up as in glu_norm_quantize.",
+    bindings=(
+        Binding("x", "f32", "r", "[rows, columns]"),
+        Binding("gamma", "f32", "r", "[columns] (any buffer where NORM is 0)"),
+        Binding("w", "u8", "r", "[2 outs, width / 4]"),
+        Binding("wscale", "f32", "r", "[2 outs]"),
+        Binding("m", "f32", "w", "[rows, outs]"),
+    ),
+    params=(
+        _ROWS,
+        _u32("columns", "matrix columns K"),
+        _u32("outs", "columns F of m"),
+        _u32("width", "columns padded to 128"),
+        _EPS,
+    ),
+    constants={"NORM": (0, 1), "ACT": (RELU2, SILU)},
+    tuning=("TILE_N", "TILE_T"),
+    grid=_outs_by_rows,
+    base=False,
+)
+
+ROPE_ATTENTION = KernelSpec(
+    name="rope_attention",
+    meaning="rope_store_kv, then attention of the rotated queries, for rows that all belong to different sequences: what a "
+    "row stores no other row reads. Rows with position < 0 or slot < 0 store nothing and give zeros.",
+    bindings=(
+        Binding("qkv", "f32", "r", "[rows, (n_heads + 2 n_kv_heads) * head_dim]"),
+        Binding("step", "i32", "r", "[rows, 4]"),
+        Binding("rope", "f32", "r", "[positions, head_dim / 2, 2]"),
+        Binding("k_cache", "u8", "rw", "cache rows"),
+        Binding("v_cache", "u8", "rw", "cache rows"),
+        Binding("tables", "i32", "r", "[sequences, max_blocks]"),
+        Binding("out", "f32", "w", "[rows, n_heads * head_dim]"),
+    ),
+    params=ATTENTION.params,
+    constants={"KV": (0, 1, 2), "INTERLEAVED": (0, 1)},
+    tuning=("TILE_N", "TILE_T"),
+    grid=_heads_by_rows,
+    base=False,
+)
+
 CATALOGUE: dict[str, KernelSpec] = {
     spec.name: spec
     for spec in (
@@ -301,6 +371,9 @@ CATALOGUE: dict[str, KernelSpec] = {
         MATMUL_DENSE,
         ARGMAX_ADVANCE,
         TOP_K,
+        NORM_MATMUL,
+        NORM_MATMUL_GLU,
+        ROPE_ATTENTION,
     )
 }
 """Every kernel by name."""

@@ -39,9 +39,13 @@ class Plan:
         self.weights, self.launcher = weights, launcher
         self.config = weights.config
         self.kv = KV_TYPES.index(kv_dtype)
+        self._optional = launcher.device.info.kernels
 
-    def body(self, scratch: Scratch, cache: CacheViews, rows: int) -> list[Launch]:
-        """From step[rows] to the hidden states x[rows, H]; keys and values go to the cache."""
+    def body(self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False) -> list[Launch]:
+        """From step[rows] to the hidden states x[rows, H]; keys and values go to the cache.
+
+        decode: no two rows belong to one sequence.
+        """
         config = self.config
         embedding = self.weights.embedding
         step, x = scratch.view("step", rows), scratch.view("x", rows)
@@ -55,7 +59,7 @@ class Plan:
             for part in embedding.parts
         ]
         for index, layer in enumerate(self.weights.layers):
-            launches += self._attention(scratch, cache, rows, index, layer)
+            launches += self._attention(scratch, cache, rows, index, layer, decode)
             launches += self._feed_forward(scratch, rows, layer)
         return launches
 
@@ -110,54 +114,94 @@ class Plan:
         )
 
     def _attention(
-        self, scratch: Scratch, cache: CacheViews, rows: int, index: int, layer: LayerWeights
+        self, scratch: Scratch, cache: CacheViews, rows: int, index: int, layer: LayerWeights, decode: bool
     ) -> list[Launch]:
         config = self.config
-        shape = {
+        shape: dict[str, int | float] = {
             "rows": rows,
             "n_heads": config.n_heads,
             "n_kv_heads": config.n_kv_heads,
             "head_dim": config.head_dim,
             "row_bytes": kv_row_bytes(self.kv, config.head_dim),
         }
-        qkv, step = scratch.view("qkv", rows), scratch.view("step", rows)
-        queries, heads = scratch.view("queries", rows), scratch.view("heads", rows)
-        keys, values = cache.keys[index], cache.values[index]
-        return [
-            self._norm_quantize(scratch, rows, scratch.view("x", rows), layer.attn_norm, layer.qkv),
-            *self._matmul(scratch, rows, layer.qkv, qkv, layer.qkv.outs),
-            self.launcher.prepare(
-                CATALOGUE["rope_store_kv"],
-                shape,
-                (qkv, step, self.weights.rope, queries, keys, values),
-                {"KV": self.kv, "INTERLEAVED": int(config.rope_interleaved)},
-            ),
-            self.launcher.prepare(
-                CATALOGUE["attention"],
-                shape | {"max_blocks": cache.max_blocks, "scale": config.head_dim**-0.5},
-                (queries, keys, values, step, cache.tables, heads),
-                {"KV": self.kv},
-            ),
-            self._norm_quantize(scratch, rows, heads, layer.attn_sub_norm, layer.attn_output),
-            *self._matmul(scratch, rows, layer.attn_output, scratch.view("x", rows), config.hidden, add=1),
-        ]
+        cached = shape | {"max_blocks": cache.max_blocks, "scale": config.head_dim**-0.5}
+        rotated = {"KV": self.kv, "INTERLEAVED": int(config.rope_interleaved)}
+        x, qkv, step = scratch.view("x", rows), scratch.view("qkv", rows), scratch.view("step", rows)
+        rope, queries, heads = self.weights.rope, scratch.view("queries", rows), scratch.view("heads", rows)
+        caches = cache.keys[index], cache.values[index]
+        launches = self._norm_matmul(scratch, rows, x, layer.attn_norm, layer.qkv, qkv)
+        if decode and "rope_attention" in self._optional:
+            views = (qkv, step, rope, *caches, cache.tables, heads)
+            launches.append(self.launcher.prepare(CATALOGUE["rope_attention"], cached, views, rotated))
+        else:
+            launches += [
+                self.launcher.prepare(CATALOGUE["rope_store_kv"], shape, (qkv, step, rope, queries, *caches), rotated),
+                self.launcher.prepare(
+                    CATALOGUE["attention"], cached, (queries, *caches, step, cache.tables, heads), {"KV": self.kv}
+                ),
+            ]
+        return launches + self._norm_matmul(scratch, rows, heads, layer.attn_sub_norm, layer.attn_output, x, add=1)
 
     def _feed_forward(self, scratch: Scratch, rows: int, layer: LayerWeights) -> list[Launch]:
         config = self.config
-        gate_up, down = scratch.view("gate_up", rows), layer.ffn_down
+        x, up, down = scratch.view("x", rows), layer.gate_up, layer.ffn_down
+        activation = RELU2 if config.activation == "relu2" else SILU
+        if self._fused("norm_matmul_glu", rows, up) and len(up.parts) == 1:
+            m, part = scratch.view("gate_up", rows, 4 * config.ffn), up.parts[0]
+            glu = self.launcher.prepare(
+                CATALOGUE["norm_matmul_glu"],
+                {
+                    "rows": rows,
+                    "columns": up.columns,
+                    "outs": config.ffn,
+                    "width": up.width,
+                    "eps": config.norm_eps,
+                },
+                (x, layer.ffn_norm, part.codes, part.scales, m),
+                {"NORM": 1, "ACT": activation},
+            )
+            return [glu, *self._norm_matmul(scratch, rows, m, layer.ffn_sub_norm, down, x, add=1)]
+        gate_up = scratch.view("gate_up", rows)
         return [
-            self._norm_quantize(scratch, rows, scratch.view("x", rows), layer.ffn_norm, layer.gate_up),
-            *self._matmul(scratch, rows, layer.gate_up, gate_up, 2 * config.ffn),
+            *self._norm_matmul(scratch, rows, x, layer.ffn_norm, up, gate_up),
             self.launcher.prepare(
                 CATALOGUE["glu_norm_quantize"],
                 {"rows": rows, "width": config.ffn, "stride": down.width, "eps": config.norm_eps},
                 (gate_up, layer.ffn_sub_norm or layer.ffn_norm, *self._quantized(scratch, rows, down.width)),
-                {
-                    "ACT": RELU2 if config.activation == "relu2" else SILU,
-                    "NORM": int(layer.ffn_sub_norm is not None),
-                },
+                {"ACT": activation, "NORM": int(layer.ffn_sub_norm is not None)},
             ),
-            *self._matmul(scratch, rows, down, scratch.view("x", rows), config.hidden, add=1),
+            *self._matmul(scratch, rows, down, x, config.hidden, add=1),
+        ]
+
+    def _fused(self, kernel: str, rows: int, linear: Linear) -> bool:
+        """Whether to norm in the product's own launch: on offer, for a single row, and scales of whole rows."""
+        return kernel in self._optional and rows == 1 and not any(part.block for part in linear.parts)
+
+    def _norm_matmul(
+        self, scratch: Scratch, rows: int, x: View, gamma: View | None, linear: Linear, y: View, *, add: int = 0
+    ) -> list[Launch]:
+        """y[rows, outs] (+)= linear of x, normed (unless gamma is None) and quantized."""
+        if not self._fused("norm_matmul", rows, linear):
+            return [
+                self._norm_quantize(scratch, rows, x, gamma, linear),
+                *self._matmul(scratch, rows, linear, y, linear.outs, add),
+            ]
+        return [
+            self.launcher.prepare(
+                CATALOGUE["norm_matmul"],
+                {
+                    "rows": rows,
+                    "columns": linear.columns,
+                    "outs": part.outs,
+                    "width": linear.width,
+                    "y_stride": linear.outs,
+                    "y_first": part.y_first,
+                    "eps": self.config.norm_eps,
+                },
+                (x, gamma or self.weights.output_norm, part.codes, part.scales, y),
+                {"NORM": int(gamma is not None), "ADD": add},
+            )
+            for part in linear.parts
         ]
 
     def _norm_quantize(self, scratch: Scratch, rows: int, x: View, gamma: View | None, linear: Linear) -> Launch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.reference import attention, choose, dense, quantize, ternary
+from bitnet_core.reference import attention, choose, dense, fused, quantize, ternary
 from bitnet_core.reference.quantize import Arrays
 
 MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
@@ -20,5 +20,8 @@ MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "matmul_dense": dense.matmul_dense,
     "argmax_advance": choose.argmax_advance,
     "top_k": choose.top_k,
+    "norm_matmul": fused.norm_matmul,
+    "norm_matmul_glu": fused.norm_matmul_glu,
+    "rope_attention": fused.rope_attention,
 }
 """Arrays are flat, of the binding's dtype, and may be longer than the launch needs."""

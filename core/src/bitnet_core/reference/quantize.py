@@ -55,17 +55,20 @@ def rms_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
     _store(x, a, p)
 
 
+def gated(gate: F32, up: F32, act: int) -> F32:
+    """act(gate) * up in f32; act is RELU2 or SILU."""
+    if act == SILU:
+        return np.asarray(gate / (np.float32(1) + np.exp(-gate)) * up, dtype=np.float32)
+    relu = np.maximum(gate, np.float32(0))
+    return np.asarray(relu * relu * up)
+
+
 def glu_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
     """m = act(gate) * up, optionally normed, then quantized."""
     rows, width = int(p["rows"]), int(p["width"])
     gate_up = a["gate_up"][: rows * 2 * width].reshape(rows, 2, width)
     gate, up = gate_up[:, 0], gate_up[:, 1]
-    m: F32
-    if c["ACT"] == SILU:
-        m = (gate / (np.float32(1) + np.exp(-gate)) * up).astype(np.float32)
-    else:
-        relu = np.maximum(gate, np.float32(0))
-        m = relu * relu * up
+    m = gated(gate, up, c["ACT"])
     if c["NORM"]:
         m = rms_normalize(m, a["gamma"][:width], float(p["eps"]))
     _store(m, a, p)

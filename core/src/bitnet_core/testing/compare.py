@@ -24,7 +24,7 @@ def check_outputs(case: Case, launch: Launch, expected: Arrays, actual: Arrays) 
             continue
         if case.kernel.endswith("norm_quantize") and name in ("q", "qsum"):
             continue  # judged together below
-        if case.kernel == "rope_store_kv" and name.endswith("_cache"):
+        if case.kernel.startswith("rope_") and name.endswith("_cache"):
             _check_cache(case, launch, name, expected[name], actual[name], tolerance)
         elif binding.dtype == "f32":
             row = _row_length(launch, name, expected[name].size)

@@ -39,5 +39,11 @@ TOLERANCES = {
     # choices and copies
     "argmax_advance": Tolerance(),
     "top_k": Tolerance(),
+    # the scale of rms_norm_quantize (its codes being the same, as the cases see to), then the steps of matmul_ternary
+    "norm_matmul": Tolerance(relative=5e-6, scaled=2e-6),
+    # the same twice over; the gate is squared, and SiLU's exponential may be a fast one
+    "norm_matmul_glu": Tolerance(relative=3e-5, scaled=1e-6),
+    # as attention
+    "rope_attention": Tolerance(relative=2e-5, scaled=2e-5),
 }
 """By kernel. Integers are always exact, and a NaN is expected exactly where the meaning gives one."""

@@ -16,7 +16,7 @@ from bitnet_core.kernels.spec import KernelSpec
 logger = logging.getLogger(__name__)
 
 KERNELS = Path(__file__).parent / "kernels"
-VARIANTS = ("MMA", "WGMMA")
+VARIANTS = ("FEW", "MMA", "WGMMA")
 """Tuning constants that choose another source file for a kernel, by their name in lower case."""
 
 
@@ -33,13 +33,14 @@ def source_file(spec: KernelSpec, constants: Mapping[str, int]) -> Path:
 def source_text(path: Path, constants: Mapping[str, int]) -> str:
     """The translation unit: constants as macros, includes resolved, so that NVRTC needs no file system."""
     defines = "".join(f"#define {name} {value}\n" for name, value in sorted(constants.items()))
-    lines = []
-    for line in path.read_text().splitlines():
-        if line.startswith('#include "'):
-            lines.append((KERNELS / line.split('"')[1]).read_text())
-        else:
-            lines.append(line)
-    return defines + "\n".join(lines) + "\n"
+    return defines + _with_includes(path)
+
+
+def _with_includes(path: Path) -> str:
+    lines = path.read_text().splitlines()
+    return "".join(
+        _with_includes(KERNELS / line.split('"')[1]) if line.startswith('#include "') else line + "\n" for line in lines
+    )
 
 
 def options(architecture: str) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,10 @@ from bitnet_core.hal.checks import check_launch, check_transfer
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_cuda import compiler, timing, tuning
+from bitnet_cuda.decode_tiles import WORKSPACE
 from bitnet_cuda.errors import check
 from bitnet_cuda.memory import CudaBuffer, Staging
-from bitnet_cuda.query import compute_capability, device_infos, driver
+from bitnet_cuda.query import TENSOR_CORE_KERNELS, compute_capability, device_infos, driver
 
 WARPGROUP_MMA = (9, 0)
 """The compute capability whose architecture-specific instructions include wgmma."""
@@ -34,6 +35,17 @@ class CudaKernel:
     function: Any
     group: int
     shared: int  # bytes of dynamic shared memory
+    overlaps: bool  # it waits for the kernels before it by itself, so it may be started while they run
+
+
+EARLY = {
+    "matmul_ternary": {"w"},
+    "matmul_dense": {"w"},
+    "norm_matmul": {"gamma", "w", "wscale"},
+    "norm_matmul_glu": {"gamma", "w", "wscale"},
+    "rope_attention": {"step", "tables", "k_cache", "v_cache"},
+}
+"""Bindings that a kernel reads before it has waited for the kernels before it."""
 
 
 class CudaRecording:
@@ -62,20 +74,26 @@ class CudaDevice:
                 f"there is no device cuda:{index}", backend="cuda", hint="`bitnet devices` lists the GPUs"
             )
         self.info = infos[index]
+        if not tensor_cores:
+            self.info = replace(self.info, kernels=self.info.kernels - TENSOR_CORE_KERNELS)
         self._api = driver()
         handle = self._check(self._api.cuDeviceGet(index), "open")[0]
         self._handle = handle
         major, minor = compute_capability(handle)
         self._architecture = f"sm_{major}{minor}{'a' if (major, minor) == WARPGROUP_MMA else ''}"
         self._tensor_cores = tensor_cores and major >= 8
+        self._overlap = major >= 9  # programmatic dependent launch
         self._context = self._check(self._api.cuDevicePrimaryCtxRetain(handle), "open")[0]
         self._closed = False
         self._current()
         self.stream = self._check(self._api.cuStreamCreate(1), "open")[0]
         self._staging = Staging(self.stream, self.info.name)
+        self._workspace = int(self._check(self._api.cuMemAlloc(WORKSPACE), "open", requested=WORKSPACE)[0])
+        self._check(self._api.cuMemsetD8Async(self._workspace, 0, WORKSPACE, self.stream), "open")
         self._buffers: set[CudaBuffer] = set()
         self._modules: list[Any] = []
         self._capturing: CudaRecording | None = None
+        self._written: set[Buffer] = set()  # by launches of the recording under way
         self._graphs: set[Any] = set()
 
     def _check(self, result: tuple[Any, ...], operation: str, **sizes: int) -> tuple[Any, ...]:
@@ -183,7 +201,7 @@ class CudaDevice:
         if shared > DEFAULT_SHARED:
             attribute = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._check(self._api.cuFuncSetAttribute(function, attribute, shared), "load kernel")
-        return CudaKernel(spec, dict(constants), function, constants["GROUP"], shared)
+        return CudaKernel(spec, dict(constants), function, constants["GROUP"], shared, "wait_for_previous();" in source)
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         """Queue one kernel on the stream (which may be capturing)."""
@@ -199,14 +217,40 @@ class CudaDevice:
         if 0 in grid:
             return
         values += [ctypes.create_string_buffer(params[i : i + 4], 4) for i in range(0, len(params), 4)]
+        if splits := kernel.constants.get("SPLITS"):
+            grid = grid[0], grid[1], splits
+            values.append(ctypes.c_uint64(self._workspace))
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         self._current()
         size = kernel.group, 1, 1, kernel.shared
         arguments = ctypes.addressof(pointers)
-        self._check(
-            self._api.cuLaunchKernel(kernel.function, *grid, *size, self.stream, arguments, 0),
-            f"launch {spec.name}",
-        )
+        constants_stay = self._capturing is not None and self._constants_stay(spec, views)
+        if constants_stay and kernel.overlaps and self._overlap:
+            result = self._api.cuLaunchKernelEx(self._overlapping(kernel, grid), kernel.function, arguments, 0)
+        else:
+            result = self._api.cuLaunchKernel(kernel.function, *grid, *size, self.stream, arguments, 0)
+        self._check(result, f"launch {spec.name}")
+
+    def _constants_stay(self, spec: KernelSpec, views: Sequence[View]) -> bool:
+        """Whether the recording so far writes nothing that this launch reads early; notes what it writes itself."""
+        bound = list(zip(spec.bindings, views, strict=True))
+        early = EARLY.get(spec.name, set())
+        stay = not any(view.buffer in self._written for binding, view in bound if binding.name in early)
+        self._written.update(view.buffer for binding, view in bound if binding.access != "r")
+        return stay
+
+    def _overlapping(self, kernel: CudaKernel, grid: Grid) -> Any:
+        """Launch configuration with programmatic dependent launch."""
+        attribute = self._api.CUlaunchAttribute()
+        attribute.id = self._api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        config = self._api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = kernel.group, 1, 1
+        config.sharedMemBytes = kernel.shared
+        config.hStream = self.stream
+        config.attrs, config.numAttrs = [attribute], 1
+        return config
 
     @contextmanager
     def record(self) -> Iterator[CudaRecording]:
@@ -217,6 +261,7 @@ class CudaDevice:
         mode = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._check(self._api.cuStreamBeginCapture(self.stream, mode), "record")
         self._capturing = recording = CudaRecording(self)
+        self._written.clear()
         try:
             yield recording
         finally:
@@ -274,5 +319,6 @@ class CudaDevice:
         for module in self._modules:
             api.cuModuleUnload(module)
         self._staging.close()
+        api.cuMemFree(self._workspace)
         api.cuStreamDestroy(self.stream)
         api.cuDevicePrimaryCtxRelease(self._handle)

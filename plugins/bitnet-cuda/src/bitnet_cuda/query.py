@@ -13,6 +13,11 @@ from bitnet_cuda.errors import check
 FLOOR = (7, 5)
 """Lowest compute capability: what CUDA 13 still compiles for."""
 
+OPTIONAL = frozenset({"top_k", "rope_attention"})
+"""Optional kernels that every GPU runs."""
+TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu"})
+"""Optional kernels from compute capability 8.0 on."""
+
 _ATTRIBUTES = {
     "multiprocessor_count": "MULTIPROCESSOR_COUNT",
     "max_threads_per_block": "MAX_THREADS_PER_BLOCK",
@@ -95,7 +100,7 @@ def _info(ordinal: int) -> DeviceInfo:
         max_binding=total,
         alignment=256,
         physical_id=pci.lower(),
-        kernels=frozenset({"top_k"}),
+        kernels=OPTIONAL | (TENSOR_CORE_KERNELS if major >= 8 else frozenset()),
         features=frozenset({"timings"}),
         extra=extra,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_cuda import tensor_tiles
+from bitnet_cuda import decode_tiles, tensor_tiles
 
 MOST_QUANTIZING = 640
 """Threads that share a row's norm and quantization, at most."""
@@ -17,6 +17,8 @@ def choose(
 ) -> dict[str, int]:
     """Tuning constants of one launch."""
     rows = int(params["rows"])
+    if tile := decode_tiles.choose(spec.name, constants, params, tensor_cores=tensor_cores):
+        return tile
     if tensor_cores and (tile := tensor_tiles.choose(spec.name, constants, params)):
         return tile
     if spec.name in ("matmul_ternary", "matmul_ternary_block", "matmul_dense"):
@@ -30,7 +32,7 @@ def choose(
         return {"GROUP": 128, "TILE_N": 1024}
     if spec.name == "rope_store_kv":
         return {"GROUP": 64}
-    return {"GROUP": 1024 if spec.name in ("argmax_advance", "top_k") else 512}
+    return {"GROUP": 1024 if spec.name == "top_k" else 512}
 
 
 def quantize_group(stride: int) -> dict[str, int]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bitnet_core.hal import DeviceInfo
 from bitnet_core.kernels.catalogue import RMS_NORM
 from bitnet_core.testing import BackendConformance
 from bitnet_cuda import compiler
 from bitnet_cuda.device import CudaDevice
 from bitnet_cuda.plugin import CudaBackend
+from bitnet_cuda.query import TENSOR_CORE_KERNELS
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -28,6 +31,9 @@ class TestConformance(BackendConformance):
 
 class Dp4aBackend(CudaBackend):
     """The path of compute capability 7.5."""
+
+    def devices(self) -> list[DeviceInfo]:
+        return [replace(info, kernels=info.kernels - TENSOR_CORE_KERNELS) for info in super().devices()]
 
     def open(self, index: int) -> CudaDevice:
         return CudaDevice(index, tensor_cores=False)

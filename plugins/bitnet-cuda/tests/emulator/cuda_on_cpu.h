@@ -19,6 +19,7 @@ using std::max;
 using std::min;
 
 inline void __syncthreads() { simt::block->yield(simt::AT_BARRIER); }
+inline void __threadfence() {}
 inline void __syncwarp() { simt::meet(0); }
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {

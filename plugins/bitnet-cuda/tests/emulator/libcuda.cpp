@@ -140,6 +140,15 @@ API int cuLaunchKernel(void* module, unsigned gx, unsigned gy, unsigned gz, unsi
         return run(pointers.data(), {gx, gy, gz}, {bx, 1, 1}) ? OK : LAUNCH_FAILED;
     });
 }
+struct LaunchConfig {
+    unsigned grid[3], block[3], shared;
+    void *stream, *attributes;
+    unsigned count;
+};
+API int cuLaunchKernelEx(const LaunchConfig* c, void* module, void** arguments, void** extra) {
+    return cuLaunchKernel(module, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared,
+                          c->stream, arguments, extra);
+}
 
 API int cuStreamBeginCapture_v2(void*, int) {
     if (capture) return INVALID_VALUE;

@@ -45,34 +45,38 @@ def _cache(rng: Rng, batch: Batch, tables: Array, n_blocks: int) -> Array:
     return cache
 
 
-def _build(rng: Rng, batch: Batch) -> Launch:
+def cached(rng: Rng, batch: Batch) -> tuple[dict[str, int | float], dict[str, Array]]:
+    """The parameters of attention, and k_cache, v_cache, step and tables."""
     rows, (n_heads, n_kv), head_dim = len(batch.rows), batch.heads, batch.head_dim
     lengths = batch.lengths()
     max_blocks = ceil_div(max(max(lengths), 1), KV_BLOCK) + 1
     n_blocks = sum(ceil_div(length, KV_BLOCK) for length in lengths) + 2
     tables = block_tables(rng, lengths, max_blocks, n_blocks)
     sequences, positions = (np.array(column) for column in zip(*batch.rows, strict=True))
-    zeros = np.zeros(rows, dtype=np.int64)
-    return Launch(
-        {
-            "rows": rows,
-            "n_heads": n_heads,
-            "n_kv_heads": n_kv,
-            "head_dim": head_dim,
-            "row_bytes": kv_row_bytes(batch.kv, head_dim),
-            "max_blocks": max_blocks,
-            "scale": head_dim**-0.5,
-        },
-        {
-            "q": normal(rng, rows, n_heads, head_dim) * np.float32(batch.q_scale),
-            "k_cache": _cache(rng, batch, tables, n_blocks),
-            "v_cache": _cache(rng, batch, tables, n_blocks),
-            "step": step_rows(zeros, positions, zeros, sequences),
-            "tables": tables,
-            "out": blank(rows * n_heads * head_dim, "f32"),
-        },
-        {"KV": batch.kv},
-    )
+    slots = tables[sequences, positions // KV_BLOCK] * KV_BLOCK + positions % KV_BLOCK
+    params: dict[str, int | float] = {
+        "rows": rows,
+        "n_heads": n_heads,
+        "n_kv_heads": n_kv,
+        "head_dim": head_dim,
+        "row_bytes": kv_row_bytes(batch.kv, head_dim),
+        "max_blocks": max_blocks,
+        "scale": head_dim**-0.5,
+    }
+    return params, {
+        "k_cache": _cache(rng, batch, tables, n_blocks),
+        "v_cache": _cache(rng, batch, tables, n_blocks),
+        "step": step_rows(np.zeros(rows), positions, np.where(positions < 0, -1, slots), sequences),
+        "tables": tables,
+    }
+
+
+def _build(rng: Rng, batch: Batch) -> Launch:
+    rows, (n_heads, _), head_dim = len(batch.rows), batch.heads, batch.head_dim
+    params, arrays = cached(rng, batch)
+    arrays["q"] = normal(rng, rows, n_heads, head_dim) * np.float32(batch.q_scale)
+    arrays["out"] = blank(rows * n_heads * head_dim, "f32")
+    return Launch(params, arrays, {"KV": batch.kv})
 
 
 def _nan_query(rng: Rng) -> Launch:

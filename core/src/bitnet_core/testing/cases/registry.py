@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from bitnet_core.testing.cases import attention, choose, dense, embed, quantize, rope, ternary
+from bitnet_core.testing.cases import attention, choose, dense, embed, fused, quantize, rope, ternary
 from bitnet_core.testing.cases.case import Case
 
-_MODULES = (embed, quantize, ternary, rope, attention, dense, choose)
+_MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused)
 
 
 @cache

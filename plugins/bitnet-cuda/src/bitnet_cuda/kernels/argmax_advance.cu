@@ -1,50 +1,58 @@
 // The greedy token (lowest index of the largest logit, -1 if any is NaN) of each used row goes into history and step,
-// and the row moves on by one position; it becomes unused when the token is -1 or no block is left. One block per row.
+// and the row moves on by one position; it becomes unused when the token is -1 or no block is left. SPLITS blocks share
+// the logits of a row (z); the last of them finishes: see meeting.cuh.
 #include "prelude.cuh"
+#include "meeting.cuh"
 
-__device__ inline bool better(float v, u32 i, float best, u32 best_i) { return v > best || (v == best && i < best_i); }
+struct Best {
+    float value;
+    u32 index, bad;  // bad: a NaN was seen
+};
+
+__device__ inline Best better(Best a, Best b) {
+    bool second = b.value > a.value || (b.value == a.value && b.index < a.index);
+    return {second ? b.value : a.value, second ? b.index : a.index, a.bad | b.bad};
+}
+
+// The best of the whole block, in thread 0.
+__device__ inline Best block_best(Best best) {
+    __shared__ Best of_warp[GROUP / 32];
+    for (int d = 16; d > 0; d >>= 1)
+        best = better(best, {__shfl_xor_sync(0xffffffffu, best.value, d), __shfl_xor_sync(0xffffffffu, best.index, d),
+                             __shfl_xor_sync(0xffffffffu, best.bad, d)});
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = best;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int i = 1; i < GROUP / 32; i++) best = better(best, of_warp[i]);
+    return best;
+}
 
 KERNEL argmax_advance(const float* logits, const int* index, const int* tables, Row* step, int* history, u32 rows,
-                      u32 vocab, u32 max_blocks, u32 ring) {
-    __shared__ float values[GROUP / 32];
-    __shared__ u32 indices[GROUP / 32], nans[GROUP / 32];
-    u32 l = blockIdx.x, r = (u32)index[l];
+                      u32 vocab, u32 max_blocks, u32 ring, u32* workspace) {
+    u32 l = blockIdx.x, split = blockIdx.z;
+    let_next_start();
+    wait_for_previous();
+    u32 r = (u32)index[l];
     Row now = step[r];
     if (now.position < 0) return;
-    float value = minus_infinity();
-    u32 best = 0xffffffffu, bad = 0;
-    for (u32 i = threadIdx.x; i < vocab; i += GROUP) {
+    Best best = {minus_infinity(), 0xffffffffu, 0};
+    u32 each = (vocab + SPLITS - 1) / SPLITS, end = min(vocab, (split + 1) * each);
+#pragma unroll 8
+    for (u32 i = split * each + threadIdx.x; i < end; i += GROUP) {
         float v = logits[(size_t)l * vocab + i];
-        if (is_nan(v)) bad = 1;
-        else if (better(v, i, value, best)) {
-            value = v;
-            best = i;
-        }
+        best = better(best, {is_nan(v) ? minus_infinity() : v, i, is_nan(v)});
     }
-    for (int d = 16; d > 0; d >>= 1) {
-        float other = __shfl_xor_sync(0xffffffffu, value, d);
-        u32 other_i = __shfl_xor_sync(0xffffffffu, best, d);
-        bad |= __shfl_xor_sync(0xffffffffu, bad, d);
-        if (better(other, other_i, value, best)) {
-            value = other;
-            best = other_i;
-        }
+    best = block_best(best);
+    if (SPLITS > 1) {
+        Best* parts = (Best*)meeting_parts(workspace) + (size_t)l * SPLITS;
+        if (threadIdx.x == 0) parts[split] = best;
+        if (!last_to_arrive(workspace, l, SPLITS)) return;
+        best = threadIdx.x < SPLITS ? parts[threadIdx.x] : Best{minus_infinity(), 0xffffffffu, 0};
+        best = block_best(best);
     }
-    if (threadIdx.x % 32 == 0) {
-        values[threadIdx.x / 32] = value;
-        indices[threadIdx.x / 32] = best;
-        nans[threadIdx.x / 32] = bad;
-    }
-    __syncthreads();
     if (threadIdx.x != 0) return;
-    for (int i = 1; i < GROUP / 32; i++) {
-        bad |= nans[i];
-        if (better(values[i], indices[i], value, best)) {
-            value = values[i];
-            best = indices[i];
-        }
-    }
-    int token = bad ? -1 : (int)best;
+    int token = best.bad ? -1 : (int)best.index;
     int* past = history + (size_t)r * (ring + 1);
     int chosen = past[0] + 1;
     past[0] = chosen;

@@ -32,6 +32,8 @@ __device__ inline float v_element(const u32* row, u32 d) {
 KERNEL attention(const float* q, const u32* k_cache, const u32* v_cache, const Row* step, const int* tables, float* out,
                  u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks, float scale) {
     __shared__ float query[MAX_DIM], weights[WARPS][KV_BLOCK], partial[WARPS][MAX_DIM], maxima[WARPS], totals[WARPS];
+    let_next_start();
+    wait_for_previous();
     u32 head = blockIdx.x, row = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     size_t base = ((size_t)row * n_heads + head) * head_dim;
     int last = step[row].position;

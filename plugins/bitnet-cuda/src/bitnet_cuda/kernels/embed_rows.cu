@@ -3,6 +3,8 @@
 #include "dense.cuh"
 
 KERNEL embed_rows(const u8* table, const Row* step, float* x, u32 rows, u32 hidden, u32 first, u32 count) {
+    let_next_start();
+    wait_for_previous();
     u32 row = blockIdx.y, start = blockIdx.x * TILE_N;
     int token = step[row].token;
     if (token < 0 || (u32)token < first || (u32)token - first >= count) return;

@@ -10,6 +10,9 @@ typedef unsigned int u32;
 struct alignas(16) Words {
     u32 x, y, z, w;
 };
+struct alignas(16) Floats {
+    float x, y, z, w;
+};
 struct alignas(16) Row {
     int token, position, slot, sequence;
 };
@@ -35,10 +38,25 @@ __device__ inline Words load_streaming(const Words* p) {
 }
 #endif
 
+// Programmatic dependent launch (compute capability 9.0 and later; elsewhere, and in launches without the attribute,
+// both do nothing): the next kernel of a recording may start now, and reads what kernels before it wrote only after its
+// own wait_for_previous. Every thread of every kernel waits, so a kernel that has ended means that all before it have.
+__device__ inline void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ inline void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 __device__ inline bool not_finite(float v) { return (__float_as_uint(v) & 0x7f800000u) == 0x7f800000u; }
 __device__ inline bool is_nan(float v) { return (__float_as_uint(v) & 0x7fffffffu) > 0x7f800000u; }
 __device__ inline float quiet_nan() { return __uint_as_float(0x7fc00000u); }
-__device__ inline float minus_infinity() { return __uint_as_float(0xff800000u); }
+__device__ inline float infinity() { return __uint_as_float(0x7f800000u); }
+__device__ inline float minus_infinity() { return -infinity(); }
 
 __device__ inline float warp_sum(float v) {
     for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);

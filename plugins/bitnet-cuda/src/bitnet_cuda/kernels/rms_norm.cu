@@ -3,6 +3,8 @@
 
 KERNEL rms_norm(const float* x, const int* index, const float* gamma, float* y, u32 rows, u32 width, float eps) {
     __shared__ float scratch[GROUP / 32];
+    let_next_start();
+    wait_for_previous();
     u32 row = blockIdx.x;
     const float* in = x + (size_t)index[row] * width;
     float squares = 0.0f;

@@ -2,23 +2,13 @@
 // and k, v into the caches: row of (slot, head) at ((slot / 64 * n_kv_heads + head) * 64 + slot % 64) * row_bytes.
 // One block per head and row.
 #include "prelude.cuh"
-
-struct alignas(8) CosSin {
-    float cos, sin;
-};
-
-__device__ inline float element(const float* x, const CosSin* angles, bool rotate, u32 d, u32 head_dim) {
-    if (d >= head_dim) return 0.0f;
-    if (!rotate) return x[d];
-    u32 half = head_dim / 2, pair = INTERLEAVED ? d / 2 : d % half;
-    u32 a = INTERLEAVED ? 2 * pair : pair, b = INTERLEAVED ? a + 1 : a + half;
-    CosSin c = angles[pair];
-    return d == a ? x[a] * c.cos - x[b] * c.sin : x[b] * c.cos + x[a] * c.sin;
-}
+#include "rope_element.cuh"
 
 KERNEL rope_store_kv(const float* qkv, const Row* step, const CosSin* rope, float* q, u32* k_cache, u32* v_cache,
                      u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes) {
     __shared__ float scratch[GROUP / 32];
+    let_next_start();
+    wait_for_previous();
     u32 head = blockIdx.x, row = blockIdx.y;
     const float* x = qkv + ((size_t)row * (n_heads + 2 * n_kv_heads) + head) * head_dim;
     int position = step[row].position, slot = step[row].slot;

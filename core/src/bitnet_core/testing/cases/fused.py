@@ -1,0 +1,169 @@
+"""norm_matmul, norm_matmul_glu and rope_attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
+from bitnet_core.testing.cases.attention import STALE, Batch, cached
+from bitnet_core.testing.cases.case import Array, Case, Launch, Rng, blank
+from bitnet_core.testing.cases.data import normal, padded, ternary
+
+SHAPES = (
+    (1, 33, 1),
+    (1, 16, 127),
+    (2, 17, 128),
+    (3, 64, 130),
+    (1, 250, 640),
+    (1, 48, 2560),
+    (2, 15, 6912),
+    (1, 9, 8640),
+)
+"""(T, N, K)"""
+
+
+def _inputs(rng: Rng, rows: int, columns: int, norm: int) -> tuple[Array, Array]:
+    """(x, gamma) whose normed columns are whole numbers of quantization steps, so that every device, whatever the order
+    of its sums, gets the same codes: one code that differs would change all of y."""
+    codes = rng.integers(-127, 128, (rows, columns)).astype(np.float32)
+    codes[:, rng.integers(columns)] = 127
+    gamma = rng.uniform(0.2, 2, columns).astype(np.float32)
+    x = codes * rng.uniform(0.01, 0.1, (rows, 1)).astype(np.float32)
+    return (x / gamma if norm else x), gamma
+
+
+def _norm_matmul(rng: Rng, rows: int, outs: int, columns: int, norm: int = 1, add: int = 0) -> Launch:
+    x, gamma = _inputs(rng, rows, columns, norm)
+    width = padded(columns)
+    return Launch(
+        {
+            "rows": rows,
+            "columns": columns,
+            "outs": outs,
+            "width": width,
+            "y_stride": outs,
+            "y_first": 0,
+            "eps": 1e-5,
+        },
+        {
+            "x": x,
+            "gamma": gamma,
+            "w": ternary(rng, outs, width, columns),
+            "wscale": rng.uniform(0.1, 2, outs),
+            "y": normal(rng, rows, outs),
+        },
+        {"NORM": norm, "ADD": add},
+    )
+
+
+def _part_of_y(rng: Rng, add: int) -> Launch:
+    """y[2, 100] of which columns 13..52 are this matrix's."""
+    launch = _norm_matmul(rng, 2, 40, 256, 1, add)
+    launch.params.update(y_stride=100, y_first=13)
+    launch.arrays["y"] = normal(rng, 2, 100)
+    return launch
+
+
+def _spoiled(rng: Rng) -> Launch:
+    """NaN, Inf, a sum of squares that overflows, zeros, values at and below the absmax floor; row 5 is sound."""
+    launch = _norm_matmul(rng, 7, 33, 300)
+    x = launch.arrays["x"]
+    x[0, -1], x[1, 0], x[2, 7] = np.nan, -np.inf, 3e25
+    x[3] = 0
+    x[4], x[6] = x[4] * np.float32(1e-12), x[6] * np.float32(1e12)
+    return launch
+
+
+def _glu(rng: Rng, rows: int, outs: int, columns: int, act: int = RELU2, norm: int = 1) -> Launch:
+    x, gamma = _inputs(rng, rows, columns, norm)
+    width = padded(columns)
+    return Launch(
+        {"rows": rows, "columns": columns, "outs": outs, "width": width, "eps": 1e-5},
+        {
+            "x": x,
+            "gamma": gamma,
+            "w": ternary(rng, 2 * outs, width, columns),
+            # gates of a few units: SiLU takes neither 0 nor all of them
+            "wscale": rng.uniform(0.5, 2, 2 * outs) / (columns**0.5 if norm else 1),
+            "m": blank(rows * outs, "f32"),
+        },
+        {"ACT": act, "NORM": norm},
+    )
+
+
+def _nan_glu(rng: Rng) -> Launch:
+    """A spoiled row gives NaN in every column, also where max(g, 0) would swallow it."""
+    launch = _glu(rng, 3, 40, 200)
+    launch.arrays["x"][1, 100] = np.nan
+    return launch
+
+
+def _rope_attention(rng: Rng, batch: Batch, interleaved: int = 0, without_slot: tuple[int, ...] = ()) -> Launch:
+    """Keys, and (cos, sin), are such that no rotated key rounds: then all devices cache the same. Caches are stale at
+    the rows' own slots."""
+    rows, (n_heads, n_kv), head_dim = len(batch.rows), batch.heads, batch.head_dim
+    params, arrays = cached(rng, batch)
+    step = arrays["step"]
+    for name in ("k_cache", "v_cache"):
+        used = step[step[:, 2] >= 0, 2]
+        arrays[name][used // KV_BLOCK, :, used % KV_BLOCK] = STALE
+    step[list(without_slot), 2] = -1
+    qkv = normal(rng, rows, n_heads + 2 * n_kv, head_dim)
+    qkv[:, :n_heads] *= np.float32(batch.q_scale)
+    qkv[:, n_heads : n_heads + n_kv] = rng.integers(-48, 49, (rows, n_kv, head_dim)) / 16
+    arrays["qkv"] = qkv
+    arrays["rope"] = rng.integers(-8, 9, (max(batch.lengths()) + 1, head_dim // 2, 2)) / 8
+    arrays["out"] = blank(rows * n_heads * head_dim, "f32")
+    return Launch(params, arrays, {"KV": batch.kv, "INTERLEAVED": interleaved})
+
+
+def _nan_qkv(rng: Rng) -> Launch:
+    """NaN in a query spoils that head, in a new key the heads that share it."""
+    launch = _rope_attention(rng, Batch([(0, 10), (1, 70), (2, 12), (3, 200)], (4, 2)))
+    launch.arrays["qkv"][0, 2, 5] = launch.arrays["qkv"][1, 4, 3] = np.nan
+    return launch
+
+
+def cases() -> Iterator[Case]:
+    """Odd shapes, parts of y, spoiled rows; every cache type, head size and length for attention."""
+    name = "norm_matmul"
+    for t, n, k in SHAPES:
+        yield Case(name, f"t{t}-n{n}-k{k}", _norm_matmul, (t, n, k))
+        yield Case(name, f"plain-add-t{t}-n{n}-k{k}", _norm_matmul, (t, n, k, 0, 1))
+    yield Case(name, "many-outs", _norm_matmul, (1, 70001, 128))
+    yield Case(name, "part-of-y", _part_of_y, (0,))
+    yield Case(name, "add-part-of-y", _part_of_y, (1,))
+    yield Case(name, "spoiled-rows", _spoiled)
+    name = "norm_matmul_glu"
+    for t, n, k in SHAPES:
+        yield Case(name, f"relu2-t{t}-n{n}-k{k}", _glu, (t, n, k))
+    for t, n, k in SHAPES[:4]:
+        yield Case(name, f"silu-plain-t{t}-n{n}-k{k}", _glu, (t, n, k, SILU, 0))
+    yield Case(name, "silu-t2-n31-k640", _glu, (2, 31, 640, SILU))
+    yield Case(name, "nan", _nan_glu)
+    yield from _attention_cases()
+
+
+def _attention_cases() -> Iterator[Case]:
+    name = "rope_attention"
+    batches: dict[str, Batch] = {}
+    for kv, cache in enumerate(KV_TYPES):
+        batches[f"{cache}-one-token"] = Batch([(0, 0)], kv=kv)
+        batches[f"{cache}-gqa"] = Batch([(0, 64), (1, 3)], (20, 5), 128, kv)
+        batches[f"{cache}-long"] = Batch([(0, 700)], (4, 2), 32, kv)
+        batches[f"{cache}-odd-head"] = Batch([(0, 5), (1, 300)], (3, 1), 6, kv)
+    for position in (62, 63, 64, 65, 127, 128, 129, 1030):
+        batches[f"position-{position}"] = Batch([(0, position)], (8, 2))
+    batches["batch"] = Batch([(s, 40 * s + 1) for s in range(8)], (4, 1), 80)
+    batches["many-heads"] = Batch([(0, 150), (1, 20)], (24, 2), 128)
+    batches["wide-heads"] = Batch([(0, 150), (1, 20)], (4, 4), 256)
+    batches["one-large-group"] = Batch([(0, 260)], (11, 1), 64)
+    batches["large-scores"] = Batch([(0, 200), (1, 30)], (4, 4), 64, q_scale=30)
+    for label, batch in batches.items():
+        yield Case(name, label, _rope_attention, (batch,))
+    yield Case(name, "interleaved", _rope_attention, (Batch([(0, 90), (1, 3)], (8, 2), 32), 1))
+    unused = Batch([(0, -1), (0, 40), (1, 33), (2, 290), (3, -1)], (4, 2), 32)
+    yield Case(name, "unused-rows", _rope_attention, (unused, 0, (2,)))
+    yield Case(name, "nan", _nan_qkv)

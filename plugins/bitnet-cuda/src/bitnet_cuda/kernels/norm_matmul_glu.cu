@@ -1,0 +1,37 @@
+// m[t,n] = act(g) * u with g = W[n] . y and u = W[outs + n] . y, y being row t of x normed and quantized as in norm_matmul;
+// act = max(g,0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1). A block makes rows n of both halves of W. TILE_T is 1.
+#include "prelude.cuh"
+
+#define TILES (TILE_N / 8)
+#include "ternary_few.cuh"
+#include "norm_prologue.cuh"
+
+KERNEL norm_matmul_glu(const float* x, const float* gamma, const Words* w, const float* wscale, float* m, u32 rows,
+                       u32 columns, u32 outs, u32 width, float eps) {
+    __shared__ Words q[STEPS * WARPS * 16];
+    __shared__ int partial[WARPS][2 * TILE_N], sums[WARPS];
+    u32 n0 = blockIdx.x * TILE_N, n = n0 + threadIdx.x;
+    size_t row = blockIdx.y;
+    let_next_start();
+    Codes codes;
+    load_codes(codes, w, width, [=](u32 j) { return min(n0 + j % TILE_N, outs - 1) + (j / TILE_N) * outs; });
+    Prologue prologue;
+    prologue.load_gamma(gamma);
+    bool mine = threadIdx.x < TILE_N && n < outs;
+    float gate_scale = mine ? wscale[n] : 0.0f, up_scale = mine ? wscale[outs + n] : 0.0f;
+    wait_for_previous();
+    prologue.load_x(x + row * columns);
+    float scale = prologue.quantize((u32*)q, sums, eps);
+    multiply(codes, q, 0, 1, width, partial[threadIdx.x / 32]);
+    __syncthreads();
+    if (!mine) return;
+    int gate_dot = 0, up_dot = 0;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) {
+        gate_dot += partial[i][threadIdx.x] - sums[i];
+        up_dot += partial[i][TILE_N + threadIdx.x] - sums[i];
+    }
+    float gate = (float)gate_dot * scale * gate_scale, up = (float)up_dot * scale * up_scale, r = fmaxf(gate, 0.0f);
+    float act = ACT == 0 ? r * r : gate / (1.0f + expf(-gate));
+    m[row * outs + n] = is_nan(gate) ? gate : act * up;  // fmaxf drops NaN
+}
