@@ -41,6 +41,33 @@ def second_start(request: str) -> float:
     return time.perf_counter() - start
 
 
+def by_name(timings: list[tuple[str, float]]) -> dict[str, float]:
+    """Milliseconds by kernel, the longest first."""
+    times: defaultdict[str, float] = defaultdict(float)
+    for name, seconds in timings:
+        times[name] += seconds * 1e3
+    return dict(sorted(times.items(), key=lambda item: -item[1]))
+
+
+def prompt_times(model: bitnet_core.Model, rows: int) -> dict[str, float]:
+    """Milliseconds of each kernel in a prompt of `rows` tokens, by the device's clock."""
+    device: Any = model.device
+    launches: list[Any] = []
+    launch = device.launch
+
+    def watched(*arguments: Any) -> None:
+        launches.append(arguments)
+        launch(*arguments)
+
+    device.launch = watched
+    model.generate(np.random.default_rng(1).integers(0, model.config.vocab, rows).tolist(), max_tokens=1)
+    device.launch = launch
+    with device.record() as recording:
+        for arguments in launches:
+            launch(*arguments)
+    return by_name(device.timings(recording))
+
+
 def kernel_times(model: bitnet_core.Model, context: int) -> dict[str, float]:
     """Milliseconds of each kernel in one decoded token at `context` positions, by the device's clock."""
     device = model.device
@@ -57,10 +84,7 @@ def kernel_times(model: bitnet_core.Model, context: int) -> dict[str, float]:
     prompt = np.random.default_rng(0).integers(0, model.config.vocab, context).tolist()
     model.generate(prompt, max_tokens=8)
     device.replay = replay  # type: ignore[method-assign]
-    times: defaultdict[str, float] = defaultdict(float)
-    for name, seconds in device.timings(replayed[-1]):
-        times[name] += seconds * 1e3
-    return dict(sorted(times.items(), key=lambda item: -item[1]))
+    return by_name(device.timings(replayed[-1]))
 
 
 def main() -> None:
@@ -82,7 +106,8 @@ def main() -> None:
         results["device"] = {"name": info.name, "driver": info.driver, **info.extra}
         loaded = time.perf_counter() - start
         results["2b4t"] = measure(model, loaded, options.prompt_tokens, options.max_tokens, 3).document()
-        results["kernel_ms"] = kernel_times(model, options.prompt_tokens)
+        results["decode_ms"] = kernel_times(model, options.prompt_tokens)
+        results["prompt_ms"] = prompt_times(model, options.prompt_tokens)
     document = json.dumps(results, indent=2)
     print(document)
     if options.json:

@@ -258,8 +258,7 @@ def test_rope_store_kv(device: OpenCLDevice, kv: int, interleaved: int) -> None:
             assert (found[name] != expected[name]).sum() <= 2
 
 
-@pytest.mark.parametrize(("kv", "head_dim"), [(0, 10), (1, 64), (1, 128), (2, 80), (1, 257)])
-def test_attention(device: OpenCLDevice, kv: int, head_dim: int) -> None:
+def check_attention(device: OpenCLDevice, kv: int, head_dim: int) -> None:
     r = rng()
     heads, n_kv, blocks, max_blocks = 4, 2, 14, 7
     step = np.array([[0, 0, 0, 0], [0, 63, 0, 1], [0, 400, 0, 0], [0, -1, 0, 0], [0, 64, 0, 1]], np.int32)
@@ -284,6 +283,19 @@ def test_attention(device: OpenCLDevice, kv: int, head_dim: int) -> None:
     found, expected = run(device, "attention", arrays, params, {"KV": kv})
     limit = np.abs(expected["out"]).max()
     np.testing.assert_allclose(found["out"], expected["out"], rtol=1e-4, atol=2e-6 * limit)
+
+
+@pytest.mark.parametrize(("kv", "head_dim"), [(0, 10), (0, 64), (1, 64), (1, 128), (2, 80), (2, 128), (1, 257)])
+def test_attention(device: OpenCLDevice, kv: int, head_dim: int) -> None:
+    check_attention(device, kv, head_dim)
+
+
+@pytest.mark.parametrize(("kv", "units"), [(0, 5), (1, 40), (2, 132)])
+def test_attention_split_over_groups(opencl_device: OpenCLDevice, kv: int, units: int) -> None:
+    """Twice, as the count of arrivals has to be back at zero."""
+    opencl_device.profile = Profile(DeviceClass.DISCRETE, 128, 32, units=units, ptx=True)
+    for _ in range(2):
+        check_attention(opencl_device, kv, 128)
 
 
 @pytest.mark.parametrize(("dtype", "width", "rows"), [(0, 35, 1), (1, 72, 3), (2, 257, 2), (3, 96, 5), (4, 512, 1)])

@@ -29,7 +29,7 @@ from bitnet_opencl.discovery import query
 from bitnet_opencl.errors import BACKEND, checked
 from bitnet_opencl.memory import DataPath, OpenCLBuffer
 from bitnet_opencl.recording import Launch, OpenCLKernel, OpenCLRecording
-from bitnet_opencl.sources import kernel_source, validate_kernel_source
+from bitnet_opencl.sources import EXTRA_ARGUMENTS, kernel_source, validate_kernel_source
 from bitnet_opencl.tuning import VARIANTS, DeviceClass, Profile, tune
 
 _PAGE, _LINE = 4096, 64
@@ -54,7 +54,7 @@ class OpenCLDevice:
         with checked("open", device=info.name):
             self._context = cl.Context([device])
             self._queue = cl.CommandQueue(self._context, device)
-        self._compiler = Compiler(self._context, device, None if keeps_programs(device) else BinaryCache())
+        self._compiler = Compiler(self._context, device, BinaryCache())
         self._path = DataPath.select(info.transfer, self._queue, self._context)
         self._buffers: set[OpenCLBuffer] = set()
         self._recording: OpenCLRecording | None = None
@@ -97,12 +97,15 @@ class OpenCLDevice:
                 device=self.info.name,
                 hint="Use a smaller context, or a device with larger buffers",
             )
-        size = -(-nbytes // _ZEROS.nbytes) * _ZEROS.nbytes
         pinned = 0 if kind is MemoryKind.DEVICE else cl.mem_flags.ALLOC_HOST_PTR
         with self._doing("alloc", requested=nbytes):
-            handle = cl.Buffer(self._context, cl.mem_flags.READ_WRITE | pinned, size)
-            cl.enqueue_fill_buffer(self._queue, handle, _ZEROS, 0, size)
-        return self._keep(OpenCLBuffer(handle, nbytes, kind))
+            return self._keep(OpenCLBuffer(self._zeroed(nbytes, pinned), nbytes, kind))
+
+    def _zeroed(self, nbytes: int, flags: int) -> cl.Buffer:
+        size = -(-nbytes // _ZEROS.nbytes) * _ZEROS.nbytes
+        handle = cl.Buffer(self._context, cl.mem_flags.READ_WRITE | flags, size)
+        cl.enqueue_fill_buffer(self._queue, handle, _ZEROS, 0, size)
+        return handle
 
     def wrap(self, host: memoryview) -> OpenCLBuffer | None:
         """Host memory in place (CL_MEM_USE_HOST_PTR) where the device works in host memory."""
@@ -182,11 +185,16 @@ class OpenCLDevice:
         spec.check_constants(constants)
         entry = spec.name + VARIANTS[constants["VARIANT"]]
         source = kernel_source(entry)
-        validate_kernel_source(source, len(spec.bindings) + len(spec.params))
+        validate_kernel_source(source, len(spec.bindings) + len(spec.params) + EXTRA_ARGUMENTS.get(entry, 0))
         options = [*self._abilities, *(f"-D{name}={value}" for name, value in sorted(constants.items()))]
         program = self._compiler.build(entry, source, options)
-        with self._doing("compile"):
-            return OpenCLKernel(spec, MappingProxyType(dict(constants)), program, entry, cl.Kernel(program, entry))
+        parts = None
+        with self._doing("compile", requested=constants.get("PARTS", 0)):
+            if entry in EXTRA_ARGUMENTS:
+                parts = self._zeroed(max(constants["PARTS"], 1), 0)
+            return OpenCLKernel(
+                spec, MappingProxyType(dict(constants)), program, entry, cl.Kernel(program, entry), parts
+            )
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         """Enqueue now, or keep a kernel object with its arguments while recording."""
@@ -200,16 +208,17 @@ class OpenCLDevice:
         group = kernel.constants["WG"]
         with self._doing(f"launch of {kernel.entry}"):
             handle = kernel.direct if self._recording is None else cl.Kernel(kernel.program, kernel.entry)
-            self._set_arguments(handle, spec, views, params)
-            launch = Launch(spec.name, handle, (grid[0] * group, grid[1], grid[2]), (group, 1, 1))
+            self._set_arguments(handle, kernel, views, params)
+            items = (grid[0] * group, grid[1], grid[2] * kernel.constants.get("SPLITS", 1))
+            launch = Launch(kernel, handle, items, (group, 1, 1))
             if self._recording is None:
                 cl.enqueue_nd_range_kernel(self._queue, handle, launch.items, launch.group)
             else:
                 self._recording.launches.append(launch)
 
-    def _set_arguments(self, handle: cl.Kernel, spec: KernelSpec, views: Sequence[View], params: bytes) -> None:
+    def _set_arguments(self, handle: cl.Kernel, kernel: OpenCLKernel, views: Sequence[View], params: bytes) -> None:
         """Two arguments for every binding (see IN and OUT in prelude.cl), one for every parameter."""
-        index = 0
+        spec, index = kernel.spec, 0
         for binding, view in zip(spec.bindings, views, strict=True):
             if view.offset % self.info.alignment:
                 raise ValueError(f"{spec.name}: {binding.name} is bound at {view.offset}, not aligned")
@@ -219,6 +228,8 @@ class OpenCLDevice:
         for start in range(0, len(params), 4):
             handle.set_arg(index, params[start : start + 4])
             index += 1
+        if kernel.parts is not None:
+            handle.set_arg(index, kernel.parts)
 
     @contextmanager
     def record(self) -> Iterator[OpenCLRecording]:
@@ -248,7 +259,7 @@ class OpenCLDevice:
             properties = cl.command_queue_properties.PROFILING_ENABLE
             queue = cl.CommandQueue(self._context, self._device, properties=properties)
             events = [
-                (launch.name, cl.enqueue_nd_range_kernel(queue, launch.kernel, launch.items, launch.group))
+                (launch.source.spec.name, cl.enqueue_nd_range_kernel(queue, launch.kernel, launch.items, launch.group))
                 for launch in recording.launches
             ]
             queue.finish()
@@ -297,5 +308,9 @@ def default_profile(device: cl.Device, info: DeviceInfo, options: Sequence[str])
     classes = {DeviceType.SOFTWARE: DeviceClass.CPU, DeviceType.INTEGRATED: DeviceClass.INTEGRATED}
     wide = "-DHAS_SHUFFLE=1" not in options or "amd" in device.vendor.lower()
     return Profile(
-        classes.get(info.type, DeviceClass.DISCRETE), max_group=device.max_work_group_size, lanes=32 if wide else 8
+        classes.get(info.type, DeviceClass.DISCRETE),
+        max_group=device.max_work_group_size,
+        lanes=32 if wide else 8,
+        units=device.max_compute_units,
+        ptx="-DHAS_PTX=1" in options,
     )

@@ -13,20 +13,24 @@ Size = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class OpenCLKernel:
-    """A built program with one kernel. `direct` serves launches that are not recorded."""
+    """A built program with one kernel. `direct` serves launches that are not recorded.
+
+    parts: memory for what groups hand to each other, where the source has an argument for it.
+    """
 
     spec: KernelSpec
     constants: Mapping[str, int]
     program: cl.Program
     entry: str
     direct: cl.Kernel
+    parts: cl.Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A cl_kernel whose arguments are set and stay so."""
 
-    name: str
+    source: OpenCLKernel
     kernel: cl.Kernel
     items: Size
     group: Size

@@ -9,6 +9,9 @@ from importlib.resources import files
 
 from bitnet_core.errors import BitnetError
 
+EXTRA_ARGUMENTS = {"attention_split": 1}
+"""Arguments of a kernel behind those of the catalogue: memory for what its groups hand to each other."""
+
 
 class SourceProblem(Enum):
     """What a check of a source may find."""

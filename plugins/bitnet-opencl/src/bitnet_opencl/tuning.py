@@ -13,8 +13,10 @@ from enum import Enum
 from bitnet_core.kernels.catalogue import ceil_div
 from bitnet_core.kernels.spec import KernelSpec
 
-VARIANTS = ("", "_tiled", "_cpu")
+VARIANTS = ("", "_tiled", "_cpu", "_mma", "_split")
 """Suffix of the source file that constants["VARIANT"] chooses."""
+MOST_SPLITS = 32
+"""Parts of the positions that a row's attention is split into."""
 DECODE_ROWS = 8
 """Up to this many rows the weights are streamed; above, tiles in local memory pay."""
 
@@ -31,11 +33,17 @@ class DeviceClass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What tuning knows about a device. lanes: work-items that surely sit in one subgroup, side by side."""
+    """What tuning knows about a device.
+
+    lanes: work-items that surely sit in one subgroup, side by side. units: compute units. ptx: an NVIDIA GPU of compute
+    capability 8.0 or later, whose instructions the sources may name.
+    """
 
     device_class: DeviceClass
     max_group: int = 256
     lanes: int = 32
+    units: int = 1
+    ptx: bool = False
 
     def group(self, wanted: int) -> int:
         """`wanted` work-items, or as many as a group may have."""
@@ -54,7 +62,8 @@ def tune(profile: Profile, spec: KernelSpec, params: Params) -> dict[str, int]:
 
 
 def _gpu_rows(profile: Profile, params: Params) -> dict[str, int]:
-    return {"WG": profile.group(256)}
+    width = int(params["width"])
+    return {"WG": profile.group(512 if width <= 4096 else 1024), "WIDTH": width}
 
 
 def _gpu_embed(profile: Profile, params: Params) -> dict[str, int]:
@@ -70,11 +79,17 @@ def _gpu_heads(profile: Profile, params: Params) -> dict[str, int]:
 
 
 def _gpu_ternary(profile: Profile, params: Params) -> dict[str, int]:
-    rows = int(params["rows"])
+    rows, outs, width = int(params["rows"]), int(params["outs"]), int(params["width"])
+    if rows > DECODE_ROWS and profile.ptx:
+        tile_n = 64 if ceil_div(outs, 128) * ceil_div(rows, 64) < 2 * profile.units else 128
+        return {"VARIANT": 3, "WG": 128, "TILE_N": tile_n, "TILE_T": 64}
     if rows > DECODE_ROWS and profile.max_group >= 256:
         return {"VARIANT": 1, "WG": 256, "TILE_N": 64, "TILE_T": 64}
-    group, lanes = profile.group(128), min(8, profile.lanes)
-    return {"WG": group, "LANES": lanes, "TILE_N": group // lanes, "TILE_T": power_of_two(rows, DECODE_ROWS)}
+    group, lanes, per_set, depth = profile.group(128), min(8, profile.lanes), 1, 4
+    if profile.ptx:  # enough loads on their way without too many groups
+        lanes, per_set, depth = (16, 2, 3) if outs > 8192 else (32, 2, 4)
+    tile = {"TILE_N": group // lanes * per_set, "TILE_T": power_of_two(rows, DECODE_ROWS)}
+    return {"WG": group, "LANES": lanes, "DEPTH": min(depth, ceil_div(width // 64, lanes)), "WIDTH": width, **tile}
 
 
 def _gpu_block(profile: Profile, params: Params) -> dict[str, int]:
@@ -85,11 +100,22 @@ def _gpu_block(profile: Profile, params: Params) -> dict[str, int]:
 def _gpu_dense(profile: Profile, params: Params) -> dict[str, int]:
     group, lanes, rows = profile.group(128), profile.lanes, 2
     tile_t = power_of_two(int(params["rows"]), 4)
-    return {"WG": group, "LANES": lanes, "ROWS": rows, "TILE_N": group // lanes * rows, "TILE_T": tile_t}
+    return {
+        "WG": group,
+        "LANES": lanes,
+        "ROWS": rows,
+        "TILE_N": group // lanes * rows,
+        "TILE_T": tile_t,
+        "WIDTH": int(params["width"]),
+    }
 
 
 def _gpu_attention(profile: Profile, params: Params) -> dict[str, int]:
-    group, head_dim = profile.group(256), int(params["head_dim"])
+    head_dim = int(params["head_dim"])
+    lanes = head_dim // 8
+    if lanes * 8 == head_dim and lanes & (lanes - 1) == 0 and lanes <= profile.lanes:
+        return _split_attention(profile, params, lanes)
+    group = profile.group(256)
     spread = min(group, head_dim)
     return {
         "WG": group,
@@ -100,6 +126,17 @@ def _gpu_attention(profile: Profile, params: Params) -> dict[str, int]:
         "TILE_N": 1,
         "TILE_T": 1,
     }
+
+
+def _split_attention(profile: Profile, params: Params, lanes: int) -> dict[str, int]:
+    n_heads, rows = int(params["n_heads"]), int(params["rows"])
+    shared = n_heads // int(params["n_kv_heads"])
+    heads = max(count for count in range(1, 5) if shared % count == 0)
+    groups = rows * (n_heads // heads)
+    splits = min(MOST_SPLITS, ceil_div(2 * profile.units, groups)) if profile.ptx else 1
+    parts = groups * 4 * (1 + splits * heads * (8 * lanes + 2)) if splits > 1 else 0
+    sizes = {"WG": profile.group(128), "LANES": lanes, "KEYS": 2, "HEADS": heads, "SPLITS": splits, "PARTS": parts}
+    return {"VARIANT": 4, **sizes, "TILE_N": heads, "TILE_T": 1}
 
 
 _GPU = {
@@ -135,7 +172,7 @@ def _cpu_block(profile: Profile, params: Params) -> dict[str, int]:
 
 def _cpu_dense(profile: Profile, params: Params) -> dict[str, int]:
     tile_t = power_of_two(int(params["rows"]), 4)
-    return {"WG": 1, "LANES": 1, "ROWS": 4, "TILE_N": 32, "TILE_T": tile_t}
+    return {"WG": 1, "LANES": 1, "ROWS": 4, "TILE_N": 32, "TILE_T": tile_t, "WIDTH": int(params["width"])}
 
 
 def _cpu_attention(profile: Profile, params: Params) -> dict[str, int]:

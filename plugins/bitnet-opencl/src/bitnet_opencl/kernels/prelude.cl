@@ -14,9 +14,41 @@
 #define UNROLL _Pragma("unroll")  // for loops over register arrays, which must not end up in memory
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
 
+#ifdef HAS_PTX
+inline int shuffle_xor_int(int v, uint mask) {
+    int r;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(v), "r"(mask));
+    return r;
+}
+inline float shuffle_xor_float(float v, uint mask) { return as_float(shuffle_xor_int(as_int(v), mask)); }
+#define HAS_SHUFFLE 1
+#elif defined(HAS_SHUFFLE)
+#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
+#define shuffle_xor_int(v, mask) sub_group_shuffle_xor((int)(v), mask)
+#define shuffle_xor_float(v, mask) sub_group_shuffle_xor((float)(v), mask)
+#endif
+
 // ---- reductions over the work-group; every work-item gets the result ----
 // `scratch` is local memory of WG elements. Called by all work-items.
-#define GROUP_REDUCE(NAME, T, OP)                                                     \
+#define ADD_OF(a, b) ((a) + (b))
+#define MAX_OF(a, b) ((a) > (b) ? (a) : (b))
+#if defined(HAS_PTX) && WG % 32 == 0 && WG <= 1024  // a warp first, then the warps' results
+#define GROUP_REDUCE(NAME, T, OP, SHUFFLE)                                             \
+    inline T NAME(T value, __local T *scratch) {                                       \
+        const uint lid = get_local_id(0);                                              \
+        for (uint mask = 16; mask > 0; mask /= 2) {                                    \
+            const T other = SHUFFLE(value, mask);                                      \
+            value = OP(value, other);                                                  \
+        }                                                                              \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                  \
+        if (lid % 32 == 0) scratch[lid / 32] = value;                                  \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                  \
+        value = scratch[0];                                                            \
+        for (uint i = 1; i < WG / 32; ++i) value = OP(value, scratch[i]);              \
+        return value;                                                                  \
+    }
+#else
+#define GROUP_REDUCE(NAME, T, OP, SHUFFLE)                                                     \
     inline T NAME(T value, __local T *scratch) {                                      \
         const uint lid = get_local_id(0);                                             \
         barrier(CLK_LOCAL_MEM_FENCE);                                                 \
@@ -33,28 +65,13 @@
         barrier(CLK_LOCAL_MEM_FENCE);                                                 \
         return scratch[0];                                                            \
     }
-#define ADD_OF(a, b) ((a) + (b))
-#define MAX_OF(a, b) ((a) > (b) ? (a) : (b))
-GROUP_REDUCE(group_sum, float, ADD_OF)
-GROUP_REDUCE(group_sum_int, int, ADD_OF)
-GROUP_REDUCE(group_max, float, MAX_OF)  // of values that are not NaN
+#endif
+GROUP_REDUCE(group_sum, float, ADD_OF, shuffle_xor_float)
+GROUP_REDUCE(group_sum_int, int, ADD_OF, shuffle_xor_int)
+GROUP_REDUCE(group_max, float, MAX_OF, shuffle_xor_float)  // of values that are not NaN
 
 // ---- reductions over LANES neighbouring work-items (a power of two that divides WG and the subgroup) ----
-// All work-items call them; the lane 0 of each set gets the sum.
-#ifdef HAS_PTX
-inline int shuffle_xor_int(int v, uint mask) {
-    int r;
-    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(v), "r"(mask));
-    return r;
-}
-inline float shuffle_xor_float(float v, uint mask) { return as_float(shuffle_xor_int(as_int(v), mask)); }
-#define HAS_SHUFFLE 1
-#elif defined(HAS_SHUFFLE)
-#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
-#define shuffle_xor_int(v, mask) sub_group_shuffle_xor((int)(v), mask)
-#define shuffle_xor_float(v, mask) sub_group_shuffle_xor((float)(v), mask)
-#endif
-
+// All work-items call them, and all get the sum of their set.
 #ifdef HAS_SHUFFLE
 #define LANES_SUM(NAME, T, SHUFFLE)                                                    \
     inline T NAME(T v, __local T *scratch, uint lanes) {                               \
@@ -71,8 +88,8 @@ LANES_SUM(lanes_sum, float, shuffle_xor_float)
         barrier(CLK_LOCAL_MEM_FENCE);                                                  \
         scratch[lid] = v;                                                              \
         barrier(CLK_LOCAL_MEM_FENCE);                                                  \
-        if (lid % lanes == 0)                                                          \
-            for (uint i = 1; i < lanes; ++i) v += scratch[lid + i];                    \
+        v = 0;                                                                         \
+        for (uint i = 0; i < lanes; ++i) v += scratch[lid / lanes * lanes + i];        \
         return v;                                                                      \
     }
 LANES_SUM(lanes_sum_int, int)
@@ -107,6 +124,19 @@ inline int dot4(uint codes, uint q, int acc) {
 inline ulong cache_row(int slot, uint head, uint n_kv_heads, uint row_bytes) {
     return (((ulong)(slot / KV_BLOCK) * n_kv_heads + head) * KV_BLOCK + slot % KV_BLOCK) * row_bytes;
 }
+
+// Two f16 as f32.
+#ifdef HAS_PTX  // there is no f16 in NVIDIA's OpenCL C, but there is in its instructions
+inline float2 halves(uint pair) {
+    float2 v;
+    asm("{ .reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }"
+        : "=f"(v.x), "=f"(v.y)
+        : "r"(pair));
+    return v;
+}
+#else
+inline float2 halves(uint pair) { return vload_half2(0, (const half *)&pair); }
+#endif
 
 // ---- dense tables ----
 #ifdef DTYPE
@@ -145,6 +175,9 @@ inline float table_value(__global const uchar *row, uint i) {
 inline float8 table_values8(__global const uchar *row, uint i) {
 #if DTYPE == 0
     return vload8(0, (__global const float *)row + i);
+#elif DTYPE == 1 && WIDTH % 8 == 0  // so 16 bytes are aligned and can be loaded at once
+    const uint4 raw = *(__global const uint4 *)(row + 2 * i);
+    return (float8)(halves(raw.x), halves(raw.y), halves(raw.z), halves(raw.w));
 #elif DTYPE == 1
     return vload_half8(0, (__global const half *)row + i);
 #elif DTYPE == 2
@@ -169,6 +202,7 @@ inline float8 table_values8(__global const uchar *row, uint i) {
 // a = max(max|y|, 1e-5), q = rint(y * (127 / a)), which is within +-127, scale = a / 127, qsum = sum q; a row with a value
 // that is not finite gets scale NaN and zeros. Needs: VALUE(i), VALUE16(i) (elements i..i+15), t, width, stride, eps,
 // gamma, q, scale, qsum, scratch, scratch_int.
+#if WG == 1  // a CPU: vectors of 16 by hand, as sums of floats are not reordered by compilers
 #if defined(NORM) && NORM
 #define NORM_SUM(i) { const float v = VALUE(i); sum = fma(v, v, sum); }
 #define NORMED(i) (VALUE(i) * inverse * gamma[i])
@@ -184,7 +218,6 @@ inline float8 table_values8(__global const uchar *row, uint i) {
 #define NORMED16(i) VALUE16(i)
 #define ROW_INVERSE
 #endif
-#if WG == 1  // a CPU: vectors of 16 by hand, as sums of floats are not reordered by compilers
 #define SUM_OF_SQUARES                                                          \
     float16 sums = 0;                                                           \
     for (uint i = 0; i + 16 <= width; i += 16) {                                \
@@ -215,11 +248,6 @@ inline float8 table_values8(__global const uchar *row, uint i) {
         }                                                                       \
     for (uint i = 0; i < 16; ++i) total += ((int *)&totals)[i];                 \
     for (uint i = done; i < stride; ++i) CODE(i)
-#else
-#define SUM_OF_SQUARES for (uint i = lid; i < width; i += WG) NORM_SUM(i)
-#define LARGEST for (uint i = lid; i < width; i += WG) LARGER(i)
-#define CODES for (uint i = lid; i < stride; i += WG) CODE(i)
-#endif
 #define LARGER(i)                                                               \
     {                                                                           \
         const float y = fabs(NORMED(i));                                        \
@@ -246,3 +274,52 @@ inline float8 table_values8(__global const uchar *row, uint i) {
         scale[t] = good ? largest / 127.0f : NAN;                               \
         qsum[t] = total;                                                        \
     }
+#else  // a GPU: each work-item keeps its share of the row, which has WIDTH elements, in registers
+#define SHARE CEIL_DIV(WIDTH, WG)
+#if defined(NORM) && NORM
+#define NORM_SHARE                                                              \
+    float gains[SHARE];                                                         \
+    float sum = 0;                                                              \
+    UNROLL                                                                      \
+    for (uint k = 0; k < SHARE; ++k) gains[k] = gamma[min(lid + k * WG, (uint)WIDTH - 1)];  \
+    UNROLL                                                                      \
+    for (uint k = 0; k < SHARE; ++k) sum = fma(held[k], held[k], sum);          \
+    float mean = group_sum(sum, scratch) / (float)WIDTH;                        \
+    if (!isfinite(mean)) mean = NAN;                                            \
+    const float inverse = 1.0f / sqrt(mean + eps);                              \
+    UNROLL                                                                      \
+    for (uint k = 0; k < SHARE; ++k) held[k] = held[k] * inverse * gains[k];
+#else
+#define NORM_SHARE
+#endif
+#define QUANTIZE_ROW                                                            \
+    const uint lid = get_local_id(0);                                           \
+    float held[SHARE];                                                          \
+    UNROLL                                                                      \
+    for (uint k = 0; k < SHARE; ++k) held[k] = lid + k * WG < WIDTH ? VALUE(lid + k * WG) : 0.0f;  \
+    NORM_SHARE                                                                  \
+    float largest = 1e-5f;                                                      \
+    UNROLL                                                                      \
+    for (uint k = 0; k < SHARE; ++k) {                                          \
+        const float y = fabs(held[k]);                                          \
+        largest = y <= FLT_MAX ? fmax(largest, y) : INFINITY;                   \
+    }                                                                           \
+    largest = group_max(largest, scratch);                                      \
+    const bool good = largest <= FLT_MAX;                                       \
+    const float up_scale = good ? 127.0f / largest : 0.0f;                      \
+    int total = 0;                                                              \
+    UNROLL                                                                      \
+    for (uint k = 0; k < SHARE; ++k) {                                          \
+        const int code = good ? convert_int(rint(held[k] * up_scale)) : 0;      \
+        if (lid + k * WG < WIDTH) {                                             \
+            q[(ulong)t * stride + lid + k * WG] = (char)code;                   \
+            total += code;                                                      \
+        }                                                                       \
+    }                                                                           \
+    for (uint i = WIDTH + lid; i < stride; i += WG) q[(ulong)t * stride + i] = 0;  \
+    total = group_sum_int(total, scratch_int);                                  \
+    if (lid == 0) {                                                             \
+        scale[t] = good ? largest / 127.0f : NAN;                               \
+        qsum[t] = total;                                                        \
+    }
+#endif
