@@ -65,9 +65,13 @@ class BinaryCache:
 
 
 class Compiler:
-    """Programs of one device. cache: None for a driver that keeps its own programs."""
+    """Programs of one device.
 
-    def __init__(self, context: cl.Context, device: cl.Device, cache: BinaryCache | None) -> None:
+    The cache is used with PoCL too, which keeps programs of its own: it reads each source again before it looks there (70
+    ms of processor time on a 2.5 GHz Xeon), and a binary takes 4 ms.
+    """
+
+    def __init__(self, context: cl.Context, device: cl.Device, cache: BinaryCache) -> None:
         self._context, self._device, self._cache = context, device, cache
         platform = device.platform
         self._identity = "\n".join(
@@ -78,7 +82,7 @@ class Compiler:
         """The built program, from the cache where possible; KernelCompileError with the log where it does not build."""
         text = "\0".join((self._identity, *options, source))
         key = hashlib.sha256(text.encode()).hexdigest()
-        if self._cache is not None and (binary := self._cache.load(key)) is not None:
+        if (binary := self._cache.load(key)) is not None:
             try:
                 return self._build(cl.Program(self._context, [self._device], [binary]), options)
             except cl.Error as exc:  # the driver does not take it back: as good as damaged
@@ -98,12 +102,14 @@ class Compiler:
                 code="CL_BUILD_PROGRAM_FAILURE (-11)",
                 hint="Update the driver; the compiler's text is in the log of this error",
             ) from exc
-        if self._cache is not None:
-            with checked(f"binary of {kernel}", device=self._device.name):
-                binaries = program.get_info(cl.program_info.BINARIES)
-            if isinstance(binaries, list) and binaries and isinstance(binaries[0], bytes):
-                self._cache.store(key, binaries[0])
+        self._keep(kernel, key, program)
         return program
+
+    def _keep(self, kernel: str, key: str, program: cl.Program) -> None:
+        with checked(f"binary of {kernel}", device=self._device.name):
+            binaries = program.get_info(cl.program_info.BINARIES)
+        if isinstance(binaries, list) and binaries and isinstance(binaries[0], bytes):
+            self._cache.store(key, binaries[0])
 
     @staticmethod
     def _build(program: cl.Program, options: list[str]) -> cl.Program:

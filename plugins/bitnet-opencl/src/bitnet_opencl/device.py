@@ -26,9 +26,9 @@ from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_opencl.compiler import BinaryCache, Compiler
 from bitnet_opencl.discovery import query
-from bitnet_opencl.errors import BACKEND, checked
+from bitnet_opencl.errors import BACKEND, check, checked
 from bitnet_opencl.memory import DataPath, OpenCLBuffer
-from bitnet_opencl.recording import Launch, OpenCLKernel, OpenCLRecording
+from bitnet_opencl.recording import Enqueuer, Launch, OpenCLKernel, OpenCLRecording
 from bitnet_opencl.sources import EXTRA_ARGUMENTS, kernel_source, validate_kernel_source
 from bitnet_opencl.tuning import VARIANTS, DeviceClass, Profile, tune
 
@@ -55,6 +55,7 @@ class OpenCLDevice:
             self._context = cl.Context([device])
             self._queue = cl.CommandQueue(self._context, device)
         self._compiler = Compiler(self._context, device, BinaryCache())
+        self._enqueuer = Enqueuer(self._queue)
         self._path = DataPath.select(info.transfer, self._queue, self._context)
         self._buffers: set[OpenCLBuffer] = set()
         self._recording: OpenCLRecording | None = None
@@ -210,11 +211,11 @@ class OpenCLDevice:
             handle = kernel.direct if self._recording is None else cl.Kernel(kernel.program, kernel.entry)
             self._set_arguments(handle, kernel, views, params)
             items = (grid[0] * group, grid[1], grid[2] * kernel.constants.get("SPLITS", 1))
-            launch = Launch(kernel, handle, items, (group, 1, 1))
             if self._recording is None:
-                cl.enqueue_nd_range_kernel(self._queue, handle, launch.items, launch.group)
-            else:
-                self._recording.launches.append(launch)
+                cl.enqueue_nd_range_kernel(self._queue, handle, items, (group, 1, 1))
+                return
+            enqueue = self._enqueuer.prepare(handle, items, (group, 1, 1))
+            self._recording.launches.append(Launch(kernel, handle, items, (group, 1, 1), enqueue))
 
     def _set_arguments(self, handle: cl.Kernel, kernel: OpenCLKernel, views: Sequence[View], params: bytes) -> None:
         """Two arguments for every binding (see IN and OUT in prelude.cl), one for every parameter."""
@@ -246,11 +247,11 @@ class OpenCLDevice:
         """Enqueue the kept kernels."""
         if not isinstance(recording, OpenCLRecording):
             raise ValueError("this recording is not one of this device")
-        queue, enqueue = self._queue, cl.enqueue_nd_range_kernel
         with self._doing("replay"):
             for launch in recording.launches:
-                enqueue(queue, launch.kernel, launch.items, launch.group)
-            queue.flush()
+                if status := launch.enqueue():
+                    check(status, f"replay of {launch.source.entry}", device=self.info.name)
+            self._queue.flush()
 
     def timings(self, recording: OpenCLRecording) -> list[tuple[str, float]]:
         """Replay once on a profiling queue; seconds of every kernel by the device's clock."""
@@ -278,11 +279,6 @@ class OpenCLDevice:
                 buffer.handle.release()
             buffer.handle = None
         self._buffers.clear()
-
-
-def keeps_programs(device: cl.Device) -> bool:
-    """PoCL has a cache of its own, and asking it for a binary compiles each kernel once more (0.8 s of CPU time)."""
-    return "portable computing" in device.platform.name.lower()
 
 
 def abilities(device: cl.Device) -> list[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import pyopencl as cl
 from bitnet_core.kernels.spec import KernelSpec
@@ -28,20 +31,49 @@ class OpenCLKernel:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A cl_kernel whose arguments are set and stay so."""
+    """A cl_kernel whose arguments are set and stay so. enqueue: puts it into the device's queue; 0 or a status."""
 
     source: OpenCLKernel
     kernel: cl.Kernel
     items: Size
     group: Size
+    enqueue: Callable[[], int]
 
 
 @dataclass(eq=False, slots=True)
 class OpenCLRecording:
-    """Enqueued one by one on the in-order queue: with pyopencl about 2-4 us each, and nothing is created."""
+    """Enqueued one by one on the in-order queue, and nothing is created."""
 
     launches: list[Launch] = field(default_factory=list)
 
     def close(self) -> None:
         """Forget the launches."""
         self.launches.clear()
+
+
+class Enqueuer:
+    """Enqueues of one queue, without the event and the microsecond that pyopencl adds to each where that can be helped:
+    its module is linked with the driver's loader, whose function is called directly."""
+
+    def __init__(self, queue: cl.CommandQueue) -> None:
+        self._queue = queue
+        try:
+            self._function: Any = ctypes.CDLL(cl._cl.__file__).clEnqueueNDRangeKernel
+        except (OSError, AttributeError):  # Windows: a library does not show what it is linked with
+            self._function = None
+
+    def prepare(self, kernel: cl.Kernel, items: Size, group: Size) -> Callable[[], int]:
+        """A function that enqueues the kernel and gives the status."""
+        if self._function is None:
+            queue = self._queue
+
+            def enqueue() -> int:
+                cl.enqueue_nd_range_kernel(queue, kernel, items, group)
+                return 0
+
+            return enqueue
+        size = ctypes.c_size_t * 3
+        none = ctypes.c_void_p()
+        queue_handle, kernel_handle = ctypes.c_void_p(self._queue.int_ptr), ctypes.c_void_p(kernel.int_ptr)
+        arguments = (queue_handle, kernel_handle, ctypes.c_uint(3), none, size(*items), size(*group))
+        return partial(self._function, *arguments, ctypes.c_uint(0), none, none)
