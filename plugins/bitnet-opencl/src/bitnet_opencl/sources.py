@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from bitnet_core.errors import BitnetError
 
-EXTRA_ARGUMENTS = {"attention_split": 1}
+EXTRA_ARGUMENTS = {"attention_split": 1, "rope_attention": 1}
 """Arguments of a kernel behind those of the catalogue: memory for what its groups hand to each other."""
 
 
@@ -32,9 +32,14 @@ class KernelValidationError(BitnetError):
 
 @cache
 def kernel_source(stem: str) -> str:
-    """The prelude and one kernel file."""
+    """The prelude and one kernel file, with what it includes put in."""
     folder = files("bitnet_opencl") / "kernels"
-    return "\n".join((folder / f"{name}.cl").read_text(encoding="utf-8") for name in ("prelude", stem))
+    source = "\n".join((folder / f"{name}.cl").read_text(encoding="utf-8") for name in ("prelude", stem))
+
+    def included(match: re.Match[str]) -> str:
+        return (folder / match[1]).read_text(encoding="utf-8")
+
+    return re.sub(r'^#include "(\w+\.clh)"$', included, source, flags=re.MULTILINE)
 
 
 def validate_kernel_source(source: str, arguments: int) -> list[str]:

@@ -112,9 +112,8 @@ def _gpu_dense(profile: Profile, params: Params) -> dict[str, int]:
 
 def _gpu_attention(profile: Profile, params: Params) -> dict[str, int]:
     head_dim = int(params["head_dim"])
-    lanes = head_dim // 8
-    if lanes * 8 == head_dim and lanes & (lanes - 1) == 0 and lanes <= profile.lanes:
-        return _split_attention(profile, params, lanes)
+    if ceil_div(head_dim, 8) <= profile.lanes:
+        return {"VARIANT": 4, **_gpu_rope_attention(profile, params)}
     group = profile.group(256)
     spread = min(group, head_dim)
     return {
@@ -128,15 +127,27 @@ def _gpu_attention(profile: Profile, params: Params) -> dict[str, int]:
     }
 
 
-def _split_attention(profile: Profile, params: Params, lanes: int) -> dict[str, int]:
-    n_heads, rows = int(params["n_heads"]), int(params["rows"])
+def _gpu_rope_attention(profile: Profile, params: Params) -> dict[str, int]:
+    n_heads, rows, head_dim = int(params["n_heads"]), int(params["rows"]), int(params["head_dim"])
+    active = ceil_div(head_dim, 8)
+    lanes = power_of_two(active, profile.lanes)
     shared = n_heads // int(params["n_kv_heads"])
     heads = max(count for count in range(1, 5) if shared % count == 0)
     groups = rows * (n_heads // heads)
     splits = min(MOST_SPLITS, ceil_div(2 * profile.units, groups)) if profile.ptx else 1
-    parts = groups * 4 * (1 + splits * heads * (8 * lanes + 2)) if splits > 1 else 0
-    sizes = {"WG": profile.group(128), "LANES": lanes, "KEYS": 2, "HEADS": heads, "SPLITS": splits, "PARTS": parts}
-    return {"VARIANT": 4, **sizes, "TILE_N": heads, "TILE_T": 1}
+    parts = groups * 4 * (1 + splits * heads * (8 * active + 2)) if splits > 1 else 0
+    team = {"LANES": lanes, "HEAD_DIM": head_dim, "KEYS": 2, "HEADS": heads}
+    return {"WG": profile.group(128), **team, "SPLITS": splits, "PARTS": parts, "TILE_N": heads, "TILE_T": 1}
+
+
+def _gpu_norm_matmul(profile: Profile, params: Params) -> dict[str, int]:
+    """All of a row's weights on their way before the norm: as many lanes as give each at most 8 loads."""
+    width = int(params["width"])
+    units = width // 64
+    lanes = next((lanes for lanes in (8, 16) if units <= 8 * lanes), 32)
+    group = profile.group(256)
+    row = {"COLUMNS": int(params["columns"]), "WIDTH": width}
+    return {"WG": group, "LANES": lanes, **row, "TILE_N": group // lanes, "TILE_T": 1}
 
 
 _GPU = {
@@ -149,6 +160,9 @@ _GPU = {
     "matmul_ternary_block": _gpu_block,
     "matmul_dense": _gpu_dense,
     "attention": _gpu_attention,
+    "rope_attention": _gpu_rope_attention,
+    "norm_matmul": _gpu_norm_matmul,
+    "norm_matmul_glu": _gpu_norm_matmul,
 }
 
 

@@ -8,7 +8,7 @@
 #define SLICES (WG / SPREAD)
 
 // Element j of a cache row, without the scale of int8 rows.
-inline float cache_value(__global const uchar *row, uint j) {
+INLINE float cache_value(__global const uchar *row, uint j) {
 #if KV == 0
     return ((__global const float *)row)[j];
 #elif KV == 1
@@ -17,7 +17,7 @@ inline float cache_value(__global const uchar *row, uint j) {
     return (float)as_char(row[4 + j]);
 #endif
 }
-inline float cache_scale(__global const uchar *row) {
+INLINE float cache_scale(__global const uchar *row) {
 #if KV == 2
     return *(__global const float *)row;
 #else

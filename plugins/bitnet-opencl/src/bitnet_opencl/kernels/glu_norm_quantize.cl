@@ -2,20 +2,7 @@
 // y = m / sqrt(mean(m^2) + eps) * gamma (NORM 1) or m (NORM 0), then int8 absmax per row (QUANTIZE_ROW).
 // gate_up f32[rows, 2 * width]; gamma f32[width]; q i8[rows, stride]; scale f32[rows]; qsum i32[rows].
 // One group per row.
-#if ACT == 0  // the comparison keeps NaN
-#define GLU(SUFFIX)                                                        \
-    inline float##SUFFIX glu##SUFFIX(float##SUFFIX gate, float##SUFFIX up) { \
-        gate = gate < 0.0f ? (float##SUFFIX)0.0f : gate;                   \
-        return gate * gate * up;                                           \
-    }
-#else
-#define GLU(SUFFIX)                                                        \
-    inline float##SUFFIX glu##SUFFIX(float##SUFFIX gate, float##SUFFIX up) { \
-        return gate / (1.0f + exp(-gate)) * up;                            \
-    }
-#endif
-GLU()
-GLU(16)
+#include "glu.clh"
 #define VALUE(i) glu(row[i], row[width + (i)])
 #define VALUE16(i) glu16(vload16(0, row + (i)), vload16(0, row + width + (i)))
 GROUP __kernel void glu_norm_quantize(IN(float, gate_up), IN(float, gamma), OUT(char, q), OUT(float, scale),

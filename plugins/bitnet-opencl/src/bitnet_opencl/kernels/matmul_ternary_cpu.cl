@@ -6,8 +6,8 @@
 #ifdef __AVX2__
 // The instruction for unsigned times signed bytes, added in pairs; no OpenCL C expression compiles to it.
 typedef char bytes __attribute__((vector_size(32)));
-inline bytes load_columns(__global const char *q) { return __builtin_astype(vload16(0, (__global const short *)q), bytes); }
-inline short16 multiply_add(short16 words, int plane, bytes x, short16 sum) {
+INLINE bytes load_columns(__global const char *q) { return __builtin_astype(vload16(0, (__global const short *)q), bytes); }
+INLINE short16 multiply_add(short16 words, int plane, bytes x, short16 sum) {
     const short16 codes = (words >> (short)(6 - 2 * plane)) & (short)0x0303;
     return sum + __builtin_astype(__builtin_ia32_pmaddubsw256(__builtin_astype(codes, bytes), x), short16);
 }
@@ -15,14 +15,14 @@ inline short16 multiply_add(short16 words, int plane, bytes x, short16 sum) {
 typedef struct {
     short16 even, odd;
 } bytes;
-inline bytes load_columns(__global const char *q) {
+INLINE bytes load_columns(__global const char *q) {
     const short16 pairs = vload16(0, (__global const short *)q);
     bytes x;
     x.even = (pairs << (short)8) >> (short)8;
     x.odd = pairs >> (short)8;
     return x;
 }
-inline short16 multiply_add(short16 words, int plane, bytes x, short16 sum) {
+INLINE short16 multiply_add(short16 words, int plane, bytes x, short16 sum) {
     sum += ((words >> (short)(6 - 2 * plane)) & (short)3) * x.even;
     return sum + ((words >> (short)(14 - 2 * plane)) & (short)3) * x.odd;
 }

@@ -10,7 +10,7 @@
 #define PITCH 10  // uint4 per 128 columns of q in local memory: two more than needed, against bank conflicts
 #define STAGED (TILE_T * 8 / WG)
 
-inline void mma(int *c, const uint *a, uint2 b) {
+INLINE void mma(int *c, const uint *a, uint2 b) {
     asm volatile(
         "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])

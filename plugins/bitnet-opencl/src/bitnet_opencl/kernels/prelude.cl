@@ -12,15 +12,16 @@
 
 #define GROUP __attribute__((reqd_work_group_size(WG, 1, 1)))
 #define UNROLL _Pragma("unroll")  // for loops over register arrays, which must not end up in memory
+#define INLINE static inline __attribute__((always_inline))  // pointers to registers must not survive
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
 
 #ifdef HAS_PTX
-inline int shuffle_xor_int(int v, uint mask) {
+INLINE int shuffle_xor_int(int v, uint mask) {
     int r;
     asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(v), "r"(mask));
     return r;
 }
-inline float shuffle_xor_float(float v, uint mask) { return as_float(shuffle_xor_int(as_int(v), mask)); }
+INLINE float shuffle_xor_float(float v, uint mask) { return as_float(shuffle_xor_int(as_int(v), mask)); }
 #define HAS_SHUFFLE 1
 #elif defined(HAS_SHUFFLE)
 #pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
@@ -34,7 +35,7 @@ inline float shuffle_xor_float(float v, uint mask) { return as_float(shuffle_xor
 #define MAX_OF(a, b) ((a) > (b) ? (a) : (b))
 #if defined(HAS_PTX) && WG % 32 == 0 && WG <= 1024  // a warp first, then the warps' results
 #define GROUP_REDUCE(NAME, T, OP, SHUFFLE)                                             \
-    inline T NAME(T value, __local T *scratch) {                                       \
+    INLINE T NAME(T value, __local T *scratch) {                                       \
         const uint lid = get_local_id(0);                                              \
         for (uint mask = 16; mask > 0; mask /= 2) {                                    \
             const T other = SHUFFLE(value, mask);                                      \
@@ -49,7 +50,7 @@ inline float shuffle_xor_float(float v, uint mask) { return as_float(shuffle_xor
     }
 #else
 #define GROUP_REDUCE(NAME, T, OP, SHUFFLE)                                                     \
-    inline T NAME(T value, __local T *scratch) {                                      \
+    INLINE T NAME(T value, __local T *scratch) {                                      \
         const uint lid = get_local_id(0);                                             \
         barrier(CLK_LOCAL_MEM_FENCE);                                                 \
         scratch[lid] = value;                                                         \
@@ -71,63 +72,81 @@ GROUP_REDUCE(group_sum_int, int, ADD_OF, shuffle_xor_int)
 GROUP_REDUCE(group_max, float, MAX_OF, shuffle_xor_float)  // of values that are not NaN
 
 // ---- reductions over LANES neighbouring work-items (a power of two that divides WG and the subgroup) ----
-// All work-items call them, and all get the sum of their set.
+// All work-items call them, and all get the result of their set.
 #ifdef HAS_SHUFFLE
-#define LANES_SUM(NAME, T, SHUFFLE)                                                    \
-    inline T NAME(T v, __local T *scratch, uint lanes) {                               \
-        for (uint mask = lanes / 2; mask > 0; mask /= 2) v += SHUFFLE(v, mask);        \
+#define LANES_REDUCE(NAME, T, OP, SHUFFLE)                                             \
+    INLINE T NAME(T v, __local T *scratch, uint lanes) {                               \
+        for (uint mask = lanes / 2; mask > 0; mask /= 2) {                             \
+            const T other = SHUFFLE(v, mask);                                          \
+            v = OP(v, other);                                                          \
+        }                                                                              \
         return v;                                                                      \
     }
-LANES_SUM(lanes_sum_int, int, shuffle_xor_int)
-LANES_SUM(lanes_sum, float, shuffle_xor_float)
+LANES_REDUCE(lanes_sum_int, int, ADD_OF, shuffle_xor_int)
+LANES_REDUCE(lanes_sum, float, ADD_OF, shuffle_xor_float)
+LANES_REDUCE(lanes_max, float, fmax, shuffle_xor_float)
 #else
-#define LANES_SUM(NAME, T)                                                             \
-    inline T NAME(T v, __local T *scratch, uint lanes) {                               \
+#define LANES_REDUCE(NAME, T, OP)                                                             \
+    INLINE T NAME(T v, __local T *scratch, uint lanes) {                               \
         const uint lid = get_local_id(0);                                              \
         if (lanes == 1) return v;                                                      \
         barrier(CLK_LOCAL_MEM_FENCE);                                                  \
         scratch[lid] = v;                                                              \
         barrier(CLK_LOCAL_MEM_FENCE);                                                  \
-        v = 0;                                                                         \
-        for (uint i = 0; i < lanes; ++i) v += scratch[lid / lanes * lanes + i];        \
+        v = scratch[lid / lanes * lanes];                                              \
+        for (uint i = 1; i < lanes; ++i) v = OP(v, scratch[lid / lanes * lanes + i]);  \
         return v;                                                                      \
     }
-LANES_SUM(lanes_sum_int, int)
-LANES_SUM(lanes_sum, float)
+LANES_REDUCE(lanes_sum_int, int, ADD_OF)
+LANES_REDUCE(lanes_sum, float, ADD_OF)
+LANES_REDUCE(lanes_max, float, fmax)
 #endif
 
 // ---- acc + the dot product of four codes (bytes 0..3) with four signed bytes ----
 #if defined(HAS_PTX)
-inline int dot4(uint codes, uint q, int acc) {
+INLINE int dot4(uint codes, uint q, int acc) {
     int r;
     asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(codes), "r"(q), "r"(acc));
     return r;
 }
 #elif defined(HAS_KHR_DOT)
 #pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable
-inline int dot4(uint codes, uint q, int acc) { return acc + dot_4x8packed_ss_int(codes, q); }
+INLINE int dot4(uint codes, uint q, int acc) { return acc + dot_4x8packed_ss_int(codes, q); }
 #elif defined(HAS_ARM_DOT)
 #pragma OPENCL EXTENSION cl_arm_integer_dot_product_accumulate_int8 : enable
-inline int dot4(uint codes, uint q, int acc) { return arm_dot_acc(as_char4(codes), as_char4(q), acc); }
+INLINE int dot4(uint codes, uint q, int acc) { return arm_dot_acc(as_char4(codes), as_char4(q), acc); }
 #else
-inline int dot4(uint codes, uint q, int acc) {
+INLINE int dot4(uint codes, uint q, int acc) {
     const char4 a = as_char4(codes), b = as_char4(q);
     return acc + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
 #endif
+
+// 16 bytes that are read once, and now: a compiler may not put it off until they are used.
+INLINE uint4 load_once(__global const uint4 *from) {
+#ifdef HAS_PTX
+    uint4 v;
+    asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from));
+    return v;
+#else
+    return *from;
+#endif
+}
 
 // Codes of columns 32 * plane + byte of a 128-block, for four bytes of it: plane 0 is bits 7-6.
 #define PLANE(word, plane) (((word) >> (6 - 2 * (plane))) & 0x03030303u)
 
 // ---- the paged cache: byte address of one row ----
 #define KV_BLOCK 64
-inline ulong cache_row(int slot, uint head, uint n_kv_heads, uint row_bytes) {
+INLINE ulong cache_row(int slot, uint head, uint n_kv_heads, uint row_bytes) {
     return (((ulong)(slot / KV_BLOCK) * n_kv_heads + head) * KV_BLOCK + slot % KV_BLOCK) * row_bytes;
 }
 
 // Two f16 as f32.
 #ifdef HAS_PTX  // there is no f16 in NVIDIA's OpenCL C, but there is in its instructions
-inline float2 halves(uint pair) {
+INLINE float2 halves(uint pair) {
     float2 v;
     asm("{ .reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }"
         : "=f"(v.x), "=f"(v.y)
@@ -135,7 +154,7 @@ inline float2 halves(uint pair) {
     return v;
 }
 #else
-inline float2 halves(uint pair) { return vload_half2(0, (const half *)&pair); }
+INLINE float2 halves(uint pair) { return vload_half2(0, (const half *)&pair); }
 #endif
 
 // ---- dense tables ----
@@ -151,7 +170,7 @@ inline float2 halves(uint pair) { return vload_half2(0, (const half *)&pair); }
 #endif
 
 // Element i of a table row.
-inline float table_value(__global const uchar *row, uint i) {
+INLINE float table_value(__global const uchar *row, uint i) {
 #if DTYPE == 0
     return ((__global const float *)row)[i];
 #elif DTYPE == 1
@@ -172,7 +191,7 @@ inline float table_value(__global const uchar *row, uint i) {
 }
 
 // Elements i..i+7 of a table row, i a multiple of 8.
-inline float8 table_values8(__global const uchar *row, uint i) {
+INLINE float8 table_values8(__global const uchar *row, uint i) {
 #if DTYPE == 0
     return vload8(0, (__global const float *)row + i);
 #elif DTYPE == 1 && WIDTH % 8 == 0  // so 16 bytes are aligned and can be loaded at once

@@ -4,7 +4,7 @@
 // that belongs to the k largest is found 8 bits at a time by counting; then k keys are taken and sorted by their ranks.
 #define MOST 256
 
-inline ulong key_of(float v, uint i) {
+INLINE ulong key_of(float v, uint i) {
     const uint bits = as_uint(v == 0.0f ? 0.0f : v);  // -0 and +0 are equal
     const uint order = isnan(v) ? 0xffffffffu : (bits & 0x80000000u) ? ~bits : bits | 0x80000000u;
     return (ulong)order << 32 | (0xffffffffu - i);

@@ -1,0 +1,107 @@
+// rope_store_kv, then attention of the rotated queries, for rows of different sequences; head_dim == HEAD_DIM <= 8 * LANES.
+// The group that attends to a row's own position stores its key and value first. Rows with position < 0 or slot < 0 store nothing
+// and give zeros. Shapes as in rope_store_kv.cl and attention.cl.
+#include "attend.clh"
+
+// Elements 8 * lane .. 8 * lane + 7 of a head, rotated by angle f32[head_dim / 2, 2] (cos, sin); 0 behind the last one.
+INLINE float8 rotated(__global const float *head, __global const float *angle, uint lane) {
+#if HEAD_DIM % 16
+    float8 values = 0;
+    for (uint i = 0; i < 8 && 8 * lane + i < HEAD_DIM; ++i) {
+        const uint e = 8 * lane + i;
+#if INTERLEAVED
+        const uint other = e ^ 1, j = e / 2;
+        const bool is_first = e % 2 == 0;
+#else
+        const uint other = (e + HEAD_DIM / 2) % HEAD_DIM, j = e % (HEAD_DIM / 2);
+        const bool is_first = e < HEAD_DIM / 2;
+#endif
+        const float c = angle[2 * j], s = angle[2 * j + 1];
+        ((float *)&values)[i] = head[e] * c + head[other] * (is_first ? -s : s);
+    }
+    return values;
+#else
+    if (lane >= ACTIVE) return 0;
+    __global const float4 *angles = (__global const float4 *)angle;
+#if INTERLEAVED
+    const float4 a = angles[2 * lane], b = angles[2 * lane + 1];
+    const float8 c = (float8)(a.xx, a.zz, b.xx, b.zz), s = (float8)(-a.y, a.y, -a.w, a.w, -b.y, b.y, -b.w, b.w);
+    const float8 own = head_values(head, lane), other = own.s10325476;
+#else
+    const uint at = lane % (ACTIVE / 2);
+    const float4 a0 = angles[4 * at], a1 = angles[4 * at + 1], a2 = angles[4 * at + 2], a3 = angles[4 * at + 3];
+    const float8 c = (float8)(a0.xz, a1.xz, a2.xz, a3.xz);
+    const float8 s = (float8)(a0.yw, a1.yw, a2.yw, a3.yw) * (lane < ACTIVE / 2 ? -1.0f : 1.0f);
+    const float8 own = head_values(head, lane), other = head_values(head, (lane + ACTIVE / 2) % ACTIVE);
+#endif
+    return own * c + other * s;
+#endif
+}
+
+// The first team writes its 8 elements each as one cache row. Called by all work-items, as the scale of int8 rows is found
+// by all lanes.
+INLINE void store_row(float8 v, __global uchar *row, uint row_bytes, __local float *scratch) {
+    const uint lane = get_local_id(0) % LANES;
+    const bool writes = get_local_id(0) < ACTIVE;
+#if KV == 2
+    const float8 sizes = fabs(v);
+    const float4 m = fmax(sizes.lo, sizes.hi);
+    const float largest = lanes_max(fmax(fmax(m.x, m.y), fmax(m.z, m.w)), scratch, LANES);
+    const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
+    const char8 code = convert_char8_sat_rte(v * inverse);
+    if (writes && lane == 0) *(__global float *)row = largest / 127.0f;
+    for (uint i = 0; writes && i < 8 && 4 + 8 * lane + i < row_bytes; ++i) row[4 + 8 * lane + i] = ((uchar *)&code)[i];
+#elif HEAD_DIM % 8
+    for (uint i = 0; writes && i < 8 && 8 * lane + i < HEAD_DIM; ++i)
+#if KV == 1
+        vstore_half_rte(((float *)&v)[i], 8 * lane + i, (__global half *)row);
+#else
+        ((__global float *)row)[8 * lane + i] = ((float *)&v)[i];
+#endif
+#elif KV == 1
+    if (writes) vstore_half8_rte(v, lane, (__global half *)row);
+#else
+    if (writes) vstore8(v, lane, (__global float *)row);
+#endif
+}
+
+GROUP __kernel void rope_attention(IN(float, qkv), IN(int, step), IN(float, rope), OUT(uchar, k_cache),
+                                   OUT(uchar, v_cache), IN(int, tables), OUT(float, out), const uint rows,
+                                   const uint n_heads, const uint n_kv_heads, const uint head_dim,
+                                   const uint row_bytes, const uint max_blocks, const float scale,
+                                   __global uint *parts) {
+    AT_IN(float, qkv);
+    AT_IN(int, step);
+    AT_IN(float, rope);
+    AT_OUT(uchar, k_cache);
+    AT_OUT(uchar, v_cache);
+    AT_IN(int, tables);
+    AT_OUT(float, out);
+    __local float shared[LOCAL_FLOATS], scratch[WG];
+    __local uint arrived;
+    const uint lid = get_local_id(0), lane = lid % LANES, group = get_group_id(0), t = get_group_id(1);
+    const uint kv_head = group * HEADS / (n_heads / n_kv_heads);
+    const int position = step[4 * t + 1], slot = step[4 * t + 2];
+    const ulong first = ((ulong)t * n_heads + group * HEADS) * HEAD_DIM;
+    if (position < 0 || slot < 0) {
+        for (uint i = lid; i < HEADS * HEAD_DIM; i += WG) out[first + i] = 0;
+        return;
+    }
+    const span_of span = span_of_group(position);
+    if (span.split >= span.splits) return;
+    __global const float *angle = rope + (ulong)position * HEAD_DIM;
+    __global const float *heads = qkv + (ulong)t * (n_heads + 2 * n_kv_heads) * HEAD_DIM;
+    float8 query[HEADS];
+    UNROLL
+    for (uint h = 0; h < HEADS; ++h)
+        query[h] = rotated(heads + (group * HEADS + h) * HEAD_DIM, angle, lane) * (scale * M_LOG2E_F);
+    if (span.split == span.splits - 1) {
+        const ulong row = cache_row(slot, kv_head, n_kv_heads, row_bytes);
+        __global const float *key = heads + (n_heads + kv_head) * HEAD_DIM, *value = key + n_kv_heads * HEAD_DIM;
+        store_row(rotated(key, angle, lane), k_cache + row, row_bytes, scratch);
+        store_row(head_values(value, lane), v_cache + row, row_bytes, scratch);
+        barrier(CLK_GLOBAL_MEM_FENCE);
+    }
+    attend(query, k_cache, v_cache, tables + (ulong)step[4 * t + 3] * max_blocks, out + first, span, kv_head,
+           n_kv_heads, row_bytes, rows, t, group, n_heads / HEADS, parts, shared, scratch, &arrived);
+}
