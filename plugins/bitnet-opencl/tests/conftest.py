@@ -7,8 +7,25 @@ from collections.abc import Iterator
 
 import pytest
 from bitnet_core.errors import BackendUnavailableError
+from bitnet_opencl.compiler import Compiler
 from bitnet_opencl.device import OpenCLDevice
 from bitnet_opencl.discovery import list_devices
+
+_KEEP = Compiler._keep
+
+
+@pytest.fixture(scope="session", autouse=True)
+def keeping_nothing() -> Iterator[None]:
+    """Tests compile many programs once; asking for their binaries, which PoCL makes then, would take minutes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compiler, "_keep", lambda *args: None)
+        yield
+
+
+@pytest.fixture
+def keeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Binaries are kept in this test."""
+    monkeypatch.setattr(Compiler, "_keep", _KEEP)
 
 
 @pytest.fixture(scope="session")

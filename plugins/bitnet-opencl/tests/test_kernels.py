@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from bitnet_core.hal.device import View, whole
 from bitnet_core.kernels.catalogue import CATALOGUE, kv_row_bytes
 from bitnet_core.reference.meanings import MEANINGS
 from bitnet_opencl.device import OpenCLDevice
+from bitnet_opencl.discovery import JOINED
 from bitnet_opencl.tuning import DeviceClass, Profile
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -296,6 +298,80 @@ def test_attention_split_over_groups(opencl_device: OpenCLDevice, kv: int, units
     opencl_device.profile = Profile(DeviceClass.DISCRETE, 128, 32, units=units, ptx=True)
     for _ in range(2):
         check_attention(opencl_device, kv, 128)
+
+
+@pytest.fixture
+def joining(opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> OpenCLDevice:
+    """The device as if it offered the kernels that join others."""
+    info = replace(opencl_device.info, kernels=opencl_device.info.kernels | JOINED)
+    monkeypatch.setattr(opencl_device, "info", info)
+    opencl_device.profile = Profile(DeviceClass.DISCRETE, 128, 32, units=20, ptx=True)
+    return opencl_device
+
+
+@pytest.mark.parametrize(("norm", "columns"), [(1, 2560), (0, 200)])
+def test_norm_matmul(joining: OpenCLDevice, norm: int, columns: int) -> None:
+    r, rows, outs, width = rng(), 2, 37, -(-columns // 128) * 128
+    weights = ternary(r, rows, outs, width, outs + 5)
+    x = r.standard_normal((rows, columns)).astype(np.float32)
+    if norm == 0:
+        x[1, 3] = np.nan
+    arrays = {name: weights[name] for name in ("w", "wscale", "y")} | {
+        "x": x,
+        "gamma": r.standard_normal(columns).astype(np.float32),
+    }
+    params = {"rows": rows, "columns": columns, "outs": outs, "width": width, "y_stride": outs + 5, "y_first": 3}
+    found, expected = run(joining, "norm_matmul", arrays, {**params, "eps": 1e-5}, {"NORM": norm, "ADD": norm})
+    np.testing.assert_allclose(found["y"], expected["y"], rtol=1e-4, atol=0.02 * (norm + 1))
+
+
+@pytest.mark.parametrize(("act", "columns"), [(0, 256), (1, 300)])
+def test_norm_matmul_glu(joining: OpenCLDevice, act: int, columns: int) -> None:
+    r, rows, outs, width = rng(), 2, 37, -(-columns // 128) * 128
+    weights = ternary(r, rows, 2 * outs, width, 1)
+    arrays = {name: weights[name] for name in ("w", "wscale")} | {
+        "x": r.standard_normal((rows, columns)).astype(np.float32),
+        "gamma": r.standard_normal(columns).astype(np.float32),
+        "m": np.zeros((rows, outs), np.float32),
+    }
+    params = {"rows": rows, "columns": columns, "outs": outs, "width": width, "eps": 1e-5}
+    found, expected = run(joining, "norm_matmul_glu", arrays, params, {"NORM": 1, "ACT": act})
+    np.testing.assert_allclose(found["m"], expected["m"], rtol=1e-3, atol=1e-3 * np.abs(expected["m"]).max())
+
+
+@pytest.mark.parametrize(
+    ("kv", "head_dim", "interleaved"), [(0, 32, 1), (1, 128, 0), (2, 64, 0), (1, 10, 0), (2, 10, 1), (1, 80, 0)]
+)
+def test_rope_attention(joining: OpenCLDevice, kv: int, head_dim: int, interleaved: int) -> None:
+    r, heads, n_kv, blocks, max_blocks = rng(), 6, 2, 12, 4
+    tables = r.permutation(blocks).reshape(3, max_blocks).astype(np.int32)
+    step = np.array([[0, 0, 0, 0], [0, 200, 0, 1], [0, -1, 3, 2], [0, 70, -1, 2]], np.int32)
+    for row in step[:2]:
+        row[2] = tables[row[3], row[1] // 64] * 64 + row[1] % 64
+    row_bytes = kv_row_bytes(kv, head_dim)
+    arrays = {
+        "qkv": r.standard_normal((4, (heads + 2 * n_kv) * head_dim)).astype(np.float32),
+        "step": step,
+        "rope": r.standard_normal((256, head_dim)).astype(np.float32),
+        "k_cache": cache_case(r, kv, n_kv, head_dim, blocks),
+        "v_cache": cache_case(r, kv, n_kv, head_dim, blocks),
+        "tables": tables,
+        "out": np.ones((4, heads * head_dim), np.float32),
+    }
+    params = {
+        "rows": 4,
+        "n_heads": heads,
+        "n_kv_heads": n_kv,
+        "head_dim": head_dim,
+        "row_bytes": row_bytes,
+        "max_blocks": max_blocks,
+        "scale": head_dim**-0.5 * (0.02 if kv == 2 else 1),
+    }
+    found, expected = run(joining, "rope_attention", arrays, params, {"KV": kv, "INTERLEAVED": interleaved})
+    limit = np.abs(expected["out"]).max()
+    np.testing.assert_allclose(found["out"], expected["out"], rtol=1e-3, atol=1e-4 * limit)
+    for name in ("k_cache", "v_cache"):
+        assert (found[name] != expected[name]).sum() <= (16 if kv == 0 else 2)
 
 
 @pytest.mark.parametrize(("dtype", "width", "rows"), [(0, 35, 1), (1, 72, 3), (2, 257, 2), (3, 96, 5), (4, 512, 1)])

@@ -139,6 +139,7 @@ def options_of(device: OpenCLDevice) -> list[str]:
     return [*device._abilities, "-DWG=8"]
 
 
+@pytest.mark.usefixtures("keeping")
 def test_binaries_are_cached_and_damaged_ones_rebuilt(opencl_device: OpenCLDevice, tmp_path: Path) -> None:
     cache = BinaryCache(tmp_path)
     compiler = Compiler(opencl_device._context, opencl_device._device, cache)
@@ -159,6 +160,36 @@ def test_binaries_are_cached_and_damaged_ones_rebuilt(opencl_device: OpenCLDevic
     assert not list(tmp_path.glob("*.part"))
     compiler.build("one", source, [*options_of(opencl_device), "-DOTHER=1"])
     assert len(list(tmp_path.glob("*.bin"))) == 2
+
+
+@pytest.mark.usefixtures("keeping")
+def test_a_program_from_the_cache_computes(
+    opencl_device: OpenCLDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second device of the same kind builds nothing, and gets the same sums."""
+
+    def refuse(*args: object) -> None:
+        raise AssertionError("built from its source")
+
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *args, **kwargs: str(tmp_path))
+    spec, params = CATALOGUE["rms_norm"], {"rows": 1, "width": 64, "eps": 0.0}
+    results = []
+    for _ in range(2):
+        device = OpenCLDevice(opencl_device._device, opencl_device.info)
+        constants = device.tuning(spec, {}, params)
+        kernel = device.compile(spec, constants)
+        x, index, gamma, y = (device.alloc(nbytes) for nbytes in (256, 4, 256, 256))
+        for buffer in (x, gamma):
+            device.upload(whole(buffer), memoryview(np.arange(64, dtype=np.float32)).cast("B"))
+        views = [whole(buffer) for buffer in (x, index, gamma, y)]
+        device.launch(kernel, spec.grid(params, constants), views, spec.pack(params))
+        results.append(np.empty(64, np.float32))
+        device.download(whole(y), memoryview(results[-1]).cast("B"))
+        device.close()
+        monkeypatch.setattr(Compiler, "_keep", refuse)  # which follows a build from source
+    np.testing.assert_array_equal(results[0], results[1])
+    assert results[0].any()
+    assert len(list(tmp_path.rglob("*.bin"))) == 1
 
 
 def test_build_failures_carry_the_log(opencl_device: OpenCLDevice, tmp_path: Path) -> None:

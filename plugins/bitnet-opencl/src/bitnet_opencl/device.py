@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 import pyopencl as cl
 from bitnet_core.errors import DeviceLostError, OutOfMemoryError, UnsupportedError
+from bitnet_core.hal.checks import check_launch, check_transfer
 from bitnet_core.hal.device import (
     Buffer,
     DeviceInfo,
@@ -25,7 +26,7 @@ from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_opencl.compiler import BinaryCache, Compiler
-from bitnet_opencl.discovery import query
+from bitnet_opencl.discovery import nvidia_capability, query
 from bitnet_opencl.errors import BACKEND, check, checked
 from bitnet_opencl.memory import DataPath, OpenCLBuffer
 from bitnet_opencl.recording import Enqueuer, Launch, OpenCLKernel, OpenCLRecording
@@ -138,8 +139,7 @@ class OpenCLDevice:
 
     def upload(self, dst: View, src: memoryview) -> None:
         """Copy in by the device's data path."""
-        if src.nbytes != dst.nbytes:
-            raise ValueError(f"upload of {src.nbytes} bytes into a view of {dst.nbytes}")
+        check_transfer("upload", src.nbytes, dst.nbytes)
         handle = self._handle(dst.buffer)
         if src.nbytes:
             with self._doing("upload"):
@@ -147,8 +147,7 @@ class OpenCLDevice:
 
     def download(self, src: View, dst: memoryview) -> None:
         """Copy out and wait."""
-        if src.nbytes != dst.nbytes:
-            raise ValueError(f"download of a view of {src.nbytes} bytes into {dst.nbytes}")
+        check_transfer("download", src.nbytes, dst.nbytes)
         handle = self._handle(src.buffer)
         if src.nbytes:
             host = np.frombuffer(dst, dtype=np.uint8)
@@ -157,8 +156,7 @@ class OpenCLDevice:
 
     def copy(self, src: View, dst: View) -> None:
         """Copy on the device."""
-        if src.nbytes != dst.nbytes:
-            raise ValueError(f"copy of {src.nbytes} bytes into a view of {dst.nbytes}")
+        check_transfer("copy", src.nbytes, dst.nbytes)
         source, target = self._handle(src.buffer), self._handle(dst.buffer)
         if src.nbytes:
             with self._doing("copy"):
@@ -202,10 +200,7 @@ class OpenCLDevice:
         if not isinstance(kernel, OpenCLKernel):
             raise ValueError("this kernel is not one of this device")
         spec = kernel.spec
-        if len(views) != len(spec.bindings):
-            raise ValueError(f"{spec.name} binds {len(spec.bindings)} views, not {len(views)}")
-        if len(params) != 4 * len(spec.params):
-            raise ValueError(f"{spec.name} takes {4 * len(spec.params)} bytes of parameters, not {len(params)}")
+        check_launch(spec, views, params, self.info)
         group = kernel.constants["WG"]
         with self._doing(f"launch of {kernel.entry}"):
             handle = kernel.direct if self._recording is None else cl.Kernel(kernel.program, kernel.entry)
@@ -219,10 +214,8 @@ class OpenCLDevice:
 
     def _set_arguments(self, handle: cl.Kernel, kernel: OpenCLKernel, views: Sequence[View], params: bytes) -> None:
         """Two arguments for every binding (see IN and OUT in prelude.cl), one for every parameter."""
-        spec, index = kernel.spec, 0
-        for binding, view in zip(spec.bindings, views, strict=True):
-            if view.offset % self.info.alignment:
-                raise ValueError(f"{spec.name}: {binding.name} is bound at {view.offset}, not aligned")
+        index = 0
+        for view in views:
             handle.set_arg(index, self._handle(view.buffer))
             handle.set_arg(index + 1, struct.pack("=Q", view.offset))
             index += 2
@@ -287,7 +280,7 @@ def abilities(device: cl.Device) -> list[str]:
     options = []
     if query(device, "single_fp_config", 0) & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
         options.append("-cl-fp32-correctly-rounded-divide-sqrt")
-    if "cl_nv_device_attribute_query" in extensions:
+    if nvidia_capability(device, extensions) >= (6, 1):  # dp4a
         return ["-cl-std=CL1.2", *options, "-DHAS_PTX=1"]
     if "cl_khr_integer_dot_product" in extensions:
         options.append("-DHAS_KHR_DOT=1")
@@ -308,5 +301,5 @@ def default_profile(device: cl.Device, info: DeviceInfo, options: Sequence[str])
         max_group=device.max_work_group_size,
         lanes=32 if wide else 8,
         units=device.max_compute_units,
-        ptx="-DHAS_PTX=1" in options,
+        ptx=nvidia_capability(device, device.extensions.split()) >= (8, 0),
     )

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 ALIGNMENT = 16
 """Bytes: kernels load 16 at a time. Views are an offset that the kernel adds, so CL_DEVICE_MEM_BASE_ADDR_ALIGN, which
 holds for sub-buffers, does not matter."""
+JOINED = frozenset({"norm_matmul", "norm_matmul_glu", "rope_attention"})
+"""Kernels that do the work of several, to save launches. Offered where that was measured: by NVIDIA's driver."""
 _NO_DRIVER = "Install the vendor's OpenCL driver, or `pip install bitnet-opencl[pocl]` for one that runs on the CPU"
 
 
@@ -60,7 +62,7 @@ def describe(device: cl.Device, index: int) -> DeviceInfo:
         alignment=ALIGNMENT,
         transfer=support.transfer if unified else TransferMode.EXPLICIT_COPY,
         physical_id=physical_id(device, extensions),
-        kernels=frozenset({"top_k"}),
+        kernels=frozenset({"top_k"}) | (JOINED if nvidia_capability(device, extensions) >= (8, 0) else frozenset()),
         features=frozenset({"timings"}),
         extra=MappingProxyType(
             {
@@ -82,6 +84,13 @@ def query(device: cl.Device, name: str, missing: Any) -> Any:
         return getattr(device, name)
     except (cl.Error, AttributeError):
         return missing
+
+
+def nvidia_capability(device: cl.Device, extensions: list[str]) -> tuple[int, int]:
+    """Compute capability of an NVIDIA GPU; (0, 0) for everything else."""
+    if "cl_nv_device_attribute_query" not in extensions:
+        return 0, 0
+    return query(device, "compute_capability_major_nv", 0), query(device, "compute_capability_minor_nv", 0)
 
 
 def device_type(device: cl.Device, unified: bool) -> DeviceType:
