@@ -2,8 +2,8 @@
 
     python kernels.py [--device opencl:0] [--only ternary]
 
-Each line: microseconds per launch by the device's clock (over distinct weights, so that no cache holds them), GB/s of
-weights or tera-operations per second, whether the result equals that of the first line, kernel, shape, constants.
+Each line: microseconds per launch, many in a row (over distinct weights, so that no cache holds them), GB/s of weights
+or tera-operations per second, whether the result equals that of the first line, kernel, shape, constants.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_opencl.device import OpenCLDevice
 from bitnet_opencl.discovery import list_devices
 from bitnet_opencl.recording import Enqueuer
+from spin import device_seconds
 
 TERNARY = ((3840, 2560), (2560, 2560), (13824, 2560), (2560, 6912))
 ARENA = 192 << 20  # of weights: more than the caches of any GPU
@@ -58,7 +59,7 @@ class Bench:
         rotating: tuple[str, list[View]] | None,
         launches: int,
     ) -> float:
-        """Seconds of a launch by the device's clock: the least median of three rounds."""
+        """Seconds of a launch on the device, the wait for the launch before it included."""
         spec = CATALOGUE[name]
         kernel = self.device.compile(spec, constants)
         with self.device.record() as recording:
@@ -67,12 +68,9 @@ class Bench:
                     views[rotating[0]] = rotating[1][i % len(rotating[1])]
                 bound = [views[binding.name] for binding in spec.bindings]
                 self.device.launch(kernel, spec.grid(params, constants), bound, spec.pack(params))
-        best = 1e9
-        for _ in range(3):
-            timings = sorted(seconds for _, seconds in self.device.timings(recording))
-            best = min(best, timings[len(timings) // 2])
+        seconds = device_seconds(self.device, lambda: self.device.replay(recording)) / launches
         recording.close()
-        return best
+        return seconds
 
     def result(self, view: View) -> np.ndarray[Any, Any]:
         out = np.empty(view.nbytes // 4, np.float32)
@@ -129,7 +127,7 @@ def run(bench: Bench, name: str, shape: str, views: dict[str, View], params: dic
             same = bool(close(found) and close(again))
             seconds = bench.time(name, constants, params, views, rotating, launches)
         except GpuError as exc:
-            print(f"failed: {name} {shape} {tuning}: {exc} {getattr(exc, 'log', '')[:600]}", flush=True)
+            print(f"failed: {name} {shape} {tuning}: {exc} {getattr(exc, 'log', '')[:300]}"[:600], flush=True)
             continue
         rate = f"{work[0] / seconds:.3g} {work[1]}"
         lines.append((seconds, constants, rate, same))
@@ -229,7 +227,26 @@ def enqueue(bench: Bench) -> None:
                 host = time.perf_counter() - start
                 queue.finish()
                 best = min(best, ((time.perf_counter() - start) / count * 1e6, host / count * 1e6))
+            if way == "direct":
+                alone = device_seconds(device, lambda calls=calls: [call() for call in calls]) / count * 1e6
+                print(f"on the device alone {alone:.2f} us", end="; ")
             print(f"enqueue by {way:8} host {best[1]:.2f} us, with device {best[0]:.2f} us; {label}", flush=True)
+
+
+def argmax(bench: Bench) -> None:
+    vocab = 128256
+    views = {
+        "logits": bench.put(bench.rng.standard_normal(vocab).astype(np.float32)),
+        "index": bench.put(np.zeros(1, np.int32)),
+        "tables": bench.put(np.zeros(8, np.int32)),
+        "step": bench.put(np.zeros(4, np.int32)),
+        "history": bench.put(np.zeros(65, np.int32)),
+    }
+    params: dict[str, int | float] = {"rows": 1, "vocab": vocab, "max_blocks": 8, "ring": 64}
+    variants = [{"VARIANT": 0, "WG": 1024}]
+    for splits in (32, 63, 126, 252):
+        variants.append({"VARIANT": 4, "WG": 256, "SPLITS": splits, "PARTS": 4 + 8 * splits})
+    run(bench, "argmax_advance", f"1x{vocab}", views, params, {}, variants, None, "step", 50, (0, ""))
 
 
 def rows(bench: Bench) -> None:
@@ -251,6 +268,66 @@ def rows(bench: Bench) -> None:
         run(bench, name, f"1x{width}", views, params, semantic, variants, None, "scale", 50, (0, ""))
 
 
+def split_variants(rows: int, n_kv: int, heads: int = 4) -> Iterator[dict[str, int]]:
+    for group in (64, 128, 256):
+        for keys in (1, 2, 4):
+            for splits in (1,) if rows > 8 else (8, 16, 26, 32):
+                parts = rows * n_kv * 4 * (1 + splits * heads * 130)
+                team = {"VARIANT": 4, "WG": group, "LANES": 16, "HEAD_DIM": 128, "KEYS": keys, "HEADS": heads}
+                if (group == 128) + (keys == 2) + (splits in (1, 26)) >= 2:
+                    yield {**team, "SPLITS": splits, "PARTS": parts, "TILE_N": heads, "TILE_T": 1}
+
+
+def joined(bench: Bench) -> None:
+    """The kernels that do the work of several, for one row."""
+    put, rng = bench.put, bench.rng
+    for name, outs, width in (
+        ("norm_matmul", 3840, 2560), ("norm_matmul", 2560, 2560), ("norm_matmul", 2560, 6912),
+        ("norm_matmul_glu", 6912, 2560),
+    ):  # fmt: skip
+        wide = outs * (2 if name == "norm_matmul_glu" else 1)
+        views = {
+            "x": put(rng.standard_normal(width).astype(np.float32)),
+            "gamma": put(np.ones(width, np.float32)),
+            "wscale": put(np.ones(wide, np.float32)),
+            "y": put(np.zeros(outs, np.float32)),
+        }
+        views["m"] = views["y"]
+        params: dict[str, int | float] = {"rows": 1, "columns": width, "outs": outs, "width": width, "eps": 1e-5}
+        semantic = {"NORM": 1, "ACT": 0}
+        if name == "norm_matmul":
+            params |= {"y_stride": outs, "y_first": 0}
+            semantic = {"NORM": 1, "ADD": 0}
+        variants = []
+        for group in (128, 256, 512):
+            for lanes in (4, 8, 16, 32):
+                for per_set in (1, 2):
+                    if -(-(width // 64) // lanes) * per_set * (wide // outs) <= 20:
+                        tile = {"TILE_N": group // lanes * per_set, "TILE_T": 1, "COLUMNS": width, "WIDTH": width}
+                        variants.append({"VARIANT": 0, "WG": group, "LANES": lanes, **tile})
+        nbytes = wide * width // 4
+        run(bench, name, f"1x{outs}x{width}", views, params, semantic, variants, ("w", bench.copies(nbytes)),
+            "y", 100, (nbytes * 1e-9, "GB/s"))  # fmt: skip
+    heads, n_kv, head_dim, blocks = 20, 5, 128, 33
+    for position in (191, 575, 2047):
+        views = {
+            "qkv": put(rng.standard_normal((heads + 2 * n_kv) * head_dim).astype(np.float32)),
+            "rope": put(rng.standard_normal((blocks * 64, head_dim)).astype(np.float32)),
+            "k_cache": put(rng.standard_normal((blocks * 64 * n_kv, head_dim)).astype(np.float16)),
+            "v_cache": put(rng.standard_normal((blocks * 64 * n_kv, head_dim)).astype(np.float16)),
+            "step": put(np.array([0, position, position, 0], np.int32)),
+            "tables": put(np.arange(blocks, dtype=np.int32)),
+            "out": put(np.zeros(heads * head_dim, np.float32)),
+        }
+        params = {
+            "rows": 1, "n_heads": heads, "n_kv_heads": n_kv, "head_dim": head_dim, "row_bytes": 2 * head_dim,
+            "max_blocks": blocks, "scale": head_dim**-0.5,
+        }  # fmt: skip
+        variants = [{**v, "VARIANT": 0} for most in (4, 2) for v in split_variants(1, heads // most, most)]
+        run(bench, "rope_attention", f"1 at {position}", views, params, {"KV": 1, "INTERLEAVED": 0}, variants, None,
+            "out", 100, (0, ""))  # fmt: skip
+
+
 def attention(bench: Bench) -> None:
     heads, n_kv, head_dim, blocks = 20, 5, 128, 33
     for count, position in ((1, 191), (1, 575), (1, 2047), (8, 575), (512, None)):
@@ -270,16 +347,7 @@ def attention(bench: Bench) -> None:
         }  # fmt: skip
         old = {"VARIANT": 0, "WG": 256, "LANES": 8, "CHUNK": 256, "SPREAD": 128, "OWNED": 1, "TILE_N": 1, "TILE_T": 1}
         variants = [old]
-        for group in (64, 128, 256):
-            for keys in (1, 2, 4):
-                for splits in (1,) if count > 8 else (8, 16, 32):
-                    parts = count * n_kv * 4 * (1 + splits * 4 * (head_dim + 2))
-                    variants.append(
-                        {
-                            "VARIANT": 4, "WG": group, "LANES": 16, "KEYS": keys, "HEADS": 4, "SPLITS": splits,
-                            "PARTS": parts, "TILE_N": 4, "TILE_T": 1,
-                        }
-                    )  # fmt: skip
+        variants += list(split_variants(count, n_kv))
         run(bench, "attention", f"{count} at {position}", views, params, {"KV": 1}, variants, None, "out",
             20 if count < 9 else 4, (0, ""))  # fmt: skip
 
@@ -299,7 +367,9 @@ def main() -> None:
     steps: dict[str, Any] = {
         "enqueue": lambda: enqueue(bench),
         "rows": lambda: rows(bench),
+        "joined": lambda: joined(bench),
         "attention": lambda: attention(bench),
+        "argmax": lambda: argmax(bench),
         "prefill": lambda: ternary(bench, 512),
         "dense": lambda: dense(bench),
         "decode": lambda: ternary(bench, 1),

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from bitnet_core.errors import BitnetError
 
-EXTRA_ARGUMENTS = {"attention_split": 1, "rope_attention": 1}
+EXTRA_ARGUMENTS = {"attention_split": 1, "rope_attention": 1, "argmax_advance_split": 1}
 """Arguments of a kernel behind those of the catalogue: memory for what its groups hand to each other."""
 
 
@@ -37,9 +37,12 @@ def kernel_source(stem: str) -> str:
     source = "\n".join((folder / f"{name}.cl").read_text(encoding="utf-8") for name in ("prelude", stem))
 
     def included(match: re.Match[str]) -> str:
-        return (folder / match[1]).read_text(encoding="utf-8")
+        return expanded((folder / match[1]).read_text(encoding="utf-8"))
 
-    return re.sub(r'^#include "(\w+\.clh)"$', included, source, flags=re.MULTILINE)
+    def expanded(text: str) -> str:
+        return re.sub(r'^#include "(\w+\.clh)"$', included, text, flags=re.MULTILINE)
+
+    return expanded(source)
 
 
 def validate_kernel_source(source: str, arguments: int) -> list[str]:

@@ -74,6 +74,14 @@ def _gpu_vocabulary(profile: Profile, params: Params) -> dict[str, int]:
     return {"WG": profile.group(1024)}
 
 
+def _gpu_argmax(profile: Profile, params: Params) -> dict[str, int]:
+    splits = ceil_div(int(params["vocab"]), 2048)
+    if not profile.ptx or splits == 1:
+        return _gpu_vocabulary(profile, params)
+    splits = min(splits, 256)
+    return {"VARIANT": 4, "WG": 256, "SPLITS": splits, "PARTS": 4 * int(params["rows"]) * (1 + 2 * splits)}
+
+
 def _gpu_heads(profile: Profile, params: Params) -> dict[str, int]:
     return {"WG": profile.group(64)}
 
@@ -153,7 +161,7 @@ def _gpu_norm_matmul(profile: Profile, params: Params) -> dict[str, int]:
 _GPU = {
     "": _gpu_rows,
     "embed_rows": _gpu_embed,
-    "argmax_advance": _gpu_vocabulary,
+    "argmax_advance": _gpu_argmax,
     "top_k": _gpu_vocabulary,
     "rope_store_kv": _gpu_heads,
     "matmul_ternary": _gpu_ternary,

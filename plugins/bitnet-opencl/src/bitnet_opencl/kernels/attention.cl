@@ -34,7 +34,7 @@ GROUP __kernel void attention(IN(float, q), IN(uchar, k_cache), IN(uchar, v_cach
     AT_IN(int, step);
     AT_IN(int, tables);
     AT_OUT(float, out);
-    __local float query[SPREAD * OWNED], weights[CHUNK], scratch[WG];
+    __local float query[SPREAD * OWNED], weights[CHUNK], scratch[WG], scratch_max[WG];
     __local uint slots[CHUNK];
     const uint lid = get_local_id(0), head = get_group_id(0), t = get_group_id(1);
     const uint kv_head = head / (n_heads / n_kv_heads);
@@ -75,7 +75,7 @@ GROUP __kernel void attention(IN(float, q), IN(uchar, k_cache), IN(uchar, v_cach
         barrier(CLK_LOCAL_MEM_FENCE);
         float chunk_largest = -INFINITY;
         for (uint i = lid; i < count; i += WG) chunk_largest = MAX_OF(weights[i], chunk_largest);
-        const float now_largest = fmax(largest, group_max(chunk_largest, scratch));
+        const float now_largest = fmax(largest, group_max(chunk_largest, scratch_max));
         float chunk_total = 0;
         for (uint i = lid; i < count; i += WG) {
             const float weight = exp(weights[i] - now_largest);

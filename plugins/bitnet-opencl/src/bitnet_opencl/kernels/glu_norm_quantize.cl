@@ -13,7 +13,7 @@ GROUP __kernel void glu_norm_quantize(IN(float, gate_up), IN(float, gamma), OUT(
     AT_OUT(char, q);
     AT_OUT(float, scale);
     AT_OUT(int, qsum);
-    __local float scratch[WG];
+    __local float scratch[WG], scratch_max[WG];
     __local int scratch_int[WG];
     const uint t = get_group_id(0);
     __global const float *row = gate_up + (ulong)t * 2 * width;

@@ -13,18 +13,17 @@ GROUP __kernel void norm_matmul(IN(float, x), IN(float, gamma), IN(uchar, w), IN
     AT_IN(float, wscale);
     AT_OUT(float, y);
     __local uint4 codes[4 * UNITS];
-    __local float scratch[WG];
-    __local int scratch_int[WG];
+    __local float scratch[3 * WG];
     const uint lid = get_local_id(0), lane = lid % LANES, t = get_group_id(1);
     const uint n0 = get_group_id(0) * TILE_N + lid / LANES * ROWS_PER_SET;
     uint4 word[ROWS_PER_SET][STEPS];
     UNROLL
     for (uint r = 0; r < ROWS_PER_SET; ++r) load_words(word[r], w + (ulong)min(n0 + r, outs - 1) * UNITS, lane);
     const quantized row =
-        norm_row(x + (ulong)t * COLUMNS, gamma, eps, (__local char *)codes, scratch, scratch_int);
+        norm_row(x + (ulong)t * COLUMNS, gamma, eps, (__local char *)codes, scratch);
     UNROLL
     for (uint r = 0; r < ROWS_PER_SET; ++r) {
-        const int sum = lanes_sum_int(multiply(word[r], codes, lane, 0), scratch_int, LANES);
+        const int sum = lanes_sum_int(multiply(word[r], codes, lane, 0), (__local int *)scratch, LANES);
         if (lane != 0 || n0 + r >= outs) continue;
         const float value = (float)(sum - row.qsum) * row.scale * wscale[n0 + r];
         __global float *to = y + (ulong)t * y_stride + y_first + n0 + r;

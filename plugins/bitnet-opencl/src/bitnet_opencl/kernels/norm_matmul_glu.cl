@@ -14,8 +14,7 @@ GROUP __kernel void norm_matmul_glu(IN(float, x), IN(float, gamma), IN(uchar, w)
     AT_IN(float, wscale);
     AT_OUT(float, m);
     __local uint4 codes[4 * UNITS];
-    __local float scratch[WG];
-    __local int scratch_int[WG];
+    __local float scratch[3 * WG];
     const uint lid = get_local_id(0), lane = lid % LANES, t = get_group_id(1);
     const uint n0 = get_group_id(0) * TILE_N + lid / LANES * ROWS_PER_SET;
     uint4 gate_words[ROWS_PER_SET][STEPS], up_words[ROWS_PER_SET][STEPS];
@@ -26,11 +25,11 @@ GROUP __kernel void norm_matmul_glu(IN(float, x), IN(float, gamma), IN(uchar, w)
         load_words(up_words[r], w + (ulong)(outs + n) * UNITS, lane);
     }
     const quantized row =
-        norm_row(x + (ulong)t * COLUMNS, gamma, eps, (__local char *)codes, scratch, scratch_int);
+        norm_row(x + (ulong)t * COLUMNS, gamma, eps, (__local char *)codes, scratch);
     UNROLL
     for (uint r = 0; r < ROWS_PER_SET; ++r) {
-        const int gate_sum = lanes_sum_int(multiply(gate_words[r], codes, lane, 0), scratch_int, LANES);
-        const int up_sum = lanes_sum_int(multiply(up_words[r], codes, lane, 0), scratch_int, LANES);
+        const int gate_sum = lanes_sum_int(multiply(gate_words[r], codes, lane, 0), (__local int *)scratch, LANES);
+        const int up_sum = lanes_sum_int(multiply(up_words[r], codes, lane, 0), (__local int *)scratch, LANES);
         const uint n = n0 + r;
         if (lane != 0 || n >= outs) continue;
         const float gate = (float)(gate_sum - row.qsum) * row.scale * wscale[n];

@@ -30,7 +30,8 @@ INLINE float shuffle_xor_float(float v, uint mask) { return as_float(shuffle_xor
 #endif
 
 // ---- reductions over the work-group; every work-item gets the result ----
-// `scratch` is local memory of WG elements. Called by all work-items.
+// `scratch` is local memory of WG elements that nobody else uses from the last barrier to the next. Called by all
+// work-items; ends behind a barrier.
 #define ADD_OF(a, b) ((a) + (b))
 #define MAX_OF(a, b) ((a) > (b) ? (a) : (b))
 #if defined(HAS_PTX) && WG % 32 == 0 && WG <= 1024  // a warp first, then the warps' results
@@ -41,7 +42,6 @@ INLINE float shuffle_xor_float(float v, uint mask) { return as_float(shuffle_xor
             const T other = SHUFFLE(value, mask);                                      \
             value = OP(value, other);                                                  \
         }                                                                              \
-        barrier(CLK_LOCAL_MEM_FENCE);                                                  \
         if (lid % 32 == 0) scratch[lid / 32] = value;                                  \
         barrier(CLK_LOCAL_MEM_FENCE);                                                  \
         value = scratch[0];                                                            \
@@ -220,7 +220,7 @@ INLINE float8 table_values8(__global const uchar *row, uint i) {
 // ---- int8 absmax quantization of one row by one group, after an optional norm ----
 // a = max(max|y|, 1e-5), q = rint(y * (127 / a)), which is within +-127, scale = a / 127, qsum = sum q; a row with a value
 // that is not finite gets scale NaN and zeros. Needs: VALUE(i), VALUE16(i) (elements i..i+15), t, width, stride, eps,
-// gamma, q, scale, qsum, scratch, scratch_int.
+// gamma, q, scale, qsum, scratch, scratch_max, scratch_int.
 #if WG == 1  // a CPU: vectors of 16 by hand, as sums of floats are not reordered by compilers
 #if defined(NORM) && NORM
 #define NORM_SUM(i) { const float v = VALUE(i); sum = fma(v, v, sum); }
@@ -283,7 +283,7 @@ INLINE float8 table_values8(__global const uchar *row, uint i) {
     ROW_INVERSE                                                                 \
     float largest = 1e-5f;                                                      \
     LARGEST                                                                     \
-    largest = group_max(largest, scratch);                                      \
+    largest = group_max(largest, scratch_max);                                      \
     const bool good = largest <= FLT_MAX;                                       \
     const float up_scale = good ? 127.0f / largest : 0.0f;                      \
     int total = 0;                                                              \
@@ -323,7 +323,7 @@ INLINE float8 table_values8(__global const uchar *row, uint i) {
         const float y = fabs(held[k]);                                          \
         largest = y <= FLT_MAX ? fmax(largest, y) : INFINITY;                   \
     }                                                                           \
-    largest = group_max(largest, scratch);                                      \
+    largest = group_max(largest, scratch_max);                                      \
     const bool good = largest <= FLT_MAX;                                       \
     const float up_scale = good ? 127.0f / largest : 0.0f;                      \
     int total = 0;                                                              \

@@ -9,7 +9,7 @@ GROUP __kernel void rms_norm_quantize(IN(float, x), IN(float, gamma), OUT(char, 
     AT_OUT(char, q);
     AT_OUT(float, scale);
     AT_OUT(int, qsum);
-    __local float scratch[WG];
+    __local float scratch[WG], scratch_max[WG];
     __local int scratch_int[WG];
     const uint t = get_group_id(0);
     __global const float *row = x + (ulong)t * width;

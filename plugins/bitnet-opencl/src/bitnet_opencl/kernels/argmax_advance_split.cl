@@ -1,0 +1,51 @@
+// argmax_advance by SPLITS groups a row, of which the last to arrive compares what all have found. Shapes as in
+// argmax_advance.cl; parts: u32[rows] of arrivals (zero between launches), then {f32 value, u32 index}[rows * SPLITS].
+#include "fence.clh"
+#include "greedy.clh"
+
+GROUP __kernel void argmax_advance_split(IN(float, logits), IN(int, index), IN(int, tables), OUT(int, step),
+                                         OUT(int, history), const uint rows, const uint vocab, const uint max_blocks,
+                                         const uint ring, __global uint *parts) {
+    AT_IN(float, logits);
+    AT_IN(int, index);
+    AT_IN(int, tables);
+    AT_OUT(int, step);
+    AT_OUT(int, history);
+    __local float best[WG];
+    __local uint where[WG], arrived;
+    const uint l = get_group_id(0), split = get_group_id(2), lid = get_local_id(0);
+    const uint span = CEIL_DIV(vocab, (uint)SPLITS), start = split * span, end = min(start + span, vocab);
+    __global const float *row = logits + (ulong)l * vocab;
+    float value = -INFINITY;
+    uint at = 0xffffffffu;
+    bool bad = false;
+    for (uint i = start + lid; i < end; i += WG) {
+        const float v = row[i];
+        bad |= isnan(v);
+        if (v > value || at == 0xffffffffu) {
+            value = v;
+            at = i;
+        }
+    }
+    group_best(bad ? NAN : value, at, best, where);
+    volatile __global uint *found = parts + rows + 2 * l * SPLITS;
+    if (lid == 0) {
+        found[2 * split] = as_uint(best[0]);
+        found[2 * split + 1] = where[0];
+        DEVICE_FENCE;
+        arrived = atomic_inc(parts + l);
+        DEVICE_FENCE;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const bool last = arrived == SPLITS - 1;
+    value = -INFINITY;
+    at = 0xffffffffu;
+    if (last && lid < SPLITS) {  // SPLITS is no more than WG
+        value = as_float(found[2 * lid]);
+        at = found[2 * lid + 1];
+    }
+    group_best(value, at, best, where);
+    if (!last || lid != 0) return;
+    parts[l] = 0;
+    advance(isnan(best[0]) ? -1 : (int)where[0], index[l], tables, step, history, max_blocks, ring);
+}
