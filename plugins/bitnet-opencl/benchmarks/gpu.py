@@ -23,6 +23,7 @@ from bitnet_core.benchmark import measure
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_opencl.device import OpenCLDevice
 from bitnet_opencl.recording import OpenCLRecording
+from spin import device_seconds
 
 PROMPT = "One day a crow found a key."
 
@@ -87,6 +88,30 @@ def kernel_times(model: bitnet_core.Model, context: int) -> dict[str, float]:
     return by_name(device.timings(replayed[-1]))
 
 
+def replay_times(model: bitnet_core.Model, context: int) -> dict[str, float]:
+    """Milliseconds that one decoded token at `context` positions takes of the host alone, and of the device alone."""
+    device: Any = model.device
+    replayed: list[OpenCLRecording] = []
+    replay = device.replay
+
+    def watched(recording: Any) -> None:
+        replayed.append(recording)
+        replay(recording)
+
+    device.replay = watched
+    model.generate(np.random.default_rng(0).integers(0, model.config.vocab, context).tolist(), max_tokens=8)
+    device.replay = replay
+    recording = replayed[-1]
+    host = []
+    for _ in range(10):
+        device.synchronize()
+        start = time.perf_counter()
+        replay(recording)
+        host.append(time.perf_counter() - start)
+    alone = device_seconds(device, lambda: replay(recording))
+    return {"launches": len(recording.launches), "host": min(host) * 1e3, "device": alone * 1e3}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="opencl")
@@ -106,6 +131,7 @@ def main() -> None:
         results["device"] = {"name": info.name, "driver": info.driver, **info.extra}
         loaded = time.perf_counter() - start
         results["2b4t"] = measure(model, loaded, options.prompt_tokens, options.max_tokens, 3).document()
+        results["replay_ms"] = replay_times(model, options.prompt_tokens)
         results["decode_ms"] = kernel_times(model, options.prompt_tokens)
         results["prompt_ms"] = prompt_times(model, options.prompt_tokens)
     document = json.dumps(results, indent=2)
