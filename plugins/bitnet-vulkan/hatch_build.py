@@ -1,4 +1,4 @@
-"""Wheel build hook: SPIR-V is made again where glslangValidator is installed, else the committed files go in."""
+"""Wheel build hook: SPIR-V is made again where the right glslang is installed, else the committed files go in."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ which then dangle. `make` holds on to them, and calls return the VkResult, so th
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -52,11 +51,11 @@ def constant(name: str) -> int:
 
 
 @cache
-def _structure_type(name: str) -> int:
-    """VK_STRUCTURE_TYPE_... of a struct: VkPhysicalDeviceIDProperties -> PHYSICAL_DEVICE_ID_PROPERTIES."""
-    base, suffix = re.fullmatch(r"Vk(.*?)(KHR|EXT|NV)?", name).groups()  # type: ignore[union-attr]  # names are ours
-    words = re.sub(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[0-9])(?=[A-Z])", "_", base).upper()
-    return constant(f"VK_STRUCTURE_TYPE_{words}" + (f"_{suffix}" if suffix else ""))
+def _structure_types() -> dict[str, str]:
+    """VK_STRUCTURE_TYPE_... by the struct's name in capitals: their underscores follow no rule."""
+    prefix = "VK_STRUCTURE_TYPE_"
+    names = [name for name in dir(module()) if name.startswith(prefix)]
+    return {"VK" + name.removeprefix(prefix).replace("_", ""): name for name in names}
 
 
 def make(name: str, **fields: Any) -> Handle:
@@ -70,7 +69,7 @@ def make(name: str, **fields: Any) -> Handle:
     kept: list[Any] = []
     types = dict(cffi.typeof(name).fields)
     if "sType" in types:
-        struct.sType = _structure_type(name)
+        struct.sType = constant(_structure_types()[name.upper()])
     for field, value in fields.items():
         setattr(struct, field, _convert(value, types[field].type, kept))
     _alive[struct] = kept

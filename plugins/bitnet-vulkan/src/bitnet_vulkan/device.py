@@ -15,10 +15,12 @@ from bitnet_vulkan.binding import Handle, ffi, lib, make
 from bitnet_vulkan.descriptors import Descriptors
 from bitnet_vulkan.dispatch import Dispatch, timed
 from bitnet_vulkan.errors import Stage, check
+from bitnet_vulkan.fusion import Launch, fuse
 from bitnet_vulkan.hazards import Range
+from bitnet_vulkan.host_memory import import_host, shares_memory
 from bitnet_vulkan.instance import Instance, PhysicalDevice, enabled_extensions
 from bitnet_vulkan.memory import Allocator, BufferState, BufferUsage, VulkanBuffer
-from bitnet_vulkan.pipelines import Pipelines, VulkanKernel
+from bitnet_vulkan.pipelines import SCRATCH_AT, Pipelines, Source, VulkanKernel, split_bytes
 from bitnet_vulkan.queue import Commands, Queue, submit_info
 from bitnet_vulkan.transfer import Transfers
 
@@ -36,13 +38,8 @@ class VulkanRecording:
         self._device = device
         self.commands: Commands | None = commands
         self.submit = submit_info(commands)
-        self.dispatches: list[Dispatch] = []
-
-    def add(self, dispatch: Dispatch) -> None:
-        """Record one more launch."""
-        if self.commands is not None:
-            dispatch.put(self.commands)
-            self.dispatches.append(dispatch)
+        self.launches: list[Launch] = []
+        self.dispatches: list[Dispatch] = []  # what became of them
 
     def close(self) -> None:
         """Free the command buffer once the device is done with it."""
@@ -64,13 +61,17 @@ class VulkanDevice:
         except Exception:
             self._instance.close()
             raise
-        self._queue = Queue(self._handle, self._physical)
+        family, copies = self._physical.queue_family, self._physical.copy_family
+        self._copies = None if copies is None else Queue(self._handle, self._physical, copies)
+        self._queue = Queue(self._handle, self._physical, family, after=self._copies)
         self._allocator = Allocator(self._handle, self._physical)
         self._pipelines = Pipelines(self._handle, self._physical)
         self._descriptors = Descriptors(self._handle, self.info.name)
-        self._transfers = Transfers(self._allocator, self._queue)
+        self._transfers = Transfers(self._allocator, self._queue, self._copies)
         self._buffers: set[VulkanBuffer] = set()
         self._recording: VulkanRecording | None = None
+        self._fused: dict[tuple[str, tuple[tuple[str, int], ...]], VulkanKernel] = {}
+        self._scratch: tuple[VulkanBuffer, VulkanBuffer] | None = None
 
     def _pick(self, index: int) -> PhysicalDevice:
         devices = self._instance.physical_devices()
@@ -83,22 +84,19 @@ class VulkanDevice:
         return devices[index]
 
     def _create(self) -> Handle:
-        chain = ffi().NULL
-        if self._physical.integer_dot:
-            chain = make("VkPhysicalDeviceShaderIntegerDotProductFeatures", shaderIntegerDotProduct=1)
+        chain = self._physical.features.chain()
         extensions = enabled_extensions(self._physical)
         priorities = ffi().new("float[]", [1.0])
-        queue = make(
-            "VkDeviceQueueCreateInfo",
-            queueFamilyIndex=self._physical.queue_family,
-            queueCount=1,
-            pQueuePriorities=priorities,
-        )
+        queues = [
+            make("VkDeviceQueueCreateInfo", queueFamilyIndex=family, queueCount=1, pQueuePriorities=priorities)[0]
+            for family in (self._physical.queue_family, self._physical.copy_family)
+            if family is not None
+        ]
         create = make(
             "VkDeviceCreateInfo",
             pNext=chain,
-            queueCreateInfoCount=1,
-            pQueueCreateInfos=queue,
+            queueCreateInfoCount=len(queues),
+            pQueueCreateInfos=queues,
             enabledExtensionCount=len(extensions),
             ppEnabledExtensionNames=extensions,
         )
@@ -122,8 +120,14 @@ class VulkanDevice:
         return buffer
 
     def wrap(self, host: memoryview) -> VulkanBuffer | None:
-        """Host memory is copied."""
-        return None
+        """Host memory in place, where the device shares it."""
+        if not host.nbytes or not shares_memory(self._physical):
+            return None
+        buffer = import_host(self._handle, self._physical, host.cast("B"))
+        if buffer is not None:
+            self._allocator.adopt(buffer)
+            self._buffers.add(buffer)
+        return buffer
 
     def _own(self, buffer: Buffer) -> VulkanBuffer:
         if not isinstance(buffer, VulkanBuffer) or buffer not in self._buffers:
@@ -134,6 +138,8 @@ class VulkanDevice:
         """Wait until the device is done with the buffer, then free it."""
         own = self._own(buffer)
         self._queue.wait()
+        if self._copies is not None:
+            self._copies.wait()
         self._descriptors.forget(own)
         self._buffers.remove(own)
         self._allocator.release(own)
@@ -172,6 +178,13 @@ class VulkanDevice:
         """A pipeline, from the disk cache where the driver has it."""
         return self._pipelines.build(spec, constants)
 
+    def compile_once(self, spec: KernelSpec, constants: Mapping[str, int]) -> VulkanKernel:
+        """`compile`, each kernel once."""
+        key = spec.name, tuple(sorted(constants.items()))
+        if key not in self._fused:
+            self._fused[key] = self.compile(spec, constants)
+        return self._fused[key]
+
     def compile_code(self, spec: KernelSpec, constants: Mapping[str, int], code: bytes) -> VulkanKernel:
         """A pipeline from SPIR-V of the caller's."""
         return self._pipelines.build_from(spec, constants, code)
@@ -182,19 +195,38 @@ class VulkanDevice:
             raise ValueError("this kernel is not one of this device")
         spec = kernel.spec
         check_launch(spec, views, params, self.info)
-        reads: list[Range] = []
-        writes: list[Range] = []
-        for binding, view in zip(spec.bindings, views, strict=True):
-            buffer = self._own(view.buffer)
-            (reads if binding.access == "r" else writes).append((id(buffer), view.offset, view.offset + view.nbytes))
+        for view in views:
+            self._own(view.buffer)
         if 0 in grid:
             return
-        bound = self._descriptors.get(kernel.set_layout, views)
-        dispatch = Dispatch(kernel, grid, bound, bytes(params), reads, writes)
+        launch = Launch(kernel, grid, tuple(views), bytes(params))
         if self._recording is None:
-            dispatch.put(self._queue.commands())
+            self._dispatch(launch).put(self._queue.commands())
         else:
-            self._recording.add(dispatch)
+            self._recording.launches.append(launch)
+
+    def _dispatch(self, launch: Launch) -> Dispatch:
+        """Bind the views, and the scratch memory that a split kernel needs besides."""
+        kernel, grid, views = launch.kernel, launch.grid, launch.views
+        access = [binding.access for binding in kernel.spec.bindings]
+        if kernel.source is Source.SPLIT:
+            grid = (*grid[:2], kernel.constants["SPLITS"])
+            views = (*views[:SCRATCH_AT], *self._split_scratch(kernel, grid), *views[SCRATCH_AT:])
+            access[SCRATCH_AT:SCRATCH_AT] = ["rw", "rw"]
+        reads: list[Range] = []
+        writes: list[Range] = []
+        for mode, view in zip(access, views, strict=True):
+            (reads if mode == "r" else writes).append((id(view.buffer), view.offset, view.offset + view.nbytes))
+        return Dispatch(kernel, grid, self._descriptors.get(kernel.set_layout, views), launch.params, reads, writes)
+
+    def _split_scratch(self, kernel: VulkanKernel, grid: Grid) -> tuple[View, View]:
+        """What each workgroup of a split attention found, and how many of them are done (0 between launches)."""
+        sizes = split_bytes(kernel.constants, grid)
+        if self._scratch is None or any(buffer.nbytes < n for buffer, n in zip(self._scratch, sizes, strict=True)):
+            # older ones stay: recordings bind them
+            self._scratch = self.alloc(sizes[0]), self.alloc(sizes[1])
+        partial, finished = self._scratch
+        return View(partial, 0, sizes[0]), View(finished, 0, sizes[1])
 
     @contextmanager
     def record(self) -> Iterator[VulkanRecording]:
@@ -205,8 +237,12 @@ class VulkanDevice:
         self._recording = recording = VulkanRecording(self, commands)
         try:
             yield recording
+            dispatches = [self._dispatch(launch) for launch in fuse(recording.launches, self.compile_once)]
+            recording.dispatches = dispatches
         finally:
             self._recording = None
+            for dispatch in recording.dispatches:
+                dispatch.put(commands)
             self._queue.end(commands)
 
     def replay(self, recording: Recording) -> None:
@@ -216,10 +252,14 @@ class VulkanDevice:
         self._queue.submit_recorded(recording.submit)
 
     def timings(self, recording: Recording) -> list[tuple[str, float]]:
-        """Run a recording once with timestamps around each launch."""
+        """Run a recording once with timestamps around each launch (none of them put together with another)."""
         if not isinstance(recording, VulkanRecording) or recording.commands is None:
             raise ValueError("this recording is not, or no longer, one of this device")
-        return timed(self._handle, self._physical, self._queue, recording.dispatches)
+        return self.time([self._dispatch(launch) for launch in recording.launches])
+
+    def time(self, dispatches: Sequence[Dispatch]) -> list[tuple[str, float]]:
+        """(kernel name, seconds) of each dispatch, run once."""
+        return timed(self._handle, self._physical, self._queue, dispatches)
 
     def forget(self, commands: Commands) -> None:
         """Free a recording's command buffer."""
@@ -230,6 +270,8 @@ class VulkanDevice:
     def synchronize(self) -> None:
         """Wait for everything queued; each submission has a bounded time."""
         self._queue.wait()
+        if self._copies is not None:
+            self._copies.wait()
 
     def close(self) -> None:
         """Free everything, whatever state the device is in."""
@@ -244,6 +286,8 @@ class VulkanDevice:
         self._descriptors.close()
         self._pipelines.close()
         self._queue.close()
+        if self._copies is not None:
+            self._copies.close()
         self._allocator.close()
         lib().vkDestroyDevice(self._handle, ffi().NULL)
         self._instance.close()

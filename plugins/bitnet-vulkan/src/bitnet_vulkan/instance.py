@@ -9,18 +9,18 @@ from types import TracebackType
 from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal import DeviceInfo, DeviceType
+from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
 
 from bitnet_vulkan.binding import Handle, constant, ffi, lib, make
 from bitnet_vulkan.errors import Stage, check
+from bitnet_vulkan.features import Features, probe
 
 logger = logging.getLogger(__name__)
 
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
-_DOT_EXTENSION = "VK_KHR_shader_integer_dot_product"
 _PCI_EXTENSION = "VK_EXT_pci_bus_info"
-_BUDGET_EXTENSION = "VK_EXT_memory_budget"
 _TYPES = {1: DeviceType.INTEGRATED, 2: DeviceType.GPU, 3: DeviceType.GPU, 4: DeviceType.SOFTWARE}
+_DISCRETE = (2, 3)
 """VkPhysicalDeviceType: integrated, discrete, virtual, cpu."""
 _VENDORS = {0x1002: "AMD", 0x10DE: "NVIDIA", 0x8086: "Intel", 0x13B5: "ARM", 0x5143: "Qualcomm", 0x106B: "Apple"}
 
@@ -37,9 +37,8 @@ class PhysicalDevice:
     handle: Handle
     info: DeviceInfo
     queue_family: int
-    integer_dot: bool  # packed 4x8 dot products, signed and accelerated
-    memory_budget: bool
-    subgroup_size: int
+    copy_family: int | None  # of a copy engine
+    features: Features
     max_allocations: int
     cache_uuid: str
     timestamp_seconds: float  # of one tick; 0 where compute queues have no timestamps
@@ -112,8 +111,9 @@ class Instance:
         check(lib().vkEnumeratePhysicalDevices(self.handle, count, handles), Stage.NO_DEVICE)
         found: list[PhysicalDevice] = []
         for handle in handles[0 : count[0]]:
-            if (family := _compute_family(handle)) is not None:
-                found.append(_describe(handle, len(found), family))
+            family, copies = _families(handle)
+            if family is not None:
+                found.append(_describe(self.handle, handle, len(found), family, copies))
         if not found:
             raise BackendUnavailableError(
                 "the Vulkan loader finds no device with a compute queue",
@@ -139,13 +139,18 @@ class Instance:
         self.close()
 
 
-def _compute_family(handle: Handle) -> int | None:
+def _families(handle: Handle) -> tuple[int | None, int | None]:
+    """The queue families for kernels, without graphics where there is one, and for copies alone."""
     count = ffi().new("uint32_t *")
     lib().vkGetPhysicalDeviceQueueFamilyProperties(handle, count, ffi().NULL)
     families = ffi().new("VkQueueFamilyProperties[]", count[0])
     lib().vkGetPhysicalDeviceQueueFamilyProperties(handle, count, families)
-    compute = constant("VK_QUEUE_COMPUTE_BIT")
-    return next((i for i in range(count[0]) if families[i].queueFlags & compute), None)
+    graphics, compute, copies = (constant(f"VK_QUEUE_{name}_BIT") for name in ("GRAPHICS", "COMPUTE", "TRANSFER"))
+    flags = [int(family.queueFlags) for family in families[0 : count[0]]]
+    kernels = [i for i, has in enumerate(flags) if has & compute]
+    engines = [i for i, has in enumerate(flags) if has & copies and not has & (compute | graphics)]
+    alone = [i for i in kernels if not flags[i] & graphics]
+    return next(iter(alone + kernels), None), next(iter(engines), None)
 
 
 def _extensions(handle: Handle) -> set[str]:
@@ -168,10 +173,9 @@ def pci_address(pci: Handle) -> str:
     return f"{pci.pciDomain:04x}:{pci.pciBus:02x}:{pci.pciDevice:02x}.{pci.pciFunction:x}"
 
 
-def _describe(handle: Handle, index: int, family: int) -> PhysicalDevice:
+def _describe(instance: Handle, handle: Handle, index: int, family: int, copies: int | None) -> PhysicalDevice:
     driver = make("VkPhysicalDeviceDriverProperties")
-    subgroup = make("VkPhysicalDeviceSubgroupProperties", pNext=driver)
-    maintenance = make("VkPhysicalDeviceMaintenance3Properties", pNext=subgroup)
+    maintenance = make("VkPhysicalDeviceMaintenance3Properties", pNext=driver)
     identity = make("VkPhysicalDeviceIDProperties", pNext=maintenance)
     extensions = _extensions(handle)
     has_pci = _PCI_EXTENSION in extensions
@@ -180,11 +184,7 @@ def _describe(handle: Handle, index: int, family: int) -> PhysicalDevice:
     lib().vkGetPhysicalDeviceProperties2(handle, properties)
     base = properties.properties
     limits, version = base.limits, base.apiVersion
-    dot = False
-    if _DOT_EXTENSION in extensions or version >= 0x403000:
-        feature = make("VkPhysicalDeviceShaderIntegerDotProductFeatures")
-        lib().vkGetPhysicalDeviceFeatures2(handle, make("VkPhysicalDeviceFeatures2", pNext=feature))
-        dot = bool(feature.shaderIntegerDotProduct)
+    features = probe(instance, handle, version, extensions)
     tick = limits.timestampPeriod * 1e-9 if limits.timestampComputeAndGraphics else 0.0
     driver_name = ffi().string(driver.driverName).decode(errors="replace")
     driver_text = f"{driver_name} {ffi().string(driver.driverInfo).decode(errors='replace')}".strip()
@@ -199,12 +199,19 @@ def _describe(handle: Handle, index: int, family: int) -> PhysicalDevice:
         max_allocation=maintenance.maxMemoryAllocationSize,
         max_binding=limits.maxStorageBufferRange,
         alignment=max(64, limits.minStorageBufferOffsetAlignment),
+        transfer=(
+            TransferMode.UNIFIED
+            if features.host_alignment and base.deviceType not in _DISCRETE
+            else TransferMode.EXPLICIT_COPY
+        ),
         physical_id=pci_address(pci) if has_pci else bytes(identity.deviceUUID).hex(),
+        kernels=frozenset({"top_k"}),
         features=frozenset({"timings"} if tick else ()),
         extra={
             "api_version": f"{version >> 22}.{(version >> 12) & 1023}.{version & 4095}",
-            "integer_dot_product": dot,
-            "subgroup_size": subgroup.subgroupSize,
+            "integer_dot_product": features.integer_dot,
+            "cooperative_matrix": features.matrix,
+            "subgroup_size": features.subgroup_size,
             "max_workgroup_invocations": limits.maxComputeWorkGroupInvocations,
             "shared_memory": limits.maxComputeSharedMemorySize,
         },
@@ -213,9 +220,8 @@ def _describe(handle: Handle, index: int, family: int) -> PhysicalDevice:
         handle=handle,
         info=info,
         queue_family=family,
-        integer_dot=dot,
-        memory_budget=_BUDGET_EXTENSION in extensions,
-        subgroup_size=subgroup.subgroupSize,
+        copy_family=copies,
+        features=features,
         max_allocations=limits.maxMemoryAllocationCount,
         cache_uuid=bytes(base.pipelineCacheUUID).hex(),
         timestamp_seconds=tick,
@@ -225,6 +231,4 @@ def _describe(handle: Handle, index: int, family: int) -> PhysicalDevice:
 def enabled_extensions(physical: PhysicalDevice) -> list[str]:
     """Device extensions to enable: those that the plugin uses and the device has."""
     available = _extensions(physical.handle)
-    wanted = [_DOT_EXTENSION] if physical.integer_dot else []
-    wanted += [_BUDGET_EXTENSION] if physical.memory_budget else []
-    return [name for name in wanted if name in available]
+    return [name for name in physical.features.extensions() if name in available]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
+from typing import Any
 
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal import MemoryKind
@@ -101,9 +102,15 @@ class Allocator:
             constant(f"VK_BUFFER_USAGE_{name}_BIT") for name in ("STORAGE_BUFFER", "TRANSFER_SRC", "TRANSFER_DST")
         )
 
+        families = [physical.queue_family, physical.copy_family]
+        self._sharing: dict[str, Any] = {}
+        if physical.copy_family is not None:
+            mode = constant("VK_SHARING_MODE_CONCURRENT")
+            self._sharing = {"sharingMode": mode, "queueFamilyIndexCount": 2, "pQueueFamilyIndices": families}
+
     def free_bytes(self) -> int:
         """What the driver says is left of device-local memory (budget extension), else total minus ours."""
-        if self._physical.memory_budget:
+        if self._physical.features.memory_budget:
             budget = make("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
             properties = make("VkPhysicalDeviceMemoryProperties2", pNext=budget)
             lib().vkGetPhysicalDeviceMemoryProperties2(self._physical.handle, properties)
@@ -143,7 +150,7 @@ class Allocator:
                 VkResult.ERROR_OUT_OF_DEVICE_MEMORY, Stage.BUFFER_ALLOCATION, device=name, requested=nbytes, free=free
             )
         words = -(-nbytes // 4) * 4  # kernels read whole words, vkCmdFillBuffer writes them
-        create = make("VkBufferCreateInfo", size=words, usage=self._buffer_usage)
+        create = make("VkBufferCreateInfo", size=words, usage=self._buffer_usage, **self._sharing)
         handle = ffi().new("VkBuffer *")
         status = lib().vkCreateBuffer(self._device, create, ffi().NULL, handle)
         check(status, Stage.BUFFER_ALLOCATION, device=name, requested=nbytes, free=free)
@@ -189,6 +196,10 @@ class Allocator:
         memory = Memory(handle[0], nbytes, index, [])
         self._memories.add(memory)
         return memory
+
+    def adopt(self, buffer: VulkanBuffer) -> None:
+        """Look after a buffer with memory of its own that was made elsewhere."""
+        self._memories.add(buffer.memory)
 
     def map(self, buffer: VulkanBuffer) -> memoryview:
         """The bytes of a STAGING buffer, mapped for as long as it lives."""

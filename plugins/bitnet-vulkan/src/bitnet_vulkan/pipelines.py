@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 import platformdirs
@@ -15,16 +16,30 @@ from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_vulkan.binding import Handle, constant, ffi, lib, make
 from bitnet_vulkan.errors import Stage, check
+from bitnet_vulkan.features import Features
 from bitnet_vulkan.instance import PhysicalDevice
 from bitnet_vulkan.shaders import KERNELS
 
 logger = logging.getLogger(__name__)
 
-CONSTANT_IDS = ("GROUP", "TILE_N", "TILE_T", "DTYPE", "ADD", "NORM", "ACT", "KV", "INTERLEAVED", "BLOCK")
+CONSTANT_IDS = (
+    *("GROUP", "TILE_N", "TILE_T", "DTYPE", "ADD", "NORM", "ACT", "KV", "INTERLEAVED", "BLOCK"),
+    *("WIDTH", "LANES", "HEADS", "DIM", "SPLITS", "BATCH", "WAVE", "WAVE_T"),
+)
 """Specialization constants by their id in prelude.glsl."""
+FULL_SUBGROUPS = 2
+"""VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT, which the Python package leaves out."""
 SPIRV_MAGIC = b"\x03\x02\x23\x07"
-TILED = 64
-"""TILE_T that selects the tiled matrix product."""
+
+
+class Source(IntEnum):
+    """The tuning constant SOURCE: which of several sources serves a launch."""
+
+    PLAIN = 0
+    FEW = 1  # few rows
+    TILED = 2  # many rows
+    COOP = 3  # many rows, on matrix units
+    SPLIT = 4  # several workgroups to a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +52,37 @@ class VulkanKernel:
     layout: Handle
     set_layout: Handle
 
+    @property
+    def source(self) -> Source:
+        """Which source it was made from."""
+        return Source(self.constants.get("SOURCE", 0))
 
-def source_of(spec: KernelSpec, constants: Mapping[str, int], integer_dot: bool) -> Path:
-    """The SPIR-V file of a kernel; UnsupportedError if there is none."""
-    stem = spec.name
-    if stem == "matmul_ternary" and constants.get("TILE_T") == TILED:
-        stem += "_tiled"
-    dot = KERNELS / f"{stem}.dot.spv"
-    path = dot if integer_dot and dot.exists() else KERNELS / f"{stem}.spv"
-    if not path.exists():
-        raise UnsupportedError(f"there is no kernel {spec.name}", backend="vulkan", operation="compile")
-    return path
+
+SCRATCH_AT = 6
+"""Binding of the two scratch buffers of a split kernel."""
+
+
+def split_bytes(constants: Mapping[str, int], grid: tuple[int, int, int]) -> tuple[int, int]:
+    """Bytes of the two scratch buffers of attention_split."""
+    groups = grid[0] * grid[1]
+    return 4 * groups * constants["SPLITS"] * constants["HEADS"] * (constants["DIM"] + 2), 4 * groups
+
+
+def source_of(spec: KernelSpec, constants: Mapping[str, int], features: Features) -> Path:
+    """The SPIR-V file of a kernel, for the most features that the device has; UnsupportedError if there is none."""
+    source = Source(constants.get("SOURCE", 0))
+    stem, _, fused = spec.name.partition(".")
+    if source is not Source.PLAIN:
+        stem += f"_{source.name.lower()}"
+    endings = [".matrix"] if features.matrix else []
+    endings += [".sub.dot"] if features.subgroups and features.integer_dot else []
+    endings += [".dot"] if features.integer_dot else []
+    endings += [".sub"] if features.subgroups else []
+    for ending in [*endings, ""]:
+        path = KERNELS / f"{stem}{f'.{fused}' if fused else ''}{ending}.spv"
+        if path.exists():
+            return path
+    raise UnsupportedError(f"there is no kernel {spec.name}", backend="vulkan", operation="compile")
 
 
 class Pipelines:
@@ -100,8 +135,8 @@ class Pipelines:
             logger.info("the pipeline cache was not stored: %s", exc)
             temporary.unlink(missing_ok=True)
 
-    def _layout(self, spec: KernelSpec) -> tuple[Handle, Handle]:
-        key = (len(spec.bindings), 4 * len(spec.params))
+    def _layout(self, spec: KernelSpec, source: Source) -> tuple[Handle, Handle]:
+        key = (len(spec.bindings) + (2 if source is Source.SPLIT else 0), 4 * len(spec.params))
         if key not in self._layouts:
             stage = constant("VK_SHADER_STAGE_COMPUTE_BIT")
             bindings = [
@@ -135,11 +170,18 @@ class Pipelines:
     def build(self, spec: KernelSpec, constants: Mapping[str, int]) -> VulkanKernel:
         """Compile one kernel for these constants."""
         spec.check_constants(constants)
-        code = source_of(spec, constants, self._physical.integer_dot).read_bytes()
-        return self.build_from(spec, constants, code)
+        path = source_of(spec, constants, self._physical.features)
+        return self.build_from(
+            spec, constants, path.read_bytes(), subgroups=bool({".sub", ".matrix"} & set(path.suffixes))
+        )
 
-    def build_from(self, spec: KernelSpec, constants: Mapping[str, int], code: bytes) -> VulkanKernel:
-        """Compile given SPIR-V. Drivers may crash on anything else, so that much is checked."""
+    def build_from(
+        self, spec: KernelSpec, constants: Mapping[str, int], code: bytes, *, subgroups: bool = False
+    ) -> VulkanKernel:
+        """Compile given SPIR-V. Drivers may crash on anything else, so that much is checked.
+
+        subgroups: ask for full subgroups of the size that the features name.
+        """
         if len(code) < 20 or len(code) % 4 or code[:4] != SPIRV_MAGIC:
             raise KernelCompileError(
                 f"kernel {spec.name} is damaged",
@@ -149,14 +191,16 @@ class Pipelines:
                 device=self._physical.info.name,
                 hint="Reinstall bitnet-vulkan",
             )
-        set_layout, layout = self._layout(spec)
+        set_layout, layout = self._layout(spec, Source(constants.get("SOURCE", 0)))
         words = ffi().new("uint32_t[]", len(code) // 4)
         ffi().memmove(words, code, len(code) // 4 * 4)
         module = ffi().new("VkShaderModule *")
         create = make("VkShaderModuleCreateInfo", codeSize=len(code), pCode=words)
         status = lib().vkCreateShaderModule(self._device, create, ffi().NULL, module)
         check(status, Stage.SHADER_COMPILATION, device=self._physical.info.name, kernel=spec.name)
-        known = [(i, constants[name]) for i, name in enumerate(CONSTANT_IDS) if name in constants]
+        wave = {"WAVE": self._physical.features.subgroups} if subgroups else {}
+        given = {**constants, **wave}
+        known = [(i, given[name]) for i, name in enumerate(CONSTANT_IDS) if name in given]
         values = ffi().new("uint32_t[]", [value for _, value in known])
         entries = [
             make("VkSpecializationMapEntry", constantID=i, offset=4 * at, size=4)[0] for at, (i, _) in enumerate(known)
@@ -168,8 +212,17 @@ class Pipelines:
             dataSize=4 * len(known),
             pData=ffi().cast("void *", values),
         )
+        sized, flags = ffi().NULL, 0
+        if subgroups:
+            flags = FULL_SUBGROUPS
+            sized = make(
+                "VkPipelineShaderStageRequiredSubgroupSizeCreateInfo",
+                requiredSubgroupSize=self._physical.features.subgroups,
+            )
         stage = make(
             "VkPipelineShaderStageCreateInfo",
+            pNext=sized,
+            flags=flags,
             stage=constant("VK_SHADER_STAGE_COMPUTE_BIT"),
             module=module[0],
             pName="main",

@@ -1,10 +1,10 @@
-"""The device's one in-order queue: command buffers, submission, bounded waiting."""
+"""A queue that works in order: command buffers, submission, bounded waiting."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bitnet_core.errors import UsageError
 from bitnet_core.hal import DeviceType
@@ -36,16 +36,19 @@ class Commands:
     """A command buffer with the hazards recorded into it."""
 
     handle: Handle
-    hazards: Hazards = field(default_factory=Hazards)
+    hazards: Hazards
     count: int = 0
 
 
 class Queue:
-    """Submits in order; nothing is created per submission once the pools have grown."""
+    """Submits in order; nothing is created per submission once the pools have grown.
 
-    def __init__(self, device: Handle, physical: PhysicalDevice) -> None:
+    after: another queue, of which all must be done before anything is submitted here.
+    """
+
+    def __init__(self, device: Handle, physical: PhysicalDevice, family: int, after: Queue | None = None) -> None:
         self._device, self._name = device, physical.info.name
-        family = physical.queue_family
+        self._compute, self._after = family == physical.queue_family, after
         self._timeout = int(wait_seconds(physical.info.type is DeviceType.SOFTWARE) * 1e9)
         queue = ffi().new("VkQueue *")
         lib().vkGetDeviceQueue(device, family, 0, queue)
@@ -74,7 +77,7 @@ class Queue:
             )
             handle = ffi().new("VkCommandBuffer *")
             check(lib().vkAllocateCommandBuffers(self._device, info, handle), Stage.COMMAND_BUFFER, device=self._name)
-            commands = Commands(handle[0])
+            commands = Commands(handle[0], Hazards(compute=self._compute))
         usage = "ONE_TIME_SUBMIT" if once else "SIMULTANEOUS_USE"
         begin = make("VkCommandBufferBeginInfo", flags=constant(f"VK_COMMAND_BUFFER_USAGE_{usage}_BIT"))
         check(lib().vkBeginCommandBuffer(commands.handle, begin), Stage.COMMAND_BUFFER, device=self._name)
@@ -108,6 +111,8 @@ class Queue:
         self._submit(info, None)
 
     def _submit(self, info: Handle, commands: Commands | None) -> None:
+        if self._after is not None:
+            self._after.wait()
         while len(self._pending) > 1 and lib().vkGetFenceStatus(self._device, self._pending[0][0]) == VkResult.SUCCESS:
             self._retire()
         fence = self._fences.pop() if self._fences else self._new_fence()

@@ -19,10 +19,13 @@ void main() {
     if (step_[r].y < 0) return;
     float value = uintBitsToFloat(0xff800000u);
     uint index = 0xffffffffu, bad = 0;
-    for (uint i = LID; i < p.vocab; i += GROUP) {
-        float v = logits[l * p.vocab + i];
-        if (is_nan(v)) bad = 1;
-        else if (v > value || index == 0xffffffffu) { value = v; index = i; }
+    for (uint start = LID; start < p.vocab; start += GROUP * BATCH) {
+        float v[BATCH];
+        [[unroll]] for (uint b = 0; b < BATCH; b++) v[b] = logits[l * p.vocab + min(start + b * GROUP, p.vocab - 1)];
+        [[unroll]] for (uint b = 0; b < BATCH; b++) {
+            if (is_nan(v[b])) bad = 1;
+            else if (v[b] > value || index == 0xffffffffu) { value = v[b]; index = min(start + b * GROUP, p.vocab - 1); }
+        }
     }
     best_value[LID] = value;
     best_index[LID] = index;

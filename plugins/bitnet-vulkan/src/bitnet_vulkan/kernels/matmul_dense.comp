@@ -12,16 +12,16 @@ layout(push_constant) uniform Params { uint rows, outs, width, y_stride, y_first
 uint table_word(uint i) { return w[i]; }
 #include "dense.glsl"
 
-const uint LANES = GROUP / TILE_N;
+const uint SHARE = GROUP / TILE_N;
 shared float partial[GROUP * TILE_T];
 
 void main() {
-    uint lane = LID % LANES, n = gl_WorkGroupID.x * TILE_N + LID / LANES, first = gl_WorkGroupID.y * TILE_T;
+    uint lane = LID % SHARE, n = gl_WorkGroupID.x * TILE_N + LID / SHARE, first = gl_WorkGroupID.y * TILE_T;
     uint tokens = min(TILE_T, p.rows - first);
     float acc[TILE_T];
     for (uint t = 0; t < TILE_T; t++) acc[t] = 0.0;
     if (n < p.outs && DTYPE == 1 && p.width % 8 == 0) {  // eight halves at a time
-        for (uint c = lane; c < p.width / 8; c += LANES) {
+        for (uint c = lane; c < p.width / 8; c += SHARE) {
             uvec4 packed = w4[n * (p.width / 8) + c];
             for (uint i = 0; i < 4; i++) {
                 vec2 pair = unpackHalf2x16(packed[i]);
@@ -33,7 +33,7 @@ void main() {
             }
         }
     } else if (n < p.outs) {
-        for (uint k = lane; k < p.width; k += LANES) {
+        for (uint k = lane; k < p.width; k += SHARE) {
             float weight = table_element(n * p.width + k);
             for (uint t = 0; t < TILE_T; t++)
                 if (t < tokens) acc[t] += weight * x[(first + t) * p.width + k];
@@ -41,12 +41,12 @@ void main() {
     }
     for (uint t = 0; t < TILE_T; t++) partial[t * GROUP + LID] = acc[t];
     barrier();
-    for (uint s = LANES / 2; s > 0; s >>= 1) {
+    for (uint s = SHARE / 2; s > 0; s >>= 1) {
         if (lane < s)
             for (uint t = 0; t < TILE_T; t++) partial[t * GROUP + LID] += partial[t * GROUP + LID + s];
         barrier();
     }
     if (n >= p.outs) return;
-    for (uint t = lane; t < tokens; t += LANES)
+    for (uint t = lane; t < tokens; t += SHARE)
         y[(first + t) * p.y_stride + p.y_first + n] = partial[t * GROUP + LID - lane];
 }

@@ -15,16 +15,16 @@ layout(std430, binding = 4) readonly buffer Qsum { int qsum[]; };
 layout(std430, binding = 5) buffer Y { float y[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, y_stride, y_first; } p;
 
-const uint LANES = GROUP / TILE_N;
+const uint SHARE = GROUP / TILE_N;
 shared int partial[GROUP * TILE_T];
 
 void main() {
-    uint lane = LID % LANES, n = gl_WorkGroupID.x * TILE_N + LID / LANES, first = gl_WorkGroupID.y * TILE_T;
+    uint lane = LID % SHARE, n = gl_WorkGroupID.x * TILE_N + LID / SHARE, first = gl_WorkGroupID.y * TILE_T;
     uint chunks = p.width / 64, tokens = min(TILE_T, p.rows - first);
     int acc[TILE_T];
     for (uint t = 0; t < TILE_T; t++) acc[t] = 0;
     if (n < p.outs) {
-        for (uint c = lane; c < chunks; c += LANES) {
+        for (uint c = lane; c < chunks; c += SHARE) {
             uvec4 packed = w[n * chunks + c];
             uint column = (c >> 1) * 8 + (c & 1u);  // in 16-column words: block, then half of a plane
             for (uint s = 0; s < 4; s++) {
@@ -36,13 +36,13 @@ void main() {
     }
     for (uint t = 0; t < TILE_T; t++) partial[t * GROUP + LID] = acc[t];
     barrier();
-    for (uint s = LANES / 2; s > 0; s >>= 1) {
+    for (uint s = SHARE / 2; s > 0; s >>= 1) {
         if (lane < s)
             for (uint t = 0; t < TILE_T; t++) partial[t * GROUP + LID] += partial[t * GROUP + LID + s];
         barrier();
     }
     if (n >= p.outs) return;
-    for (uint t = lane; t < tokens; t += LANES) {
+    for (uint t = lane; t < tokens; t += SHARE) {
         int dot = partial[t * GROUP + LID - lane] - qsum[first + t];
         float value = float(dot) * scale[first + t] * wscale[n];
         uint at = (first + t) * p.y_stride + p.y_first + n;

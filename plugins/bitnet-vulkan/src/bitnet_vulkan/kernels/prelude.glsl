@@ -1,5 +1,12 @@
-// Shared by every kernel: specialization constants (ids as in constants.py), group reductions, bit-level number formats.
-// Nothing here needs an optional device feature: buffers are arrays of 32-bit words.
+// Shared by every kernel: specialization constants (ids as in pipelines.py), group reductions, bit-level number formats.
+// Buffers are arrays of 32-bit words. SUBGROUP: subgroups are full, of a size that the pipeline asked for, and have
+// arithmetic and shuffles; without it nothing here needs an optional device feature.
+#extension GL_EXT_control_flow_attributes : require
+#ifdef SUBGROUP
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint GROUP = 64;  // invocations of a workgroup, a power of two
 layout(constant_id = 1) const uint TILE_N = 1;
@@ -11,9 +18,21 @@ layout(constant_id = 6) const uint ACT = 0;
 layout(constant_id = 7) const uint KV = 0;
 layout(constant_id = 8) const uint INTERLEAVED = 0;
 layout(constant_id = 9) const uint BLOCK = 128;
+layout(constant_id = 10) const uint WIDTH = 128;  // padded columns of a matrix or row, where a kernel unrolls over them
+layout(constant_id = 11) const uint LANES = 8;    // invocations that share a row of weights, or a position of the cache
+layout(constant_id = 12) const uint HEADS = 1;    // query heads of a key/value head
+layout(constant_id = 13) const uint DIM = 128;    // elements of a head
+layout(constant_id = 14) const uint SPLITS = 1;   // workgroups that share the positions of a sequence
+layout(constant_id = 15) const uint BATCH = 1;    // loads that a lane has on the way at once
+layout(constant_id = 16) const uint WAVE = 8;     // invocations of a subgroup, where the pipeline asked for it
+layout(constant_id = 17) const uint WAVE_T = 32;  // tokens of a subgroup's part of a tile
 
 const uint KV_BLOCK = 64;
+#ifdef SUBGROUP
+#define LID (gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID)  // neighbours share a subgroup
+#else
 #define LID gl_LocalInvocationID.x
+#endif
 
 const uint NAN_BITS = 0x7fc00000u;
 
@@ -21,6 +40,41 @@ const uint NAN_BITS = 0x7fc00000u;
 bool not_finite(float v) { return (floatBitsToUint(v) & 0x7f800000u) == 0x7f800000u; }
 bool is_nan(float v) { return (floatBitsToUint(v) & 0x7fffffffu) > 0x7f800000u; }
 
+#ifdef SUBGROUP
+const uint WAVES = GROUP / WAVE;
+shared float group_scratch[WAVES];
+shared uint group_largest;
+shared int group_total;
+
+float group_sum(float v) {
+    v = subgroupAdd(v);
+    barrier();
+    if (subgroupElect()) group_scratch[gl_SubgroupID] = v;
+    barrier();
+    v = 0.0;
+    [[unroll]] for (uint i = 0; i < WAVES; i++) v += group_scratch[i];
+    return v;
+}
+
+// Of numbers that are not negative: their bits are in order, and integers have faster reductions.
+float group_max(float v) {
+    if (LID == 0) group_largest = 0;
+    barrier();
+    uint largest = subgroupMax(floatBitsToUint(v));
+    if (subgroupElect()) atomicMax(group_largest, largest);
+    barrier();
+    return uintBitsToFloat(group_largest);
+}
+
+int group_sum(int v) {
+    if (LID == 0) group_total = 0;
+    barrier();
+    v = subgroupAdd(v);
+    if (subgroupElect()) atomicAdd(group_total, v);
+    barrier();
+    return group_total;
+}
+#else
 shared float group_scratch[GROUP];
 
 float group_sum(float v) {
@@ -44,5 +98,8 @@ float group_max(float v) {
     }
     return group_scratch[0];
 }
+
+int group_sum(int v) { return int(group_sum(float(v))); }  // below 2^24
+#endif
 
 int signed_byte(uint word, uint i) { return bitfieldExtract(int(word), int(8 * i), 8); }

@@ -3,13 +3,23 @@
 #include "prelude.glsl"
 // y[T,K] = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 per row: q[T,stride], scale[T], qsum[T].
 layout(std430, binding = 0) readonly buffer X { float x[]; };
+layout(std430, binding = 0) readonly buffer X4 { vec4 x4[]; };
 layout(std430, binding = 1) readonly buffer Gamma { float gamma[]; };
+layout(std430, binding = 1) readonly buffer Gamma4 { vec4 gamma4[]; };
 layout(std430, binding = 2) writeonly buffer Q { uint q[]; };
 layout(std430, binding = 3) writeonly buffer Scale { float scale[]; };
 layout(std430, binding = 4) writeonly buffer Qsum { int qsum[]; };
 layout(push_constant) uniform Params { uint rows, width, stride; float eps; } p;
 
 float raw(uint row, uint column) { return x[row * p.width + column]; }
+vec4 raw4(uint row, uint word) { return x4[row * (p.width / 4) + word]; }
+void put(uint row, uint word, uint codes) { q[row * (WIDTH / 4) + word] = codes; }
 #include "quantize.glsl"
 
-void main() { quantize_row(gl_WorkGroupID.x, p.width, p.stride, p.eps); }
+void main() {
+    uint row = gl_WorkGroupID.x;
+    Quantized made = quantize_row(row, p.width, p.eps);
+    if (LID != 0) return;
+    scale[row] = made.scale;
+    qsum[row] = made.sum;
+}

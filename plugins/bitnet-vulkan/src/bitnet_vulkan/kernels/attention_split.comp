@@ -1,0 +1,260 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "prelude.glsl"
+// attention for few rows: SPLITS workgroups share the positions of a row; each has a subgroup for every query head of a
+// key/value head. LANES neighbours share a position, 8 elements of it at a time, and each such slot keeps a running maximum
+// of its own. What the workgroups found is put together by the last one to finish.
+// FUSED: rope_store_kv too; the newest key and value come from qkv, and one workgroup stores them.
+layout(std430, binding = 1) buffer K { uint k_cache[]; };
+layout(std430, binding = 1) readonly buffer K4 { uvec4 k_cache4[]; };
+layout(std430, binding = 2) buffer V { uint v_cache[]; };
+layout(std430, binding = 2) readonly buffer V4 { uvec4 v_cache4[]; };
+layout(std430, binding = 3) readonly buffer Step { ivec4 step_[]; };
+layout(std430, binding = 4) readonly buffer Tables { int tables[]; };
+layout(std430, binding = 5) writeonly buffer Out { float out_[]; };
+layout(std430, binding = 6) coherent buffer Partial { float partial[]; };
+layout(std430, binding = 7) coherent buffer Finished { uint finished[]; };
+#ifdef FUSED
+layout(std430, binding = 0) writeonly buffer Q { float q[]; };
+layout(std430, binding = 8) readonly buffer Qkv { float qkv[]; };
+layout(std430, binding = 9) readonly buffer Rope { vec2 rope[]; };
+#else
+layout(std430, binding = 0) readonly buffer Q { float q[]; };
+#endif
+layout(push_constant) uniform Params {
+    uint rows, n_heads, n_kv_heads, head_dim, row_bytes, max_blocks;
+    float scale;
+} p;
+
+const uint OCTETS = DIM / 8 / LANES;  // of a lane
+const uint SLOTS = WAVE / LANES;      // of a subgroup
+const uint OUTS = (DIM + WAVE - 1) / WAVE;         // of a lane, when the parts are put together
+const float LOWEST = -3.0e38;
+shared uint last_one;
+
+struct Octet { uvec4 a, b; };  // 8 elements as the cache has them
+struct Octets { float v[8]; };
+
+Octets decode(Octet o) {
+    Octets d;
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        if (KV == 0) {
+            d.v[i] = uintBitsToFloat(o.a[i]);
+            d.v[4 + i] = uintBitsToFloat(o.b[i]);
+        } else if (KV == 1) {
+            vec2 pair = unpackHalf2x16(o.a[i]);
+            d.v[2 * i] = pair.x;
+            d.v[2 * i + 1] = pair.y;
+        } else {
+            d.v[i] = float(signed_byte(o.a.x, i)) * uintBitsToFloat(o.a.z);
+            d.v[4 + i] = float(signed_byte(o.a.y, i)) * uintBitsToFloat(o.a.z);
+        }
+    }
+    return d;
+}
+
+#define LOAD(NAME, CACHE, CACHE4)                                                                              \
+    Octet NAME(uint word0, uint octet) {                                                                       \
+        if (KV == 0) return Octet(CACHE4[word0 / 4 + 2 * octet], CACHE4[word0 / 4 + 2 * octet + 1]);           \
+        if (KV == 1) return Octet(CACHE4[word0 / 4 + octet], uvec4(0));                                        \
+        uint at = word0 + 1 + 2 * octet;                                                                       \
+        return Octet(uvec4(CACHE[at], CACHE[at + 1], CACHE[word0], 0), uvec4(0));                              \
+    }
+LOAD(load_k, k_cache, k_cache4)
+LOAD(load_v, v_cache, v_cache4)
+
+#ifdef FUSED
+#include "rope.glsl"
+// The newest key or value, as rope_store_kv writes it.
+Octet encode(float v[8], float factor, float unit) {
+    Octet o = Octet(uvec4(0), uvec4(0));
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        if (KV == 0) {
+            o.a[i] = floatBitsToUint(v[i]);
+            o.b[i] = floatBitsToUint(v[4 + i]);
+        } else if (KV == 1) {
+            o.a[i] = packHalf2x16(vec2(v[2 * i], v[2 * i + 1]));
+        } else {
+            o.a.x |= (uint(int(roundEven(v[i] * factor))) & 255u) << (8 * i);
+            o.a.y |= (uint(int(roundEven(v[4 + i] * factor))) & 255u) << (8 * i);
+            o.a.z = floatBitsToUint(unit);
+        }
+    }
+    return o;
+}
+
+void newest_of(uint base, uint position, bool rotate, uint lane, out Octet made[OCTETS]) {
+    float v[OCTETS][8], largest = 0.0;
+    [[unroll]] for (uint o = 0; o < OCTETS; o++)
+        [[unroll]] for (uint i = 0; i < 8; i++) {
+            v[o][i] = element(base, position, rotate, 8 * (lane + o * LANES) + i);
+            largest = max(largest, abs(v[o][i]));
+        }
+    if (KV == 2)
+        [[unroll]] for (uint d = LANES / 2; d > 0; d >>= 1) largest = max(largest, subgroupShuffleXor(largest, d));
+    float factor = largest > 0.0 ? 127.0 / largest : 0.0;
+    [[unroll]] for (uint o = 0; o < OCTETS; o++) made[o] = encode(v[o], factor, largest / 127.0);
+}
+
+#define STORE(NAME, CACHE)                                                                                     \
+    void NAME(uint word0, uint octet, Octet o) {                                                               \
+        if (KV == 2) {                                                                                         \
+            if (octet == 0) CACHE[word0] = o.a.z;                                                              \
+            CACHE[word0 + 1 + 2 * octet] = o.a.x;                                                              \
+            CACHE[word0 + 2 + 2 * octet] = o.a.y;                                                              \
+            return;                                                                                            \
+        }                                                                                                      \
+        uint at = word0 + (KV == 0 ? 8 : 4) * octet;                                                           \
+        for (uint i = 0; i < 4; i++) CACHE[at + i] = o.a[i];                                                   \
+        if (KV == 0) for (uint i = 0; i < 4; i++) CACHE[at + 4 + i] = o.b[i];                                  \
+    }
+STORE(store_k, k_cache)
+STORE(store_v, v_cache)
+#endif
+
+void main() {
+    uint kv_head = gl_WorkGroupID.x, row = gl_WorkGroupID.y, split = gl_WorkGroupID.z;
+    uint head = kv_head * HEADS + gl_SubgroupID, lane = gl_SubgroupInvocationID % LANES;
+    uint slot = gl_SubgroupInvocationID / LANES, outs = (row * p.n_heads + head) * DIM;
+    ivec4 step = step_[row];
+    int last = step.y;
+#ifdef FUSED
+    uint row_base = row * (p.n_heads + 2 * p.n_kv_heads) * DIM, query_position = uint(max(last, 0));
+#endif
+    float query[OCTETS][8], acc[OCTETS][8], largest = LOWEST, total = 0.0;
+    [[unroll]] for (uint o = 0; o < OCTETS; o++)
+        [[unroll]] for (uint i = 0; i < 8; i++) {
+            uint d = 8 * (lane + o * LANES) + i;
+#ifdef FUSED
+            query[o][i] = element(row_base + head * DIM, query_position, true, d);
+            if (split == 0 && slot == 0) q[outs + d] = query[o][i];
+            query[o][i] *= p.scale;
+#else
+            query[o][i] = q[outs + d] * p.scale;
+#endif
+            acc[o][i] = 0.0;
+        }
+    if (last < 0) {
+        if (split == 0)
+            for (uint i = gl_SubgroupInvocationID; i < DIM; i += WAVE) out_[outs + i] = 0.0;
+        return;
+    }
+    uint count = uint(last) + 1, chunk = ((count + SPLITS - 1) / SPLITS + 7) / 8 * 8, parts = (count + chunk - 1) / chunk;
+    if (split >= parts) return;
+    uint first = split * chunk, end = min(first + chunk, count);
+    uint table = uint(step.w) * p.max_blocks, row_words = p.row_bytes / 4;
+
+    for (uint start = first; start < end; start += SLOTS * BATCH) {
+        Octet keys[BATCH][OCTETS], values[BATCH][OCTETS];
+        [[unroll]] for (uint b = 0; b < BATCH; b++) {
+            uint position = min(start + b * SLOTS + slot, end - 1);
+            uint block = uint(tables[table + position / KV_BLOCK]);
+            uint word0 = ((block * p.n_kv_heads + kv_head) * KV_BLOCK + position % KV_BLOCK) * row_words;
+            [[unroll]] for (uint o = 0; o < OCTETS; o++) {
+                keys[b][o] = load_k(word0, lane + o * LANES);
+                values[b][o] = load_v(word0, lane + o * LANES);
+            }
+        }
+#ifdef FUSED
+        if (end == count && count - 1 < start + SLOTS * BATCH) {  // the newest one is among them
+            uint k_base = row_base + (p.n_heads + kv_head) * DIM, v_base = k_base + p.n_kv_heads * DIM;
+            Octet k[OCTETS], v[OCTETS];
+            newest_of(k_base, query_position, true, lane, k);
+            newest_of(v_base, query_position, false, lane, v);
+            int at = step.z;
+            bool fresh = at >= 0 && at == tables[table + uint(last) / KV_BLOCK] * int(KV_BLOCK) + last % int(KV_BLOCK);
+            uint cache_row = (uint(at) / KV_BLOCK * p.n_kv_heads + kv_head) * KV_BLOCK + uint(at) % KV_BLOCK;
+            [[unroll]] for (uint o = 0; o < OCTETS; o++) {
+                [[unroll]] for (uint b = 0; b < BATCH; b++) {
+                    if (start + b * SLOTS + slot < count - 1 || !fresh) continue;
+                    keys[b][o] = k[o];  // also where the position is past the end, and counts for nothing
+                    values[b][o] = v[o];
+                }
+                if (at >= 0 && gl_SubgroupID == 0 && slot == 0) {
+                    store_k(cache_row * row_words, lane + o * LANES, k[o]);
+                    store_v(cache_row * row_words, lane + o * LANES, v[o]);
+                }
+            }
+        }
+#endif
+        float score[BATCH], now = largest;
+        [[unroll]] for (uint b = 0; b < BATCH; b++) {
+            score[b] = 0.0;
+            [[unroll]] for (uint o = 0; o < OCTETS; o++) {
+                Octets k = decode(keys[b][o]);
+                [[unroll]] for (uint i = 0; i < 8; i++) score[b] += query[o][i] * k.v[i];
+            }
+        }
+        [[unroll]] for (uint d = LANES / 2; d > 0; d >>= 1)
+            [[unroll]] for (uint b = 0; b < BATCH; b++) score[b] += subgroupShuffleXor(score[b], d);
+        [[unroll]] for (uint b = 0; b < BATCH; b++)
+            if (start + b * SLOTS + slot < end) now = max(now, score[b]);
+        float rescale = exp(largest - now);
+        total *= rescale;
+        [[unroll]] for (uint o = 0; o < OCTETS; o++)
+            [[unroll]] for (uint i = 0; i < 8; i++) acc[o][i] *= rescale;
+        [[unroll]] for (uint b = 0; b < BATCH; b++) {
+            float weight = start + b * SLOTS + slot < end ? exp(score[b] - now) : 0.0;
+            total += weight;
+            [[unroll]] for (uint o = 0; o < OCTETS; o++) {
+                Octets v = decode(values[b][o]);
+                [[unroll]] for (uint i = 0; i < 8; i++) acc[o][i] += weight * v.v[i];
+            }
+        }
+        largest = now;
+    }
+
+    // Together over the slots of this subgroup, then over the workgroups of this row and head.
+    float now = largest;
+    [[unroll]] for (uint d = LANES; d < WAVE; d <<= 1) now = max(now, subgroupShuffleXor(now, d));
+    float weight = exp(largest - now);
+    total *= weight;
+    [[unroll]] for (uint d = LANES; d < WAVE; d <<= 1) total += subgroupShuffleXor(total, d);
+    [[unroll]] for (uint o = 0; o < OCTETS; o++)
+        [[unroll]] for (uint i = 0; i < 8; i++) {
+            acc[o][i] *= weight;
+            [[unroll]] for (uint d = LANES; d < WAVE; d <<= 1) acc[o][i] += subgroupShuffleXor(acc[o][i], d);
+        }
+    const uint PART = DIM + 2;
+    uint part0 = (row * p.n_heads + head) * SPLITS * PART;
+    if (slot == 0) {
+        [[unroll]] for (uint o = 0; o < OCTETS; o++)
+            [[unroll]] for (uint i = 0; i < 8; i++) {
+                uint d = 8 * (lane + o * LANES) + i;
+                if (parts == 1) out_[outs + d] = acc[o][i] / total;
+                else partial[part0 + split * PART + d] = acc[o][i];
+            }
+        if (parts > 1 && lane == 0) {
+            partial[part0 + split * PART + DIM] = now;
+            partial[part0 + split * PART + DIM + 1] = total;
+        }
+    }
+    if (parts == 1) return;
+    memoryBarrierBuffer();
+    barrier();
+    if (gl_LocalInvocationIndex == 0) last_one = atomicAdd(finished[row * p.n_kv_heads + kv_head], 1);
+    barrier();
+    if (last_one != parts - 1) return;
+    memoryBarrierBuffer();
+    if (gl_LocalInvocationIndex == 0) finished[row * p.n_kv_heads + kv_head] = 0;
+    float found[SPLITS][OUTS], most[SPLITS], sums[SPLITS];
+    [[unroll]] for (uint s = 0; s < SPLITS; s++) {
+        uint part = part0 + min(s, parts - 1) * PART;
+        most[s] = partial[part + DIM];
+        sums[s] = partial[part + DIM + 1];
+        [[unroll]] for (uint i = 0; i < OUTS; i++)
+            found[s][i] = partial[part + min(gl_SubgroupInvocationID + i * WAVE, DIM - 1)];
+    }
+    now = LOWEST;
+    [[unroll]] for (uint s = 0; s < SPLITS; s++) now = max(now, most[s]);
+    total = 0.0;
+    [[unroll]] for (uint s = 0; s < SPLITS; s++) {
+        most[s] = s < parts ? exp(most[s] - now) : 0.0;
+        total += most[s] * sums[s];
+    }
+    [[unroll]] for (uint i = 0; i < OUTS; i++) {
+        float sum = 0.0;
+        [[unroll]] for (uint s = 0; s < SPLITS; s++) sum += s < parts ? most[s] * found[s][i] : 0.0;
+        if (gl_SubgroupInvocationID + i * WAVE < DIM) out_[outs + gl_SubgroupInvocationID + i * WAVE] = sum / total;
+    }
+}
