@@ -61,6 +61,7 @@ def test_every_launch_binds_what_its_kernel_declares(
                 if binding.dtype == "f32" and binding.shape == "[rows, width]":
                     size *= 4
                 assert view.nbytes == size, f"{spec.name}: {binding.name}"
+                assert binding.nbytes(values, kernel.constants) <= size, f"{spec.name}: {binding.name}"
 
     device.before["launch"] = check
     engine = make_engine(style, device=device, kv_dtype="int8", max_sequences=4, prefill_chunk=16)

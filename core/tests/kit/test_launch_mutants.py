@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.hal.device import Grid, Kernel, View, whole
+from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.reference.device import NumpyDevice, NumpyRecording, numpy_info
 from bitnet_core.testing.cases.registry import all_cases
@@ -201,6 +202,24 @@ class LongParamsCut(NumpyDevice):
         super().launch(kernel, grid, views, params[: 4 * len(kernel.spec.params)])
 
 
+class ShortViewsAccepted(NumpyDevice):
+    """Views that are too short reach past their end."""
+
+    unchecked = "r", "w", "rw"
+
+    def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
+        values, longer = kernel.spec.unpack(params), list(views)
+        for i, (binding, view) in enumerate(zip(kernel.spec.bindings, views, strict=False)):
+            if binding.access in self.unchecked:
+                nbytes = max(view.nbytes, binding.nbytes(values, kernel.constants))
+                longer[i] = View(view.buffer, view.offset, nbytes)
+        super().launch(kernel, grid, longer, params)
+
+
+class ShortOutputsAccepted(ShortViewsAccepted):
+    unchecked = "w", "rw"
+
+
 class DeadAfterARefusal(NumpyDevice):
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         try:
@@ -286,6 +305,8 @@ MUTANTS: list[tuple[type, str, dict[str, Any]]] = [
     (ExtraViewsIgnored, "test_a_launch_that_does_not_fit_is_refused", {"fault": "extra-view"}),
     (ShortParamsFilledUp, "test_a_launch_that_does_not_fit_is_refused", {"fault": "short-params"}),
     (LongParamsCut, "test_a_launch_that_does_not_fit_is_refused", {"fault": "long-params"}),
+    *((ShortViewsAccepted, "test_views_that_are_too_short_are_refused", {"kernel": name}) for name in CATALOGUE),
+    (ShortOutputsAccepted, "test_views_that_are_too_short_are_refused", {"kernel": "top_k"}),
     (DeadAfterARefusal, "test_a_launch_that_does_not_fit_is_refused", {"fault": "missing-view"}),
 ]
 

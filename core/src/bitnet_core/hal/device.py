@@ -174,7 +174,10 @@ class Device(Protocol):
         KernelCompileError with the compiler's log if it does not build."""
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
-        """Queue one kernel. `views` follow kernel.spec.bindings; `params` is kernel.spec.pack(...)."""
+        """Queue one kernel. `views` follow kernel.spec.bindings; `params` is kernel.spec.pack(...).
+
+        ValueError, before anything runs, where they do not fit the kernel (`hal.checks.check_launch` looks).
+        """
 
     def record(self) -> AbstractContextManager[Recording]:
         """Launches inside the `with` block are kept, not run."""

@@ -26,6 +26,8 @@ Sums of a ternary product are exact integers (so all devices agree); everything 
 from __future__ import annotations
 
 from bitnet_core.hal.device import Grid
+from bitnet_core.kernels import sizes
+from bitnet_core.kernels.sizes import product
 from bitnet_core.kernels.spec import Binding, Constants, KernelSpec, Param, Params
 from bitnet_core.model.weights import DenseType
 
@@ -75,10 +77,12 @@ def _u32(name: str, meaning: str) -> Param:
 
 _ROWS = _u32("rows", "rows T (or L) of this launch")
 _EPS = Param("eps", "f32", "added to the mean square")
+_CACHE_BLOCK = product("n_kv_heads", "row_bytes", times=KV_BLOCK)
+"""A cache holds whole blocks; which of them a launch touches stands in the block tables."""
 _QUANTIZED = (
-    Binding("q", "i8", "w", "[rows, stride]"),
-    Binding("scale", "f32", "w", "[rows]"),
-    Binding("qsum", "i32", "w", "[rows]"),
+    Binding("q", "i8", "w", "[rows, stride]", product("rows", "stride")),
+    Binding("scale", "f32", "w", "[rows]", product("rows")),
+    Binding("qsum", "i32", "w", "[rows]", product("rows")),
 )
 _MATMUL_PARAMS = (
     _ROWS,
@@ -93,9 +97,9 @@ EMBED_ROWS = KernelSpec(
     meaning="x[t, :] = table[token[t] - first, :] for rows with first <= token[t] < first + count; other rows of x are "
     "left alone, so that a table may be bound in several parts.",
     bindings=(
-        Binding("table", "u8", "r", "count rows of DTYPE"),
-        Binding("step", "i32", "r", "[rows, 4]"),
-        Binding("x", "f32", "rw", "[rows, hidden]"),
+        Binding("table", "u8", "r", "count rows of DTYPE", sizes.dense_rows(DENSE_TYPES, "count", "hidden")),
+        Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
+        Binding("x", "f32", "rw", "[rows, hidden]", product("rows", "hidden")),
     ),
     params=(_ROWS, _u32("hidden", "columns H"), _u32("first", "token of table row 0"), _u32("count", "table rows")),
     constants={"DTYPE": (0, 1, 2, 3, 4)},
@@ -107,8 +111,8 @@ RMS_NORM_QUANTIZE = KernelSpec(
     name="rms_norm_quantize",
     meaning="y = x / sqrt(mean(x^2) + eps) * gamma where NORM is 1, y = x where it is 0; then y is quantized per row.",
     bindings=(
-        Binding("x", "f32", "r", "[rows, width]"),
-        Binding("gamma", "f32", "r", "[width] (any buffer where NORM is 0)"),
+        Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
+        Binding("gamma", "f32", "r", "[width] (any buffer where NORM is 0)", sizes.where_norm(product("width"))),
         *_QUANTIZED,
     ),
     params=(_ROWS, _u32("width", "columns"), _u32("stride", "columns of q: width padded to 128"), _EPS),
@@ -121,12 +125,12 @@ MATMUL_TERNARY = KernelSpec(
     meaning="y[t, y_first + n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n], the sum exact in 32-bit "
     "integers, the products in this order; added to y where ADD is 1.",
     bindings=(
-        Binding("w", "u8", "r", "[outs, width / 4]"),
-        Binding("wscale", "f32", "r", "[outs]"),
-        Binding("q", "i8", "r", "[rows, width]"),
-        Binding("scale", "f32", "r", "[rows]"),
-        Binding("qsum", "i32", "r", "[rows]"),
-        Binding("y", "f32", "rw", "[rows, y_stride]"),
+        Binding("w", "u8", "r", "[outs, width / 4]", sizes.ternary_rows()),
+        Binding("wscale", "f32", "r", "[outs]", product("outs")),
+        Binding("q", "i8", "r", "[rows, width]", product("rows", "width")),
+        Binding("scale", "f32", "r", "[rows]", product("rows")),
+        Binding("qsum", "i32", "r", "[rows]", product("rows")),
+        Binding("y", "f32", "rw", "[rows, y_stride]", sizes.output),
     ),
     params=_MATMUL_PARAMS,
     constants={"ADD": (0, 1)},
@@ -139,11 +143,11 @@ MATMUL_TERNARY_BLOCK = KernelSpec(
     meaning="y[t, y_first + n] (+)= scale[t] * sum_b wscale[n, b] * (sum over block b of (code[n, k] - 1) * q[t, k]): "
     "weights whose scales differ from block to block (BLOCK columns each). The inner sums are exact integers.",
     bindings=(
-        Binding("w", "u8", "r", "[outs, width / 4]"),
-        Binding("wscale", "f32", "r", "[outs, ceil(width / BLOCK)]"),
-        Binding("q", "i8", "r", "[rows, width]"),
-        Binding("scale", "f32", "r", "[rows]"),
-        Binding("y", "f32", "rw", "[rows, y_stride]"),
+        Binding("w", "u8", "r", "[outs, width / 4]", sizes.ternary_rows()),
+        Binding("wscale", "f32", "r", "[outs, ceil(width / BLOCK)]", sizes.block_scales),
+        Binding("q", "i8", "r", "[rows, width]", product("rows", "width")),
+        Binding("scale", "f32", "r", "[rows]", product("rows")),
+        Binding("y", "f32", "rw", "[rows, y_stride]", sizes.output),
     ),
     params=_MATMUL_PARAMS,
     constants={"ADD": (0, 1), "BLOCK": (64, 128, 256)},
@@ -157,12 +161,12 @@ ROPE_STORE_KV = KernelSpec(
     "or (2j, 2j + 1) where INTERLEAVED is 1: (a, b) -> (a cos - b sin, b cos + a sin). Writes q, and k and v (not "
     "rotated) into the caches at the row's slot. Rows with position < 0 or slot < 0 store nothing.",
     bindings=(
-        Binding("qkv", "f32", "r", "[rows, (n_heads + 2 n_kv_heads) * head_dim]"),
-        Binding("step", "i32", "r", "[rows, 4]"),
-        Binding("rope", "f32", "r", "[positions, head_dim / 2, 2]"),
-        Binding("q", "f32", "w", "[rows, n_heads * head_dim]"),
-        Binding("k_cache", "u8", "rw", "cache rows"),
-        Binding("v_cache", "u8", "rw", "cache rows"),
+        Binding("qkv", "f32", "r", "[rows, (n_heads + 2 n_kv_heads) * head_dim]", sizes.query_key_value),
+        Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
+        Binding("rope", "f32", "r", "[positions, head_dim / 2, 2]", product("head_dim")),
+        Binding("q", "f32", "w", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),
+        Binding("k_cache", "u8", "rw", "cache rows", _CACHE_BLOCK),
+        Binding("v_cache", "u8", "rw", "cache rows", _CACHE_BLOCK),
     ),
     params=(
         _ROWS,
@@ -181,12 +185,12 @@ ATTENTION = KernelSpec(
     "sequence; slot of p = tables[sequence, p / 64] * 64 + p % 64; key/value head = h / (n_heads / n_kv_heads). "
     "Rows with position < 0 give zeros.",
     bindings=(
-        Binding("q", "f32", "r", "[rows, n_heads * head_dim]"),
-        Binding("k_cache", "u8", "r", "cache rows"),
-        Binding("v_cache", "u8", "r", "cache rows"),
-        Binding("step", "i32", "r", "[rows, 4]"),
-        Binding("tables", "i32", "r", "[sequences, max_blocks]"),
-        Binding("out", "f32", "w", "[rows, n_heads * head_dim]"),
+        Binding("q", "f32", "r", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),
+        Binding("k_cache", "u8", "r", "cache rows", _CACHE_BLOCK),
+        Binding("v_cache", "u8", "r", "cache rows", _CACHE_BLOCK),
+        Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
+        Binding("tables", "i32", "r", "[sequences, max_blocks]", product("max_blocks")),
+        Binding("out", "f32", "w", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),
     ),
     params=(
         _ROWS,
@@ -208,8 +212,8 @@ GLU_NORM_QUANTIZE = KernelSpec(
     "in f32 (it overflows f16); y = m / sqrt(mean(m^2) + eps) * gamma where NORM is 1, else m; then y is quantized "
     "per row.",
     bindings=(
-        Binding("gate_up", "f32", "r", "[rows, 2 * width]"),
-        Binding("gamma", "f32", "r", "[width] (any buffer where NORM is 0)"),
+        Binding("gate_up", "f32", "r", "[rows, 2 * width]", product("rows", "width", times=2)),
+        Binding("gamma", "f32", "r", "[width] (any buffer where NORM is 0)", sizes.where_norm(product("width"))),
         *_QUANTIZED,
     ),
     params=(_ROWS, _u32("width", "columns F"), _u32("stride", "columns of q: width padded to 128"), _EPS),
@@ -222,10 +226,10 @@ RMS_NORM = KernelSpec(
     meaning="y[l, :] = x[r, :] / sqrt(mean(x[r]^2) + eps) * gamma with r = index[l]: the final norm of the rows whose "
     "logits are wanted.",
     bindings=(
-        Binding("x", "f32", "r", "[*, width]"),
-        Binding("index", "i32", "r", "[rows]"),
-        Binding("gamma", "f32", "r", "[width]"),
-        Binding("y", "f32", "w", "[rows, width]"),
+        Binding("x", "f32", "r", "[*, width]", product("width")),
+        Binding("index", "i32", "r", "[rows]", product("rows")),
+        Binding("gamma", "f32", "r", "[width]", product("width")),
+        Binding("y", "f32", "w", "[rows, width]", product("rows", "width")),
     ),
     params=(_ROWS, _u32("width", "columns"), _EPS),
     grid=_per_row,
@@ -235,9 +239,9 @@ MATMUL_DENSE = KernelSpec(
     name="matmul_dense",
     meaning="y[l, y_first + n] = sum_k x[l, k] * w[n, k], f32 sums, w of DTYPE: logits against the embedding or head.",
     bindings=(
-        Binding("x", "f32", "r", "[rows, width]"),
-        Binding("w", "u8", "r", "outs rows of DTYPE"),
-        Binding("y", "f32", "rw", "[rows, y_stride]"),
+        Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
+        Binding("w", "u8", "r", "outs rows of DTYPE", sizes.dense_rows(DENSE_TYPES, "outs", "width")),
+        Binding("y", "f32", "rw", "[rows, y_stride]", sizes.output),
     ),
     params=(
         _ROWS,
@@ -258,11 +262,11 @@ ARGMAX_ADVANCE = KernelSpec(
     "position + 1, slot of that position, sequence). The row becomes unused (position = slot = -1) if the token is "
     "-1 or the new position's block is >= max_blocks or its table entry is < 0. So the next replay needs no host.",
     bindings=(
-        Binding("logits", "f32", "r", "[rows, vocab]"),
-        Binding("index", "i32", "r", "[rows]"),
-        Binding("tables", "i32", "r", "[sequences, max_blocks]"),
-        Binding("step", "i32", "rw", "[*, 4]"),
-        Binding("history", "i32", "rw", "[*, ring + 1]"),
+        Binding("logits", "f32", "r", "[rows, vocab]", product("rows", "vocab")),
+        Binding("index", "i32", "r", "[rows]", product("rows")),
+        Binding("tables", "i32", "r", "[sequences, max_blocks]", product("max_blocks")),
+        Binding("step", "i32", "rw", "[*, 4]", product(times=STEP_FIELDS)),
+        Binding("history", "i32", "rw", "[*, ring + 1]", sizes.history),
     ),
     params=(
         _ROWS,
@@ -278,9 +282,9 @@ TOP_K = KernelSpec(
     meaning="ids[l, i], values[l, i] = the k largest logits of row l in falling order, equal ones by rising index; NaN counts "
     "as the largest. Lets sampling read k pairs instead of V logits.",
     bindings=(
-        Binding("logits", "f32", "r", "[rows, vocab]"),
-        Binding("ids", "i32", "w", "[rows, k]"),
-        Binding("values", "f32", "w", "[rows, k]"),
+        Binding("logits", "f32", "r", "[rows, vocab]", product("rows", "vocab")),
+        Binding("ids", "i32", "w", "[rows, k]", product("rows", "k")),
+        Binding("values", "f32", "w", "[rows, k]", product("rows", "k")),
     ),
     params=(_ROWS, _u32("vocab", "columns of logits V"), _u32("k", "1..256, at most vocab")),
     grid=_per_row,
@@ -293,11 +297,11 @@ NORM_MATMUL = KernelSpec(
     "- qsum[t]) * scale[t] * wscale[n]. For a row or two, where doing the norm in every workgroup costs less than a "
     "launch of its own.",
     bindings=(
-        Binding("x", "f32", "r", "[rows, columns]"),
-        Binding("gamma", "f32", "r", "[columns] (any buffer where NORM is 0)"),
-        Binding("w", "u8", "r", "[outs, width / 4]"),
-        Binding("wscale", "f32", "r", "[outs]"),
-        Binding("y", "f32", "rw", "[rows, y_stride]"),
+        Binding("x", "f32", "r", "[rows, columns]", product("rows", "columns")),
+        Binding("gamma", "f32", "r", "[columns] (any buffer where NORM is 0)", sizes.where_norm(product("columns"))),
+        Binding("w", "u8", "r", "[outs, width / 4]", sizes.ternary_rows()),
+        Binding("wscale", "f32", "r", "[outs]", product("outs")),
+        Binding("y", "f32", "rw", "[rows, y_stride]", sizes.output),
     ),
     params=(
         _ROWS,
@@ -318,11 +322,11 @@ NORM_MATMUL_GLU = KernelSpec(
     name="norm_matmul_glu",
     meaning="norm_matmul with the 2 outs rows of w = [gate | up], then m[t, n] = act(gate) * up as in glu_norm_quantize.",
     bindings=(
-        Binding("x", "f32", "r", "[rows, columns]"),
-        Binding("gamma", "f32", "r", "[columns] (any buffer where NORM is 0)"),
-        Binding("w", "u8", "r", "[2 outs, width / 4]"),
-        Binding("wscale", "f32", "r", "[2 outs]"),
-        Binding("m", "f32", "w", "[rows, outs]"),
+        Binding("x", "f32", "r", "[rows, columns]", product("rows", "columns")),
+        Binding("gamma", "f32", "r", "[columns] (any buffer where NORM is 0)", sizes.where_norm(product("columns"))),
+        Binding("w", "u8", "r", "[2 outs, width / 4]", sizes.ternary_rows(2)),
+        Binding("wscale", "f32", "r", "[2 outs]", product("outs", times=2)),
+        Binding("m", "f32", "w", "[rows, outs]", product("rows", "outs")),
     ),
     params=(
         _ROWS,
@@ -342,13 +346,13 @@ ROPE_ATTENTION = KernelSpec(
     meaning="rope_store_kv, then attention of the rotated queries, for rows that all belong to different sequences: what a "
     "row stores no other row reads. Rows with position < 0 or slot < 0 store nothing and give zeros.",
     bindings=(
-        Binding("qkv", "f32", "r", "[rows, (n_heads + 2 n_kv_heads) * head_dim]"),
-        Binding("step", "i32", "r", "[rows, 4]"),
-        Binding("rope", "f32", "r", "[positions, head_dim / 2, 2]"),
-        Binding("k_cache", "u8", "rw", "cache rows"),
-        Binding("v_cache", "u8", "rw", "cache rows"),
-        Binding("tables", "i32", "r", "[sequences, max_blocks]"),
-        Binding("out", "f32", "w", "[rows, n_heads * head_dim]"),
+        Binding("qkv", "f32", "r", "[rows, (n_heads + 2 n_kv_heads) * head_dim]", sizes.query_key_value),
+        Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
+        Binding("rope", "f32", "r", "[positions, head_dim / 2, 2]", product("head_dim")),
+        Binding("k_cache", "u8", "rw", "cache rows", _CACHE_BLOCK),
+        Binding("v_cache", "u8", "rw", "cache rows", _CACHE_BLOCK),
+        Binding("tables", "i32", "r", "[sequences, max_blocks]", product("max_blocks")),
+        Binding("out", "f32", "w", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),
     ),
     params=ATTENTION.params,
     constants={"KV": (0, 1, 2), "INTERLEAVED": (0, 1)},

@@ -14,16 +14,28 @@ Access = Literal["r", "w", "rw"]
 
 Params = Mapping[str, int | float]
 Constants = Mapping[str, int]
+Size = Callable[[Params, Constants], int]
+
+ITEM_BYTES: Mapping[ElementType, int] = {"u8": 1, "i8": 1, "i32": 4, "f32": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One buffer argument. shape is for people, in terms of the parameters; "rw" also stands for partial writes."""
+    """One buffer argument. shape is for people, in terms of the parameters; "rw" also stands for partial writes.
+
+    elements: how many of dtype a view must have. Where buffers say what a launch touches (a cache, rows by index): the
+    least that any launch of these parameters needs.
+    """
 
     name: str
     dtype: ElementType
     access: Access
     shape: str
+    elements: Size
+
+    def nbytes(self, params: Params, constants: Constants) -> int:
+        """Bytes that a view must have."""
+        return self.elements(params, constants) * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +47,10 @@ class Param:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KernelSpec:
-    """One kernel of the catalogue. Its name is the entry point's and the source file's name in every plugin.
+    """One kernel of the catalogue, equal to itself alone. Its name is that of the entry point and of the source file in
+    every plugin.
 
     constants: semantic compile-time constants and the values each may take.
     tuning: compile-time constants that the grid depends on; the device chooses them (`Device.tuning`).

@@ -165,7 +165,7 @@ class NumpyDevice:
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         """Run now, or keep for replay while recording."""
-        check_launch(kernel.spec, views, params, self.info)
+        check_launch(kernel.spec, views, params, self.info, kernel.constants)
         arrays = {}
         for binding, view in zip(kernel.spec.bindings, views, strict=True):
             data = self._bytes(view)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 from bitnet_core.errors import UnsupportedError
+from bitnet_core.hal.checks import check_launch
 from bitnet_core.hal.device import Buffer, DeviceInfo, DeviceType, Grid, Kernel, MemoryKind, Recording, View
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
@@ -152,7 +153,9 @@ class ToyDevice:
         """Run every workgroup now, or keep them for replay."""
         if not isinstance(kernel, ToyKernel):
             raise ValueError("this kernel is not one of this device")
-        spec, operands = kernel.spec, self._operands(kernel, views)
+        spec = kernel.spec
+        check_launch(spec, views, params, self.info, kernel.constants)
+        operands = [self._bytes(v).view(DTYPES[b.dtype]) for b, v in zip(spec.bindings, views, strict=True)]
         values = spec.unpack(params).values()
         constants = (kernel.constants[name] for name in (*spec.constants, *spec.tuning))
         arguments = (*operands, *values, *constants)
@@ -167,15 +170,6 @@ class ToyDevice:
             run()
         else:
             self._recording.launches.append((spec.name, run))
-
-    def _operands(self, kernel: ToyKernel, views: Sequence[View]) -> list[npt.NDArray[np.generic]]:
-        """Each view as a flat array of its binding's type."""
-        bindings = kernel.spec.bindings
-        if len(views) != len(bindings):
-            raise ValueError(f"{kernel.spec.name} binds {len(bindings)} views, not {len(views)}")
-        if unaligned := [b.name for b, v in zip(bindings, views, strict=True) if v.offset % ALIGNMENT]:
-            raise ValueError(f"{kernel.spec.name}: {', '.join(unaligned)} must start at a multiple of {ALIGNMENT}")
-        return [self._bytes(v).view(DTYPES[b.dtype]) for b, v in zip(bindings, views, strict=True)]
 
     # --8<-- [end:kernels]
     # --8<-- [start:recordings]

@@ -9,13 +9,14 @@ from types import MappingProxyType
 
 import psutil
 from bitnet_core.errors import OutOfMemoryError, UnsupportedError
+from bitnet_core.hal.checks import check_launch
 from bitnet_core.hal.device import Buffer, Grid, Kernel, MemoryKind, Recording, View
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_cpu import _native
 from bitnet_cpu.errors import native
-from bitnet_cpu.info import ALIGNMENT, active_kernel, cpu_info
+from bitnet_cpu.info import active_kernel, cpu_info
 from bitnet_cpu.small_head import SmallHeads, Step
 from bitnet_cpu.threads import pool, thread_count
 from bitnet_cpu.tuning import tile_sizes
@@ -144,19 +145,12 @@ class CpuDevice:
         return CpuKernel(spec, MappingProxyType(dict(constants)), compiled)
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
-        """Run now, or keep for replay while recording. LaunchError if a view is too small for the parameters."""
+        """Run now, or keep for replay while recording."""
         if not isinstance(kernel, CpuKernel):
             raise ValueError("this kernel is not one of this device")
         spec = kernel.spec
-        if len(views) != len(spec.bindings):
-            raise ValueError(f"{spec.name} binds {len(spec.bindings)} views, not {len(views)}")
-        if len(params) != 4 * len(spec.params):
-            raise ValueError(f"{spec.name} takes {4 * len(spec.params)} bytes of parameters, not {len(params)}")
-        parts = []
-        for binding, view in zip(spec.bindings, views, strict=True):
-            if view.offset % ALIGNMENT:
-                raise ValueError(f"{spec.name}: {binding.name} is bound at {view.offset}, not aligned to {ALIGNMENT}")
-            parts.append((self._own(view.buffer).memory, view.offset, view.nbytes))
+        check_launch(spec, views, params, self.info, kernel.constants)
+        parts = [(self._own(view.buffer).memory, view.offset, view.nbytes) for view in views]
         with native(spec.name):
             launch = _native.make_launch(kernel.compiled, grid, parts, params)
             if self._recording is None:

@@ -208,7 +208,7 @@ class CudaDevice:
         if not isinstance(kernel, CudaKernel):
             raise ValueError("this kernel is not one of this device")
         spec = kernel.spec
-        check_launch(spec, views, params, self.info)
+        check_launch(spec, views, params, self.info, kernel.constants)
         if self._capturing is not None:
             self._capturing.launches.append((kernel, grid, tuple(views), params))
         values: list[ctypes.Array[ctypes.c_char] | ctypes.c_uint64] = []

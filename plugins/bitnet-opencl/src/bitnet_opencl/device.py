@@ -200,7 +200,7 @@ class OpenCLDevice:
         if not isinstance(kernel, OpenCLKernel):
             raise ValueError("this kernel is not one of this device")
         spec = kernel.spec
-        check_launch(spec, views, params, self.info)
+        check_launch(spec, views, params, self.info, kernel.constants)
         group = kernel.constants["WG"]
         with self._doing(f"launch of {kernel.entry}"):
             handle = kernel.direct if self._recording is None else cl.Kernel(kernel.program, kernel.entry)

@@ -194,7 +194,7 @@ class VulkanDevice:
         if not isinstance(kernel, VulkanKernel):
             raise ValueError("this kernel is not one of this device")
         spec = kernel.spec
-        check_launch(spec, views, params, self.info)
+        check_launch(spec, views, params, self.info, kernel.constants)
         for view in views:
             self._own(view.buffer)
         if 0 in grid:

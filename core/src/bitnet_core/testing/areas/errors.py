@@ -10,9 +10,11 @@ import pytest
 
 from bitnet_core.errors import DeviceNotFoundError, GpuError, KernelCompileError, UnsupportedError
 from bitnet_core.hal.device import Device, View
-from bitnet_core.kernels.catalogue import MATMUL_TERNARY
+from bitnet_core.kernels.catalogue import CATALOGUE, MATMUL_TERNARY
+from bitnet_core.kernels.spec import ITEM_BYTES
 from bitnet_core.testing.areas.recordings import count, counter
 from bitnet_core.testing.bench import Bench
+from bitnet_core.testing.cases.registry import cases_of
 
 Failure = tuple[str, Callable[[], object], type[GpuError]]
 """(name, a call that raises, the class it must raise)."""
@@ -97,6 +99,23 @@ class ErrorRules:
         with pytest.raises(ValueError):
             bench.device.launch(ones.kernel, ones.grid, views, params)
         assert count(bench, ones) == 0
+        _still_works(bench)
+
+    def test_views_that_are_too_short_are_refused(self, bench: Bench, kernel: str) -> None:
+        """ValueError before anything runs, for every binding: the catalogue says what a launch needs."""
+        launch = next(launch for case in cases_of(kernel) if (launch := case.launch()).params["rows"] > 1)
+        spec = CATALOGUE[kernel]
+        prepared = bench.prepare(spec, launch)
+        for binding in spec.bindings:
+            nbytes = binding.nbytes(launch.params, launch.constants) - ITEM_BYTES[binding.dtype]
+            if nbytes <= 0:  # no view is that short
+                continue
+            view = prepared.views[binding.name]
+            views = {**prepared.views, binding.name: View(view.buffer, view.offset, nbytes)}
+            with pytest.raises(ValueError):
+                dataclasses.replace(prepared, views=views).run(bench.device)
+        for name, before in launch.arrays.items():
+            assert bench.take(name, prepared.views[name], before.dtype).tobytes() == before.tobytes()
         _still_works(bench)
 
     def test_a_freed_buffer_cannot_be_used(self, bench: Bench) -> None:

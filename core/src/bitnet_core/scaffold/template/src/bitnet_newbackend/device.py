@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from bitnet_core.errors import OutOfMemoryError, UnsupportedError
+from bitnet_core.hal.checks import check_launch
 from bitnet_core.hal.device import Buffer, DeviceInfo, DeviceType, Grid, Kernel, MemoryKind, Recording, View
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
@@ -142,13 +143,12 @@ class NewBackendDevice:
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         """Queue the kernel with `grid` workgroups, or keep it for replay."""
+        if not isinstance(kernel, NewBackendKernel):
+            raise ValueError("this kernel is not one of this device")
         spec = kernel.spec
-        if not isinstance(kernel, NewBackendKernel) or len(views) != len(spec.bindings):
-            raise ValueError(f"{spec.name} binds {len(spec.bindings)} views of this device, not {len(views)}")
+        check_launch(spec, views, params, self.info, kernel.constants)
         arrays: dict[str, Any] = {}
         for binding, view in zip(spec.bindings, views, strict=True):
-            if view.offset % ALIGNMENT:
-                raise ValueError(f"{spec.name}: {binding.name} must start at a multiple of {ALIGNMENT}")
             arrays[binding.name] = self._bytes(view).view(DTYPES[binding.dtype])
         values = spec.unpack(params)
 

@@ -1,0 +1,68 @@
+"""How many elements a binding needs for a launch, as functions of its parameters and semantic constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from bitnet_core.kernels.spec import Constants, Params, Size
+from bitnet_core.model.weights import DENSE_BLOCKS, DenseType
+
+
+def product(*names: str, times: int = 1) -> Size:
+    """times * the product of these parameters."""
+
+    def elements(params: Params, constants: Constants) -> int:
+        return times * prod([int(params[name]) for name in names])
+
+    return elements
+
+
+def where_norm(size: Size) -> Size:
+    """`size` where NORM is 1; nothing is read where it is 0."""
+
+    def elements(params: Params, constants: Constants) -> int:
+        return size(params, constants) if constants["NORM"] else 0
+
+    return elements
+
+
+def dense_rows(types: Sequence[DenseType], rows: str, columns: str) -> Size:
+    """Bytes of rows of a dense table; DTYPE is an index of `types`."""
+
+    def elements(params: Params, constants: Constants) -> int:
+        block, nbytes = DENSE_BLOCKS[types[constants["DTYPE"]]]
+        return int(params[rows]) * (int(params[columns]) // block * nbytes)
+
+    return elements
+
+
+def ternary_rows(times: int = 1) -> Size:
+    """Bytes of times * `outs` rows of codes, four in a byte."""
+
+    def elements(params: Params, constants: Constants) -> int:
+        return times * int(params["outs"]) * (int(params["width"]) // 4)
+
+    return elements
+
+
+def block_scales(params: Params, constants: Constants) -> int:
+    """One scale for BLOCK columns, the last perhaps fewer, of each of `outs` rows."""
+    return int(params["outs"]) * -(-int(params["width"]) // constants["BLOCK"])
+
+
+def output(params: Params, constants: Constants) -> int:
+    """Columns y_first .. y_first + outs - 1 of `rows` rows that are y_stride apart."""
+    rows, outs, stride, first = (int(params[name]) for name in ("rows", "outs", "y_stride", "y_first"))
+    return (rows - 1) * stride + first + outs
+
+
+def query_key_value(params: Params, constants: Constants) -> int:
+    """[q | k | v] of every row."""
+    rows, heads, kv_heads, dim = (int(params[name]) for name in ("rows", "n_heads", "n_kv_heads", "head_dim"))
+    return rows * (heads + 2 * kv_heads) * dim
+
+
+def history(params: Params, constants: Constants) -> int:
+    """A count and `ring` tokens of one row: which rows a launch touches stands in its index."""
+    return int(params["ring"]) + 1

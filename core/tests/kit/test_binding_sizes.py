@@ -1,0 +1,41 @@
+"""The sizes that the catalogue states are those of the kit's operands, which are written out apart from them."""
+
+from __future__ import annotations
+
+import pytest
+from bitnet_core.hal.checks import check_launch
+from bitnet_core.hal.device import View, whole
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.reference.device import NumpyDevice
+from bitnet_core.testing.cases.registry import cases_of
+
+LOWER_BOUNDS = ("*", "cache rows", "sequences", "positions", "y_stride")
+"""In shapes where buffers say how much is touched, or where the last row may end early."""
+
+
+@pytest.mark.parametrize("kernel", list(CATALOGUE))
+def test_every_binding_states_its_size(kernel: str) -> None:
+    for case in cases_of(kernel):
+        launch = case.launch()
+        for binding in case.spec.bindings:
+            needed, there = binding.nbytes(launch.params, launch.constants), launch.arrays[binding.name].nbytes
+            if any(words in binding.shape for words in LOWER_BOUNDS):
+                assert 0 < needed <= there, f"{case.id}: {binding.name}"
+            elif launch.constants.get("NORM", 1) or binding.name != "gamma":
+                assert needed == there, f"{case.id}: {binding.name}"
+            else:
+                assert needed == 0, f"{case.id}: {binding.name}"
+
+
+def test_the_message_says_what_is_missing() -> None:
+    device = NumpyDevice()
+    case = cases_of("rms_norm")[-1]
+    launch = case.launch()
+    views = [whole(device.alloc(array.nbytes)) for array in launch.arrays.values()]
+    params = case.spec.pack(launch.params)
+    check_launch(case.spec, views, params, device.info, launch.constants)
+    y = views[-1]
+    views[-1] = View(y.buffer, 0, y.nbytes - 4)
+    message = rf"rms_norm: y \[rows, width\] needs {y.nbytes} bytes, and its view has {y.nbytes - 4}"
+    with pytest.raises(ValueError, match=message):
+        check_launch(case.spec, views, params, device.info, launch.constants)
