@@ -7,7 +7,9 @@ import pytest
 from bitnet_core.errors import LaunchError, UnsupportedError, UsageError
 from bitnet_core.hal.device import TransferMode, View, whole
 from bitnet_core.kernels.catalogue import EMBED_ROWS, RMS_NORM
+from bitnet_cpu import _native
 from bitnet_cpu.device import CpuDevice
+from bitnet_cpu.errors import native
 from bitnet_cpu.info import active_kernel, usable_paths
 
 
