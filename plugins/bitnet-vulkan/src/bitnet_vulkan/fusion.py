@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from bitnet_core.hal import Grid, View
 from bitnet_core.kernels.catalogue import ATTENTION, MATMUL_TERNARY
+from bitnet_core.kernels.sizes import product, query_key_value
 from bitnet_core.kernels.spec import Binding, KernelSpec, Param
 
 from bitnet_vulkan.pipelines import Source, VulkanKernel
@@ -35,8 +36,8 @@ _NORM_MATMUL = replace(
         *MATMUL_TERNARY.bindings[:2],
         *_MADE,
         MATMUL_TERNARY.bindings[5],
-        Binding("x", "f32", "r", "what is normalized"),
-        Binding("gamma", "f32", "r", "[columns]"),
+        Binding("x", "f32", "r", "what is normalized", product("rows", "columns")),
+        Binding("gamma", "f32", "r", "[columns]", product("columns")),
     ),
     params=(
         *MATMUL_TERNARY.params,
@@ -53,8 +54,8 @@ _ROPE_ATTENTION = replace(
         replace(ATTENTION.bindings[0], access="w"),
         *(replace(binding, access="rw") for binding in ATTENTION.bindings[1:3]),
         *ATTENTION.bindings[3:],
-        Binding("qkv", "f32", "r", "as rope_store_kv has it"),
-        Binding("rope", "f32", "r", "as rope_store_kv has it"),
+        Binding("qkv", "f32", "r", "as rope_store_kv has it", query_key_value),
+        Binding("rope", "f32", "r", "as rope_store_kv has it", product("head_dim")),
     ),
 )
 _NORMS = {"rms_norm_quantize": _NORM_MATMUL, "glu_norm_quantize": _GLU_MATMUL}
