@@ -94,10 +94,17 @@ def test_masters_keep_their_exact_scale_in_i2_s_and_safetensors(make_folder: Mak
 
 
 def test_rounded_scales_are_said(make_folder: MakeFolder, tmp_path: Path) -> None:
-    source = open_model(make_folder())
+    source = open_model(make_folder(llama=True))
     assert [f.code for f in convert(source, tmp_path / "a.gguf", "tq2_0").findings] == ["scales-rounded"]
     assert convert(open_model(tmp_path / "a.gguf"), tmp_path / "b.gguf", "tq1_0").findings == ()
     assert convert(source, tmp_path / "c.gguf", "i2_s").findings == ()
+
+
+def test_what_llama_cpp_will_not_heed_is_said(make_folder: MakeFolder, tmp_path: Path) -> None:
+    for name, activation, expected in [("a", "relu2", ["llama.cpp-activation"]), ("b", "silu", [])]:
+        start = convert(open_model(make_folder(name, hidden_act=activation)), tmp_path / f"{name}.gguf", "tq2_0").path
+        assert [f.code for f in convert(open_model(start), tmp_path / "tq", "tq1_0", force=True).findings] == expected
+        assert convert(open_model(start), tmp_path / "i2_s", "i2_s", force=True).findings == ()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ _QUANTIZATION_VERSION: Final = 2
 
 
 def write_gguf(source: ModelSource, path: Path, encoding: Encoding, step: Step) -> list[Finding]:
-    """Writes the whole model; returns what was not kept exactly.
+    """Writes the whole model; returns what was not kept exactly, and what another program will not keep.
 
     Raises ModelError for what the encoding or GGUF cannot hold.
     """
@@ -73,10 +73,18 @@ def write_gguf(source: ModelSource, path: Path, encoding: Encoding, step: Step) 
             writer.write(f"{name}.weight", [data])
             rounded += encoding.half_scales and bool((weight.scales != weight.scales.astype(np.float16)).any())
             step(weight.rows * weight.columns)
-    if not rounded:
-        return []
-    text = f"{encoding.name} holds scales as f16: those of {rounded} matrices were rounded (by at most 1 part in 2048)"
-    return [Finding("warning", "scales-rounded", text)]
+    findings = []
+    if rounded:
+        text = (
+            f"{encoding.name} holds scales as f16: those of {rounded} matrices were rounded (by 1 part in 2048 at most)"
+        )
+        findings.append(Finding("warning", "scales-rounded", text))
+    if arch == "bitnet" and config.activation == "relu2":
+        text = (
+            "the model uses squared ReLU, as the file says; llama.cpp does not heed it and runs the file wrongly (SiLU)"
+        )
+        findings.append(Finding("warning", "llama.cpp-activation", text))
+    return findings
 
 
 def architecture(config: ModelConfig, encoding: Encoding) -> str:
