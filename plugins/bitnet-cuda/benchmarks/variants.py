@@ -19,6 +19,5 @@ def variants(kernel: str, width: int, default: Mapping[str, int]) -> list[dict[s
     if kernel == "matmul_dense" and "UNROLL" in default:
         tried += [{"TILE_N": 4 * outs, "UNROLL": unroll} for outs, unroll in ((2, 2), (4, 2), (8, 1))]
     if kernel == "rope_attention":
-        tiles = (128, 4, 128), (256, 2, 128), (256, 4, 64), (256, 4, 256), (256, 8, 128), (512, 4, 256)
-        tried += [{"GROUP": group, "UNROLL": unroll, "SPAN": span} for group, unroll, span in tiles]
+        tried += [{"GROUP": group, "SPAN": span} for group, span in ((256, 128), (256, 256), (512, 128), (512, 512))]
     return [tuning for t in tried if (tuning := {**default, **t}) != default]

@@ -89,8 +89,14 @@ def kernel_variants(tensor_cores: bool) -> Iterator[tuple[str, dict[str, int]]]:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_kernel_compiles(architecture: str) -> None:
+    """All variants for the oldest path and for Hopper, every source once for the others, to save time."""
+    done = set()
     for name, constants in kernel_variants(tensor_cores=architecture != "sm_75"):
-        source = compiler.source_text(compiler.source_file(CATALOGUE[name], constants), constants)
+        path = compiler.source_file(CATALOGUE[name], constants)
+        if architecture not in ("sm_75", "sm_90") and path in done:
+            continue
+        done.add(path)
+        source = compiler.source_text(path, constants)
         assert compiler.compile_cubin(name, source, architecture)[:4] == b"\x7fELF"
 
 

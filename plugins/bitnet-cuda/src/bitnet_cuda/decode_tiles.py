@@ -22,7 +22,8 @@ def choose(name: str, constants: Mapping[str, int], params: Params, *, tensor_co
     if name == "argmax_advance":
         return argmax_advance(params)
     if name == "rope_attention":
-        return rope_attention(params)
+        mma = tensor_cores and constants["KV"] == 1 and params["head_dim"] in (64, 128)
+        return rope_attention(params, mma=mma)
     if name == "matmul_dense" and rows <= FEW_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 8 == 0:
         return matmul_dense(rows)
     if tensor_cores and name == "matmul_ternary" and rows <= FEW_ROWS:
@@ -49,7 +50,7 @@ def matmul_ternary(params: Params) -> dict[str, int]:
 
 def norm_matmul(params: Params) -> dict[str, int]:
     """norm_matmul.cu."""
-    return {"TILE_T": 1, "COLUMNS": int(params["columns"]), **ternary(params, int(params["outs"]))}
+    return {"TILE_T": 1, "COLUMNS": int(params["columns"]), **ternary(params, int(params["outs"])), "TILE_N": 32}
 
 
 def norm_matmul_glu(params: Params) -> dict[str, int]:
@@ -64,21 +65,19 @@ def matmul_dense(rows: int) -> dict[str, int]:
     return {"FEW": 1, "GROUP": 128, "TILE_N": 16, "TILE_T": tile_t, "UNROLL": 1}
 
 
-def rope_attention(params: Params) -> dict[str, int]:
-    """rope_attention.cu: query heads of a block, lanes of a position, and blocks that share a row's positions."""
+def rope_attention(params: Params, *, mma: bool) -> dict[str, int]:
+    """rope_attention.cu, or rope_attention_mma.cu: query heads of a block, and blocks that share a row's positions,
+    of which each has SPAN at least."""
     heads, head_dim = int(params["n_heads"]), int(params["head_dim"])
     group = heads // int(params["n_kv_heads"])
-    tile = max(n for n in range(1, 9) if group % n == 0 and n * head_dim <= 1024)
-    return {
-        "GROUP": 256,
-        "TILE_N": tile,
-        "TILE_T": 1,
-        "DIM": head_dim,
-        "LANES": 1 << (ceil_div(head_dim, 8) - 1).bit_length(),
-        "UNROLL": 4,
-        "SPAN": 128,
-        "SPLITS": min(32, max(1, BLOCKS // (int(params["rows"]) * (heads // tile)))),
-    }
+    most = 4 if mma else min(8, 1024 // head_dim)
+    tile = max(n for n in range(1, most + 1) if group % n == 0)
+    common = {"TILE_N": tile, "TILE_T": 1, "DIM": head_dim}
+    common["SPLITS"] = min(32, max(1, BLOCKS // (int(params["rows"]) * (heads // tile))))
+    if mma:
+        return {"MMA": 1, "GROUP": 512, "SPAN": 256, **common}
+    lanes = 1 << (ceil_div(head_dim, 8) - 1).bit_length()
+    return {"GROUP": 256, "LANES": lanes, "UNROLL": 4, "SPAN": 128, **common}
 
 
 def argmax_advance(params: Params) -> dict[str, int]:

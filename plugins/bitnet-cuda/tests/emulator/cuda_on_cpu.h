@@ -47,6 +47,9 @@ inline int dot4(unsigned codes, unsigned q, int acc) {
     for (int i = 0; i < 4; i++) acc += (int)(signed char)(codes >> 8 * i) * (signed char)(q >> 8 * i);
     return acc;
 }
+inline int nearest(float v) { return v == v ? (int)rintf(v) : 0; }
+inline float reciprocal(float v) { return 1.0f / v; }
+inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
 template <class T>
 T load_streaming(const T* p) {
     return *p;

@@ -1,14 +1,14 @@
 // matmul_ternary for up to eight rows: see ternary_few.cuh. A block makes TILE_N outputs of all rows.
 #include "prelude.cuh"
 
-#define TILES (TILE_N / 16)
+#define ROWS TILE_N
 #include "ternary_few.cuh"
 
 #define PER_THREAD ((TILE_N * 8 + GROUP - 1) / GROUP)
 
 KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* y,
                       u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
-    __shared__ int partial[WARPS][8][TILE_N];
+    __shared__ int partial[WARPS][8][16 * TILES];
     u32 n0 = blockIdx.x * TILE_N;
     let_next_start();
     Codes codes;

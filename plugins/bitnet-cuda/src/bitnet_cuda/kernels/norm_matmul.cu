@@ -2,14 +2,14 @@
 // quantized, which every block does for itself: see norm_prologue.cuh and ternary_few.cuh. TILE_T is 1.
 #include "prelude.cuh"
 
-#define TILES (TILE_N / 16)
+#define ROWS TILE_N
 #include "ternary_few.cuh"
 #include "norm_prologue.cuh"
 
 KERNEL norm_matmul(const float* x, const float* gamma, const Words* w, const float* wscale, float* y, u32 rows,
                    u32 columns, u32 outs, u32 width, u32 y_stride, u32 y_first, float eps) {
     __shared__ Words q[STEPS * WARPS * 16];
-    __shared__ int partial[WARPS][TILE_N], sums[WARPS];
+    __shared__ int partial[WARPS][16 * TILES], sums[WARPS];
     u32 n0 = blockIdx.x * TILE_N, n = n0 + threadIdx.x;
     size_t row = blockIdx.y;
     let_next_start();

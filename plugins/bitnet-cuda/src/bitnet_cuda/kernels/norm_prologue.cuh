@@ -1,8 +1,11 @@
 // Norm (NORM 1) and int8 quantization of one row of x[COLUMNS] by every block that multiplies it: each warp quantizes the
 // columns that it multiplies, so the block meets only once, for the sum of squares and the largest value.
-// As in quantize.cuh, but for a = max|x * gamma| / rms, which rounds once less than max|x / rms * gamma|.
+// With y = x * gamma and m = max|y|, rms cancels in the codes: round(y / rms * 127 / (m / rms)) = round(y * 127 / m), but
+// where m / rms is below the floor of 1e-5. So only the scale, m / rms / 127, needs the root, off the critical path.
 struct Prologue {
-    Floats gamma[STEPS][2], x[STEPS][2];
+    Floats gamma[STEPS][2];
+    float y[STEPS][8];
+    float square;
 
     // First of the four columns in [i][j]. Units are those of load_codes.
     __device__ static u32 column(int i, int j) {
@@ -19,60 +22,57 @@ struct Prologue {
             gamma[i / 2][i % 2] = NORM ? four(from, column(i / 2, i % 2)) : Floats{1.0f, 1.0f, 1.0f, 1.0f};
     }
     __device__ void load_x(const float* from) {
+        Floats x[2 * STEPS];
 #pragma unroll
-        for (int i = 0; i < 2 * STEPS; i++) x[i / 2][i % 2] = four(from, column(i / 2, i % 2));
+        for (int i = 0; i < 2 * STEPS; i++) x[i] = four(from, column(i / 2, i % 2));
+        square = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 2 * STEPS; i++) {
+            Floats v = x[i], g = gamma[i / 2][i % 2];
+            square += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+            float* to = y[i / 2] + 4 * (i % 2);
+            to[0] = v.x * g.x, to[1] = v.y * g.y, to[2] = v.z * g.z, to[3] = v.w * g.w;
+        }
     }
 
     // q: shared i8[STEPS * WARPS * 256]; sums: shared, per warp, to be added after the next barrier. Returns the scale.
     __device__ float quantize(u32* q, int* sums, float eps) const {
-        __shared__ float squares[WARPS], largest[WARPS];
-        float square = 0.0f, top = 0.0f;
+        __shared__ float squares[WARPS];
+        __shared__ u32 largest[WARPS];
+        u32 warp = threadIdx.x / 32, bits = 0;  // as integers, NaN is above Inf, and Inf above all others
 #pragma unroll
-        for (int i = 0; i < 2 * STEPS; i++) {
-            Floats v = x[i / 2][i % 2], g = gamma[i / 2][i % 2];
-            float values[4] = {v.x, v.y, v.z, v.w}, gammas[4] = {g.x, g.y, g.z, g.w};
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                square += values[j] * values[j];
-                float y = values[j] * gammas[j];
-                top = fmaxf(top, not_finite(y) ? infinity() : fabsf(y));  // fmaxf drops NaN
-            }
-        }
-        square = warp_sum(square);
-        top = warp_max(top);
-        u32 warp = threadIdx.x / 32;
+        for (int i = 0; i < 8 * STEPS; i++) bits = max(bits, __float_as_uint(y[i / 8][i % 8]) & 0x7fffffffu);
+        bits = warp_max_bits(bits);
+        float all = warp_sum(square);
         if (threadIdx.x % 32 == 0) {
-            squares[warp] = square;
-            largest[warp] = top;
+            squares[warp] = all;
+            largest[warp] = bits;
         }
         __syncthreads();
-        square = 0.0f;
+        all = 0.0f;
 #pragma unroll
         for (int i = 0; i < WARPS; i++) {
-            square += squares[i];
-            top = fmaxf(top, largest[i]);
+            all += squares[i];
+            bits = max(bits, largest[i]);
         }
-        bool bad = not_finite(top) || (NORM && not_finite(square));
-        float inverse = NORM ? 1.0f / sqrtf(square / (float)COLUMNS + eps) : 1.0f;
-        float a = fmaxf(top * inverse, 1e-5f), factor = 127.0f / a;
+        float top = __uint_as_float(bits), mean = all * (1.0f / COLUMNS) + eps;
+        bool bad = not_finite(top) || (NORM && not_finite(all));
+        bool low = NORM ? top * top < 1e-10f * mean : top < 1e-5f;
+        float inverse = NORM ? rsqrtf(mean) : 1.0f;
+        float factor = bad ? 0.0f : low ? 127.0f / 1e-5f * inverse : 127.0f * reciprocal(top);
         int total = 0;
 #pragma unroll
         for (int i = 0; i < 2 * STEPS; i++) {
-            Floats v = x[i / 2][i % 2], g = gamma[i / 2][i % 2];
-            float values[4] = {v.x, v.y, v.z, v.w}, gammas[4] = {g.x, g.y, g.z, g.w};
             u32 packed = 0;
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                float y = values[j] * inverse * gammas[j];
-                int code = bad ? 0 : (int)fminf(fmaxf(rintf(y * factor), -128.0f), 127.0f);
-                total += code;
-                packed |= ((u32)code & 255u) << (8 * j);
-            }
+            for (int j = 0; j < 4; j++)
+                packed |= ((u32)nearest(y[i / 2][4 * (i % 2) + j] * factor) & 255u) << (8 * j);  // 0 * NaN gives 0
+            total = dot4(0x01010101u, packed, total);
             q[column(i / 2, i % 2) / 4] = packed;
         }
         total = warp_sum_int(total);
         if (threadIdx.x % 32 == 0) sums[warp] = total;
         __syncwarp();
-        return bad ? quiet_nan() : a / 127.0f;
+        return bad ? quiet_nan() : (low ? 1e-5f : top * inverse) * (1.0f / 127.0f);
     }
 };

@@ -31,6 +31,9 @@ __device__ inline u16 float_to_half(float f) {
 }
 // acc + sum over four bytes of codes (0..127) * signed q
 __device__ inline int dot4(u32 codes, u32 q, int acc) { return __dp4a((int)codes, (int)q, acc); }
+// To nearest, ties to even; 0 for NaN.
+__device__ inline int nearest(float v) { return __float2int_rn(v); }
+__device__ inline float reciprocal(float v) { return __frcp_rn(v); }
 __device__ inline Words load_streaming(const Words* p) {
     Words v;
     asm("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
@@ -66,10 +69,19 @@ __device__ inline float warp_max(float v) {
     for (int d = 16; d > 0; d >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, d));
     return v;
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+__device__ inline int warp_sum_int(int v) { return __reduce_add_sync(0xffffffffu, v); }
+__device__ inline u32 warp_max_bits(u32 v) { return __reduce_max_sync(0xffffffffu, v); }
+#else
 __device__ inline int warp_sum_int(int v) {
     for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);
     return v;
 }
+__device__ inline u32 warp_max_bits(u32 v) {
+    for (int d = 16; d > 0; d >>= 1) v = max(v, __shfl_xor_sync(0xffffffffu, v, d));
+    return v;
+}
+#endif
 
 // Reductions over the block; `scratch` is shared, one element per warp.
 __device__ inline float group_sum(float v, float* scratch) {

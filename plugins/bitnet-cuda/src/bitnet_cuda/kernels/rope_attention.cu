@@ -6,20 +6,16 @@
 #include "prelude.cuh"
 #include "rope_element.cuh"
 #include "kv_piece.cuh"
-#include "meeting.cuh"
 
 #define H TILE_N
+#include "attention_parts.cuh"
+
 #define WARPS (GROUP / 32)
 #define SLOTS (GROUP / LANES)
 
 struct Running {
     float top[H], total[H], mixed[H][8];
 };
-
-// Of two softmaxes without positions, or one: NaN is not equal to zero.
-__device__ inline float share(float top, float total, float top_of_all) {
-    return total == 0.0f ? 0.0f : top == top_of_all ? 1.0f : expf(top - top_of_all);
-}
 
 KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32* k_cache, u32* v_cache,
                       const int* tables, float* out, u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes,
@@ -155,7 +151,6 @@ KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32
         }
     }
     __syncthreads();
-    float* parts = meeting_parts(workspace);
     for (u32 i = threadIdx.x; i < H * DIM; i += GROUP) {
         u32 h = i / DIM, d = i % DIM;
         float top = minus_infinity(), total = 0.0f, sum = 0.0f;
@@ -170,7 +165,7 @@ KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32
             out[head * DIM + d] = sum / total;
             continue;
         }
-        float* part = parts + (head * SPLITS + split) * (DIM + 2);
+        float* part = attention_part(workspace, head, split);
         part[2 + d] = sum;
         if (d == 0) {
             part[0] = top;
@@ -178,17 +173,5 @@ KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32
         }
     }
     if (splits == 1 || !last_to_arrive(workspace, row * (n_heads / H) + blockIdx.x, splits)) return;
-    for (u32 i = threadIdx.x; i < H * DIM; i += GROUP) {
-        size_t head = (size_t)row * n_heads + first_head + i / DIM;
-        const float* part = parts + head * SPLITS * (DIM + 2);
-        float top = minus_infinity(), total = 0.0f, sum = 0.0f;
-        for (u32 s = 0; s < splits; s++) top = fmaxf(top, part[s * (DIM + 2)]);
-        for (u32 s = 0; s < splits; s++) {
-            const float* from = part + s * (DIM + 2);
-            float weight = share(from[0], from[1], top);
-            total += from[1] * weight;
-            sum += from[2 + i % DIM] * weight;
-        }
-        out[head * DIM + i % DIM] = sum / total;
-    }
+    join_parts(workspace, (size_t)row * n_heads + first_head, splits, out);
 }

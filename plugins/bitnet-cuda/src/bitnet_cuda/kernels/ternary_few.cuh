@@ -1,18 +1,19 @@
 // Ternary products for few rows on tensor cores. Reading the weights is all that takes time, so a warp asks for all of
-// its weights before it uses any. A block makes 16 * TILES matrix rows; its warps share the columns: warp w takes units of
-// 256 columns w, w + WARPS, ..., STEPS of them at most.
+// its weights before it uses any. A block makes ROWS matrix rows, a multiple of 8; its warps share the columns: warp w takes
+// units of 256 columns w, w + WARPS, ..., STEPS of them at most.
 // Lane (g, t) reads 16 bytes, half of an I2_S block, of rows g and g + 8 of each tile. Any order of columns is as good as
 // another as long as weights and activations agree, so each word's plane is an A fragment as it stands. Planes keep their
 // factors 64, 16, 4, 1 in sums of their own, divided out at the end, which is exact.
 #include "tensor.cuh"
 
 #define WARPS (GROUP / 32)
+#define TILES ((ROWS + 15) / 16)
 
 struct Codes {
     Words of[STEPS][TILES][2];
 };
 
-// row_of(j): the matrix row of row j of the block's 16 * TILES.
+// row_of(j): the matrix row of row j of the block's ROWS.
 template <class RowOf>
 __device__ inline void load_codes(Codes& codes, const Words* w, u32 width, RowOf row_of) {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, row_words = width / 64;
@@ -21,7 +22,7 @@ __device__ inline void load_codes(Codes& codes, const Words* w, u32 width, RowOf
         u32 c = (i * WARPS + warp) * 4 + t;
 #pragma unroll
         for (int j = 0; j < 2 * TILES; j++)
-            codes.of[i][j / 2][j % 2] = c < row_words ? load_streaming(w + (size_t)row_of(8 * j + g) * row_words + c)
+            codes.of[i][j / 2][j % 2] = 8 * j < ROWS && c < row_words ? load_streaming(w + (size_t)row_of(8 * j + g) * row_words + c)
                                                       : Words{0, 0, 0, 0};
     }
 }
