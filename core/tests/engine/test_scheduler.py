@@ -198,3 +198,12 @@ def test_smaller_caches_stay_close_to_f32(make_engine: Make, tiny: Any, kv_dtype
 @pytest.mark.parametrize(("options", "rows"), [({}, 256), ({"prefill_chunk": 100}, 100), ({"max_sequences": 300}, 300)])
 def test_prompt_steps_on_a_cpu(make_engine: Make, options: dict[str, int], rows: int) -> None:
     assert make_engine("silu", **options).scheduler.chunk == rows
+
+
+def test_prompt_scratch_grows_with_the_prompts(make_engine: Make, tiny: Any) -> None:
+    engine = make_engine("silu", prefill_chunk=100)
+    for length, room in ((5, 8), (40, 64), (3, 64), (90, 100), (130, 100)):
+        engine.add(tiny.PROMPT[-length:], max_tokens=1)
+        while engine.step():
+            pass
+        assert engine._ready()._prompt.rows == room

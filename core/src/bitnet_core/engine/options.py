@@ -25,7 +25,7 @@ class EngineOptions:
     kv_dtype: str = "f16"
     context: int | None = None
     kv_budget: int = KV_BUDGET
-    prefill_chunk: int = 512
+    prefill_chunk: int = 1024
     max_sequences: int = 32
     eviction: Eviction = "lru"
 

@@ -59,8 +59,8 @@ class Runner:
 
     def forward(self, spans: Sequence[Span], wanted: Sequence[int], chunk: int) -> npt.NDArray[np.float32]:
         """Compute the rows of `spans`, at most `chunk`; f32[len(wanted), V] logits of the rows numbered `wanted`."""
-        scratch = self._prompt_scratch(chunk)
         rows = sum(len(span.tokens) for span in spans)
+        scratch = self._prompt_scratch(rows, chunk)
         scratch.upload("step", self._step(spans, rows))
         self._run_body(scratch, rows)
         out = np.empty((len(wanted), self.vocab), np.float32)
@@ -140,11 +140,12 @@ class Runner:
         self._decode.free()
         self.cache.free()
 
-    def _prompt_scratch(self, chunk: int) -> Scratch:
-        if self._prompt is None or self._prompt.rows < chunk:
+    def _prompt_scratch(self, rows: int, chunk: int) -> Scratch:
+        """Room for `rows` <= chunk rows; it grows by powers of two, so that short prompts take little memory."""
+        if self._prompt is None or self._prompt.rows < rows:
             self.drop_scratch()
-            config = self.weights.config
-            self._prompt = Scratch(self.device, self.pool, config, chunk, logit_rows(config, chunk))
+            config, room = self.weights.config, min(chunk, 1 << (rows - 1).bit_length())
+            self._prompt = Scratch(self.device, self.pool, config, room, logit_rows(config, room))
         return self._prompt
 
     def _run_body(self, scratch: Scratch, rows: int) -> None:
