@@ -16,21 +16,31 @@ GROUP __kernel void norm_matmul(IN(float, x), IN(float, gamma), IN(uchar, w), IN
     __local float scratch[3 * WG];
     const uint lid = get_local_id(0), lane = lid % LANES, t = get_group_id(1);
     const uint n0 = get_group_id(0) * TILE_N + lid / LANES * ROWS_PER_SET;
+    float held[SHARE], gains[SHARE];
+    load_share(held, gains, x + (ulong)t * COLUMNS, gamma);
     uint4 word[ROWS_PER_SET][STEPS];
     UNROLL
     for (uint r = 0; r < ROWS_PER_SET; ++r) load_words(word[r], w + (ulong)min(n0 + r, outs - 1) * UNITS, lane);
-    const quantized row =
-        norm_row(x + (ulong)t * COLUMNS, gamma, eps, (__local char *)codes, scratch);
+    float row_scale[ROWS_PER_SET], before[ROWS_PER_SET];
+    __global float *to = y + (ulong)t * y_stride + y_first;
+    UNROLL
+    for (uint r = 0; r < ROWS_PER_SET; ++r) {
+        const uint n = min(n0 + r, outs - 1);
+        row_scale[r] = load_now(wscale + n);
+#if ADD
+        before[r] = load_now(to + n);
+#endif
+    }
+    const quantized row = norm_row(held, gains, eps, (__local char *)codes, scratch);
     UNROLL
     for (uint r = 0; r < ROWS_PER_SET; ++r) {
         const int sum = lanes_sum_int(multiply(word[r], codes, lane, 0), (__local int *)scratch, LANES);
         if (lane != 0 || n0 + r >= outs) continue;
-        const float value = (float)(sum - row.qsum) * row.scale * wscale[n0 + r];
-        __global float *to = y + (ulong)t * y_stride + y_first + n0 + r;
+        const float value = (float)(sum - row.qsum) * row.scale * row_scale[r];
 #if ADD
-        *to += value;
+        to[n0 + r] = before[r] + value;
 #else
-        *to = value;
+        to[n0 + r] = value;
 #endif
     }
 }

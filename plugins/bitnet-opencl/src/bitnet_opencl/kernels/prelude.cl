@@ -122,7 +122,18 @@ INLINE int dot4(uint codes, uint q, int acc) {
 }
 #endif
 
-// 16 bytes that are read once, and now: a compiler may not put it off until they are used.
+// What is read now: a compiler may not put it off until it is used.
+INLINE float load_now(__global const float *from) {
+#ifdef HAS_PTX
+    float v;
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(from));
+    return v;
+#else
+    return *from;
+#endif
+}
+
+// The same for 16 bytes that are read only once.
 INLINE uint4 load_once(__global const uint4 *from) {
 #ifdef HAS_PTX
     uint4 v;
