@@ -272,7 +272,7 @@ def split_variants(rows: int, n_kv: int, heads: int = 4) -> Iterator[dict[str, i
     for group in (64, 128, 256):
         for keys in (1, 2, 4):
             for splits in (1,) if rows > 8 else (8, 16, 26, 32):
-                parts = rows * n_kv * 4 * (1 + splits * heads * 130)
+                parts = 16 * (rows * n_kv + rows * n_kv * splits * heads * 33)
                 team = {"VARIANT": 4, "WG": group, "LANES": 16, "HEAD_DIM": 128, "KEYS": keys, "HEADS": heads}
                 if (group == 128) + (keys == 2) + (splits in (1, 26)) >= 2:
                     yield {**team, "SPLITS": splits, "PARTS": parts, "TILE_N": heads, "TILE_T": 1}

@@ -143,7 +143,7 @@ def _gpu_rope_attention(profile: Profile, params: Params) -> dict[str, int]:
     heads = max(count for count in range(1, 5) if shared % count == 0)
     groups = rows * (n_heads // heads)
     splits = min(MOST_SPLITS, ceil_div(2 * profile.units, groups)) if profile.ptx else 1
-    parts = groups * 4 * (1 + splits * heads * (8 * active + 2)) if splits > 1 else 0
+    parts = 16 * (ceil_div(groups, 4) + groups * splits * heads * (2 * active + 1)) if splits > 1 else 0
     team = {"LANES": lanes, "HEAD_DIM": head_dim, "KEYS": 2, "HEADS": heads}
     return {"WG": profile.group(128), **team, "SPLITS": splits, "PARTS": parts, "TILE_N": heads, "TILE_T": 1}
 

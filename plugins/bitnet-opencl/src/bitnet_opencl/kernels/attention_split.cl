@@ -11,7 +11,8 @@ GROUP __kernel void attention_split(IN(float, q), IN(uchar, k_cache), IN(uchar, 
     AT_IN(int, step);
     AT_IN(int, tables);
     AT_OUT(float, out);
-    __local float shared[LOCAL_FLOATS], scratch[WG];
+    __local float4 shared[LOCAL_QUADS];
+    __local float scratch[WG];
     __local uint arrived;
     const uint lid = get_local_id(0), lane = lid % LANES, group = get_group_id(0), t = get_group_id(1);
     const int position = step[4 * t + 1];

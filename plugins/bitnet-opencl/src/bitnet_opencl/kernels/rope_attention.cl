@@ -77,7 +77,8 @@ GROUP __kernel void rope_attention(IN(float, qkv), IN(int, step), IN(float, rope
     AT_OUT(uchar, v_cache);
     AT_IN(int, tables);
     AT_OUT(float, out);
-    __local float shared[LOCAL_FLOATS], scratch[WG];
+    __local float4 shared[LOCAL_QUADS];
+    __local float scratch[WG];
     __local uint arrived;
     const uint lid = get_local_id(0), lane = lid % LANES, group = get_group_id(0), t = get_group_id(1);
     const uint kv_head = group * HEADS / (n_heads / n_kv_heads);
