@@ -227,7 +227,7 @@ def enqueue(bench: Bench) -> None:
                 host = time.perf_counter() - start
                 queue.finish()
                 best = min(best, ((time.perf_counter() - start) / count * 1e6, host / count * 1e6))
-            if way == "direct":
+            if way == "direct":  # the last one
                 alone = device_seconds(device, lambda calls=calls: [call() for call in calls]) / count * 1e6
                 print(f"on the device alone {alone:.2f} us", end="; ")
             print(f"enqueue by {way:8} host {best[1]:.2f} us, with device {best[0]:.2f} us; {label}", flush=True)
@@ -262,7 +262,7 @@ def rows(bench: Bench) -> None:
             "qsum": put(np.zeros(1, np.int32)),
         }
         params: dict[str, int | float] = {"rows": 1, "width": width, "stride": width, "eps": 1e-5}
-        variants = [{"VARIANT": 0, "WG": wg, "WIDTH": width} for wg in (256, 320, 512, 640, 768, 1024)]
+        variants = [{"VARIANT": 0, "WG": wg, "SHARE": -(-width // wg)} for wg in (256, 320, 512, 640, 768, 1024)]
         name, semantic = ("rms_norm_quantize", {"NORM": 1}) if width == 2560 else (
             "glu_norm_quantize", {"ACT": 0, "NORM": 1})  # fmt: skip
         run(bench, name, f"1x{width}", views, params, semantic, variants, None, "scale", 50, (0, ""))

@@ -24,7 +24,8 @@ def device_seconds(device: OpenCLDevice, enqueue: Callable[[], object]) -> float
     """Least seconds that what `enqueue` puts into the queue takes behind a kernel of several milliseconds."""
     queue = device._queue
     kernel = cl.Kernel(cl.Program(device._context, SOURCE).build(), "spin")
-    kernel.set_args(cl.Buffer(device._context, cl.mem_flags.READ_WRITE, 16), np.uint32(ROUNDS))
+    memory = cl.Buffer(device._context, cl.mem_flags.READ_WRITE, 16)  # a kernel does not keep its arguments alive
+    kernel.set_args(memory, np.uint32(ROUNDS))
 
     def seconds(action: Callable[[], object]) -> float:
         best = 1e9

@@ -61,9 +61,20 @@ def tune(profile: Profile, spec: KernelSpec, params: Params) -> dict[str, int]:
     return {"VARIANT": 0, **choose.get(spec.name, choose[""])(profile, params)}
 
 
-def _gpu_rows(profile: Profile, params: Params) -> dict[str, int]:
+def known_width(params: Params) -> dict[str, int]:
+    """The width as a constant, where that is worth a program for each width."""
     width = int(params["width"])
-    return {"WG": profile.group(512 if width <= 4096 else 1024), "WIDTH": width}
+    return {"WIDTH": width} if width >= 1024 else {}
+
+
+def _gpu_rows(profile: Profile, params: Params) -> dict[str, int]:
+    return {"WG": profile.group(512)}
+
+
+def _gpu_quantize(profile: Profile, params: Params) -> dict[str, int]:
+    group, width = profile.group(512), int(params["width"])
+    share = ceil_div(width, group)
+    return {"WG": group, "SHARE": share if width >= 1024 else power_of_two(share, 1024)}
 
 
 def _gpu_embed(profile: Profile, params: Params) -> dict[str, int]:
@@ -97,7 +108,8 @@ def _gpu_ternary(profile: Profile, params: Params) -> dict[str, int]:
     if profile.ptx:  # enough loads on their way without too many groups
         lanes, per_set, depth = (16, 2, 3) if outs > 8192 else (32, 2, 4)
     tile = {"TILE_N": group // lanes * per_set, "TILE_T": power_of_two(rows, DECODE_ROWS)}
-    return {"WG": group, "LANES": lanes, "DEPTH": min(depth, ceil_div(width // 64, lanes)), "WIDTH": width, **tile}
+    depth = min(depth, ceil_div(width // 64, lanes)) if width >= 1024 else 1
+    return {"WG": group, "LANES": lanes, "DEPTH": depth, **known_width(params), **tile}
 
 
 def _gpu_block(profile: Profile, params: Params) -> dict[str, int]:
@@ -149,18 +161,19 @@ def _gpu_rope_attention(profile: Profile, params: Params) -> dict[str, int]:
 
 
 def _gpu_norm_matmul(profile: Profile, params: Params) -> dict[str, int]:
-    """All of a row's weights on their way before the norm: as many lanes as give each at most 8 loads."""
-    width = int(params["width"])
-    units = width // 64
-    lanes = next((lanes for lanes in (8, 16) if units <= 8 * lanes), 32)
-    group = profile.group(256)
+    """Enough groups for all compute units, but not many more, as each does the norm again."""
+    width, outs, group = int(params["width"]), int(params["outs"]), profile.group(256)
+    lanes = 16 if width <= 4096 else 32
+    per_set = 2 if outs * lanes > 2 * profile.units * group else 1
     row = {"COLUMNS": int(params["columns"]), "WIDTH": width}
-    return {"WG": group, "LANES": lanes, **row, "TILE_N": group // lanes, "TILE_T": 1}
+    return {"WG": group, "LANES": lanes, **row, "TILE_N": group // lanes * per_set, "TILE_T": 1}
 
 
 _GPU = {
     "": _gpu_rows,
     "embed_rows": _gpu_embed,
+    "rms_norm_quantize": _gpu_quantize,
+    "glu_norm_quantize": _gpu_quantize,
     "argmax_advance": _gpu_argmax,
     "top_k": _gpu_vocabulary,
     "rope_store_kv": _gpu_heads,
@@ -194,7 +207,8 @@ def _cpu_block(profile: Profile, params: Params) -> dict[str, int]:
 
 def _cpu_dense(profile: Profile, params: Params) -> dict[str, int]:
     tile_t = power_of_two(int(params["rows"]), 4)
-    return {"WG": 1, "LANES": 1, "ROWS": 4, "TILE_N": 32, "TILE_T": tile_t, "WIDTH": int(params["width"])}
+    aligned = int(int(params["width"]) % 8 == 0)
+    return {"WG": 1, "LANES": 1, "ROWS": 4, "ALIGNED": aligned, "TILE_N": 32, "TILE_T": tile_t}
 
 
 def _cpu_attention(profile: Profile, params: Params) -> dict[str, int]:

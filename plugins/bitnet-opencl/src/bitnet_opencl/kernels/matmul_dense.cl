@@ -3,7 +3,10 @@
 // at a time, against ROWS matrix rows. width == WIDTH. Group: TILE_N matrix rows, TILE_T rows of x.
 #define SETS (WG / LANES)
 #define UNITS (WIDTH / 8)
-#if WIDTH % 4 == 0  // aligned, which vload8 cannot know
+#ifndef WIDTH
+#define WIDTH width
+#endif
+#if ALIGNED  // which vload8 cannot know
 #define FLOATS8(p) (float8)(*(__global const float4 *)(p), ((__global const float4 *)(p))[1])
 #else
 #define FLOATS8(p) vload8(0, p)

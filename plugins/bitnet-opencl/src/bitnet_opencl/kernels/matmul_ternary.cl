@@ -6,6 +6,9 @@
 #define SETS (WG / LANES)
 #define ROWS_PER_SET (TILE_N / SETS)
 #define UNITS (WIDTH / 64)
+#ifndef WIDTH
+#define WIDTH width
+#endif
 GROUP __kernel void matmul_ternary(IN(uchar, w), IN(float, wscale), IN(char, q), IN(float, scale), IN(int, qsum),
                                    OUT(float, y), const uint rows, const uint outs, const uint width,
                                    const uint y_stride, const uint y_first) {

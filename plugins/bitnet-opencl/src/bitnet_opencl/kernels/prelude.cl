@@ -205,7 +205,7 @@ INLINE float table_value(__global const uchar *row, uint i) {
 INLINE float8 table_values8(__global const uchar *row, uint i) {
 #if DTYPE == 0
     return vload8(0, (__global const float *)row + i);
-#elif DTYPE == 1 && WIDTH % 8 == 0  // so 16 bytes are aligned and can be loaded at once
+#elif DTYPE == 1 && defined(ALIGNED) && ALIGNED  // rows of a multiple of 8 elements: 16 bytes can be loaded at once
     const uint4 raw = *(__global const uint4 *)(row + 2 * i);
     return (float8)(halves(raw.x), halves(raw.y), halves(raw.z), halves(raw.w));
 #elif DTYPE == 1
@@ -304,17 +304,16 @@ INLINE float8 table_values8(__global const uchar *row, uint i) {
         scale[t] = good ? largest / 127.0f : NAN;                               \
         qsum[t] = total;                                                        \
     }
-#else  // a GPU: each work-item keeps its share of the row, which has WIDTH elements, in registers
-#define SHARE CEIL_DIV(WIDTH, WG)
+#else  // a GPU: each work-item keeps its SHARE of the row in registers
 #if defined(NORM) && NORM
 #define NORM_SHARE                                                              \
     float gains[SHARE];                                                         \
     float sum = 0;                                                              \
     UNROLL                                                                      \
-    for (uint k = 0; k < SHARE; ++k) gains[k] = gamma[min(lid + k * WG, (uint)WIDTH - 1)];  \
+    for (uint k = 0; k < SHARE; ++k) gains[k] = gamma[min(lid + k * WG, width - 1)];  \
     UNROLL                                                                      \
     for (uint k = 0; k < SHARE; ++k) sum = fma(held[k], held[k], sum);          \
-    float mean = group_sum(sum, scratch) / (float)WIDTH;                        \
+    float mean = group_sum(sum, scratch) / (float)width;                        \
     if (!isfinite(mean)) mean = NAN;                                            \
     const float inverse = 1.0f / sqrt(mean + eps);                              \
     UNROLL                                                                      \
@@ -326,7 +325,7 @@ INLINE float8 table_values8(__global const uchar *row, uint i) {
     const uint lid = get_local_id(0);                                           \
     float held[SHARE];                                                          \
     UNROLL                                                                      \
-    for (uint k = 0; k < SHARE; ++k) held[k] = lid + k * WG < WIDTH ? VALUE(lid + k * WG) : 0.0f;  \
+    for (uint k = 0; k < SHARE; ++k) held[k] = lid + k * WG < width ? VALUE(lid + k * WG) : 0.0f;  \
     NORM_SHARE                                                                  \
     float largest = 1e-5f;                                                      \
     UNROLL                                                                      \
@@ -341,12 +340,12 @@ INLINE float8 table_values8(__global const uchar *row, uint i) {
     UNROLL                                                                      \
     for (uint k = 0; k < SHARE; ++k) {                                          \
         const int code = good ? convert_int(rint(held[k] * up_scale)) : 0;      \
-        if (lid + k * WG < WIDTH) {                                             \
+        if (lid + k * WG < width) {                                             \
             q[(ulong)t * stride + lid + k * WG] = (char)code;                   \
             total += code;                                                      \
         }                                                                       \
     }                                                                           \
-    for (uint i = WIDTH + lid; i < stride; i += WG) q[(ulong)t * stride + i] = 0;  \
+    for (uint i = width + lid; i < stride; i += WG) q[(ulong)t * stride + i] = 0;  \
     total = group_sum_int(total, scratch_int);                                  \
     if (lid == 0) {                                                             \
         scale[t] = good ? largest / 127.0f : NAN;                               \
