@@ -30,7 +30,7 @@ from bitnet_opencl.discovery import nvidia_capability, query
 from bitnet_opencl.errors import BACKEND, check, checked
 from bitnet_opencl.memory import DataPath, OpenCLBuffer
 from bitnet_opencl.recording import Enqueuer, Launch, OpenCLKernel, OpenCLRecording
-from bitnet_opencl.sources import EXTRA_ARGUMENTS, kernel_source, validate_kernel_source
+from bitnet_opencl.sources import EXTRA_ARGUMENTS, kernel_source, validate_kernel_source, with_one_struct
 from bitnet_opencl.tuning import VARIANTS, DeviceClass, Profile, tune
 
 _PAGE, _LINE = 4096, 64
@@ -186,7 +186,7 @@ class OpenCLDevice:
         source = kernel_source(entry)
         validate_kernel_source(source, len(spec.bindings) + len(spec.params) + EXTRA_ARGUMENTS.get(entry, 0))
         options = [*self._abilities, *(f"-D{name}={value}" for name, value in sorted(constants.items()))]
-        program = self._compiler.build(entry, source, options)
+        program = self._compiler.build(entry, with_one_struct(source), options)
         parts = None
         with self._doing("compile", requested=constants.get("PARTS", 0)):
             if entry in EXTRA_ARGUMENTS:
@@ -213,17 +213,13 @@ class OpenCLDevice:
             self._recording.launches.append(Launch(kernel, handle, items, (group, 1, 1), enqueue))
 
     def _set_arguments(self, handle: cl.Kernel, kernel: OpenCLKernel, views: Sequence[View], params: bytes) -> None:
-        """Two arguments for every binding (see IN and OUT in prelude.cl), one for every parameter."""
-        index = 0
-        for view in views:
+        """Buffers, then offsets and parameters as one struct (see sources.with_one_struct)."""
+        for index, view in enumerate(views):
             handle.set_arg(index, self._handle(view.buffer))
-            handle.set_arg(index + 1, struct.pack("=Q", view.offset))
-            index += 2
-        for start in range(0, len(params), 4):
-            handle.set_arg(index, params[start : start + 4])
-            index += 1
+        packed = struct.pack(f"={len(views)}Q", *(view.offset for view in views)) + params
+        handle.set_arg(len(views), packed + bytes(-len(packed) % 8))
         if kernel.parts is not None:
-            handle.set_arg(index, kernel.parts)
+            handle.set_arg(len(views) + 1, kernel.parts)
 
     @contextmanager
     def record(self) -> Iterator[OpenCLRecording]:

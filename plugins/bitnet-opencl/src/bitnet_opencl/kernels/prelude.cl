@@ -3,9 +3,8 @@
 
 #pragma OPENCL FP_CONTRACT OFF  // devices shall agree; fma() stands where it is meant
 
-// A buffer argument and its offset in bytes. AT(T, name) in the body makes `name` point at the bound view.
-#define IN(T, name) __global const T *name##_buffer, const ulong name##_offset
-#define OUT(T, name) __global T *name##_buffer, const ulong name##_offset
+// IN(T, name) and OUT(T, name) in a kernel's list are bound views: a buffer name_buffer and an offset name_offset in bytes.
+// sources.py writes them out, the offsets and the parameters as one struct. AT_IN and AT_OUT make `name` point at the view.
 #define AT_IN(T, name) \
     __global const T *restrict name = (__global const T *)((__global const uchar *)name##_buffer + name##_offset)
 #define AT_OUT(T, name) __global T *restrict name = (__global T *)((__global uchar *)name##_buffer + name##_offset)
