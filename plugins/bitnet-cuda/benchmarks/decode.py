@@ -1,7 +1,7 @@
-"""Check and time every kernel of a decode step of the 2B-4T shape on one GPU, and the variants of its tuning.
+"""Check and time every kernel of a decode step of the 2B-4T shape on one GPU, with --variants other tunings too.
 
-    pip install bitnet-core bitnet-cuda
-    python decode.py [--device 0] [--rows 1,8] [--json FILE]
+    pip install bitnet-core[test] bitnet-cuda
+    python decode.py [--device 0] [--rows 1,8] [--only KERNEL,...] [--variants] [--json FILE]
 
 Each kernel is launched 30 times in one CUDA graph, every launch with weights (or caches) of its own so that they come
 from memory as they do in a model of 30 layers. A variant whose result differs from the numpy meaning is marked WRONG
@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from bitnet_core.errors import BitnetError
 from bitnet_core.hal.device import Buffer, View, whole
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.testing.cases.case import Case, expected
@@ -110,7 +109,7 @@ def measure(device: CudaDevice, operands: Operands, step: Step, tuning: Mapping[
     return statistics.median(times[1:]) * 1e6
 
 
-def run(device: CudaDevice, rows: int, only: Sequence[str]) -> list[dict[str, Any]]:
+def run(device: CudaDevice, rows: int, only: Sequence[str], others: bool) -> list[dict[str, Any]]:
     """A line per kernel and variant."""
     lines = []
     for step in steps(rows):
@@ -120,7 +119,7 @@ def run(device: CudaDevice, rows: int, only: Sequence[str]) -> list[dict[str, An
         want = expected(CATALOGUE[step.kernel], operands.launch)
         default = device.tuning(CATALOGUE[step.kernel], operands.launch.constants, operands.launch.params)
         width = int(operands.launch.params.get("width", 0))
-        for tuning in [default, *variants(step.kernel, width, default)]:
+        for tuning in [default, *(variants(step.kernel, width, default) if others else ())]:
             us = measure(device, operands, step, tuning, want)
             line: dict[str, Any] = {"kernel": step.kernel, "label": step.label, "rows": rows, "tuning": dict(tuning)}
             line |= {"us": us, "gb_s": step.nbytes / us / 1e3 if isinstance(us, float) else None}
@@ -136,15 +135,13 @@ def main() -> int:
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--rows", default="1,8")
     parser.add_argument("--only", default="", help="kernel names, separated by commas")
+    parser.add_argument("--variants", action="store_true", help="also time other tunings")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     lines: list[dict[str, Any]] = []
     device = CudaDevice(arguments.device)
-    try:
-        for rows in map(int, arguments.rows.split(",")):
-            lines += run(device, rows, [name for name in arguments.only.split(",") if name])
-    except BitnetError as exc:
-        print(exc)
+    for rows in map(int, arguments.rows.split(",")):
+        lines += run(device, rows, [name for name in arguments.only.split(",") if name], arguments.variants)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump({"device": device.info.name, "driver": device.info.driver, "lines": lines}, file, indent=1)

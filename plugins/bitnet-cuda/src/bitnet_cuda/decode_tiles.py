@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from bitnet_core.kernels.catalogue import ceil_div
 
+from bitnet_cuda.tensor_tiles import DENSE_ROWS
+
 FEW_ROWS = 8
 """Rows up to which a step is a decode step: one tensor-core tile of rows."""
 BLOCKS = 160
@@ -24,8 +26,10 @@ def choose(name: str, constants: Mapping[str, int], params: Params, *, tensor_co
     if name == "rope_attention":
         mma = tensor_cores and constants["KV"] == 1 and params["head_dim"] in (64, 128)
         return rope_attention(params, mma=mma)
-    if name == "matmul_dense" and rows <= FEW_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 8 == 0:
-        return matmul_dense(rows)
+    if name == "matmul_dense" and constants["DTYPE"] == 1 and int(params["width"]) % 8 == 0:
+        tiled = tensor_cores and int(params["width"]) % 64 == 0  # by tensor_tiles.py, from DENSE_ROWS on
+        if rows < DENSE_ROWS if tiled else rows <= FEW_ROWS:
+            return matmul_dense(rows)
     if tensor_cores and name == "matmul_ternary" and rows <= FEW_ROWS:
         return matmul_ternary(params)
     if tensor_cores and name == "norm_matmul":

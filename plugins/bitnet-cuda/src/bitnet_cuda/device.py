@@ -38,6 +38,9 @@ class CudaKernel:
     overlaps: bool  # it waits for the kernels before it by itself, so it may be started while they run
 
 
+CARVEOUT = -1
+"""Percent of an SM's memory that decode kernels ask for as shared memory; -1: as the driver likes. An SM that has to
+change its division drains first, so kernels that are to overlap should ask for one."""
 EARLY = {
     "matmul_ternary": {"w"},
     "matmul_dense": {"w"},
@@ -201,7 +204,11 @@ class CudaDevice:
         if shared > DEFAULT_SHARED:
             attribute = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._check(self._api.cuFuncSetAttribute(function, attribute, shared), "load kernel")
-        return CudaKernel(spec, dict(constants), function, constants["GROUP"], shared, "wait_for_previous();" in source)
+        overlaps = "wait_for_previous();" in source
+        if overlaps and CARVEOUT >= 0:
+            attribute = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+            self._check(self._api.cuFuncSetAttribute(function, attribute, CARVEOUT), "load kernel")
+        return CudaKernel(spec, dict(constants), function, constants["GROUP"], shared, overlaps)
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         """Queue one kernel on the stream (which may be capturing)."""

@@ -1,6 +1,8 @@
-// Blocks that share a row's positions: each leaves (largest score, sum of weights, weighted values[DIM]) per head in the
-// workspace, see meeting.cuh. Needs H, the heads of a block, DIM and SPLITS.
+// Blocks that share a row's positions: each leaves (largest score, sum of weights, -, -, weighted values[DIM]) per head in
+// the workspace, see meeting.cuh. Needs H, the heads of a block, DIM and SPLITS.
 #include "meeting.cuh"
+
+#define PART (DIM + 4)
 
 // What a part counts for beside the largest score of all. A part without positions has no sum; NaN is not equal to zero.
 __device__ inline float share(float top, float total, float top_of_all) {
@@ -8,7 +10,7 @@ __device__ inline float share(float top, float total, float top_of_all) {
 }
 
 __device__ inline float* attention_part(u32* workspace, size_t head, u32 split) {
-    return meeting_parts(workspace) + (head * SPLITS + split) * (DIM + 2);
+    return meeting_parts(workspace) + (head * SPLITS + split) * PART;
 }
 
 // out of heads first_head .. first_head + H - 1 (counted over all rows), from their parts.
@@ -18,13 +20,13 @@ __device__ inline void join_parts(u32* workspace, size_t first_head, u32 splits,
         const float* parts = attention_part(workspace, head, 0);
         float top = minus_infinity(), total = 0.0f, sum = 0.0f;
 #pragma unroll 8
-        for (u32 s = 0; s < splits; s++) top = fmaxf(top, parts[s * (DIM + 2)]);
+        for (u32 s = 0; s < splits; s++) top = fmaxf(top, parts[s * PART]);
 #pragma unroll 8
         for (u32 s = 0; s < splits; s++) {
-            const float* from = parts + s * (DIM + 2);
+            const float* from = parts + s * PART;
             float weight = share(from[0], from[1], top);
             total += from[1] * weight;
-            sum += from[2 + i % DIM] * weight;
+            sum += from[4 + i % DIM] * weight;
         }
         out[head * DIM + i % DIM] = sum / total;
     }

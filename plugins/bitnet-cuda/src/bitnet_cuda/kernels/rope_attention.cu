@@ -166,7 +166,7 @@ KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32
             continue;
         }
         float* part = attention_part(workspace, head, split);
-        part[2 + d] = sum;
+        part[4 + d] = sum;
         if (d == 0) {
             part[0] = top;
             part[1] = total;

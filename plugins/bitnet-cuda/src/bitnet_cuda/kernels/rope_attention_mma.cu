@@ -1,7 +1,8 @@
 // rope_attention on tensor cores, for an f16 cache, DIM 64 or 128, and up to four query heads of one key/value head a
 // block: with so few queries all that counts is the number of instructions per cached position.
-// The eight columns of a tile are four heads twice, as f16 and as what f16 leaves out: products then have 22 bits.
-//   scores[16 positions x 8] = K[16 x DIM] . q^T,    out^T[DIM x 8] = V^T[DIM x 16 positions] . weights^T
+// Queries and weights are split into f16 and what f16 leaves out, so that products have 22 bits. The eight columns of
+//   scores[16 positions x 8] = K[16 x DIM] . q^T
+// are four heads twice, once for each of the two; out^T[DIM x 4 heads] = V^T[DIM x 16 positions] . weights^T is done twice.
 // A warp takes 16 positions at a time. Lane (g, t) reads chunks (eight elements) t, t + 4, ... of positions g and g + 8 of K,
 // which are A fragments as they stand, and chunks g, g + 8, ... of positions 2t, 2t + 1, 2t + 8 and 2t + 9 of V, whose
 // halves are paired anew. What earlier steps have cached is asked for before the kernels ahead have ended.
@@ -26,7 +27,8 @@ KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32
                       u32 max_blocks, float scale, u32* workspace) {
     __shared__ Words queries[8][CHUNKS], fresh[2][CHUNKS];   // heads as f16, remainders; newest key, value
     __shared__ Words weights[WARPS][8][2];                   // of a warp's 16 positions, columns as above
-    __shared__ float mixed[WARPS][4][DIM + 4], tops[WARPS][4], totals[WARPS][4], factors[WARPS][4], sums[4];
+    __shared__ Floats mixed[WARPS][4][DIM / 4 + 1];
+    __shared__ float tops[WARPS][4], totals[WARPS][4], factors[WARPS][4], largest[4], sums[4];
     u32 first_head = blockIdx.x * H, row = blockIdx.y, split = blockIdx.z, per_kv = n_heads / n_kv_heads;
     u32 kv_head = first_head / per_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     let_next_start();
@@ -157,7 +159,11 @@ KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32
             }
         }
         __syncwarp();
-        u32 b0 = ((const u32*)weights[warp][g])[t], b1 = ((const u32*)weights[warp][g])[t + 4];
+        u32 b[4] = {0, 0, 0, 0};
+        if (g < 4) {
+            const u32 *high = (const u32*)weights[warp][g], *low = (const u32*)weights[warp][g + 4];
+            b[0] = high[t], b[1] = high[t + 4], b[2] = low[t], b[3] = low[t + 4];
+        }
         __syncwarp();
 #pragma unroll
         for (int c = 0; c < V_PARTS; c++) {
@@ -167,7 +173,8 @@ KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32
             for (int j = 0; j < 4; j++) {
                 u32 a[4] = {low_halves(v[0][j], v[1][j]), high_halves(v[0][j], v[1][j]), low_halves(v[2][j], v[3][j]),
                             high_halves(v[2][j], v[3][j])};
-                mma_half(acc[c][j], a, b0, b1);
+                mma_half(acc[c][j], a, b[0], b[1]);
+                mma_half(acc[c][j], a, b[2], b[3]);
             }
         }
         if (start + 16 * WARPS < end) load(start + 16 * WARPS);
@@ -175,12 +182,13 @@ KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32
 #pragma unroll
     for (int i = 0; i < 2; i++)
         for (int d = 4; d < 32; d *= 2) total[i] += __shfl_xor_sync(0xffffffffu, total[i], d);
+    if (t < 2)
 #pragma unroll
-    for (int m = 0; m < 16 * V_PARTS; m++) {
-        int c = m / 16, j = m / 4 % 4, i = m % 4;  // i: element 8g + 2j + i / 2 of chunk g + 8c, head 2t % 4 + i % 2
-        float sum = acc[c][j][i] + __shfl_xor_sync(0xffffffffu, acc[c][j][i], 2);
-        if (t < 2) mixed[warp][2 * t + i % 2][(g + 8 * c) * 8 + 2 * j + i / 2] = sum;
-    }
+        for (int m = 0; m < 4 * V_PARTS; m++) {  // acc[c][j][2k + i]: element 2j + k of chunk g + 8c, head 2t + i
+            int c = m / 4, half = m / 2 % 2, i = m % 2;
+            const float *first = acc[c][2 * half], *second = acc[c][2 * half + 1];
+            mixed[warp][2 * t + i][(g + 8 * c) * 2 + half] = {first[i], first[2 + i], second[i], second[2 + i]};
+        }
     if (g == 0 && t < 2)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -188,33 +196,38 @@ KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32
             totals[warp][2 * t + i] = total[i];
         }
     __syncthreads();
-    if (threadIdx.x < 4 * WARPS) {
-        u32 w = threadIdx.x / 4, h = threadIdx.x % 4;
-        float highest = minus_infinity();
-#pragma unroll
-        for (int i = 0; i < WARPS; i++) highest = fmaxf(highest, tops[i][h]);
-        factors[w][h] = share(tops[w][h], totals[w][h], highest);
-        if (w == 0) sums[h] = highest;
+    if (threadIdx.x < 4 * WARPS) {  // WARPS neighbouring lanes for each head
+        u32 h = threadIdx.x / WARPS, w = threadIdx.x % WARPS;
+        float highest = tops[w][h];
+        for (int d = WARPS / 2; d > 0; d >>= 1) highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, d));
+        float factor = share(tops[w][h], totals[w][h], highest), all = totals[w][h] * factor;
+        for (int d = WARPS / 2; d > 0; d >>= 1) all += __shfl_xor_sync(0xffffffffu, all, d);
+        factors[w][h] = splits == 1 ? factor / all : factor;
+        if (w == 0) {
+            largest[h] = highest;
+            sums[h] = all;
+        }
     }
     __syncthreads();
-    for (u32 i = threadIdx.x; i < H * DIM; i += GROUP) {
-        u32 h = i / DIM, d = i % DIM;
-        float all = 0.0f, sum = 0.0f;
+    for (u32 i = threadIdx.x; i < H * DIM / 4; i += GROUP) {
+        u32 h = i / (DIM / 4), four = i % (DIM / 4);
+        Floats sum = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            all += totals[w][h] * factors[w][h];
-            sum += mixed[w][h][d] * factors[w][h];
+            Floats v = mixed[w][h][four];
+            float factor = factors[w][h];
+            sum.x += v.x * factor, sum.y += v.y * factor, sum.z += v.z * factor, sum.w += v.w * factor;
         }
         size_t head = (size_t)row * n_heads + first_head + h;
         if (splits == 1) {
-            out[head * DIM + d] = sum / all;
+            ((Floats*)(out + head * DIM))[four] = sum;
             continue;
         }
         float* part = attention_part(workspace, head, split);
-        part[2 + d] = sum;
-        if (d == 0) {
-            part[0] = sums[h];
-            part[1] = all;
+        ((Floats*)part)[1 + four] = sum;
+        if (four == 0) {
+            part[0] = largest[h];
+            part[1] = sums[h];
         }
     }
     if (splits == 1 || !last_to_arrive(workspace, row * (n_heads / H) + blockIdx.x, splits)) return;
