@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,7 @@ from bitnet_opencl.sources import (
     SourceProblem,
     kernel_source,
     validate_kernel_source,
+    with_one_struct,
 )
 from bitnet_opencl.tuning import VARIANTS
 
@@ -102,6 +104,21 @@ def test_shipped_sources_have_the_form_of_the_catalogue() -> None:
     assert {name for name, spec in CATALOGUE.items() if spec.base} <= stems
     for stem in stems:
         assert validate_kernel_source(kernel_source(stem), expected[stem]) == [stem]
+
+
+def test_offsets_and_parameters_become_one_struct() -> None:
+    listed = "IN(float, x), OUT(int, y),\n const uint rows, const float eps, __global uint *p"
+    source = f"\n__kernel void k({listed}) {{ *y = 1; }}"
+    validate_kernel_source(source, 5)
+    packed = " ".join(with_one_struct(source).split())
+    assert "typedef struct { ulong x_offset; ulong y_offset; uint rows; float eps; } launch_arguments;" in packed
+    arguments = (
+        "(__global const float *x_buffer, __global int *y_buffer, const launch_arguments launch, __global uint *parts)"
+    )
+    assert f"__kernel void k{arguments} {{ const ulong x_offset = launch.x_offset;" in packed
+    assert packed.endswith("const float eps = launch.eps; y[0] = 1; }")
+    with pytest.raises(KernelValidationError):
+        with_one_struct("void helper(int a) {}")
 
 
 def test_no_driver_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,11 +234,15 @@ def test_both_data_paths_carry_bytes(opencl_device: OpenCLDevice, kind: type[Dir
     device.free(buffer)
 
 
-def test_replay_creates_nothing(opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the recording, no cl_kernel, buffer or program is made, and each replay runs again."""
+@pytest.mark.parametrize("direct", [True, False])
+def test_replay_creates_nothing(opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch, direct: bool) -> None:
+    """After the recording, no cl_kernel, buffer or program is made, and each replay runs again; also where the driver's
+    function cannot be found."""
     import pyopencl as cl
 
     device, spec = opencl_device, CATALOGUE["embed_rows"]
+    if not direct:
+        monkeypatch.setattr(device._enqueuer, "_function", None)
     params = {"rows": 1, "hidden": 64, "first": 0, "count": 4}
     constants = {"DTYPE": 0, **device.tuning(spec, {"DTYPE": 0}, params)}
     table = device.alloc(4 * 64 * 4)
@@ -248,6 +269,23 @@ def test_replay_creates_nothing(opencl_device: OpenCLDevice, monkeypatch: pytest
     recording.close()
     for buffer in (table, step, x):
         device.free(buffer)
+
+
+def test_a_replay_that_the_driver_refuses_is_an_error(
+    opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, spec, params = opencl_device, CATALOGUE["rms_norm"], {"rows": 1, "width": 4, "eps": 0.0}
+    constants = device.tuning(spec, {}, params)
+    buffer = device.alloc(64)
+    with device.record() as recording:
+        kernel = device.compile(spec, constants)
+        device.launch(kernel, spec.grid(params, constants), [whole(buffer)] * 4, spec.pack(params))
+    refused = replace(recording.launches[0], enqueue=lambda: Status.INVALID_KERNEL_ARGS.value)
+    recording.launches[0] = refused
+    with pytest.raises(LaunchError, match="CL_INVALID_KERNEL_ARGS"):
+        device.replay(recording)
+    recording.close()
+    device.free(buffer)
 
 
 def test_a_lost_device_stays_lost(opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
