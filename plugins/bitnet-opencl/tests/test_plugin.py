@@ -112,11 +112,10 @@ def test_offsets_and_parameters_become_one_struct() -> None:
     validate_kernel_source(source, 5)
     packed = " ".join(with_one_struct(source).split())
     assert "typedef struct { ulong x_offset; ulong y_offset; uint rows; float eps; } launch_arguments;" in packed
-    arguments = (
-        "(__global const float *x_buffer, __global int *y_buffer, const launch_arguments launch, __global uint *parts)"
-    )
-    assert f"__kernel void k{arguments} {{ const ulong x_offset = launch.x_offset;" in packed
-    assert packed.endswith("const float eps = launch.eps; y[0] = 1; }")
+    buffers = "__global const float *x_buffer, __global int *y_buffer"
+    arguments = f"{buffers}, const launch_arguments launch, __global uint *p"
+    assert f"__kernel void k({arguments}) {{ const ulong x_offset = launch.x_offset;" in packed
+    assert packed.endswith("const float eps = launch.eps; *y = 1; }")
     with pytest.raises(KernelValidationError):
         with_one_struct("void helper(int a) {}")
 
