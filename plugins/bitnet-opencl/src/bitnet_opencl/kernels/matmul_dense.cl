@@ -6,7 +6,7 @@
 #ifndef WIDTH
 #define WIDTH width
 #endif
-#if ALIGNED  // which vload8 cannot know
+#if ALIGNED && WG > 1  // which a GPU's vload8 cannot know
 #define FLOATS8(p) (float8)(*(__global const float4 *)(p), ((__global const float4 *)(p))[1])
 #else
 #define FLOATS8(p) vload8(0, p)

@@ -154,8 +154,8 @@ INLINE ulong cache_row(int slot, uint head, uint n_kv_heads, uint row_bytes) {
     return (((ulong)(slot / KV_BLOCK) * n_kv_heads + head) * KV_BLOCK + slot % KV_BLOCK) * row_bytes;
 }
 
-// Two f16 as f32.
 #ifdef HAS_PTX  // there is no f16 in NVIDIA's OpenCL C, but there is in its instructions
+// Two f16 as f32.
 INLINE float2 halves(uint pair) {
     float2 v;
     asm("{ .reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }"
@@ -163,8 +163,6 @@ INLINE float2 halves(uint pair) {
         : "r"(pair));
     return v;
 }
-#else
-INLINE float2 halves(uint pair) { return vload_half2(0, (const half *)&pair); }
 #endif
 
 // ---- dense tables ----
@@ -204,7 +202,7 @@ INLINE float table_value(__global const uchar *row, uint i) {
 INLINE float8 table_values8(__global const uchar *row, uint i) {
 #if DTYPE == 0
     return vload8(0, (__global const float *)row + i);
-#elif DTYPE == 1 && defined(ALIGNED) && ALIGNED  // rows of a multiple of 8 elements: 16 bytes can be loaded at once
+#elif DTYPE == 1 && defined(HAS_PTX) && ALIGNED  // rows of a multiple of 8 elements: 16 bytes can be loaded at once
     const uint4 raw = *(__global const uint4 *)(row + 2 * i);
     return (float8)(halves(raw.x), halves(raw.y), halves(raw.z), halves(raw.w));
 #elif DTYPE == 1
