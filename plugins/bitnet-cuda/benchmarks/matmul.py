@@ -14,7 +14,7 @@ from bitnet_core.kernels.catalogue import MATMUL_TERNARY
 from bitnet_core.model.launch import Launch
 from bitnet_core.reference.ternary import ternary_dot
 from bitnet_cuda.device import CudaDevice
-from bitnet_cuda.tensor_tiles import mma_tile, wgmma_tile
+from bitnet_cuda.tensor_tiles import batch_tile, mma_tile, wgmma_tile
 from gpu_time import copies, put, seconds
 
 MATRICES = {"qkv": (3840, 2560), "o": (2560, 2560), "gate_up": (13824, 2560), "down": (2560, 6912)}
@@ -22,53 +22,38 @@ FEW = [
     (tile_n, tile_t, (warps_n, warps_t, warps_k), stages)
     for tile_n, tile_t, warps_n, warps_t, warps_k, stages in (
         (16, 16, 1, 1, 4, 8),
-        (32, 16, 2, 1, 4, 6),
         (64, 16, 4, 1, 2, 6),
-        (16, 32, 1, 1, 4, 6),
-        (16, 32, 1, 2, 4, 8),
-        (32, 32, 2, 1, 4, 4),
-        (32, 32, 2, 1, 4, 8),
-        (32, 32, 1, 2, 4, 8),
         (64, 32, 4, 1, 2, 6),
-        (64, 32, 2, 1, 4, 6),
-        (64, 32, 2, 2, 4, 6),
-        (128, 32, 4, 1, 2, 6),
-        (32, 64, 1, 2, 4, 6),
-        (32, 64, 2, 1, 4, 6),
-        (64, 64, 2, 2, 2, 6),
-        (64, 64, 2, 2, 4, 4),
-        (128, 64, 4, 1, 2, 4),
         (128, 64, 4, 2, 1, 4),
     )
 ]
 MANY = [
     (tile_n, tile_t, (warps_n, warps_t, warps_k), stages)
-    for tile_n, tile_t, warps_n, warps_t, warps_k, stages in (
-        (128, 128, 2, 2, 1, 4),
-        (128, 128, 4, 2, 1, 4),
-        (80, 128, 1, 4, 2, 4),
-        (112, 128, 1, 4, 1, 4),
-        (64, 128, 2, 2, 1, 4),
-        (128, 64, 2, 2, 1, 4),
-        (64, 64, 2, 2, 1, 4),
-    )
+    for tile_n, tile_t, warps_n, warps_t, warps_k, stages in ((128, 128, 4, 2, 1, 4), (64, 64, 2, 2, 1, 4))
 ]
+BATCH = (
+    (16, 32, 1),
+    (16, 32, 2),
+    (16, 32, 3),
+    (32, 32, 2),
+    (32, 32, 3),
+    (16, 16, 2),
+    (32, 16, 2),
+    (32, 16, 3),
+    (64, 16, 3),
+)
+"""Weight rows, rows, and units of 256 columns of a warp."""
 WARPGROUPS = (
     (128, 128, 2, 4, 2),
-    (128, 128, 2, 3, 2),
     (128, 128, 2, 5, 2),
     (256, 128, 2, 4, 1),
     (256, 128, 4, 4, 1),
-    (64, 128, 1, 4, 3),
-    (192, 128, 3, 4, 1),
     (128, 256, 2, 4, 1),
-    (64, 256, 1, 4, 1),
-    (64, 256, 1, 3, 2),
-    (128, 64, 2, 4, 3),
     (128, 64, 2, 6, 2),
-    (64, 64, 1, 4, 4),
+    (128, 64, 2, 4, 4),
+    (64, 128, 1, 4, 3),
     (64, 64, 1, 6, 4),
-    (256, 64, 4, 4, 2),
+    (64, 64, 1, 5, 6),
 )
 
 
@@ -90,6 +75,7 @@ def main() -> None:
             y = put(device, np.full((rows, outs), np.nan, np.float32))
             results = []
             tiles = [(tile, mma_tile(*tile)) for tile in (FEW if rows <= 64 else MANY)]
+            tiles += [(tile, batch_tile(tile[0], tile[1], width, tile[2])) for tile in BATCH if rows <= 32]
             tiles += [(tile, wgmma_tile(*tile)) for tile in WARPGROUPS if rows > 64]
             for tile, tuning in tiles:
                 if rows <= 64 and not tile[1] / 2 < rows <= 2 * tile[1]:

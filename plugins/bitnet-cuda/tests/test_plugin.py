@@ -100,6 +100,15 @@ def test_every_kernel_compiles(architecture: str) -> None:
         assert compiler.compile_cubin(name, source, architecture)[:4] == b"\x7fELF"
 
 
+@pytest.mark.parametrize("rows", [128, 512])
+def test_warpgroup_products_compile(rows: int) -> None:
+    constants = {"ADD": 1}
+    constants |= tuning.choose(MATMUL_TERNARY, constants, {"rows": rows, **SHAPE}, tensor_cores=True, wgmma=True)
+    source = compiler.source_text(compiler.source_file(MATMUL_TERNARY, constants), constants)
+    assert "wgmma" in source
+    assert compiler.compile_cubin("matmul_ternary", source, "sm_90a")[:4] == b"\x7fELF"
+
+
 def test_a_broken_source_gives_the_log() -> None:
     with pytest.raises(KernelCompileError, match="does not compile for sm_90") as caught:
         compiler.compile_cubin("broken", "__global__ void broken() { undeclared = 1; }", "sm_90")
@@ -127,9 +136,11 @@ def test_the_cache_is_used_and_a_damaged_entry_is_rebuilt(tmp_path: Path, monkey
     assert len(calls) == 4
 
 
-def test_small_and_large_steps_take_different_kernels() -> None:
-    few = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": 1, **SHAPE}, tensor_cores=True)
-    many = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": 512, **SHAPE}, tensor_cores=True)
-    old = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": 512, **SHAPE}, tensor_cores=False)
-    names = [compiler.source_file(MATMUL_TERNARY, constants).stem for constants in (few, many, old)]
-    assert names == ["matmul_ternary_few", "matmul_ternary_mma", "matmul_ternary"]
+def test_steps_of_other_sizes_take_other_kernels() -> None:
+    def stem(rows: int, **gpu: bool) -> str:
+        tuned = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, {"rows": rows, **SHAPE}, **gpu)
+        return compiler.source_file(MATMUL_TERNARY, tuned).stem.removeprefix("matmul_ternary")
+
+    assert [stem(rows, tensor_cores=True) for rows in (1, 32, 64, 512)] == ["_few", "_batch", "_mma", "_mma"]
+    assert stem(512, tensor_cores=True, wgmma=True) == "_wgmma"
+    assert [stem(rows, tensor_cores=False) for rows in (1, 512)] == ["", ""]

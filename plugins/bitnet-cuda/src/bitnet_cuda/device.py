@@ -85,6 +85,7 @@ class CudaDevice:
         major, minor = compute_capability(handle)
         self._architecture = f"sm_{major}{minor}{'a' if (major, minor) == WARPGROUP_MMA else ''}"
         self._tensor_cores = tensor_cores and major >= 8
+        self._wgmma = self._tensor_cores and (major, minor) == WARPGROUP_MMA
         self._overlap = major >= 9  # programmatic dependent launch
         self._context = self._check(self._api.cuDevicePrimaryCtxRetain(handle), "open")[0]
         self._closed = False
@@ -185,7 +186,7 @@ class CudaDevice:
         self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
     ) -> dict[str, int]:
         """See tuning.py."""
-        return tuning.choose(spec, constants, params, tensor_cores=self._tensor_cores)
+        return tuning.choose(spec, constants, params, tensor_cores=self._tensor_cores, wgmma=self._wgmma)
 
     def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> CudaKernel:
         """NVRTC, or the disk cache."""

@@ -14,13 +14,21 @@ MMA_ROWS = 9
 """Rows from which ternary products go to the tensor cores' tiles."""
 DENSE_ROWS = 5
 """The same for f16 heads: 8 rows took 3 % less of a whole step than with matmul_dense_few.cu."""
+BATCH_ROWS = 32
+"""Rows up to which a block keeps its weights in registers and takes the rows eight at a time."""
 PROMPT_ROWS = 65
 """Rows from which a step is taken to hold a prompt: more than the sequences that decode at a time."""
 
 
-def choose(name: str, constants: Mapping[str, int], params: Mapping[str, int | float]) -> dict[str, int] | None:
+def choose(
+    name: str, constants: Mapping[str, int], params: Mapping[str, int | float], *, wgmma: bool
+) -> dict[str, int] | None:
     """Tile of a launch; None where another kernel serves."""
     rows = int(params["rows"])
+    if name == "matmul_ternary" and MMA_ROWS <= rows <= BATCH_ROWS and (tile := _batch(rows, params)):
+        return tile
+    if name == "matmul_ternary" and rows >= PROMPT_ROWS and wgmma:
+        return _wgmma(rows, int(params["outs"]))
     if name == "matmul_ternary" and rows >= MMA_ROWS:
         return _matmul(rows, int(params["outs"]))
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
@@ -30,6 +38,21 @@ def choose(name: str, constants: Mapping[str, int], params: Mapping[str, int | f
         heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
         return attention_tile(int(params["head_dim"]), heads, 64 // heads)
     return None
+
+
+def batch_tile(tile_n: int, tile_t: int, width: int, steps: int) -> dict[str, int]:
+    """Constants of matmul_ternary_batch.cu: a warp for every 256 * steps columns."""
+    warps = ceil_div(ceil_div(width, 256), steps)
+    return {"BATCH": 1, "GROUP": 32 * warps, "TILE_N": tile_n, "TILE_T": tile_t, "STEPS": steps}
+
+
+def _batch(rows: int, params: Mapping[str, int | float]) -> dict[str, int] | None:
+    """None where a block's sums would not fit in 48 KiB of shared memory."""
+    width, wide = int(params["width"]), int(params["outs"]) > MANY_OUTS
+    units = ceil_div(width, 256)
+    tile = batch_tile(32 if wide else 16, 16 if rows <= 16 else 32, width, 2 if units <= 16 else 3)
+    sums = 4 * tile["TILE_N"] * tile["TILE_T"] * tile["GROUP"] // 32
+    return tile if sums <= 48 << 10 and tile["GROUP"] <= 512 else None
 
 
 def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int) -> dict[str, int]:
@@ -74,6 +97,12 @@ def wgmma_tile(tile_n: int, tile_t: int, warpgroups: int, stages: int, resident:
         "RESIDENT": resident,
         "SHARED": stages * (32 * tile_n + 128 * tile_t) + 1024,
     }
+
+
+def _wgmma(rows: int, outs: int) -> dict[str, int]:
+    if ceil_div(outs, 128) * ceil_div(rows, 128) >= FULL_GPU:
+        return wgmma_tile(128, 128, 2, 4, 2)
+    return wgmma_tile(64, 64, 1, 6, 4)
 
 
 def attention_tile(head_dim: int, heads: int, rows: int) -> dict[str, int]:

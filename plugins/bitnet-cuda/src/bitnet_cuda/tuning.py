@@ -13,13 +13,18 @@ MOST_QUANTIZING = 640
 
 
 def choose(
-    spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float], *, tensor_cores: bool
+    spec: KernelSpec,
+    constants: Mapping[str, int],
+    params: Mapping[str, int | float],
+    *,
+    tensor_cores: bool,
+    wgmma: bool = False,
 ) -> dict[str, int]:
-    """Tuning constants of one launch."""
+    """Tuning constants of one launch; wgmma: the GPU has warpgroup products (compute capability 9.0)."""
     rows = int(params["rows"])
     if tile := decode_tiles.choose(spec.name, constants, params, tensor_cores=tensor_cores):
         return tile
-    if tensor_cores and (tile := tensor_tiles.choose(spec.name, constants, params)):
+    if tensor_cores and (tile := tensor_tiles.choose(spec.name, constants, params, wgmma=wgmma)):
         return tile
     if spec.name in ("matmul_ternary", "matmul_ternary_block", "matmul_dense"):
         tile_t = next(tile for tile in (1, 2, 4, 8) if rows <= tile or tile == 8)

@@ -46,6 +46,8 @@ KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, con
     u32 first = ((rows + TILE_T - 1) / TILE_T - 1 - blockIdx.y) * TILE_T;  // long rows first
     u32 head = blockIdx.x * TILE_N + warp / (TILE_T / 16), kv_head = head / (n_heads / n_kv_heads);
     u32 at = warp % (TILE_T / 16) * 16;
+    let_next_start();
+    wait_for_previous();
     for (u32 i = threadIdx.x; i < TILE_T; i += GROUP) {
         bool used = first + i < rows;
         positions[i] = used ? step[first + i].position : -1;

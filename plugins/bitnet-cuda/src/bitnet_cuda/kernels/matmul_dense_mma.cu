@@ -21,11 +21,13 @@ struct Pieces {
     const Words *x, *w;
     u32 n_first, outs, t_first, rows, words;  // words of eight columns in a row of w
 
-    __device__ void load(Words* stage, u32 sub, u32 chunk) const {
+    __device__ void load_table(Words* stage, u32 sub, u32 chunk) const {
         for (u32 i = threadIdx.x; i < SUB_N * 8; i += GROUP) {
             u32 row = i / 8, n = min(n_first + sub * SUB_N + row, outs - 1);
             copy_async(stage + row * 8 + (i % 8 ^ row % 8), w + (size_t)n * words + chunk * 8 + i % 8);
         }
+    }
+    __device__ void load_rows(Words* stage, u32 chunk) const {
         for (u32 i = threadIdx.x; i < TILE_T * 16; i += GROUP) {
             u32 row = i / 16, l = min(t_first + row, rows - 1);
             copy_async(stage + SUB_N * 8 + row * 16 + (i % 16 ^ 2 * (row % 8)),
@@ -42,8 +44,11 @@ KERNEL matmul_dense(const Words* x, const Words* w, float* y, u32 rows, u32 outs
     u32 chunks = width / 64;
     Pieces pieces = {x, w, blockIdx.x * TILE_N, outs, blockIdx.y * TILE_T, rows, width / 8};
     u32 subs = (min((u32)TILE_N, outs - pieces.n_first) + SUB_N - 1) / SUB_N, count = subs * chunks;
+    let_next_start();
+    for (u32 i = 0; i < min((u32)STAGES - 1, count); i++) pieces.load_table(pool + i * STAGE, i / chunks, i % chunks);
+    wait_for_previous();
     for (u32 i = 0; i < STAGES - 1; i++) {
-        if (i < count) pieces.load(pool + i * STAGE, i / chunks, i % chunks);
+        if (i < count) pieces.load_rows(pool + i * STAGE, i % chunks);
         copy_group();
     }
     for (u32 token = warp; token < TILE_T; token += GROUP / 32) {
@@ -65,7 +70,10 @@ KERNEL matmul_dense(const Words* x, const Words* w, float* y, u32 rows, u32 outs
     for (u32 it = 0; it < count; it++) {
         copy_wait<STAGES - 2>();
         __syncthreads();
-        if (it + STAGES - 1 < count) pieces.load(pool + next * STAGE, next_sub, next_chunk);
+        if (it + STAGES - 1 < count) {
+            pieces.load_table(pool + next * STAGE, next_sub, next_chunk);
+            pieces.load_rows(pool + next * STAGE, next_chunk);
+        }
         copy_group();
         const Words* weights = pool + stage * STAGE;
         const Pair* tokens = (const Pair*)(weights + SUB_N * 8);

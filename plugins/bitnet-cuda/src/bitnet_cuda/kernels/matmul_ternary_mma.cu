@@ -17,12 +17,16 @@ struct Tile {
     const Words *w, *q;
     u32 n_first, outs, t_first, rows, blocks;
 
-    __device__ void load(Words* stage, u32 block) const {
+    __device__ void load_weights(Words* stage, u32 block) const {
+#pragma unroll
         for (u32 i = threadIdx.x; i < TILE_N * 2; i += GROUP) {
             u32 row = i / 2, half = i % 2;
             copy_async(stage + row * 2 + (half ^ (row / 4 % 2)),
                        w + ((size_t)min(n_first + row, outs - 1) * blocks + block) * 2 + half);
         }
+    }
+    __device__ void load_tokens(Words* stage, u32 block) const {
+#pragma unroll
         for (u32 i = threadIdx.x; i < TILE_T * 8; i += GROUP) {
             u32 token = i / 8, chunk = i % 8;
             copy_async(stage + TILE_N * 2 + token * 8 + (chunk ^ token % 8),
@@ -47,15 +51,21 @@ KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const
 #pragma unroll
             for (int j = 0; j < 4; j++) acc[m][i][j] = 0;
 
+    let_next_start();
+    for (u32 b = 0; b < min((u32)STAGES - 1, blocks); b++) tile.load_weights(pool + b * STAGE, b);
+    wait_for_previous();
     for (u32 b = 0; b < STAGES - 1; b++) {
-        if (b < blocks) tile.load(pool + b * STAGE, b);
+        if (b < blocks) tile.load_tokens(pool + b * STAGE, b);
         copy_group();
     }
     u32 stage = 0, next = STAGES - 1;
     for (u32 b = 0; b < blocks; b++) {
         copy_wait<STAGES - 2>();
         __syncthreads();
-        if (b + STAGES - 1 < blocks) tile.load(pool + next * STAGE, b + STAGES - 1);
+        if (b + STAGES - 1 < blocks) {
+            tile.load_weights(pool + next * STAGE, b + STAGES - 1);
+            tile.load_tokens(pool + next * STAGE, b + STAGES - 1);
+        }
         copy_group();
         const u32* codes = (const u32*)(pool + stage * STAGE) + (n_warp + g) * 8 + t;
         const Words* tokens = pool + stage * STAGE + TILE_N * 2 + (t_warp + lane / 16 * 8 + lane % 8) * 8;

@@ -14,18 +14,20 @@ struct Tile {
     const Words *w, *q;
     u32 n_first, outs, t_first, rows, blocks;
 
-    __device__ void load(Words* stage, u32 block) const {
-#pragma unroll
-        for (u32 i = threadIdx.x; i < TILE_T * 8; i += GROUP) {
-            u32 token = i / 8, chunk = i % 8;
-            copy_async(stage + token * 8 + (chunk ^ token % 8),
-                       q + ((size_t)min(t_first + token, rows - 1) * blocks + block) * 8 + chunk);
-        }
+    __device__ void load_weights(Words* stage, u32 block) const {
 #pragma unroll
         for (u32 i = threadIdx.x; i < TILE_N * 2; i += GROUP) {
             u32 row = i / 2, half = i % 2;
             copy_async(stage + TILE_T * 8 + row * 2 + (half ^ (row / 4 % 2)),
                        w + ((size_t)min(n_first + row, outs - 1) * blocks + block) * 2 + half);
+        }
+    }
+    __device__ void load_tokens(Words* stage, u32 block) const {
+#pragma unroll
+        for (u32 i = threadIdx.x; i < TILE_T * 8; i += GROUP) {
+            u32 token = i / 8, chunk = i % 8;
+            copy_async(stage + token * 8 + (chunk ^ token % 8),
+                       q + ((size_t)min(t_first + token, rows - 1) * blocks + block) * 8 + chunk);
         }
     }
 };
@@ -43,8 +45,11 @@ extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
     for (int m = 0; m < M_TILES; m++)
 #pragma unroll
         for (int i = 0; i < TILE_T / 2; i++) acc[m][i] = 0;
+    let_next_start();
+    for (u32 b = 0; b < min((u32)STAGES - 1, blocks); b++) tile.load_weights(stages + b * STAGE, b);
+    wait_for_previous();
     for (u32 b = 0; b < STAGES - 1; b++) {
-        if (b < blocks) tile.load(stages + b * STAGE, b);
+        if (b < blocks) tile.load_tokens(stages + b * STAGE, b);
         copy_group();
     }
     u32 stage = 0, next = STAGES - 1;
@@ -68,7 +73,10 @@ extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
         for (int p = 0; p < 4; p++)
 #pragma unroll
             for (int m = 0; m < M_TILES; m++) warpgroup_mma(acc[m], a[m][p], tokens, p);
-        if (b + STAGES - 1 < blocks) tile.load(stages + next * STAGE, b + STAGES - 1);
+        if (b + STAGES - 1 < blocks) {
+            tile.load_weights(stages + next * STAGE, b + STAGES - 1);
+            tile.load_tokens(stages + next * STAGE, b + STAGES - 1);
+        }
         copy_group();
         warpgroup_wait();
         stage = stage + 1 == STAGES ? 0 : stage + 1;
