@@ -36,7 +36,7 @@ def choose(
     if spec.name == "embed_rows":
         return {"GROUP": 128, "TILE_N": 1024}
     if spec.name == "rope_store_kv":
-        return {"GROUP": 64}
+        return {"GROUP": 32 if constants["KV"] == 1 and not constants["INTERLEAVED"] else 64}
     return {"GROUP": 1024 if spec.name == "top_k" else 512}
 
 
