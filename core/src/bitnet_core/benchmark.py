@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from bitnet_core.api import Model
 
 _PROMPT_TOKENS = 512
+_WARM_UPS = 2
+"""Runs that do not count: the first one compiles, the second one records what comes again."""
 _BANDWIDTH_BYTES = 256 << 20  # larger than any cache
 _BANDWIDTH_RUNS = 5
 
@@ -73,7 +76,7 @@ class _Run:
 def measure(
     model: Model, load_seconds: float, prompt_tokens: int | None, max_tokens: int, repeat: int, sequences: int = 1
 ) -> BenchResult:
-    """Prefill and decode `sequences` texts at a time, `repeat` times after one warm-up, greedily and past the model's
+    """Prefill and decode `sequences` texts at a time, `repeat` times after a warm-up, greedily and past the model's
     end tokens.
 
     prompt_tokens: None for 512, or what the context has room for. UsageError if the texts do not fit the cache.
@@ -88,11 +91,12 @@ def measure(
         raise UsageError(f"{sequences} texts of {prompt_tokens} + {max_tokens} tokens do not fit the cache")
     rng = np.random.default_rng(0)
     runs = []
-    for _ in range(repeat + 1):
+    for _ in range(repeat + _WARM_UPS):
         # other prompts every time: a prefix that was kept would make the prefill look fast
         prompts = rng.integers(0, config.vocab, (sequences, prompt_tokens)).tolist()
+        gc.collect()  # or it may happen in the middle
         runs.append(_run(engine, prompts, max_tokens))
-    runs = runs[1:]
+    runs = runs[_WARM_UPS:]
     speeds = [run.decoded / run.decode_seconds for run in runs]
     memory, plan = engine.memory(), engine.memory_plan()
     head = model.source.dense("token_embd" if config.tied_head else "output")

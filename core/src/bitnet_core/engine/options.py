@@ -13,14 +13,15 @@ from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.plan_scratch import scratch_row_bytes
 
-CPU_CHUNK = 256
-"""Most rows of a prompt step on a CPU: more gain it nothing, and their activations take resident memory."""
+WIDEST_CHUNK = {DeviceType.CPU: 256, DeviceType.GPU: 1024}
+"""Most rows of a prompt step by device type (512 elsewhere). More gain a CPU nothing, and their activations take
+resident memory; a discrete GPU needs that many to be busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """kv_dtype is one of KV_TYPES; context None means the model's; kv_budget is in bytes; prefill_chunk in rows, at
-    most CPU_CHUNK on a CPU."""
+    most what WIDEST_CHUNK has for the device."""
 
     kv_dtype: str = "f16"
     context: int | None = None
@@ -60,10 +61,9 @@ class EngineOptions:
 
 
 def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: int) -> int:
-    """Rows of a prompt step, at most `chunk`, whose widest activations the device can bind; on a CPU at most CPU_CHUNK
+    """Rows of a prompt step, at most `chunk`, whose widest activations the device can bind, and at most WIDEST_CHUNK
     or a row for each sequence."""
-    if info.type is DeviceType.CPU:
-        chunk = min(chunk, max(CPU_CHUNK, sequences))
+    chunk = min(chunk, max(WIDEST_CHUNK.get(info.type, 512), sequences))
     widest = max(scratch_row_bytes(config)[0].values())
     return max(1, min(chunk, *(limit // widest for limit in _limits(info)), chunk))
 

@@ -16,7 +16,7 @@ from bitnet_core.kernels.spec import KernelSpec
 logger = logging.getLogger(__name__)
 
 KERNELS = Path(__file__).parent / "kernels"
-VARIANTS = ("FEW", "BATCH", "MMA", "WGMMA")
+VARIANTS = ("FEW", "BATCH", "MMA", "WGMMA", "HEADS")
 """Tuning constants that choose another source file for a kernel, by their name in lower case."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -219,16 +220,18 @@ class CudaDevice:
         check_launch(spec, views, params, self.info, kernel.constants)
         if self._capturing is not None:
             self._capturing.launches.append((kernel, grid, tuple(views), params))
-        values: list[ctypes.Array[ctypes.c_char] | ctypes.c_uint64] = []
-        for view in views:
-            values.append(ctypes.c_uint64(self._own(view.buffer).address + view.offset))
+        slots = [self._own(view.buffer).address + view.offset for view in views]
         if 0 in grid:
             return
-        values += [ctypes.create_string_buffer(params[i : i + 4], 4) for i in range(0, len(params), 4)]
+        slots += struct.unpack(f"<{len(params) // 4}I", params)
         if splits := kernel.constants.get("SPLITS"):
             grid = grid[0], grid[1], splits
-            values.append(ctypes.c_uint64(self._workspace))
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+            slots.append(self._workspace)
+        if heads := kernel.constants.get("HEADS"):
+            grid = -(-grid[0] // heads), grid[1], 1
+        values = (ctypes.c_uint64 * len(slots))(*slots)  # a 32-bit argument is the lower half of its slot
+        first = ctypes.addressof(values)
+        pointers = (ctypes.c_void_p * len(slots))(*range(first, first + 8 * len(slots), 8))
         self._current()
         size = kernel.group, 1, 1, kernel.shared
         arguments = ctypes.addressof(pointers)

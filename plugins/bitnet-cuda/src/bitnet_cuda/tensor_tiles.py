@@ -47,10 +47,10 @@ def batch_tile(tile_n: int, tile_t: int, width: int, steps: int) -> dict[str, in
 
 
 def _batch(rows: int, params: Mapping[str, int | float]) -> dict[str, int] | None:
-    """None where a block's sums would not fit in 48 KiB of shared memory."""
+    """None where a block would have too many warps, or sums that do not fit in 48 KiB of shared memory."""
     width, wide = int(params["width"]), int(params["outs"]) > MANY_OUTS
-    units = ceil_div(width, 256)
-    tile = batch_tile(32 if wide else 16, 16 if rows <= 16 else 32, width, 2 if units <= 16 else 3)
+    steps = 2 if ceil_div(width, 256) <= 32 else 3
+    tile = batch_tile(32, 32 if wide and rows > 16 else 16, width, steps)
     sums = 4 * tile["TILE_N"] * tile["TILE_T"] * tile["GROUP"] // 32
     return tile if sums <= 48 << 10 and tile["GROUP"] <= 512 else None
 
@@ -101,7 +101,7 @@ def wgmma_tile(tile_n: int, tile_t: int, warpgroups: int, stages: int, resident:
 
 def _wgmma(rows: int, outs: int) -> dict[str, int]:
     if ceil_div(outs, 128) * ceil_div(rows, 128) >= FULL_GPU:
-        return wgmma_tile(128, 128, 2, 4, 2)
+        return wgmma_tile(128, 128, 2, 5, 2)
     return wgmma_tile(64, 64, 1, 6, 4)
 
 

@@ -11,6 +11,9 @@ from bitnet_cuda import decode_tiles, tensor_tiles
 MOST_QUANTIZING = 640
 """Threads that share a row's norm and quantization, at most."""
 
+ROTATED_HEADS = 8
+"""Heads that a block of rope_store_kv_heads.cu rotates."""
+
 
 def choose(
     spec: KernelSpec,
@@ -36,7 +39,9 @@ def choose(
     if spec.name == "embed_rows":
         return {"GROUP": 128, "TILE_N": 1024}
     if spec.name == "rope_store_kv":
-        return {"GROUP": 32 if constants["KV"] == 1 and not constants["INTERLEAVED"] else 64}
+        if constants["KV"] == 1 and not constants["INTERLEAVED"] and int(params["head_dim"]) % 4 == 0:
+            return {"GROUP": 32 * ROTATED_HEADS, "HEADS": ROTATED_HEADS}
+        return {"GROUP": 64}
     return {"GROUP": 1024 if spec.name == "top_k" else 512}
 
 

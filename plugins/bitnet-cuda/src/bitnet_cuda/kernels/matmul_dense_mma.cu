@@ -24,7 +24,7 @@ struct Pieces {
     __device__ void load_table(Words* stage, u32 sub, u32 chunk) const {
         for (u32 i = threadIdx.x; i < SUB_N * 8; i += GROUP) {
             u32 row = i / 8, n = min(n_first + sub * SUB_N + row, outs - 1);
-            copy_async(stage + row * 8 + (i % 8 ^ row % 8), w + (size_t)n * words + chunk * 8 + i % 8);
+            copy_async_ahead(stage + row * 8 + (i % 8 ^ row % 8), w + (size_t)n * words + chunk * 8 + i % 8);
         }
     }
     __device__ void load_rows(Words* stage, u32 chunk) const {

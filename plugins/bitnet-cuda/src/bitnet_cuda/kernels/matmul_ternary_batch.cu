@@ -2,7 +2,7 @@
 // all rows; its weights stay in registers while the activations, from the L2 cache, pass by.
 #include "prelude.cuh"
 
-#define TILES (TILE_N / 16)
+#define ROWS TILE_N
 #include "ternary_few.cuh"
 
 KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* y,

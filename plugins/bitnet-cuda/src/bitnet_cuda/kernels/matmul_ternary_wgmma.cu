@@ -18,7 +18,7 @@ struct Tile {
 #pragma unroll
         for (u32 i = threadIdx.x; i < TILE_N * 2; i += GROUP) {
             u32 row = i / 2, half = i % 2;
-            copy_async(stage + TILE_T * 8 + row * 2 + (half ^ (row / 4 % 2)),
+            copy_async_ahead(stage + TILE_T * 8 + row * 2 + (half ^ (row / 4 % 2)),
                        w + ((size_t)min(n_first + row, outs - 1) * blocks + block) * 2 + half);
         }
     }

@@ -34,6 +34,10 @@ __device__ inline void mma_half(float* c, const u32* a, u32 b0, u32 b1) {
 __device__ inline void copy_async(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+// The same, and 256 bytes around it go to the L2 cache: for rows of memory that are read piece by piece, as weights are.
+__device__ inline void copy_async_ahead(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
 __device__ inline void copy_async_or_zero(void* to, const void* from, bool wanted) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(wanted ? 16 : 0)
                  : "memory");

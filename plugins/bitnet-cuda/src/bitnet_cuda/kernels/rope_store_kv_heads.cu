@@ -1,0 +1,43 @@
+// rope_store_kv for f16 caches and pairs half a head apart, head_dim a multiple of 4: what prompts of most models have.
+// A warp for each head, HEADS of them in a block (the grid has as many fewer); a lane takes two neighbouring pairs.
+#include "prelude.cuh"
+#include "rope_element.cuh"
+
+struct alignas(8) Two {
+    float a, b;
+};
+
+__device__ inline u32 halves(Two v) { return float_to_half(v.a) | (u32)float_to_half(v.b) << 16; }
+
+KERNEL rope_store_kv(const float* qkv, const Row* step, const CosSin* rope, float* q, u32* k_cache, u32* v_cache,
+                     u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes) {
+    let_next_start();
+    wait_for_previous();
+    u32 head = blockIdx.x * HEADS + threadIdx.x / 32, row = blockIdx.y, heads = n_heads + 2 * n_kv_heads;
+    if (head >= heads) return;
+    Row now = step[row];
+    bool is_q = head < n_heads, is_v = head >= n_heads + n_kv_heads;
+    if (!is_q && (now.position < 0 || now.slot < 0)) return;
+    const Two* x = (const Two*)(qkv + ((size_t)row * heads + head) * head_dim);
+    const CosSin* angles = rope + (size_t)max(now.position, 0) * (head_dim / 2);
+    Two* rotated = (Two*)(q + ((size_t)row * n_heads + head) * head_dim);
+    u32 slot = (u32)max(now.slot, 0), kv_head = head - n_heads - (is_v ? n_kv_heads : 0);
+    size_t cache_row = ((size_t)(slot / KV_BLOCK) * n_kv_heads + kv_head) * KV_BLOCK + slot % KV_BLOCK;
+    u32* out = (is_v ? v_cache : k_cache) + (is_q ? 0 : cache_row * (row_bytes / 4));
+    for (u32 i = threadIdx.x % 32; i < head_dim / 4; i += 32) {
+        Two low = x[i], high = x[i + head_dim / 4];
+        if (!is_v) {
+            CosSin c = angles[2 * i], d = angles[2 * i + 1];
+            Two first = low;
+            low = Two{first.a * c.cos - high.a * c.sin, first.b * d.cos - high.b * d.sin};
+            high = Two{high.a * c.cos + first.a * c.sin, high.b * d.cos + first.b * d.sin};
+        }
+        if (is_q) {
+            rotated[i] = low;
+            rotated[i + head_dim / 4] = high;
+        } else {
+            out[i] = halves(low);
+            out[i + head_dim / 4] = halves(high);
+        }
+    }
+}
