@@ -58,7 +58,7 @@ def core(session: nox.Session) -> None:
 @nox.session
 def stories(session: nox.Session) -> None:
     """Tests of the generator behind the shipped model."""
-    session.install("pytest>=8")
+    session.install("pytest>=8", "numpy", "tokenizers")
     session.run("pytest", "examples/stories/tests", *session.posargs)
 
 

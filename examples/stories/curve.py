@@ -1,6 +1,6 @@
-"""Draws the loss curve from the training logs.
+"""Draws the loss curve from the training log.
 
-python curve.py --logs build --out ../../docs/stories-loss.png
+python curve.py --log build/loss.csv --out ../../docs/stories-loss.png
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ import matplotlib.pyplot as plt
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--logs", type=Path, required=True, help="folder of shared.csv, ternary.csv and twin.csv")
+    parser.add_argument("--log", type=Path, required=True, help="the loss.csv of train.py")
     parser.add_argument("--out", type=Path, required=True, help="the PNG file to write")
     arguments = parser.parse_args()
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    labels = {
-        "shared": "full precision, shared",
-        "twin": "twin: full precision",
-        "ternary": "ternary weights, int8 activations",
-    }
+    labels = {"twin": "twin: full precision", "ternary": "ternary weights, int8 activations"}
+    with arguments.log.open(newline="") as file:
+        rows = list(csv.DictReader(file))
     for name, label in labels.items():
-        with (arguments.logs / f"{name}.csv").open(newline="") as file:
-            rows = [(int(step), float(loss)) for step, _, loss, _ in csv.reader(file)]
-        axes.plot(*zip(*rows, strict=True), label=label, linewidth=1)
-    axes.set(xlabel="step (32 stories each)", ylabel="training loss, nats per token", yscale="log")
+        tokens = [int(row["tokens"]) / 1e6 for row in rows]
+        axes.plot(tokens, [float(row[name]) for row in rows], label=label, linewidth=1)
+    axes.set(xlabel="million tokens", ylabel="training loss, nats per token", yscale="log")
     axes.set_yticks([0.4, 0.5, 0.6, 0.8, 1, 2, 4, 8], ["0.4", "0.5", "0.6", "0.8", "1", "2", "4", "8"])
     axes.minorticks_off()
     axes.grid(alpha=0.3)

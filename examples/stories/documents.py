@@ -1,13 +1,17 @@
-"""What the model reads: stories as token lists, nine plain ones and then one in the chat form."""
+"""What the model reads: stories, requests and conversations as token lists, packed into rows."""
 
 from __future__ import annotations
 
-import torch
+import functools
+import random
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 from chat import conversation, render
 from generate import story
-from tokenizer import EOS, EOT
+from tokenizer import BOS, EOS, EOT
 from tokenizers import Tokenizer
-from torch import Tensor
 
 HELD_OUT = 10_000_000  # seeds from here on are never trained on
 PROMPT = "Assistant: "
@@ -18,29 +22,64 @@ def special_id(tokenizer: Tokenizer, token: str) -> int:
     return int(tokenizer.encode(token, add_special_tokens=False).ids[0])
 
 
+def encoded(tokenizer: Tokenizer, text: str, begin: bool = True) -> list[int]:
+    """Token ids of a text, after BOS if it begins a document; the batch method is twice as fast, even for one text."""
+    return list(tokenizer.encode_batch_fast([text], add_special_tokens=begin)[0].ids)
+
+
 def document(tokenizer: Tokenizer, index: int) -> list[int]:
-    """Token ids of document `index`, from BOS to the token that ends it."""
-    if index % 10 != 9:
-        return [*tokenizer.encode(story(index).text).ids, special_id(tokenizer, EOS)]
-    *asked, answer = conversation(index)
-    # The prompt is encoded alone because that is what a chat does: its last space is a token of its own.
-    prompt = tokenizer.encode(render(asked) + PROMPT).ids
-    told = tokenizer.encode(answer["content"], add_special_tokens=False).ids
-    return [*prompt, *told, special_id(tokenizer, EOT)]
+    """Token ids of document `index`, from BOS to the token that ends it.
+
+    Of six documents three are stories, one is a request with its story, and two have the chat form. What is asked is
+    encoded alone, because that is what happens when somebody asks.
+    """
+    form = index % 6
+    if form < 3:
+        return [*encoded(tokenizer, story(index).text), special_id(tokenizer, EOS)]
+    if form == 3:
+        request, answer = conversation(index)[:2]
+        prompt, told, end = request["content"], "\n\n" + answer["content"], EOS
+    else:
+        *asked, answer = conversation(index)
+        prompt, told, end = render(asked) + PROMPT, answer["content"], EOT
+    return [*encoded(tokenizer, prompt), *encoded(tokenizer, told, begin=False), special_id(tokenizer, end)]
+
+
+def packed(documents: list[list[int]], width: int, filler: int) -> npt.NDArray[np.uint16]:
+    """Rows [rows, width] of whole documents, each in the fullest row that has room for it, the longest first.
+
+    A document that is longer than a row is left out. What is empty holds `filler`.
+    """
+    rows: list[list[int]] = []
+    with_room: list[list[list[int]]] = [[] for _ in range(width + 1)]  # by the number of free places
+    for tokens in sorted(documents, key=len, reverse=True):
+        if len(tokens) > width:
+            continue
+        room = next((room for room in range(len(tokens), width) if with_room[room]), width)
+        if room == width:
+            rows.append([])
+        row = with_room[room].pop() if room < width else rows[-1]
+        row.extend(tokens)
+        with_room[width - len(row)].append(row)
+    return np.array([row + [filler] * (width - len(row)) for row in rows], np.uint16)
+
+
+@functools.cache
+def _tokenizer(path: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(path))
+
+
+def chunk(path: Path, first: int, count: int, width: int) -> npt.NDArray[np.uint16]:
+    """Documents `first` to `first + count` in rows, shuffled; `path` is the tokenizer's."""
+    tokenizer = _tokenizer(path)
+    documents = [document(tokenizer, index) for index in range(first, first + count)]
+    rows = packed(documents, width, special_id(tokenizer, BOS))
+    order = list(range(len(rows)))
+    random.Random(f"rows {first}").shuffle(order)
+    return rows[order]
 
 
 def held_out(tokenizer: Tokenizer, count: int) -> list[list[int]]:
     """The first `count` held-out stories, with BOS and EOS."""
     seeds = range(HELD_OUT, HELD_OUT + count)
-    return [[*tokenizer.encode(story(seed).text).ids, special_id(tokenizer, EOS)] for seed in seeds]
-
-
-def padded(documents: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Inputs and targets [documents, longest - 1]; padded targets are -1."""
-    longest = max(map(len, documents)) - 1
-    tokens = torch.zeros(len(documents), longest, dtype=torch.long)
-    targets = torch.full((len(documents), longest), -1)
-    for row, ids in enumerate(documents):
-        tokens[row, : len(ids) - 1] = torch.tensor(ids[:-1])
-        targets[row, : len(ids) - 1] = torch.tensor(ids[1:])
-    return tokens, targets
+    return [[*encoded(tokenizer, story(seed).text), special_id(tokenizer, EOS)] for seed in seeds]

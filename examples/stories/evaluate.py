@@ -11,12 +11,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from documents import held_out, padded
+from documents import held_out
 from model import Model, Shape
 from shipped import load
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  (the name everybody knows)
+
+
+def padded(documents: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Inputs and targets [documents, longest - 1]; padded targets are -1."""
+    longest = max(map(len, documents)) - 1
+    tokens = torch.zeros(len(documents), longest, dtype=torch.long)
+    targets = torch.full((len(documents), longest), -1)
+    for row, ids in enumerate(documents):
+        tokens[row, : len(ids) - 1] = torch.tensor(ids[:-1])
+        targets[row, : len(ids) - 1] = torch.tensor(ids[1:])
+    return tokens, targets
 
 
 @torch.inference_mode()
@@ -41,7 +52,7 @@ def main() -> None:
     shipped, _ = load(arguments.folder)
     ternary = perplexity(lambda tokens: shipped(tokens).logits, stories)
     twin_model = Model(Shape())
-    twin_model.load_state_dict(torch.load(arguments.twin, weights_only=True)["model"])
+    twin_model.load_state_dict(torch.load(arguments.twin, map_location="cpu", weights_only=True)["model"])
     twin = perplexity(lambda tokens: twin_model(tokens, ternary=False), stories)
     print(f"{len(stories)} stories: ternary {ternary:.4f}, twin {twin:.4f}, ratio {ternary / twin:.4f}")
 

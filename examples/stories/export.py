@@ -63,7 +63,7 @@ class Weights(NamedTuple):
 
 def read(checkpoint: Path) -> Weights:
     """Quantises the master weights of a checkpoint."""
-    state: dict[str, Tensor] = torch.load(checkpoint, weights_only=True)["model"]
+    state: dict[str, Tensor] = torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
     norms, linears = {}, {}
     for key, tensor in state.items():
         parts = key.split(".")

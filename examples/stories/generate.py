@@ -11,6 +11,7 @@ import random
 import re
 from typing import NamedTuple
 
+import frame
 import plots
 import words
 
@@ -35,6 +36,8 @@ class Story(NamedTuple):
 
 def _character(rng: random.Random, pronoun: str) -> tuple[str, str]:
     name = rng.choice(words.SHE_NAMES if pronoun == "she" else words.HE_NAMES)
+    if rng.random() < 0.12:  # a name that nobody has: names are to be copied, not known
+        name = "".join(rng.choice(part) for part in words.NAME_PARTS)
     return name, rng.choice(words.ANIMALS if rng.random() < 0.8 else words.PEOPLE)
 
 
@@ -42,7 +45,7 @@ def _slots(rng: random.Random) -> dict[str, str]:
     """A value for every slot of the templates, agreeing in number and gender."""
     pronoun, other = rng.sample(("she", "he"), 2)
     (hero, kind), (friend, friend_kind) = _character(rng, pronoun), _character(rng, other)
-    while friend_kind == kind:
+    while friend_kind == kind or friend == hero:
         friend, friend_kind = _character(rng, other)
     slots = {"H": hero, "hs": kind, "F": friend, "fs": friend_kind}
     for prefix, forms in (("", PRONOUNS[pronoun]), ("f", PRONOUNS[other])):
@@ -62,7 +65,8 @@ def _slots(rng: random.Random) -> dict[str, str]:
             strict=True,
         )
     )
-    slots["aT2"] = f"a {rng.choice(words.COLOURS)} {rng.choice(words.THINGS)}"
+    slots["T2"] = f"{rng.choice(words.COLOURS)} {rng.choice([other for other in words.THINGS if other != noun])}"
+    slots["aT2"] = f"a {slots['T2']}"
 
     places = [(preposition, place) for preposition, names in words.PLACES.items() for place in names]
     (home_at, home), (at, place) = rng.sample(places, 2)
@@ -92,17 +96,17 @@ def _slots(rng: random.Random) -> dict[str, str]:
 
 
 def _paragraphs(rng: random.Random, plot: plots.Plot) -> list[str]:
-    opening = [rng.choice(plots.OPENINGS)]
+    opening = [rng.choice(frame.OPENINGS)]
     if rng.random() < 0.6:
-        opening.append(rng.choice(plots.HABITS))
-    opening.append(rng.choice(plots.FRIENDS))
+        opening.append(rng.choice(frame.HABITS))
+    opening.append(rng.choice(frame.FRIENDS))
     mishap = rng.randrange(len(plot.mishaps))
     middle = [rng.choice(plot.start), plot.mishaps[mishap]]
     turn = plot.turns[int(rng.choice(plot.fits[mishap]))]
     end = [rng.choice(plot.ends)]
     if rng.random() < 0.8:
         helper_known = any(HELPER.search(text) for text in (*middle, turn))
-        end.append(rng.choice([text for text in plots.CLOSINGS if helper_known or not HELPER.search(text)]))
+        end.append(rng.choice([text for text in frame.CLOSINGS if helper_known or not HELPER.search(text)]))
     return [" ".join(opening), " ".join(middle), turn, " ".join(end)]
 
 

@@ -48,21 +48,23 @@ def beginnings(tokenizer: Any, length: int, chat: bool) -> Iterator[list[int]]:
 def greedy(model: Any, prompts: list[list[int]], stop: list[int]) -> list[Continuation]:
     """Continuations of equally long prompts, without those that fall below the margin or end."""
     length = len(prompts[0])
-    rows, smallest = torch.tensor(prompts), torch.full((len(prompts),), float("inf"))
+    rows = torch.tensor(prompts, device=model.device)
+    smallest = torch.full((len(prompts),), float("inf"), device=model.device)
+    ends = torch.tensor(stop, device=model.device)
     for _ in range(TOKENS):
         best, tokens = model(rows, use_cache=False, logits_to_keep=1).logits[:, -1].topk(2)
         smallest = smallest.minimum(best[:, 0] - best[:, 1])
-        kept = (smallest >= MARGIN) & ~torch.isin(tokens[:, 0], torch.tensor(stop))
+        kept = (smallest >= MARGIN) & ~torch.isin(tokens[:, 0], ends)
         rows, smallest = torch.cat((rows, tokens[:, :1]), 1)[kept], smallest[kept]
         if not len(rows):
             break
     return [Continuation(r[:length], r[length:], m) for r, m in zip(rows.tolist(), smallest.tolist(), strict=True)]
 
 
-def first_safe(model: Any, prompts: Iterator[list[int]], stop: list[int]) -> Continuation:
-    """The first continuation that also keeps its margin when it is computed alone."""
+def first_safe(model: Any, fast: Any, prompts: Iterator[list[int]], stop: list[int]) -> Continuation:
+    """The first continuation found by `fast` that also keeps its margin when `model` computes it alone."""
     while batch := list(itertools.islice(prompts, BATCH)):
-        for found in greedy(model, batch, stop):
+        for found in greedy(fast, batch, stop):
             if alone := greedy(model, [found.prompt], stop):
                 return alone[0]
     raise SystemExit("no candidate keeps its distance on every step")
@@ -74,10 +76,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the JSON file to write")
     arguments = parser.parse_args()
     model, tokenizer = load(arguments.folder)
+    fast = load(arguments.folder)[0].cuda() if torch.cuda.is_available() else model
     cases = []
     for length, chat in ((70, False), (80, False), (90, False), (100, False), (90, True)):
         prompts = beginnings(tokenizer, length, chat)
-        found = first_safe(model, prompts, model.generation_config.eos_token_id)
+        found = first_safe(model, fast, prompts, model.generation_config.eos_token_id)
         case = {
             "prompt": tokenizer.decode(found.prompt[1:]),  # BOS comes back by encoding
             "prompt_ids": found.prompt,

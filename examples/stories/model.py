@@ -20,12 +20,13 @@ class Shape:
 
     vocab: int = 2048
     hidden: int = 512
-    layers: int = 4
+    layers: int = 6
     heads: int = 8
     kv_heads: int = 4
     head_dim: int = 64
     ffn: int = 768
-    context: int = 512
+    context: int = 1024
+    bos: int = 2043  # token that begins a document; attention does not look behind it
     rope_theta: float = 500000.0
     eps: float = 1e-5
 
@@ -36,24 +37,32 @@ def quantise_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (weight / scale).round().clamp(-1, 1), scale
 
 
+def quantise_activation(x: Tensor) -> tuple[Tensor, Tensor]:
+    """int8 values per token and their scale: s = 127 / max(absmax, 1e-5), clip(round_even(x s), -128, 127)."""
+    scale = 127.0 / x.abs().amax(-1, keepdim=True).clamp(min=1e-5)
+    return (x * scale).round().clamp(-128, 127), scale
+
+
+def straight_through(rounded: Tensor, x: Tensor) -> Tensor:
+    """`rounded`, with the gradient of x."""
+    return x + (rounded - x).detach()
+
+
 class Linear(nn.Module):
-    """y = W x without bias. `weight_forward` gives what the matmul sees."""
+    """y = W x without bias, in f32."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(outputs, inputs) * inputs**-0.5)
 
-    def weight_forward(self, ternary: bool) -> Tensor:
+    def forward(self, x: Tensor, ternary: bool) -> Tensor:
         if not ternary:
-            return self.weight
-        values, scale = quantise_weight(self.weight)
-        return self.weight + (values * scale - self.weight).detach()
-
-
-def quantise_activation(x: Tensor) -> Tensor:
-    """int8 per token, back in f32: s = 127 / max(absmax, 1e-5), clip(round_even(x s), -128, 127) / s."""
-    scale = 127.0 / x.abs().amax(-1, keepdim=True).clamp(min=1e-5)
-    return x + ((x * scale).round().clamp(-128, 127) / scale - x).detach()
+            return F.linear(x, self.weight).float()
+        values, scale = quantise_weight(self.weight.detach())
+        codes, token_scale = quantise_activation(x.detach())
+        # The matmul sees small integers only, which are exact in bf16 too; both scales come after it.
+        y = F.linear(straight_through(codes, x * token_scale), straight_through(values, self.weight / scale))
+        return y.float() * (scale / token_scale)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -80,24 +89,23 @@ class Block(nn.Module):
             nn.Parameter(torch.ones(n)) for n in (shape.hidden, width, shape.hidden, shape.ffn)
         )
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, ternary: bool) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, ternary: bool) -> Tensor:
         eps, (batch, time, _) = self.shape.eps, x.shape
-
-        def project(h: Tensor, *linears: Linear) -> Tensor:
-            weight = torch.cat([linear.weight_forward(ternary) for linear in linears])
-            return F.linear(quantise_activation(h) if ternary else h, weight)
-
         heads, kv, dim = self.shape.heads, self.shape.kv_heads, self.shape.head_dim
-        qkv = project(rms_norm(x, self.attn_norm, eps), self.q, self.k, self.v)
-        q, k, v = qkv.view(batch, time, heads + 2 * kv, dim).transpose(1, 2).tensor_split((heads, heads + kv), 1)
+        h = rms_norm(x, self.attn_norm, eps)
+        q, k, v = (
+            linear(h, ternary).view(batch, time, n, dim).transpose(1, 2)
+            for linear, n in ((self.q, heads), (self.k, kv), (self.v, kv))
+        )
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         k, v = k.repeat_interleave(heads // kv, 1), v.repeat_interleave(heads // kv, 1)
-        o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        o = o.transpose(1, 2).reshape(batch, time, heads * dim)
-        x = x + project(rms_norm(o, self.attn_sub_norm, eps), self.o)
-        gate, up = project(rms_norm(x, self.ffn_norm, eps), self.gate, self.up).chunk(2, -1)
-        m = F.relu(gate).square() * up
-        return x + project(rms_norm(m, self.ffn_sub_norm, eps), self.down)
+        o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        o = o.transpose(1, 2).reshape(batch, time, heads * dim).float()
+        x = x + self.o(rms_norm(o, self.attn_sub_norm, eps), ternary)
+        h = rms_norm(x, self.ffn_norm, eps)
+        m = F.relu(self.gate(h, ternary)).square() * self.up(h, ternary)
+        down: Tensor = self.down(rms_norm(m, self.ffn_sub_norm, eps), ternary)
+        return x + down
 
 
 class Model(nn.Module):
@@ -118,9 +126,12 @@ class Model(nn.Module):
         self.register_buffer("sin", angle.sin(), persistent=False)
 
     def forward(self, tokens: Tensor, ternary: bool) -> Tensor:
-        """Logits [batch, time, vocab] of tokens [batch, time]."""
+        """Logits [batch, time, vocab] of tokens [batch, time]; a row may hold several documents."""
         x = F.embedding(tokens, self.embedding)
-        cos, sin = self.cos[: tokens.shape[1]], self.sin[: tokens.shape[1]]
+        time = tokens.shape[1]
+        document = (tokens == self.shape.bos).cumsum(1)
+        same = document[:, :, None] == document[:, None, :]
+        mask = (same & torch.ones(time, time, dtype=torch.bool, device=tokens.device).tril())[:, None]
         for block in self.blocks:
-            x = block(x, cos, sin, ternary)
+            x = block(x, self.cos[:time], self.sin[:time], mask, ternary)
         return F.linear(rms_norm(x, self.output_norm, self.shape.eps), self.embedding)

@@ -1,51 +1,72 @@
 """Trains the ternary model and its full-precision twin.
 
-    python train.py --tokenizer build/tokenizer.json --out build --steps 1000 --shared 400
+    python train.py --tokenizer build/tokenizer.json --out build --steps 3000
 
-Both models see the same stories in the same order for the same number of steps. The first `--shared` steps are taken
-once, in full precision, because they would be the same for both; then the run branches: `twin` goes on in full
-precision, `ternary` goes on with quantisation-aware training. The learning rate has two phases: after a short warm-up
-it is constant with weight decay, and from `--cooldown` of the steps on it falls to zero without weight decay.
-Matrices inside the blocks are stepped by Muon, embedding and norms by AdamW. A run that was stopped goes on from its
-last checkpoint.
+Both models are stepped side by side on the same stories. The ternary one is trained with quantisation-aware training
+from the first step on. The learning rate has two phases: after a short warm-up it is constant with weight decay, and
+from `--cooldown` of the steps on it falls to zero without weight decay. Matrices inside the blocks are stepped by Muon,
+embedding and norms by AdamW. The stories are generated and tokenized meanwhile, by all other cores of the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import itertools
+import multiprocessing
+import os
 import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import torch
-from documents import document, padded
+from documents import chunk, special_id
 from model import Model, Shape
 from muon import Muon
+from tokenizer import BOS
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  (the name everybody knows)
 
 MATRIX_RATE, OTHER_RATE, DECAY = 0.02, 0.003, 0.1
-WARM_UP = 20
-MICRO_BATCH = 8  # documents of similar length that go through the model together
+WARM_UP = 50
+CHUNK = 1000  # documents that one process packs into rows
+AHEAD = 300  # chunks in the making, so that the compilation costs nothing
+LOG_EVERY = 10  # steps
+
+
+def loss_of(model: Model, rows: Tensor, ternary: bool) -> Tensor:
+    """Mean negative log-likelihood in nats of all tokens of rows [batch, width] but BOS, which begins a document."""
+    with torch.autocast(rows.device.type, torch.bfloat16):
+        logits = model(rows[:, :-1], ternary)
+    return cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten(), model.shape.bos)
+
+
+@torch.compile(dynamic=False, disable=not torch.cuda.is_available())
+def cross_entropy(logits: Tensor, targets: Tensor, ignored: int) -> Tensor:
+    return F.cross_entropy(logits.float(), targets, ignore_index=ignored)
 
 
 class Run:
     """A model, its optimizers and the step it has reached."""
 
-    def __init__(self, steps: int, cooldown: int) -> None:
+    def __init__(self, steps: int, cooldown: float, ternary: bool, device: torch.device) -> None:
         torch.manual_seed(0)
-        self.model = Model(Shape())
-        self.step, self.steps, self.cooldown = 0, steps, cooldown
+        self.model = Model(Shape()).to(device)
+        self.step, self.steps, self.cooldown = 0, steps, round(steps * cooldown)
+        self.ternary = ternary
+        if device.type == "cuda":
+            for block in self.model.blocks:  # all blocks are compiled as one, which is much faster than a whole model
+                block.compile(dynamic=False)
         matrices = [p for p in self.model.blocks.parameters() if p.ndim == 2]
         norms = [p for p in self.model.parameters() if p.ndim == 1]
         self.optimizers: tuple[torch.optim.Optimizer, ...] = (
             Muon(matrices, lr=MATRIX_RATE, weight_decay=DECAY),
             torch.optim.AdamW(
-                [{"params": [self.model.embedding]}, {"params": norms}],
-                lr=OTHER_RATE,
-                betas=(0.9, 0.95),
-                weight_decay=0.0,
+                [self.model.embedding, *norms], lr=OTHER_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True
             ),
         )
         for optimizer in self.optimizers:
@@ -58,14 +79,10 @@ class Run:
             return (self.step + 1) / WARM_UP
         return min(1.0, (self.steps - self.step) / (self.steps - self.cooldown))
 
-    def train_step(self, documents: list[list[int]], ternary: bool) -> float:
-        """One optimizer step over the documents; returns the mean loss per token in nats."""
-        documents = sorted(documents, key=len)
-        count, total = sum(len(tokens) - 1 for tokens in documents), 0.0
-        for start in range(0, len(documents), MICRO_BATCH):
-            loss = token_losses(self.model, documents[start : start + MICRO_BATCH], ternary).sum() / count
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.item()
+    def train_step(self, rows: Tensor) -> Tensor:
+        """One optimizer step; returns the loss, still on the device."""
+        loss = loss_of(self.model, rows, self.ternary)
+        loss.backward()  # type: ignore[no-untyped-call]
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * self.rate()
@@ -74,74 +91,60 @@ class Run:
             optimizer.step()
             optimizer.zero_grad()
         self.step += 1
-        return total
-
-    def save(self, path: Path) -> None:
-        """Writes everything that is needed to go on; never leaves half a file."""
-        state = {
-            "step": self.step,
-            "model": self.model.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-        }
-        partial = path.with_suffix(".partial")
-        torch.save(state, partial)
-        partial.replace(path)
-
-    def load(self, path: Path) -> None:
-        state = torch.load(path, weights_only=True)
-        self.step = state["step"]
-        self.model.load_state_dict(state["model"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+        return loss.detach()
 
 
-def token_losses(model: Model, documents: list[list[int]], ternary: bool) -> Tensor:
-    """Negative log-likelihood in nats of every token after the first of each document; padding gives 0."""
-    tokens, targets = padded(documents)
-    logits = model(tokens, ternary)
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1, reduction="none")
-
-
-def train(run: Run, tokenizer: Tokenizer, until: int, batch: int, ternary: bool, out: Path, name: str) -> None:
-    """Takes steps up to `until`, saving to NAME.pt; NAME.csv gets step, tokens, loss and seconds of each."""
-    with (out / f"{name}.csv").open("a", newline="") as file:
-        log = csv.writer(file)
-        started = time.monotonic()
-        while run.step < until:
-            first = run.step * batch
-            documents = [document(tokenizer, index) for index in range(first, first + batch)]
-            loss = run.train_step(documents, ternary)
-            seconds = round(time.monotonic() - started, 1)
-            log.writerow((run.step, sum(map(len, documents)), round(loss, 4), seconds))
-            file.flush()
-            if run.step % 50 == 0 or run.step == until:
-                run.save(out / f"{name}.pt")
-            if run.step % 10 == 0:
-                print(f"{name} step {run.step}/{until}  loss {loss:.3f}  {seconds:.0f} s", flush=True)
+def batches(tokenizer: Path, size: int, count: int) -> Iterator[Tensor]:
+    """`count` batches of rows [size, context + 1], always the same ones; other processes make them ahead of time."""
+    width = Shape().context + 1
+    workers = max(1, (os.cpu_count() or 2) - 2)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        firsts = itertools.count(0, CHUNK)
+        ahead = deque(pool.submit(chunk, tokenizer, next(firsts), CHUNK, width) for _ in range(AHEAD))
+        rows = np.empty((0, width), np.uint16)
+        for _ in range(count):
+            while len(rows) < size:
+                rows = np.concatenate((rows, ahead.popleft().result()))
+                ahead.append(pool.submit(chunk, tokenizer, next(firsts), CHUNK, width))
+            yield torch.from_numpy(rows[:size].astype(np.int64))
+            rows = rows[size:]
+        pool.shutdown(cancel_futures=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json")
     parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoints and logs")
-    parser.add_argument("--steps", type=int, required=True, help="steps of each model, the shared ones included")
-    parser.add_argument("--shared", type=int, required=True, help="full-precision steps before the branch")
-    parser.add_argument("--cooldown", type=float, default=0.6, help="share of the steps before the rate falls")
-    parser.add_argument("--batch", type=int, default=32, help="documents in a step")
-    parser.add_argument("--branch", choices=("shared", "ternary", "twin"), help="train this part alone")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads")
+    parser.add_argument("--steps", type=int, required=True, help="steps of each model")
+    parser.add_argument("--cooldown", type=float, default=0.5, help="share of the steps before the rate falls")
+    parser.add_argument("--batch", type=int, default=64, help="rows in a step")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    tokenizer = Tokenizer.from_file(str(arguments.tokenizer))
+    if special_id(Tokenizer.from_file(str(arguments.tokenizer)), BOS) != Shape().bos:
+        raise SystemExit(f"{arguments.tokenizer} does not belong to this model: {BOS} is not token {Shape().bos}")
     out: Path = arguments.out
     out.mkdir(parents=True, exist_ok=True)
-    for branch in [arguments.branch] if arguments.branch else ["shared", "ternary", "twin"]:
-        run = Run(arguments.steps, round(arguments.steps * arguments.cooldown))
-        checkpoints = [path for name in (branch, "shared") if (path := out / f"{name}.pt").exists()]
-        if checkpoints:
-            run.load(checkpoints[0])
-        until = arguments.shared if branch == "shared" else arguments.steps
-        train(run, tokenizer, until, arguments.batch, branch == "ternary", out, branch)
+    torch.set_float32_matmul_precision("high")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    runs = {name: Run(arguments.steps, arguments.cooldown, name == "ternary", device) for name in ("ternary", "twin")}
+    losses: dict[str, list[Tensor]] = {name: [] for name in runs}
+    tokens, started = 0, time.monotonic()
+    with (out / "loss.csv").open("w", newline="") as file:
+        log = csv.writer(file)
+        log.writerow(("step", "tokens", "seconds", *runs))
+        for step, batch in enumerate(batches(arguments.tokenizer, arguments.batch, arguments.steps), 1):
+            tokens += int((batch[:, 1:] != Shape().bos).sum())
+            rows = (batch.pin_memory() if device.type == "cuda" else batch).to(device, non_blocking=True)
+            for name, run in runs.items():
+                losses[name].append(run.train_step(rows))
+            if step % LOG_EVERY == 0 or step == arguments.steps:
+                means = [round(torch.stack(losses[name]).mean().item(), 4) for name in runs]
+                seconds = round(time.monotonic() - started, 1)
+                log.writerow((step, tokens, seconds, *means))
+                file.flush()
+                print(f"step {step}  {tokens / 1e6:.1f} M tokens  {seconds} s  ternary, twin: {means}", flush=True)
+                losses = {name: [] for name in runs}
+    for name, run in runs.items():
+        torch.save({"model": run.model.state_dict()}, out / f"{name}.pt")
 
 
 if __name__ == "__main__":

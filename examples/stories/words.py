@@ -13,12 +13,21 @@ def _phrases(text: str) -> tuple[str, ...]:
 
 SHE_NAMES = _words(
     "Mila Nora Lily Rosa Tilly Ella Daisy Wanda Greta Hazel Ivy Penny Ruby Clara Bella Molly Fern Poppy Luna Olive "
-    "Stella Hilda Maja Lotte Emma Anna Flora Betty Dora Susi Pearl Kitty Nelly Willow Zelda Mimi Ada Cleo Tessa Juna"
+    "Stella Hilda Maja Lotte Emma Anna Flora Betty Dora Susi Pearl Kitty Nelly Willow Zelda Mimi Ada Cleo Tessa Juna "
+    "Mia Alma Bea Dina Edith Frida Helen Ida Jenny Klara Lena Marta Nina Paula Rita Sally Tina Vera Wilma Zoe"
 )
 HE_NAMES = _words(
     "Pip Otto Max Finn Leo Sam Ben Tom Oscar Hugo Felix Bruno Theo Milo Jasper Rufus Toby Gus Arlo Emil Fritz Oliver "
-    "Barney Charlie Albert Henry Bobo Kaspar Louis Ned Rocco Ziggy Waldo Alfie Monty Paul Anton Moritz Hank Jonas"
+    "Barney Charlie Albert Henry Bobo Kaspar Louis Ned Rocco Ziggy Waldo Alfie Monty Paul Anton Moritz Hank Jonas "
+    "Adam Basil Carl David Eric Fred Harry Igor Jack Karl Lars Martin Nick Olaf Peter Quinn Tim Victor Willy Yuri"
 )
+NAME_PARTS = (
+    _words("B D F G J K L M N P R S T V Z Br Fl Kl Tr"),
+    _words("a e i o u"),
+    _words("b d f g k l m n p r s t v z ll mm nn rr"),
+    _words("a o i e y in el us ix"),
+)
+"""Of made-up names such as "Talo" or "Brimmin": one of each."""
 
 ANIMALS = _words(
     "fox bear mouse rabbit hedgehog squirrel badger frog duck goose hen cat dog pig goat sheep donkey pony cow otter "

@@ -26,7 +26,7 @@ def run(
     prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="The text to go on from; - is stdin.")] = None,
     prompt_option: Annotated[str | None, typer.Option("--prompt", "-p", help="The same, as an option.")] = None,
     model: options.ModelOption = None,
-    max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", min=1, help="Tokens to generate at most.")] = 128,
+    max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", min=1, help="Tokens to generate at most.")] = 512,
     device: options.DeviceOption = None,
     temperature: options.TemperatureOption = 0.0,
     top_k: options.TopKOption = 0,
