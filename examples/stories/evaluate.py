@@ -1,6 +1,8 @@
 """Perplexity per token on held-out stories: the exported ternary model beside its full-precision twin.
 
 python evaluate.py --folder build/hf --twin build/twin.pt
+
+All in float32.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ def padded(documents: list[list[int]]) -> tuple[Tensor, Tensor]:
 
 
 @torch.inference_mode()
-def perplexity(logits_of: Callable[[Tensor], Tensor], stories: list[list[int]]) -> float:
+def perplexity(logits_of: Callable[[Tensor], Tensor], stories: list[list[int]], device: str) -> float:
     """exp of the mean negative log-likelihood of all tokens but BOS; EOS counts."""
     total, count = 0.0, 0
     for start in range(0, len(stories), 10):
-        tokens, targets = padded(stories[start : start + 10])
+        tokens, targets = (tensor.to(device) for tensor in padded(stories[start : start + 10]))
         losses = F.cross_entropy(logits_of(tokens).flatten(0, 1), targets.flatten(), ignore_index=-1, reduction="sum")
         total += losses.item()
         count += int((targets >= 0).sum())
@@ -50,10 +52,13 @@ def main() -> None:
     arguments = parser.parse_args()
     stories = held_out(Tokenizer.from_file(str(arguments.folder / "tokenizer.json")), arguments.stories)
     shipped, _ = load(arguments.folder)
-    ternary = perplexity(lambda tokens: shipped(tokens).logits, stories)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    shipped.to(device)
+    ternary = perplexity(lambda tokens: shipped(tokens).logits, stories, device)
     twin_model = Model(Shape())
     twin_model.load_state_dict(torch.load(arguments.twin, map_location="cpu", weights_only=True)["model"])
-    twin = perplexity(lambda tokens: twin_model(tokens, ternary=False), stories)
+    twin_model.to(device)
+    twin = perplexity(lambda tokens: twin_model(tokens, ternary=False), stories, device)
     print(f"{len(stories)} stories: ternary {ternary:.4f}, twin {twin:.4f}, ratio {ternary / twin:.4f}")
 
 

@@ -1,6 +1,6 @@
 """Trains the ternary model and its full-precision twin.
 
-    python train.py --tokenizer build/tokenizer.json --out build --steps 3000
+    python train.py --tokenizer build/tokenizer.json --out build --steps 1500
 
 Both models are stepped side by side on the same stories. The ternary one is trained with quantisation-aware training
 from the first step on. The learning rate has two phases: after a short warm-up it is constant with weight decay, and
@@ -35,7 +35,7 @@ MATRIX_RATE, OTHER_RATE, DECAY = 0.02, 0.003, 0.1
 WARM_UP = 50
 CHUNK = 1000  # documents that one process packs into rows
 AHEAD = 300  # chunks in the making, so that the compilation costs nothing
-LOG_EVERY = 10  # steps
+LOG_EVERY, SAVE_EVERY = 10, 100  # steps
 
 
 def loss_of(model: Model, rows: Tensor, ternary: bool) -> Tensor:
@@ -98,7 +98,8 @@ def batches(tokenizer: Path, size: int, count: int) -> Iterator[Tensor]:
     """`count` batches of rows [size, context + 1], always the same ones; other processes make them ahead of time."""
     width = Shape().context + 1
     workers = max(1, (os.cpu_count() or 2) - 2)
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, spawn, initializer=os.nice, initargs=(10,)) as pool:
         firsts = itertools.count(0, CHUNK)
         ahead = deque(pool.submit(chunk, tokenizer, next(firsts), CHUNK, width) for _ in range(AHEAD))
         rows = np.empty((0, width), np.uint16)
@@ -111,12 +112,19 @@ def batches(tokenizer: Path, size: int, count: int) -> Iterator[Tensor]:
         pool.shutdown(cancel_futures=True)
 
 
+def save(model: Model, path: Path) -> None:
+    """Writes a checkpoint; never leaves half a file."""
+    partial = path.with_suffix(".partial")
+    torch.save({"model": model.state_dict()}, partial)
+    partial.replace(path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json")
     parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoints and logs")
     parser.add_argument("--steps", type=int, required=True, help="steps of each model")
-    parser.add_argument("--cooldown", type=float, default=0.5, help="share of the steps before the rate falls")
+    parser.add_argument("--cooldown", type=float, default=0.35, help="share of the steps before the rate falls")
     parser.add_argument("--batch", type=int, default=64, help="rows in a step")
     arguments = parser.parse_args()
     if special_id(Tokenizer.from_file(str(arguments.tokenizer)), BOS) != Shape().bos:
@@ -141,10 +149,11 @@ def main() -> None:
                 seconds = round(time.monotonic() - started, 1)
                 log.writerow((step, tokens, seconds, *means))
                 file.flush()
-                print(f"step {step}  {tokens / 1e6:.1f} M tokens  {seconds} s  ternary, twin: {means}", flush=True)
+                print(f"step {step}: {tokens / 1e6:.1f} M tokens  {seconds} s  ternary, twin: {means}", flush=True)
                 losses = {name: [] for name in runs}
-    for name, run in runs.items():
-        torch.save({"model": run.model.state_dict()}, out / f"{name}.pt")
+            if step % SAVE_EVERY == 0 or step == arguments.steps:
+                for name, run in runs.items():
+                    save(run.model, out / f"{name}.pt")
 
 
 if __name__ == "__main__":
