@@ -45,14 +45,21 @@ HELPERS = _words(
 
 TRAITS = _words(
     "small brave shy clever kind funny lazy busy curious cheerful gentle proud quiet noisy hungry sleepy merry polite "
-    "stubborn careful young old tall round tiny patient dreamy honest silly fluffy serious lucky grumpy friendly bold"
+    "stubborn careful young old tall round tiny patient dreamy honest silly fluffy serious lucky grumpy friendly bold "
+    "wise calm jolly plump skinny nosy eager clumsy daring fearless forgetful generous graceful helpful humble lively "
+    "loyal messy modest mighty nervous playful shaggy sneaky strong swift tidy thoughtful wild witty"
 )
 COLOURS = _words("red blue green yellow golden silver white brown purple orange pink black striped spotted")
-LOOKS = _words("little big old new shiny round wooden soft tiny long funny warm pretty heavy light")
+LOOKS = _words(
+    "little big old new shiny round wooden soft tiny long funny warm pretty heavy light "
+    "thin thick smooth rough dusty muddy crooked bent sparkling painted patched rusty lovely fancy plain strange"
+)
 THINGS = _words(
     "kite hat ball drum flute bell boat cup lamp book scarf blanket basket bucket umbrella spoon whistle button ring "
     "mirror clock box key coat pillow bottle trumpet wagon shovel ladder teapot broom feather shell stone map ribbon "
-    "cushion puppet fiddle jar sock pencil brush candle chair"
+    "cushion puppet fiddle jar sock pencil brush candle chair "
+    "lantern hammer needle thimble comb ladle rope wheel crown balloon doll pebble plate fork harp mug rug globe "
+    "magnet telescope gong tray bag sponge"
 )
 PAIRS = _words("boots mittens skates slippers glasses shoes trousers")
 
@@ -74,11 +81,13 @@ HOUSES = _phrases(
 FOODS = _phrases(
     "plum cake,apple pie,honey bread,carrot soup,cheese pie,berry jam,nut bread,pea soup,pumpkin pie,cherry cake,"
     "onion soup,lemon cake,ginger bread,mushroom stew,potato salad,chocolate pudding,rice pudding,pear tart,"
-    "fish soup,butter toast"
+    "fish soup,butter toast,walnut cake,fig jam,corn bread,vanilla pudding,noodle soup,peach pie,rhubarb pie,bean stew,"
+    "tomato soup,cabbage stew"
 )
 FRUITS = _words(
     "apples pears plums cherries berries nuts carrots turnips peas beans onions mushrooms lemons eggs cookies buns "
-    "pancakes sausages grapes figs"
+    "pancakes sausages grapes figs peaches oranges melons bananas radishes cucumbers walnuts strawberries muffins "
+    "waffles"
 )
 NUMBERS = _words("two three four five six seven eight nine ten")
 
@@ -86,14 +95,18 @@ HOBBIES = _phrases(
     "sing in the rain,count the stars,collect shells,paint the fence,talk to the moon,jump over puddles,bake bread,"
     "read old maps,dance in the kitchen,climb trees,build towers,chase butterflies,sleep until noon,drink warm milk,"
     "water the flowers,tell jokes,whistle a tune,draw clouds,swim before breakfast,roll down the hill,polish spoons,"
-    "watch the boats,pick flowers,feed the birds,hum while working,write long letters,ride on the wagon,plant beans"
+    "watch the boats,pick flowers,feed the birds,hum while working,write long letters,ride on the wagon,plant beans,"
+    "skip stones,weave baskets,knit socks,mend clocks,dig holes,slide on the ice,splash in the bath,carve wood,"
+    "gather mushrooms,invent words,whisper to the trees,march in a circle,sail paper boats,learn songs by heart"
 )
 QUIRKS = _phrases(
     "always wore a green hat,never stopped talking,counted everything twice,sneezed at every flower,"
     "laughed at every joke,was late for everything,could eat all day,knew a song for every day,slept with one eye open,"
     "walked backwards on Sundays,kept a secret in every pocket,was afraid of spoons,said good night to the chairs,"
     "asked a hundred questions,carried a very small suitcase,snored like a trumpet,never lost a game of cards,"
-    "wanted to be a pirate,wrote poems about soup,believed that the moon was a cheese"
+    "wanted to be a pirate,wrote poems about soup,believed that the moon was a cheese,"
+    "collected old keys,greeted every door,forgot everything but jokes,read the newspaper upside down,"
+    "always smelled of cheese,hummed day and night,had never seen the sea"
 )
 TIMES = _phrases(
     "One sunny morning,One rainy morning,One cold evening,One windy day,One quiet afternoon,One summer day,"
@@ -116,6 +129,12 @@ SKILLS = {
     "do a handstand": "did a handstand",
     "tell a good joke": "told a good joke",
     "play chess": "played chess",
+    "knit": "knitted",
+    "climb a rope": "climbed a rope",
+    "blow bubbles": "blew bubbles",
+    "spin a plate": "spun a plate",
+    "walk on stilts": "walked on stilts",
+    "count backwards": "counted backwards",
 }
 FEARS = _phrases(
     "the dark,thunder,deep water,high ladders,big dogs,strange noises,the cellar,the wind,the long night,"
@@ -145,6 +164,6 @@ SIGHTS = _phrases(
     "the sea,the moon up close,the biggest tree in the world,the snow on the mountain,the king's palace,"
     "the dancing whales,the city of lamps,the end of the rainbow,the singing waterfall,the flying fish"
 )
-NOISES = _phrases("bump,hoot,squeak,rattle,splash,knock,creak,rumble,scratch,crash")
-GOOD_FEELINGS = _words("happy proud glad cheerful merry pleased")
-BAD_FEELINGS = _words("sad worried cross upset unhappy gloomy")
+NOISES = _phrases("bump,hoot,squeak,rattle,splash,knock,creak,rumble,scratch,crash,thud,clatter,rustle")
+GOOD_FEELINGS = _words("happy proud glad cheerful merry pleased joyful content relieved")
+BAD_FEELINGS = _words("sad worried cross upset unhappy gloomy troubled miserable disappointed")
