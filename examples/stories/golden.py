@@ -2,17 +2,16 @@
 
     python golden.py --folder build/hf --out ../../core/tests/golden/stories.json
 
-Prompts are beginnings of held-out stories, of five lengths: the first of each whose 64 tokens are all chosen with a
-distance of at least 0.1 between the first and the second logit, so that another order of summation cannot change the
-text.
+Beginnings of held-out stories, told in a chat or not, are continued greedily. Where 64 tokens in a row are all chosen
+with a distance of at least 0.1 between the first and the second logit, another order of summation cannot change them;
+all that was said before them is their prompt. Those with the largest distances are taken.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-from collections.abc import Iterator
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +23,10 @@ from tokenizer import EOT
 
 TOKENS = 64
 MARGIN = 0.1
-BATCH = 64
-CANDIDATES = 3000
+BEGINNING = 16  # tokens of a story that are given
+LONGEST = 200  # tokens that are continued
+CANDIDATES = 96
+PLAIN, CHAT = 4, 1  # cases
 
 
 class Continuation(NamedTuple):
@@ -34,40 +35,64 @@ class Continuation(NamedTuple):
     margin: float  # the smallest distance of first and second logit
 
 
-def beginnings(tokenizer: Any, length: int, chat: bool) -> Iterator[list[int]]:
-    """The first `length` tokens of held-out stories, told in a chat or not, where the text gives these tokens again."""
+def beginnings(tokenizer: Any, chat: bool) -> list[list[int]]:
+    """The first tokens of held-out stories, in a chat after the request; those of the commonest length."""
+    by_length = defaultdict(list)
     for seed in range(HELD_OUT, HELD_OUT + CANDIDATES):
         told = story(seed)
         asked = f"User: Tell me a story about {told.hero} the {told.kind}.{EOT}{PROMPT}" if chat else ""
-        ids = tokenizer.encode(asked + told.text)[:length]
-        if tokenizer.encode(tokenizer.decode(ids[1:])) == ids:
-            yield ids
+        given = BEGINNING + (len(tokenizer.encode(asked)) if chat else 0)
+        by_length[given].append(tokenizer.encode(asked + told.text)[:given])
+    return max(by_length.values(), key=len)
 
 
 @torch.inference_mode()
-def greedy(model: Any, prompts: list[list[int]], stop: list[int]) -> list[Continuation]:
-    """Continuations of equally long prompts, without those that fall below the margin or end."""
-    length = len(prompts[0])
-    rows = torch.tensor(prompts, device=model.device)
-    smallest = torch.full((len(prompts),), float("inf"), device=model.device)
-    ends = torch.tensor(stop, device=model.device)
-    for _ in range(TOKENS):
-        best, tokens = model(rows, use_cache=False, logits_to_keep=1).logits[:, -1].topk(2)
-        smallest = smallest.minimum(best[:, 0] - best[:, 1])
-        kept = (smallest >= MARGIN) & ~torch.isin(tokens[:, 0], ends)
-        rows, smallest = torch.cat((rows, tokens[:, :1]), 1)[kept], smallest[kept]
-        if not len(rows):
-            break
-    return [Continuation(r[:length], r[length:], m) for r, m in zip(rows.tolist(), smallest.tolist(), strict=True)]
+def greedy(model: Any, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[float]]]:
+    """Tokens that continue equally long prompts, and the distances of first and second logit: [prompts][LONGEST]."""
+    given, cache = torch.tensor(prompts, device=model.device), None
+    tokens, margins = [], []
+    for _ in range(LONGEST):
+        out = model(given, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        best, ids = out.logits[:, -1].topk(2)
+        given, cache = ids[:, :1], out.past_key_values
+        tokens.append(ids[:, 0])
+        margins.append(best[:, 0] - best[:, 1])
+    return torch.stack(tokens, 1).tolist(), torch.stack(margins, 1).tolist()
 
 
-def first_safe(model: Any, fast: Any, prompts: Iterator[list[int]], stop: list[int]) -> Continuation:
-    """The first continuation found by `fast` that also keeps its margin when `model` computes it alone."""
-    while batch := list(itertools.islice(prompts, BATCH)):
-        for found in greedy(fast, batch, stop):
-            if alone := greedy(model, [found.prompt], stop):
-                return alone[0]
-    raise SystemExit("no candidate keeps its distance on every step")
+def safest(prompt: list[int], tokens: list[int], margins: list[float], stop: list[int]) -> Continuation:
+    """The stretch of TOKENS tokens with the largest margin before the story ends; margin 0 where there is none."""
+    end = next((i for i, token in enumerate(tokens) if token in stop), len(tokens))
+    starts = range(max(0, end - TOKENS + 1))
+    margin, start = max(((min(margins[i : i + TOKENS]), i) for i in starts), default=(0.0, 0))
+    return Continuation([*prompt, *tokens[:start]], tokens[start : start + TOKENS], margin)
+
+
+@torch.inference_mode()
+def margin_alone(model: Any, case: Continuation) -> float:
+    """The smallest distance when the whole text is computed at once; 0 where another token would be chosen."""
+    logits = model(torch.tensor([[*case.prompt, *case.tokens]], device=model.device)).logits[0]
+    best, ids = logits[len(case.prompt) - 1 : -1].topk(2)
+    return float((best[:, 0] - best[:, 1]).min()) if ids[:, 0].tolist() == case.tokens else 0.0
+
+
+def cases(model: Any, tokenizer: Any, chat: bool, count: int) -> list[Continuation]:
+    """The `count` safest continuations that keep their distance when they are computed at once, too.
+
+    Raises:
+        SystemExit: if there are not so many.
+    """
+    stop = model.generation_config.eos_token_id
+    prompts = beginnings(tokenizer, chat)
+    found = [safest(*row, stop) for row in zip(prompts, *greedy(model, prompts), strict=True)]
+    kept: list[Continuation] = []
+    for candidate in sorted(found, key=lambda one: -one.margin)[: 3 * count]:
+        margin = min(candidate.margin, margin_alone(model, candidate)) if candidate.margin else 0.0
+        if margin >= MARGIN and tokenizer.encode(tokenizer.decode(candidate.prompt[1:])) == candidate.prompt:
+            kept.append(candidate._replace(margin=margin))
+        if len(kept) == count:
+            return kept
+    raise SystemExit(f"only {len(kept)} of {count} continuations keep their distance on every step")
 
 
 def main() -> None:
@@ -76,22 +101,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the JSON file to write")
     arguments = parser.parse_args()
     model, tokenizer = load(arguments.folder)
-    fast = load(arguments.folder)[0].cuda() if torch.cuda.is_available() else model
-    cases = []
-    for length, chat in ((70, False), (80, False), (90, False), (100, False), (90, True)):
-        prompts = beginnings(tokenizer, length, chat)
-        found = first_safe(model, fast, prompts, model.generation_config.eos_token_id)
-        case = {
-            "prompt": tokenizer.decode(found.prompt[1:]),  # BOS comes back by encoding
-            "prompt_ids": found.prompt,
-            "text": tokenizer.decode(found.tokens),
-            "ids": found.tokens,
-            "margin": round(found.margin, 4),
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    found = [*cases(model, tokenizer, False, PLAIN), *cases(model, tokenizer, True, CHAT)]
+    content = [
+        {
+            "prompt": tokenizer.decode(case.prompt[1:]),  # BOS comes back by encoding
+            "prompt_ids": case.prompt,
+            "text": tokenizer.decode(case.tokens),
+            "ids": case.tokens,
+            "margin": round(case.margin, 4),
         }
-        print(json.dumps(case), flush=True)
-        cases.append(case)
+        for case in found
+    ]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps({"tokens": TOKENS, "margin": MARGIN, "cases": cases}, indent=1) + "\n")
+    arguments.out.write_text(json.dumps({"tokens": TOKENS, "margin": MARGIN, "cases": content}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
