@@ -25,12 +25,22 @@ from bitnet_core.testing.bench import Bench
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.tokenizer import load_tokenizer
 
-PROMPTS = ("Once upon a time there was a", "The little dog", "One day, Anna and her friend went to the")
+BEGINNING = (
+    "Once upon a time there was a shy fox named Mia. Next door lived Otto, an old bear who could eat all day.\n\n"
+)
+PROMPTS = tuple(
+    BEGINNING + event
+    for event in (
+        "One Sunday Mia told Otto a secret.",
+        "One Sunday Mia got the hiccups.",
+        "One night the moon was gone.",
+    )
+)
 TOKENS = 48
 MARGIN = 0.5
 """Least distance of the two largest logits where another order of f32 sums, or another cache type, cannot change the
 choice: it moves int8 codes that lie on a rounding boundary by one, and logits by hundredths, sometimes by a tenth."""
-RUNS, LEAST = 8, 24
+RUNS, LEAST = 8, 64
 """How many runs of clear choices are tried, the longest ones, and the tokens that they must have together."""
 
 
