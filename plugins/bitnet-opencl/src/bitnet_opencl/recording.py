@@ -73,7 +73,5 @@ class Enqueuer:
 
             return enqueue
         size = ctypes.c_size_t * 3
-        none = ctypes.c_void_p()
-        queue_handle, kernel_handle = ctypes.c_void_p(self._queue.int_ptr), ctypes.c_void_p(kernel.int_ptr)
-        arguments = (queue_handle, kernel_handle, ctypes.c_uint(3), none, size(*items), size(*group))
-        return partial(self._function, *arguments, ctypes.c_uint(0), none, none)
+        handles = ctypes.c_void_p(self._queue.int_ptr), ctypes.c_void_p(kernel.int_ptr)
+        return partial(self._function, *handles, 3, None, size(*items), size(*group), 0, None, None)
