@@ -25,13 +25,17 @@ from bitnet_opencl.device import OpenCLDevice
 from bitnet_opencl.recording import OpenCLRecording
 from spin import device_seconds
 
-PROMPT = "One day a crow found a key."
+PROMPT = (
+    "Once upon a time there was a shy fox named Mia. Next door lived Otto, an old bear who could eat all day.\n\n"
+    "One Sunday Mia got the hiccups."
+)
+CLEAR = 18  # tokens after it that are far ahead of the next best, so that no order of sums changes them
 
 
 def story(request: str) -> str:
     """What the shipped model writes."""
     with bitnet_core.load("stories", request) as model:
-        return model.generate(PROMPT, max_tokens=64).text
+        return model.generate(PROMPT, max_tokens=CLEAR).text
 
 
 def second_start(request: str) -> float:
