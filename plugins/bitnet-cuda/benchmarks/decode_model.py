@@ -1,6 +1,7 @@
 """Decode with a whole model on one GPU: tokens per second, time of a step on device and host, and other tunings.
 
-    python decode_model.py MODEL.gguf [--layout A] [--cases 1x128,1x2048,8x128] [--trigger late] [--carveout 44]
+    python decode_model.py MODEL.gguf [--layout A] [--cases 1x128,1x2048,8x128]
+        [--trigger late] [--carveout 44] [--ahead 2]
         [--try "rope_attention GROUP=256 SPAN=128; norm_matmul/3840 TILE_N=16"]
 
 A case is TEXTSxPROMPT: so many texts at a time behind prompts of random tokens, 128 tokens each, decoded greedily by
@@ -8,7 +9,7 @@ the engine; the median of 5 runs after one. Each --try (it may be given several 
 those of a number of outputs if one is given behind a slash; its tokens should be those of the first line. "device": one
 step of one text by the GPU's clock, replayed 40 times without a pause. "host": the host's share of a replay.
 --trigger late lets the next kernel start only when a kernel has waited for the ones before, none when it has ended.
---carveout: the share of an SM's memory, in percent, that kernels ask for as shared memory.
+--carveout, --ahead: other values of CARVEOUT and AHEAD in bitnet_cuda/overlap.py.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ import numpy as np
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.formats.open import open_model
-from bitnet_cuda import compiler, tuning
-from bitnet_cuda import device as device_module
+from bitnet_cuda import compiler, overlap, tuning
 from bitnet_cuda.device import CudaDevice
 
 TOKENS = 129  # the first comes out of the prefill
@@ -108,9 +108,10 @@ def main() -> None:
     parser.add_argument("--try", dest="tries", action="append", default=[])
     parser.add_argument("--trigger", choices=("early", "late", "none"), default="early")
     parser.add_argument("--carveout", type=int)
+    parser.add_argument("--ahead", type=int)
     arguments = parser.parse_args()
-    if arguments.carveout is not None:
-        device_module.CARVEOUT = arguments.carveout
+    overlap.CARVEOUT = overlap.CARVEOUT if arguments.carveout is None else arguments.carveout
+    overlap.AHEAD = overlap.AHEAD if arguments.ahead is None else arguments.ahead
     cases = [tuple(map(int, case.split("x"))) for case in arguments.cases.split(",")]
     compiler.source_text = triggered(arguments.trigger)
     source = open_model(arguments.model, layout=arguments.layout)

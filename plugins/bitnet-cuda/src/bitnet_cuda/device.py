@@ -15,7 +15,7 @@ from bitnet_core.hal import Buffer, Grid, Kernel, MemoryKind, Recording, View
 from bitnet_core.hal.checks import check_launch, check_transfer
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_cuda import compiler, timing, tuning
+from bitnet_cuda import compiler, overlap, timing, tuning
 from bitnet_cuda.decode_tiles import WORKSPACE
 from bitnet_cuda.errors import check
 from bitnet_cuda.memory import CudaBuffer, Staging
@@ -37,19 +37,7 @@ class CudaKernel:
     group: int
     shared: int  # bytes of dynamic shared memory
     overlaps: bool  # it waits for the kernels before it by itself, so it may be started while they run
-
-
-CARVEOUT = -1
-"""Percent of an SM's memory that decode kernels ask for as shared memory; -1: as the driver likes. An SM that has to
-change its division drains first, so kernels that are to overlap should ask for one."""
-EARLY = {
-    "matmul_ternary": {"w"},
-    "matmul_dense": {"w"},
-    "norm_matmul": {"gamma", "w", "wscale"},
-    "norm_matmul_glu": {"gamma", "w", "wscale"},
-    "rope_attention": {"step", "tables", "k_cache", "v_cache"},
-}
-"""Bindings that a kernel reads before it has waited for the kernels before it."""
+    fetches: bool  # it asks for what a later kernel reads
 
 
 class CudaRecording:
@@ -98,7 +86,6 @@ class CudaDevice:
         self._buffers: set[CudaBuffer] = set()
         self._modules: list[Any] = []
         self._capturing: CudaRecording | None = None
-        self._written: set[Buffer] = set()  # by launches of the recording under way
         self._graphs: set[Any] = set()
 
     def _check(self, result: tuple[Any, ...], operation: str, **sizes: int) -> tuple[Any, ...]:
@@ -206,20 +193,35 @@ class CudaDevice:
         if shared > DEFAULT_SHARED:
             attribute = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._check(self._api.cuFuncSetAttribute(function, attribute, shared), "load kernel")
-        overlaps = "wait_for_previous();" in source
-        if overlaps and CARVEOUT >= 0:
+        overlaps, fetches = "wait_for_previous();" in source, "fetch_ahead(ahead" in source
+        if overlaps and overlap.CARVEOUT >= 0:
             attribute = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
-            self._check(self._api.cuFuncSetAttribute(function, attribute, CARVEOUT), "load kernel")
-        return CudaKernel(spec, dict(constants), function, constants["GROUP"], shared, overlaps)
+            self._check(self._api.cuFuncSetAttribute(function, attribute, overlap.CARVEOUT), "load kernel")
+        return CudaKernel(spec, dict(constants), function, constants["GROUP"], shared, overlaps, fetches)
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
-        """Queue one kernel on the stream (which may be capturing)."""
+        """Queue one kernel on the stream, or keep it for the recording under way."""
         if not isinstance(kernel, CudaKernel):
             raise ValueError("this kernel is not one of this device")
-        spec = kernel.spec
-        check_launch(spec, views, params, self.info, kernel.constants)
-        if self._capturing is not None:
+        check_launch(kernel.spec, views, params, self.info, kernel.constants)
+        for view in views:
+            self._own(view.buffer)
+        if self._capturing is None:
+            self._queue(kernel, grid, views, params)
+        else:
             self._capturing.launches.append((kernel, grid, tuple(views), params))
+
+    def _queue(
+        self,
+        kernel: CudaKernel,
+        grid: Grid,
+        views: Sequence[View],
+        params: bytes,
+        *,
+        overlaps: bool = False,
+        ahead: View | None = None,
+    ) -> None:
+        """Queue a launch on the stream (which may be capturing). ahead: weights to ask for, where the kernel does."""
         slots = [self._own(view.buffer).address + view.offset for view in views]
         if 0 in grid:
             return
@@ -229,26 +231,19 @@ class CudaDevice:
             slots.append(self._workspace)
         if heads := kernel.constants.get("HEADS"):
             grid = -(-grid[0] // heads), grid[1], 1
+        if kernel.fetches:
+            slots += (self._own(ahead.buffer).address + ahead.offset, ahead.nbytes) if ahead else (0, 0)
         values = (ctypes.c_uint64 * len(slots))(*slots)  # a 32-bit argument is the lower half of its slot
         first = ctypes.addressof(values)
         pointers = (ctypes.c_void_p * len(slots))(*range(first, first + 8 * len(slots), 8))
         self._current()
         size = kernel.group, 1, 1, kernel.shared
         arguments = ctypes.addressof(pointers)
-        constants_stay = self._capturing is not None and self._constants_stay(spec, views)
-        if constants_stay and kernel.overlaps and self._overlap:
+        if overlaps and self._overlap:
             result = self._api.cuLaunchKernelEx(self._overlapping(kernel, grid), kernel.function, arguments, 0)
         else:
             result = self._api.cuLaunchKernel(kernel.function, *grid, *size, self.stream, arguments, 0)
-        self._check(result, f"launch {spec.name}")
-
-    def _constants_stay(self, spec: KernelSpec, views: Sequence[View]) -> bool:
-        """Whether the recording so far writes nothing that this launch reads early; notes what it writes itself."""
-        bound = list(zip(spec.bindings, views, strict=True))
-        early = EARLY.get(spec.name, set())
-        stay = not any(view.buffer in self._written for binding, view in bound if binding.name in early)
-        self._written.update(view.buffer for binding, view in bound if binding.access != "r")
-        return stay
+        self._check(result, f"launch {kernel.spec.name}")
 
     def _overlapping(self, kernel: CudaKernel, grid: Grid) -> Any:
         """Launch configuration with programmatic dependent launch."""
@@ -265,22 +260,31 @@ class CudaDevice:
 
     @contextmanager
     def record(self) -> Iterator[CudaRecording]:
-        """Launches of the block are captured into a graph."""
+        """Launches of the block are kept, then captured into a graph."""
         if self._capturing is not None:
             raise ValueError("a recording is already under way")
-        self._current()
-        mode = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        self._check(self._api.cuStreamBeginCapture(self.stream, mode), "record")
         self._capturing = recording = CudaRecording(self)
-        self._written.clear()
         try:
             yield recording
         finally:
             self._capturing = None
+        recording.graph = self._captured(recording.launches)
+        self._graphs.add(recording.graph)
+
+    def _captured(self, launches: Sequence[tuple[CudaKernel, Grid, tuple[View, ...], bytes]]) -> Any:
+        """An executable graph of launches."""
+        self._current()
+        mode = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        self._check(self._api.cuStreamBeginCapture(self.stream, mode), "record")
+        overlaps, ahead = overlap.may_overlap(launches), overlap.weights_ahead(launches)
+        try:
+            for i, launch in enumerate(launches):
+                self._queue(*launch, overlaps=overlaps[i], ahead=ahead[i])
+        finally:
             graph = self._check(self._api.cuStreamEndCapture(self.stream), "record")[0]
-            recording.graph = self._check(self._api.cuGraphInstantiate(graph, 0), "record")[0]
-            self._graphs.add(recording.graph)
-            self._check(self._api.cuGraphDestroy(graph), "record")
+        executable = self._check(self._api.cuGraphInstantiate(graph, 0), "record")[0]
+        self._check(self._api.cuGraphDestroy(graph), "record")
+        return executable
 
     def replay(self, recording: Recording) -> None:
         """Launch the graph."""

@@ -8,7 +8,7 @@
 #include "norm_prologue.cuh"
 
 KERNEL norm_matmul_glu(const float* x, const float* gamma, const Words* w, const float* wscale, float* m, u32 rows,
-                       u32 columns, u32 outs, u32 width, float eps) {
+                       u32 columns, u32 outs, u32 width, float eps, const u8* ahead, u32 ahead_bytes) {
     __shared__ Words q[STEPS * WARPS * 16];
     __shared__ int partial[WARPS][16 * TILES], sums[WARPS];
     u32 n0 = blockIdx.x * TILE_N, n = n0 + threadIdx.x;
@@ -20,6 +20,7 @@ KERNEL norm_matmul_glu(const float* x, const float* gamma, const Words* w, const
     prologue.load_gamma(gamma);
     bool mine = threadIdx.x < TILE_N && n < outs;
     float gate_scale = mine ? wscale[n] : 0.0f, up_scale = mine ? wscale[outs + n] : 0.0f;
+    fetch_ahead(ahead, ahead_bytes);
     wait_for_previous();
     prologue.load_x(x + row * columns);
     float scale = prologue.quantize((u32*)q, sums, eps);

@@ -55,6 +55,18 @@ __device__ inline void wait_for_previous() {
 #endif
 }
 
+// Asks for the block's share of what a later kernel will read, into the L2 cache (compute capability 9.0 and later).
+__device__ inline void fetch_ahead(const u8* ahead, u32 bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    u32 blocks = gridDim.x * gridDim.y * gridDim.z;
+    u32 block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    u32 share = ((bytes + blocks - 1) / blocks + 127) / 128 * 128, first = block * share;
+    if (threadIdx.x != 0 || first >= bytes) return;
+    u32 size = min(share, bytes - first) / 16 * 16;
+    if (size) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(ahead + first), "r"(size) : "memory");
+#endif
+}
+
 __device__ inline bool not_finite(float v) { return (__float_as_uint(v) & 0x7f800000u) == 0x7f800000u; }
 __device__ inline bool is_nan(float v) { return (__float_as_uint(v) & 0x7fffffffu) > 0x7f800000u; }
 __device__ inline float quiet_nan() { return __uint_as_float(0x7fc00000u); }

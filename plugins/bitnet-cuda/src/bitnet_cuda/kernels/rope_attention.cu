@@ -19,12 +19,13 @@ struct Running {
 
 KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32* k_cache, u32* v_cache,
                       const int* tables, float* out, u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes,
-                      u32 max_blocks, float scale, u32* workspace) {
+                      u32 max_blocks, float scale, u32* workspace, const u8* ahead, u32 ahead_bytes) {
     __shared__ float fresh[H + 2][DIM], mixed[WARPS][H][DIM], tops[WARPS][H], totals[WARPS][H];
     u32 first_head = blockIdx.x * H, row = blockIdx.y, split = blockIdx.z, per_kv = n_heads / n_kv_heads;
     u32 kv_head = first_head / per_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u32 d0 = threadIdx.x % LANES * 8, slot = threadIdx.x / LANES, row_words = row_bytes / 4;
     let_next_start();
+    fetch_ahead(ahead, ahead_bytes);
     Row now = step[row];
     u32 last = (u32)now.position, length = last + 1;
     u32 splits = min((u32)SPLITS, (length + SPAN - 1) / SPAN);

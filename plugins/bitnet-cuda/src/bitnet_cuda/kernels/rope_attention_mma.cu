@@ -24,7 +24,7 @@ struct Tile {
 
 KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32* k_cache, u32* v_cache,
                       const int* tables, float* out, u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes,
-                      u32 max_blocks, float scale, u32* workspace) {
+                      u32 max_blocks, float scale, u32* workspace, const u8* ahead, u32 ahead_bytes) {
     __shared__ Words queries[8][CHUNKS], fresh[2][CHUNKS];   // heads as f16, remainders; newest key, value
     __shared__ Words weights[WARPS][8][2];                   // of a warp's 16 positions, columns as above
     __shared__ Floats mixed[WARPS][4][DIM / 4 + 1];
@@ -32,6 +32,7 @@ KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, u32
     u32 first_head = blockIdx.x * H, row = blockIdx.y, split = blockIdx.z, per_kv = n_heads / n_kv_heads;
     u32 kv_head = first_head / per_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     let_next_start();
+    fetch_ahead(ahead, ahead_bytes);
     Row now = step[row];
     u32 last = (u32)now.position, length = last + 1;
     u32 splits = min((u32)SPLITS, (length + SPAN - 1) / SPAN);
