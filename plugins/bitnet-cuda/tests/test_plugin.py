@@ -20,7 +20,7 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from bitnet_core.kernels.catalogue import CATALOGUE, MATMUL_TERNARY
+from bitnet_core.kernels.catalogue import ATTENTION, CATALOGUE, MATMUL_DENSE, MATMUL_TERNARY
 from bitnet_cuda import compiler, tuning
 from bitnet_cuda.errors import TABLE, Status, check
 from bitnet_cuda.query import OPTIONAL, TENSOR_CORE_KERNELS
@@ -134,6 +134,20 @@ def test_the_cache_is_used_and_a_damaged_entry_is_rebuilt(tmp_path: Path, monkey
         path.write_bytes(path.read_bytes()[:-1] + b"?")
     assert compiler.cached_cubin("k", "a", "sm_90") == b"cubin of a"
     assert len(calls) == 4
+
+
+@pytest.mark.parametrize("rows", [9, 16, 17, 32, 33, 64, 65, 512, 1024])
+@pytest.mark.parametrize("outs", [64, 640, 3840, 13824, 128256])
+@pytest.mark.parametrize("width", [128, 2560, 6912, 28672])
+def test_tiles_fit_the_shared_memory_of_their_gpus(rows: int, outs: int, width: int) -> None:
+    params = {**SHAPE, "rows": rows, "outs": outs, "width": width}
+    for spec, constants in ((MATMUL_TERNARY, {"ADD": 0}), (MATMUL_DENSE, {"DTYPE": 1}), (ATTENTION, {"KV": 1})):
+        tile = tuning.choose(spec, constants, params, tensor_cores=True)
+        assert tile.get("SHARED", 0) <= 98 << 10  # 99 KiB on compute capability 8.6, 8.9 and 12.0
+        assert 32 <= tile["GROUP"] <= 1024
+        assert tile["GROUP"] % 32 == 0
+        hopper = tuning.choose(spec, constants, params, tensor_cores=True, wgmma=True)
+        assert hopper.get("SHARED", 0) * hopper.get("RESIDENT", 1) <= 226 << 10
 
 
 def test_steps_of_other_sizes_take_other_kernels() -> None:

@@ -102,7 +102,7 @@ def wgmma_tile(tile_n: int, tile_t: int, warpgroups: int, stages: int, resident:
 def _wgmma(rows: int, outs: int) -> dict[str, int]:
     if ceil_div(outs, 128) * ceil_div(rows, 128) >= FULL_GPU:
         return wgmma_tile(128, 128, 2, 5, 2)
-    return wgmma_tile(64, 64, 1, 6, 4)
+    return wgmma_tile(64, 64, 1, 6, 3)
 
 
 def attention_tile(head_dim: int, heads: int, rows: int) -> dict[str, int]:

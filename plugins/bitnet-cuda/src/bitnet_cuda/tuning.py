@@ -10,6 +10,8 @@ from bitnet_cuda import decode_tiles, tensor_tiles
 
 MOST_QUANTIZING = 640
 """Threads that share a row's norm and quantization, at most."""
+MANY_ROWS = 256
+"""Rows above which blocks of half that size all fit on a large GPU at once."""
 
 ROTATED_HEADS = 8
 """Heads that a block of rope_store_kv_heads.cu rotates."""
@@ -35,7 +37,7 @@ def choose(
     if spec.name == "attention":
         return {"GROUP": 128, "TILE_N": 1, "TILE_T": 1}
     if spec.name.endswith("norm_quantize"):
-        return quantize_group(int(params["stride"]))
+        return quantize_group(int(params["stride"]), rows)
     if spec.name == "embed_rows":
         return {"GROUP": 128, "TILE_N": 1024}
     if spec.name == "rope_store_kv":
@@ -45,8 +47,9 @@ def choose(
     return {"GROUP": 1024 if spec.name == "top_k" else 512}
 
 
-def quantize_group(stride: int) -> dict[str, int]:
-    """Threads of a row of `stride` columns, and how many fours of columns each keeps in registers."""
+def quantize_group(stride: int, rows: int) -> dict[str, int]:
+    """Threads of a row of `stride` columns, and how many fours of columns each keeps in registers: half as many threads
+    where there are rows enough to fill the GPU twice."""
     fours = stride // 4
-    vectors = -(-fours // MOST_QUANTIZING)
+    vectors = -(-fours // (MOST_QUANTIZING if rows <= MANY_ROWS else MOST_QUANTIZING // 2))
     return {"GROUP": -(-fours // (32 * vectors)) * 32, "VECTORS": vectors}
