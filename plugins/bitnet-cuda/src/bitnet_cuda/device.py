@@ -19,7 +19,7 @@ from bitnet_cuda import compiler, overlap, timing, tuning
 from bitnet_cuda.decode_tiles import WORKSPACE
 from bitnet_cuda.errors import check
 from bitnet_cuda.memory import CudaBuffer, Staging
-from bitnet_cuda.query import TENSOR_CORE_KERNELS, compute_capability, device_infos, driver
+from bitnet_cuda.query import TENSOR_CORE_KERNELS, compute_capability, device_infos, driver, has_memory_pool
 
 WARPGROUP_MMA = (9, 0)
 """The compute capability whose architecture-specific instructions include wgmma."""
@@ -76,6 +76,7 @@ class CudaDevice:
         self._tensor_cores = tensor_cores and major >= 8
         self._wgmma = self._tensor_cores and (major, minor) == WARPGROUP_MMA
         self._overlap = major >= 9  # programmatic dependent launch
+        self._has_pool = has_memory_pool(handle)
         self._context = self._check(self._api.cuDevicePrimaryCtxRetain(handle), "open")[0]
         self._closed = False
         self._current()
@@ -114,11 +115,17 @@ class CudaDevice:
             buffer = CudaBuffer(address, nbytes, kind, host)
             ctypes.memset(host, 0, rounded)
         else:
-            make = self._api.cuMemAlloc if kind is MemoryKind.DEVICE else self._managed
+            make = self._pooled if kind is MemoryKind.DEVICE else self._managed
             buffer = CudaBuffer(int(self._check(make(rounded), "alloc", **sizes)[0]), nbytes, kind)
             self._check(self._api.cuMemsetD8Async(buffer.address, 0, rounded, self.stream), "alloc")
         self._buffers.add(buffer)
         return buffer
+
+    def _pooled(self, nbytes: int) -> tuple[Any, ...]:
+        """From the driver's pool where it has one: cuMemAlloc rounds each of hundreds of buffers up to 2 MiB."""
+        if self._has_pool:
+            return tuple(self._api.cuMemAllocAsync(nbytes, self.stream))
+        return tuple(self._api.cuMemAlloc(nbytes))
 
     def _managed(self, nbytes: int) -> tuple[Any, ...]:
         return tuple(self._api.cuMemAllocManaged(nbytes, 1))
@@ -139,6 +146,9 @@ class CudaDevice:
         self._buffers.remove(own)
         if own.kind is MemoryKind.HOST:
             self._check(self._api.cuMemFreeHost(own.host), "free")
+        elif own.kind is MemoryKind.DEVICE and self._has_pool:
+            self._check(self._api.cuMemFreeAsync(own.address, self.stream), "free")
+            self.synchronize()  # here the pool gives back what it does not use
         else:
             self._check(self._api.cuMemFree(own.address), "free")
 

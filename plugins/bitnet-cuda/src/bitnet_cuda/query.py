@@ -71,6 +71,11 @@ def compute_capability(device: Any) -> tuple[int, int]:
     return _attribute(device, "COMPUTE_CAPABILITY_MAJOR"), _attribute(device, "COMPUTE_CAPABILITY_MINOR")
 
 
+def has_memory_pool(device: Any) -> bool:
+    """Whether memory can come from a pool of the driver (not on every virtual GPU)."""
+    return bool(_attribute(device, "MEMORY_POOLS_SUPPORTED"))
+
+
 def _info(ordinal: int) -> DeviceInfo:
     api = driver()
     device = check(api.cuDeviceGet(ordinal), "query")[0]

@@ -47,7 +47,7 @@ API int cuDeviceGetName(char* s, int n, int) { return snprintf(s, n, "CPU emulat
 API int cuDeviceTotalMem_v2(size_t* n, int) { return *n = TOTAL, OK; }
 API int cuDeviceGetPCIBusId(char* s, int n, int) { return snprintf(s, n, "0000:00:00.0"), OK; }
 API int cuDeviceGetAttribute(int* v, int attribute, int) {
-    std::map<int, int> known = {{75, 9}, {76, 0}, {16, 1}, {1, 1024}, {10, 32}};
+    std::map<int, int> known = {{75, 9}, {76, 0}, {16, 1}, {1, 1024}, {10, 32}, {115, 1}};
     return *v = known[attribute], OK;
 }
 API int cuDevicePrimaryCtxRetain(void** c, int) { return *c = (void*)1, OK; }
@@ -83,6 +83,8 @@ API int cuMemFree_v2(Address p) {
     free((void*)p);
     return OK;
 }
+API int cuMemAllocAsync(Address* p, size_t n, void*) { return cuMemAlloc_v2(p, n); }
+API int cuMemFreeAsync(Address p, void*) { return cuMemFree_v2(p); }
 API int cuMemAllocManaged(Address* p, size_t n, unsigned) { return cuMemAlloc_v2(p, n); }
 API int cuMemHostAlloc(void** p, size_t n, unsigned) { return cuMemAlloc_v2((Address*)p, n); }
 API int cuMemFreeHost(void* p) { return cuMemFree_v2((Address)p); }
