@@ -1,15 +1,15 @@
 """Decode with a whole model on one GPU: tokens per second, time of a step on device and host, and other tunings.
 
     python decode_model.py MODEL.gguf [--layout A] [--cases 1x128,1x2048,8x128]
-        [--trigger late] [--carveout 44] [--ahead 2]
+        [--trigger late]
         [--try "rope_attention GROUP=256 SPAN=128; norm_matmul/3840 TILE_N=16"]
 
 A case is TEXTSxPROMPT: so many texts at a time behind prompts of random tokens, 128 tokens each, decoded greedily by
 the engine; the median of 5 runs after one. Each --try (it may be given several times) changes the tuning of kernels,
-those of a number of outputs if one is given behind a slash; its tokens should be those of the first line. "device": one
-step of one text by the GPU's clock, replayed 40 times without a pause. "host": the host's share of a replay.
+those of a number of outputs if one is given behind a slash; "overlap AHEAD=2 CARVEOUT=44" changes overlap.py. Its
+tokens should be those of the first line. "device": one step of one text by the GPU's clock, replayed 40 times without a
+pause. "host": the host's share of a replay.
 --trigger late lets the next kernel start only when a kernel has waited for the ones before, none when it has ended.
---carveout, --ahead: other values of CARVEOUT and AHEAD in bitnet_cuda/overlap.py.
 """
 
 from __future__ import annotations
@@ -35,17 +35,23 @@ REPLAYS = 40
 LAUNCH = 'asm volatile("griddepcontrol.launch_dependents;");'
 WAIT = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
 
+AHEAD, CARVEOUT = overlap.AHEAD, overlap.CARVEOUT
 tuned = tuning.choose
 source_of = compiler.source_text
 
 
 def changed(rules: str) -> Any:
-    """tuning.choose with rules such as "kernel/outs NAME=VALUE ...; ..."."""
+    """tuning.choose with rules such as "kernel/outs NAME=VALUE; ..."; "overlap NAME=VALUE" is done to overlap.py."""
     parsed = []
+    overlap.AHEAD, overlap.CARVEOUT = AHEAD, CARVEOUT
     for rule in filter(None, map(str.strip, rules.split(";"))):
         kernel, *values = rule.split()
         name, _, outs = kernel.partition("/")
-        parsed.append((name, outs, {k: int(v) for k, v in (value.split("=") for value in values)}))
+        settings = {k: int(v) for k, v in (value.split("=") for value in values)}
+        if name == "overlap":
+            vars(overlap).update(settings)
+        else:
+            parsed.append((name, outs, settings))
 
     def choose(spec: Any, constants: Mapping[str, int], params: Mapping[str, Any], **kind: bool) -> dict[str, int]:
         tile = tuned(spec, constants, params, **kind)
@@ -107,11 +113,7 @@ def main() -> None:
     parser.add_argument("--cases", default="1x128,1x2048,8x128")
     parser.add_argument("--try", dest="tries", action="append", default=[])
     parser.add_argument("--trigger", choices=("early", "late", "none"), default="early")
-    parser.add_argument("--carveout", type=int)
-    parser.add_argument("--ahead", type=int)
     arguments = parser.parse_args()
-    overlap.CARVEOUT = overlap.CARVEOUT if arguments.carveout is None else arguments.carveout
-    overlap.AHEAD = overlap.AHEAD if arguments.ahead is None else arguments.ahead
     cases = [tuple(map(int, case.split("x"))) for case in arguments.cases.split(",")]
     compiler.source_text = triggered(arguments.trigger)
     source = open_model(arguments.model, layout=arguments.layout)
