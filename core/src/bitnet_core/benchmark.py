@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _PROMPT_TOKENS = 512
 _WARM_UPS = 2
 """Runs that do not count: the first one compiles, the second one records what comes again."""
-_BANDWIDTH_BYTES = 256 << 20  # larger than any cache
+_BANDWIDTH_BYTES = 256 << 20  # larger than any cache of a GPU
+_HOST_BYTES = 512 << 20  # larger than the caches of servers
 _BANDWIDTH_RUNS = 5
 
 
@@ -156,7 +157,7 @@ def bytes_per_token(config: ModelConfig, head_bytes: int, kv_dtype: str, positio
 
 
 def read_bandwidth(device: Device) -> float:
-    """Bytes per second that can be read: by numpy sums on all cores for a CPU, else by copies on the device (which
+    """Bytes per second that can be read: by numpy maxima on all cores for a CPU, else by copies on the device (which
     read and write each byte)."""
     if device.info.type is DeviceType.CPU:
         return _host_bandwidth(psutil.cpu_count(logical=False) or 1)
@@ -174,9 +175,10 @@ def read_bandwidth(device: Device) -> float:
 
 
 def _host_bandwidth(threads: int) -> float:
-    parts = np.array_split(np.ones(_BANDWIDTH_BYTES // 8, np.int64), threads)
-    with ThreadPoolExecutor(threads) as pool:  # a numpy sum lets other threads run
-        return _BANDWIDTH_BYTES / _best_seconds(lambda: list(pool.map(np.sum, parts)))
+    nbytes = min(_HOST_BYTES, psutil.virtual_memory().available // 4)
+    parts = np.array_split(np.ones(nbytes, np.uint8), threads)
+    with ThreadPoolExecutor(threads) as pool:  # numpy lets other threads run; a maximum costs it least per byte
+        return nbytes / _best_seconds(lambda: list(pool.map(np.max, parts)))
 
 
 def _best_seconds(action: Callable[[], object]) -> float:

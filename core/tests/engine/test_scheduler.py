@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from bitnet_core.engine.options import widest_chunk
 from bitnet_core.engine.sampling import SamplingParams
 from bitnet_core.errors import GpuError, UsageError
 
@@ -207,3 +209,10 @@ def test_prompt_scratch_grows_with_the_prompts(make_engine: Make, tiny: Any) -> 
         while engine.step():
             pass
         assert engine._ready()._prompt.rows == room
+
+
+@pytest.mark.parametrize(("threads", "rows"), [(1, 64), (4, 128), (16, 256)])
+def test_fewer_threads_take_shorter_prompt_steps(make_engine: Make, threads: int, rows: int) -> None:
+    engine = make_engine("silu")
+    info = replace(engine.device.info, extra={"threads": threads})
+    assert widest_chunk(engine.config, info, 512, 32) == rows

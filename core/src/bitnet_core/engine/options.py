@@ -14,8 +14,10 @@ from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.plan_scratch import scratch_row_bytes
 
 WIDEST_CHUNK = {DeviceType.CPU: 256, DeviceType.GPU: 1024}
-"""Most rows of a prompt step by device type (512 elsewhere). More gain a CPU nothing, and their activations take
+"""Most rows of a prompt step by device type (512 elsewhere). More gain a CPU little, and their activations take
 resident memory; a discrete GPU needs that many to be busy."""
+
+_LEAST_CPU_CHUNK, _ROWS_PER_THREAD = 64, 32  # the fewer threads, the less is gained by more rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,11 @@ class EngineOptions:
 
 def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: int) -> int:
     """Rows of a prompt step, at most `chunk`, whose widest activations the device can bind, and at most WIDEST_CHUNK
-    or a row for each sequence."""
-    chunk = min(chunk, max(WIDEST_CHUNK.get(info.type, 512), sequences))
+    (on a CPU that names its threads: fewer if they are few) or a row for each sequence."""
+    rows, threads = WIDEST_CHUNK.get(info.type, 512), info.extra.get("threads")
+    if info.type is DeviceType.CPU and isinstance(threads, int):
+        rows = min(rows, max(_LEAST_CPU_CHUNK, threads * _ROWS_PER_THREAD))
+    chunk = min(chunk, max(rows, sequences))
     widest = max(scratch_row_bytes(config)[0].values())
     return max(1, min(chunk, *(limit // widest for limit in _limits(info)), chunk))
 
