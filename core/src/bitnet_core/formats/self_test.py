@@ -20,12 +20,12 @@ from bitnet_core.formats.source import ModelSource
 from bitnet_core.formats.ternary.i2_s import LAYOUTS, Layout
 from bitnet_core.model.weights import DenseWeight
 
-SELF_TEST_TEXT = "Once upon a time there was a little dog. The dog lived in a house with a blue door."
+SELF_TEST_TEXT = "Once upon a time there was a small dog named Max. Max lived in a house with a blue door."
 """The text; easy for any model of English, also for one that knows nothing but stories."""
 
 _GOOD = 0.6  # of ln(vocabulary), the NLL of guessing: a language model is below
 _ROWS = 1024  # of the embedding table that are looked at
-_BY_CHANCE = 2.0  # times the expected value; the shipped model measures 196 and 19 times
+_BY_CHANCE = 2.0  # times the expected value; the shipped model measures 125 and 45 times
 _LEAD = 1.0  # nats below the second best layout
 
 
