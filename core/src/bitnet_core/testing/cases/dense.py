@@ -47,6 +47,8 @@ def cases() -> Iterator[Case]:
             yield Case(name, f"{label}-t{t}-n{n}-k{k}", _build, (t, n, k, dtype))
     for dtype, k in ((0, 1), (0, 129), (1, 127), (2, 65), (3, 96)):
         yield Case(name, f"{DENSE_TYPES[dtype]}-odd-k{k}", _build, (8, 32, k, dtype))
+    for t, n, k in ((16, 130, 320), (70, 200, 128)):
+        yield Case(name, f"f16-t{t}-n{n}-k{k}", _build, (t, n, k, 1))
     yield Case(name, "wide", _build, (1, 32, 8640, 1))
     yield Case(name, "prompt", _build, (512, 9, 64, 1))
     yield Case(name, "many-outs", _build, (1, 70001, 32, 1))

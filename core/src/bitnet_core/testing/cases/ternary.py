@@ -15,6 +15,8 @@ SHAPES = (
     (2, 32, 384),
     (7, 33, 640),
     (8, 65, 2560),
+    (20, 40, 640),
+    (32, 70, 256),
     (33, 127, 384),
     (512, 17, 256),
     (1, 130, 8640),
@@ -84,7 +86,7 @@ def cases() -> Iterator[Case]:
     name = "matmul_ternary"
     for t, n, k in SHAPES:
         yield Case(name, f"t{t}-n{n}-k{k}", _build, (t, n, k))
-    for t, n, k in ((1, 64, 2560), (7, 33, 256), (33, 65, 640)):
+    for t, n, k in ((1, 64, 2560), (7, 33, 256), (20, 34, 384), (33, 65, 640), (70, 130, 384)):
         yield Case(name, f"exact-t{t}-n{n}-k{k}", _build, (t, n, k, 0, True), exact=True)
         yield Case(name, f"add-t{t}-n{n}-k{k}", _build, (t, n, k, 1))
     yield Case(name, "many-outs", _build, (1, 70001, 128, 0, True), exact=True)
