@@ -24,42 +24,19 @@ import numpy.typing as npt
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.formats.synthetic import SyntheticSource
-from bitnet_core.hal import Buffer, whole
+from bitnet_core.hal import whole
 from bitnet_core.hal.pool import MemoryPool
-from bitnet_core.kernels.catalogue import MATMUL_TERNARY, RMS_NORM_QUANTIZE
+from bitnet_core.kernels.catalogue import RMS_NORM_QUANTIZE
 from bitnet_core.model.launch import Launcher
 from bitnet_core.model.upload import upload
 from bitnet_vulkan import tuning
 from bitnet_vulkan.binding import Handle, ffi, lib, make
-from bitnet_vulkan.device import VulkanDevice, VulkanRecording
+from bitnet_vulkan.device import VulkanDevice
+from bitnet_vulkan.dispatch import Dispatch
 from bitnet_vulkan.features import matrix_shapes
 from bitnet_vulkan.fusion import Launch
 from bitnet_vulkan.pipelines import Source
-
-RNG = np.random.default_rng(0)
-SHAPES = {"qkv": (3840, 2560), "o": (2560, 2560), "gate_up": (13824, 2560), "down": (2560, 6912)}
-TINY = {"small": (72, 384)}
-Constants = dict[str, int]
-
-
-def put(device: VulkanDevice, array: npt.NDArray[Any]) -> Buffer:
-    """A buffer with these contents."""
-    buffer = device.alloc(array.nbytes)
-    device.upload(whole(buffer), np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return buffer
-
-
-def seconds(action: Callable[[], object], device: VulkanDevice, runs: int = 5) -> float:
-    """Median time of an action and of what it queues, once the device is awake."""
-    times: list[float] = []
-    awake = time.perf_counter() + 0.05
-    while len(times) < runs:
-        start = time.perf_counter()
-        action()
-        device.synchronize()
-        if start > awake:
-            times.append(time.perf_counter() - start)
-    return statistics.median(times)
+from products import RNG, SHAPES, TINY, Constants, products, seconds
 
 
 def features(device: VulkanDevice) -> None:
@@ -129,105 +106,6 @@ def _with_barrier(device: VulkanDevice, width: int, barrier: Callable[[Handle], 
     return each
 
 
-def product_variants(device: VulkanDevice, rows: int, outs: int, width: int) -> Iterator[Constants]:
-    """Tunings of matmul_ternary."""
-    if device._physical.features.subgroups and rows <= 8:
-        for group in (128, 256):
-            for lanes in (8, 16, 32):
-                for rows_per in (1, 2):
-                    if (
-                        lanes > device._physical.features.subgroups
-                        or (width // 64 + lanes - 1) // lanes * rows_per > 24
-                    ):
-                        continue
-                    yield {
-                        "SOURCE": Source.FEW,
-                        "GROUP": group,
-                        "TILE_N": group // lanes * rows_per,
-                        "TILE_T": rows,
-                        "WIDTH": width,
-                        "LANES": lanes,
-                    }
-    elif rows <= 8:
-        yield {"GROUP": 128, "TILE_N": 8, "TILE_T": rows}
-    else:
-        yield {"SOURCE": Source.TILED, "GROUP": 256, "TILE_N": 64, "TILE_T": 64}
-        if device._physical.features.matrix:
-            for n, t, group, wave_t in MATRIX_TILES:
-                yield {"SOURCE": Source.COOP, "GROUP": group, "TILE_N": n, "TILE_T": t, "WAVE_T": wave_t}
-
-
-MATRIX_TILES = (
-    *((128, 128, 256, 32), (128, 128, 256, 64), (128, 128, 128, 64), (64, 64, 128, 32), (128, 64, 128, 32)),
-    *(
-        (128, 64, 128, 64),
-        (64, 128, 128, 64),
-        (64, 128, 128, 32),
-        (64, 64, 64, 32),
-        (64, 32, 64, 32),
-        (128, 64, 256, 32),
-    ),
-)
-"""TILE_N, TILE_T, GROUP, WAVE_T."""
-
-
-def products(device: VulkanDevice, shapes: Mapping[str, tuple[int, int]]) -> None:
-    """Every tuning of every shape; the fastest ones last."""
-    for label, (outs, width) in shapes.items():
-        codes = RNG.integers(0, 3, (outs, width // 128, 4, 32)).astype(np.uint8)
-        packed = codes[:, :, 0] << 6 | codes[:, :, 1] << 4 | codes[:, :, 2] << 2 | codes[:, :, 3]
-        weights = [put(device, packed) for _ in range(30)]  # more than the caches hold
-        for rows in (1, 8, 512):
-            q = RNG.integers(-128, 128, (rows, width)).astype(np.int8)
-            scales = RNG.random(rows).astype(np.float32), RNG.random(outs).astype(np.float32)
-            sums = q.astype(np.float64) @ (codes.reshape(outs, width).astype(np.float64) - 1).T
-            expected = sums.astype(np.float32) * scales[0][:, None] * scales[1]
-            others = [put(device, a) for a in (scales[1], q, scales[0], q.sum(1, dtype=np.int32))]
-            y = device.alloc(4 * rows * outs)
-            params = {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0}
-            found = []
-            for constants in product_variants(device, rows, outs, width):
-                each = _product(device, constants, params, [weights, others, y], expected)
-                found.append((each, constants))
-            found.sort(key=lambda item: item[0])
-            for each, constants in reversed(found[:8] if rows <= 8 else found):
-                text = " ".join(f"{name} {int(value)}" for name, value in constants.items())
-                speed = outs * width / 4 / each / 1e9, 2 * outs * width * rows / each / 1e12
-                print(
-                    f"{label:8s} rows {rows:3d} {each * 1e6:8.2f} us {speed[0]:6.0f} GB/s {speed[1]:6.1f} TOPS  {text}"
-                )
-            for buffer in (*others, y):
-                device.free(buffer)
-        for buffer in weights:
-            device.free(buffer)
-
-
-def _product(
-    device: VulkanDevice,
-    constants: Constants,
-    params: Mapping[str, int],
-    operands: Sequence[Any],
-    expected: npt.NDArray[np.float32],
-) -> float:
-    """Seconds of one launch among others, over weights that are not in a cache; infinity if it is wrong."""
-    weights, others, y = operands
-    kernel = device.compile(MATMUL_TERNARY, {"ADD": 0, **constants})
-    grid = MATMUL_TERNARY.grid(params, constants)
-    count = 120 if params["rows"] <= 8 else 10
-    with device.record() as recording:
-        for i in range(count):
-            views = [whole(b) for b in (weights[i % len(weights)], *others, y)]
-            device.launch(kernel, grid, views, MATMUL_TERNARY.pack(params))
-    each = seconds(lambda: device.replay(recording), device) / count
-    recording.close()
-    out = np.empty_like(expected)
-    device.download(whole(y), out.reshape(-1).view(np.uint8).data)
-    if not np.array_equal(out, expected):
-        print("WRONG:", constants, float(np.abs(out - expected).max()))
-        return float("inf")
-    return each
-
-
 Change = Callable[[str, Constants, Mapping[str, int | float]], Constants]
 
 
@@ -247,9 +125,13 @@ def changed(change: Change) -> Iterator[None]:
         tuning.choose = original
 
 
+STREAMED = ("matmul_ternary", "norm_matmul", "norm_matmul_glu")
+"""Products that stream weights past a row or a few."""
+
+
 def _few(lanes: Mapping[int, int], rows_per: Mapping[int, int]) -> Change:
     def change(name: str, chosen: Constants, params: Mapping[str, int | float]) -> Constants:
-        if name != "matmul_ternary" or chosen.get("SOURCE") != Source.FEW:
+        if name not in STREAMED or "LANES" not in chosen:
             return {}
         n = lanes.get(int(params["width"]), chosen["LANES"])
         each = rows_per.get(int(params["outs"]), chosen["TILE_N"] * chosen["LANES"] // chosen["GROUP"])
@@ -271,13 +153,9 @@ def _dense(group: int, rows_per: int, batch: int) -> Change:
     return change
 
 
-def _argmax(group: int, batch: int) -> Change:
-    return lambda name, chosen, params: {"GROUP": group, "BATCH": batch} if name == "argmax_advance" else {}
-
-
 def _group(group: int) -> Change:
     def change(name: str, chosen: Constants, params: Mapping[str, int | float]) -> Constants:
-        if name == "matmul_ternary" and chosen.get("SOURCE") == Source.FEW:
+        if name in STREAMED and "LANES" in chosen:
             return {"GROUP": group, "TILE_N": chosen["TILE_N"] * group // chosen["GROUP"]}
         return {"GROUP": group} if name in ("rms_norm_quantize", "glu_norm_quantize") else {}
 
@@ -286,27 +164,26 @@ def _group(group: int) -> Change:
 
 DECODES: dict[str, Change] = {
     "as it is": lambda name, chosen, params: {},
-    "not fused": lambda name, chosen, params: {"GROUP": 512} if name.endswith("norm_quantize") else {},
     "groups of 128": _group(128),
     "groups of 512": _group(512),
-    "lanes 16, 2 and 4 rows": _few({2560: 16}, {3840: 2, 2560: 2, 13824: 4}),
-    "lanes 32, 2 and 4 rows": _few({2560: 32, 6912: 32}, {3840: 2, 2560: 2, 13824: 4}),
+    "lanes 8": _few({2560: 8, 6912: 8}, {}),
+    "lanes 32": _few({2560: 32, 6912: 32}, {}),
+    "1 row a lane": _few({}, {3840: 1, 2560: 1, 6912: 1}),
+    "4 rows a lane": _few({}, {3840: 4, 2560: 4, 6912: 4}),
     "splits 8": _of("attention", SPLITS=8),
     "splits 32": _of("attention", SPLITS=32),
-    "batch 4": _of("attention", BATCH=4),
-    "splits 32, batch 4": _of("attention", SPLITS=32, BATCH=4),
+    "batch 8": _of("attention", BATCH=8),
     "dense 128 16 1": _dense(128, 16, 1),
-    "argmax 512 32": _argmax(512, 32),
 }
 
 
-def by_kernel(device: VulkanDevice, recording: VulkanRecording) -> dict[str, tuple[int, float]]:
+def by_kernel(device: VulkanDevice, dispatches: Sequence[Dispatch]) -> dict[str, tuple[int, float]]:
     """(dispatches, microseconds together) of each kernel, medians of five runs."""
     runs = []
     for _ in range(5):
         times: defaultdict[str, list[float]] = defaultdict(list)
-        for dispatch, (name, took) in zip(recording.dispatches, device.time(recording.dispatches), strict=True):
-            outs = "" if not name.startswith("matmul") else f" {dispatch.kernel.spec.unpack(dispatch.params)['outs']}"
+        for dispatch, (name, took) in zip(dispatches, device.time(dispatches), strict=True):
+            outs = "" if "matmul" not in name else f" {dispatch.kernel.spec.unpack(dispatch.params)['outs']}"
             times[name + outs].append(took)
         runs.append(times)
     return {name: (len(runs[0][name]), statistics.median(sum(run[name]) for run in runs) * 1e6) for name in runs[0]}
@@ -331,7 +208,10 @@ def watched(device: VulkanDevice, method: str) -> Iterator[list[tuple[Any, ...]]
 def model(device: VulkanDevice, shape: str, context: int, *, brief: bool) -> None:
     """Prompt and decode of a model with random weights."""
     source = SyntheticSource(shape)
+    before, start = device.free_memory(), time.perf_counter()
     weights = upload(source, device, 4096)
+    device.synchronize()
+    print(f"weights: {weights.nbytes} bytes in {time.perf_counter() - start:.2f} s")
     pool = MemoryPool(device)
     prompt = [Span(0, 0, tuple(RNG.integers(0, source.config.vocab, context).tolist()))]
     expected = None
@@ -342,6 +222,10 @@ def model(device: VulkanDevice, shape: str, context: int, *, brief: bool) -> Non
             runner = Runner(device, Launcher(device), pool, weights, cache, "f16")
             if expected is None:
                 _prompt(device, runner, prompt)
+            if expected is None:
+                print(
+                    f"weights and cache: {weights.nbytes + cache.nbytes} bytes; taken: {before - device.free_memory()}"
+                )
             runner.forward(prompt, [], context)
             tokens = _decode(device, runner, context, label)
             if expected is not None and not np.array_equal(tokens, expected):
@@ -362,7 +246,7 @@ def _prompt(device: VulkanDevice, runner: Runner, prompt: Sequence[Span]) -> Non
     with device.record() as recording:
         for arguments in launches:
             device.launch(*arguments)
-    table = by_kernel(device, recording)
+    table = by_kernel(device, recording.dispatches)
     print(f"    {sum(us for _, us in table.values()) / 1e3:.2f} ms in kernels:", _line(table))
     recording.close()
 
@@ -379,12 +263,15 @@ def _decode(device: VulkanDevice, runner: Runner, context: int, label: str) -> n
         device.replay(recording)
     host = (time.perf_counter() - start) / 32
     device.synchronize()
-    table = by_kernel(device, recording)
+    table = by_kernel(device, recording.dispatches)
     print(
         f"decode at {context}, {label}: {took * 1e6:.1f} us, {1 / took:.0f} tokens/s; host {host * 1e6:.1f} us a token"
     )
     kernels = sum(us for _, us in table.values())
     print(f"    {len(recording.dispatches)} dispatches, {kernels:.1f} us in kernels:", _line(table))
+    if label == "as it is":
+        grouped = sorted(recording.dispatches, key=lambda dispatch: (dispatch.kernel.spec.name, dispatch.params))
+        print("    the same after their like:", _line(by_kernel(device, grouped)))
     return tokens
 
 

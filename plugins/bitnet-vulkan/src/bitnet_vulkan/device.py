@@ -211,8 +211,9 @@ class VulkanDevice:
         access = [binding.access for binding in kernel.spec.bindings]
         if kernel.source is Source.SPLIT:
             grid = (*grid[:2], kernel.constants["SPLITS"])
-            views = (*views[:SCRATCH_AT], *self._split_scratch(kernel, grid), *views[SCRATCH_AT:])
-            access[SCRATCH_AT:SCRATCH_AT] = ["rw", "rw"]
+            at = SCRATCH_AT[kernel.spec.name]
+            views = (*views[:at], *self._split_scratch(kernel, grid), *views[at:])
+            access[at:at] = ["rw", "rw"]
         reads: list[Range] = []
         writes: list[Range] = []
         for mode, view in zip(access, views, strict=True):
@@ -220,8 +221,8 @@ class VulkanDevice:
         return Dispatch(kernel, grid, self._descriptors.get(kernel.set_layout, views), launch.params, reads, writes)
 
     def _split_scratch(self, kernel: VulkanKernel, grid: Grid) -> tuple[View, View]:
-        """What each workgroup of a split attention found, and how many of them are done (0 between launches)."""
-        sizes = split_bytes(kernel.constants, grid)
+        """What each workgroup of a split kernel found, and how many of them are done (0 between launches)."""
+        sizes = split_bytes(kernel, grid)
         if self._scratch is None or any(buffer.nbytes < n for buffer, n in zip(self._scratch, sizes, strict=True)):
             # older ones stay: recordings bind them
             self._scratch = self.alloc(sizes[0]), self.alloc(sizes[1])

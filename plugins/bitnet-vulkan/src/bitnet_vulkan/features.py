@@ -26,7 +26,8 @@ class Features:
     """False or 0 where the device has none."""
 
     integer_dot: bool  # packed 4x8 dot products
-    matrix: bool  # subgroups of 32 multiply 16 x 16 x 32 bytes to s32 sums, and 16 x 16 x 16 halves to f32 sums
+    matrix: bool  # subgroups of 32 multiply 16 x 16 x 32 bytes to s32 sums
+    half_matrix: bool  # and 16 x 16 x 16 halves to f32 sums
     memory_budget: bool
     subgroup_size: int  # as the driver chooses
     subgroups: int  # size that pipelines ask for, with arithmetic and shuffles
@@ -44,10 +45,15 @@ class Features:
                 subgroupSizeControl=1,
                 computeFullSubgroups=1,
             )
-        if self.matrix:
+        if self.matrix or self.half_matrix:
             chain = make("VkPhysicalDeviceCooperativeMatrixFeaturesKHR", pNext=chain, cooperativeMatrix=1)
             chain = make("VkPhysicalDeviceVulkanMemoryModelFeatures", pNext=chain, vulkanMemoryModel=1)
-            chain = make("VkPhysicalDeviceShaderFloat16Int8Features", pNext=chain, shaderInt8=1, shaderFloat16=1)
+            chain = make(
+                "VkPhysicalDeviceShaderFloat16Int8Features",
+                pNext=chain,
+                shaderInt8=int(self.matrix),
+                shaderFloat16=int(self.half_matrix),
+            )
         return chain
 
     def extensions(self) -> list[str]:
@@ -55,9 +61,9 @@ class Features:
         wanted = {
             DOT: self.integer_dot,
             SUBGROUP_SIZE: bool(self.subgroups),
-            MATRIX: self.matrix,
-            MEMORY_MODEL: self.matrix,
-            INT8: self.matrix,
+            MATRIX: self.matrix or self.half_matrix,
+            MEMORY_MODEL: self.matrix or self.half_matrix,
+            INT8: self.matrix or self.half_matrix,
             BUDGET: self.memory_budget,
             HOST_MEMORY: bool(self.host_alignment),
         }
@@ -92,18 +98,18 @@ def probe(instance: Handle, handle: Handle, version: int, extensions: set[str]) 
     able = subgroup.supportedStages & compute and subgroup.supportedOperations & needed == needed
     subgroups = min(max(32, sizes.minSubgroupSize), sizes.maxSubgroupSize) if sized and able else 0
     small = feature(INT8, "VkPhysicalDeviceShaderFloat16Int8Features")
+    able_of_matrices = (
+        subgroups == 32
+        and feature(MATRIX, "VkPhysicalDeviceCooperativeMatrixFeaturesKHR").cooperativeMatrix
+        and feature(MEMORY_MODEL, "VkPhysicalDeviceVulkanMemoryModelFeatures").vulkanMemoryModel
+        and properties(MATRIX, "VkPhysicalDeviceCooperativeMatrixPropertiesKHR").cooperativeMatrixSupportedStages
+        & compute
+    )
+    shapes = set(matrix_shapes(instance, handle)) if able_of_matrices else set()
     found = Features(
         integer_dot=bool(feature(DOT, "VkPhysicalDeviceShaderIntegerDotProductFeatures").shaderIntegerDotProduct),
-        matrix=bool(
-            subgroups == 32
-            and feature(MATRIX, "VkPhysicalDeviceCooperativeMatrixFeaturesKHR").cooperativeMatrix
-            and feature(MEMORY_MODEL, "VkPhysicalDeviceVulkanMemoryModelFeatures").vulkanMemoryModel
-            and small.shaderInt8
-            and small.shaderFloat16
-            and properties(MATRIX, "VkPhysicalDeviceCooperativeMatrixPropertiesKHR").cooperativeMatrixSupportedStages
-            & compute
-            and {_BYTES, _HALVES} <= set(matrix_shapes(instance, handle))
-        ),
+        matrix=bool(small.shaderInt8 and _BYTES in shapes),
+        half_matrix=bool(small.shaderFloat16 and _HALVES in shapes),
         memory_budget=BUDGET in extensions,
         subgroup_size=subgroup.subgroupSize,
         subgroups=subgroups,
@@ -117,14 +123,15 @@ def probe(instance: Handle, handle: Handle, version: int, extensions: set[str]) 
 _OFF: dict[str, dict[str, Any]] = {
     "dot": {"integer_dot": False},
     "matrix": {"matrix": False},
-    "subgroups": {"subgroups": 0, "matrix": False},
+    "half-matrix": {"half_matrix": False},
+    "subgroups": {"subgroups": 0, "matrix": False, "half_matrix": False},
     "import": {"host_alignment": 0},
 }
 
 
 def without(features: Features) -> Features:
-    """Less what BITNET_VULKAN_WITHOUT names ("all", or some of dot, matrix, subgroups, import): to go around a driver's
-    faults, and to test the paths of lesser devices."""
+    """Less what BITNET_VULKAN_WITHOUT names ("all", or some of dot, matrix, half-matrix, subgroups, import): to go
+    around a driver's faults, and to test the paths of lesser devices."""
     text = os.environ.get("BITNET_VULKAN_WITHOUT", "")
     names = list(_OFF) if text == "all" else [name for name in text.split(",") if name]
     for name in names:

@@ -1,6 +1,7 @@
-"""Launches of a recording that one dispatch can do: with one row, the making of an input takes less time than a launch.
+"""Launches of a recording that one dispatch can do: rotation, cache and attention of one row.
 
 Every buffer is written as the single launches would: what is put together is still there for whoever reads it.
+(The catalogue's rope_attention would not do: it has to take heads of any size.)
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bitnet_core.hal import Grid, View
-from bitnet_core.kernels.catalogue import ATTENTION, MATMUL_TERNARY
+from bitnet_core.kernels.catalogue import ATTENTION
 from bitnet_core.kernels.sizes import product, query_key_value
-from bitnet_core.kernels.spec import Binding, KernelSpec, Param
+from bitnet_core.kernels.spec import Binding, KernelSpec
 
 from bitnet_vulkan.pipelines import Source, VulkanKernel
 
@@ -28,25 +29,6 @@ class Launch:
 
 Compile = Callable[[KernelSpec, Mapping[str, int]], VulkanKernel]
 
-_MADE = tuple(replace(binding, access="w") for binding in MATMUL_TERNARY.bindings[2:5])
-_NORM_MATMUL = replace(
-    MATMUL_TERNARY,
-    name="matmul_ternary.norm",
-    bindings=(
-        *MATMUL_TERNARY.bindings[:2],
-        *_MADE,
-        MATMUL_TERNARY.bindings[5],
-        Binding("x", "f32", "r", "what is normalized", product("rows", "columns")),
-        Binding("gamma", "f32", "r", "[columns]", product("columns")),
-    ),
-    params=(
-        *MATMUL_TERNARY.params,
-        Param("columns", "u32", "of x"),
-        Param("eps", "f32", "added to the mean square"),
-        Param("keep", "u32", "1 where q, scale and qsum are stored"),
-    ),
-)
-_GLU_MATMUL = replace(_NORM_MATMUL, name="matmul_ternary.glu")
 _ROPE_ATTENTION = replace(
     ATTENTION,
     name="attention.rope",
@@ -58,7 +40,6 @@ _ROPE_ATTENTION = replace(
         Binding("rope", "f32", "r", "as rope_store_kv has it", product("head_dim")),
     ),
 )
-_NORMS = {"rms_norm_quantize": _NORM_MATMUL, "glu_norm_quantize": _GLU_MATMUL}
 
 
 def fuse(launches: Sequence[Launch], compile_kernel: Compile) -> list[Launch]:
@@ -67,11 +48,7 @@ def fuse(launches: Sequence[Launch], compile_kernel: Compile) -> list[Launch]:
     at = 0
     while at < len(launches):
         first = launches[at]
-        users = _users(launches, at)
-        if users:
-            fused += [_norm_matmul(first, user, compile_kernel, keep=number == 0) for number, user in enumerate(users)]
-            at += 1 + len(users)
-        elif at + 1 < len(launches) and _rope_then_attention(first, launches[at + 1]):
+        if at + 1 < len(launches) and _rope_then_attention(first, launches[at + 1]):
             fused.append(_rope_attention(first, launches[at + 1], compile_kernel))
             at += 2
         else:
@@ -90,35 +67,6 @@ def _same(a: View, b: View) -> bool:
 
 def _apart(a: View, b: View) -> bool:
     return a.buffer is not b.buffer or a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
-
-
-def _users(launches: Sequence[Launch], at: int) -> list[Launch]:
-    """The matrix products right after a norm that read what it makes."""
-    norm = launches[at]
-    if norm.kernel.spec.name not in _NORMS or _params(norm)["rows"] != 1:
-        return []
-    found: list[Launch] = []
-    for user in launches[at + 1 :]:
-        if (
-            user.kernel.spec.name != "matmul_ternary"
-            or user.kernel.source is not Source.FEW
-            or user.kernel.constants["GROUP"] != norm.kernel.constants["GROUP"]
-            or user.kernel.constants["WIDTH"] != norm.kernel.constants.get("WIDTH")
-            or not all(_same(a, b) for a, b in zip(user.views[2:5], norm.views[2:5], strict=True))
-            or not all(_apart(user.views[5], view) for view in norm.views)
-        ):
-            break
-        found.append(user)
-    return found
-
-
-def _norm_matmul(norm: Launch, user: Launch, compile_kernel: Compile, *, keep: bool) -> Launch:
-    spec = _NORMS[norm.kernel.spec.name]
-    constants = {"ACT": 0, **norm.kernel.constants, **user.kernel.constants}
-    of_norm = _params(norm)
-    params = _params(user) | {"columns": of_norm["width"], "eps": of_norm["eps"], "keep": int(keep)}
-    views = (*user.views, norm.views[0], norm.views[1])
-    return Launch(compile_kernel(spec, constants), user.grid, views, spec.pack(params))
 
 
 def _rope_then_attention(rope: Launch, attention: Launch) -> bool:

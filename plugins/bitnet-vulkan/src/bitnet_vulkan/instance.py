@@ -205,7 +205,7 @@ def _describe(instance: Handle, handle: Handle, index: int, family: int, copies:
             else TransferMode.EXPLICIT_COPY
         ),
         physical_id=pci_address(pci) if has_pci else bytes(identity.deviceUUID).hex(),
-        kernels=frozenset({"top_k"}),
+        kernels=frozenset({"top_k", *(("norm_matmul", "norm_matmul_glu") if features.subgroups else ())}),
         features=frozenset({"timings"} if tick else ()),
         extra={
             "api_version": f"{version >> 22}.{(version >> 12) & 1023}.{version & 4095}",

@@ -58,23 +58,28 @@ class VulkanKernel:
         return Source(self.constants.get("SOURCE", 0))
 
 
-SCRATCH_AT = 6
-"""Binding of the two scratch buffers of a split kernel."""
+SCRATCH_AT = {"argmax_advance": 5, "attention": 6, "attention.rope": 6}
+"""Binding of the first of the two scratch buffers of a split kernel."""
 
 
-def split_bytes(constants: Mapping[str, int], grid: tuple[int, int, int]) -> tuple[int, int]:
-    """Bytes of the two scratch buffers of attention_split."""
-    groups = grid[0] * grid[1]
-    return 4 * groups * constants["SPLITS"] * constants["HEADS"] * (constants["DIM"] + 2), 4 * groups
+def split_bytes(kernel: VulkanKernel, grid: tuple[int, int, int]) -> tuple[int, int]:
+    """Bytes of the two scratch buffers: what each workgroup found, and how many of a row are done."""
+    constants, groups = kernel.constants, grid[0] * grid[1]
+    words = 4 if kernel.spec.name == "argmax_advance" else constants["HEADS"] * (constants["DIM"] + 2)
+    return 4 * groups * constants["SPLITS"] * words, 4 * groups
+
+
+_NAMES = {"norm_matmul_glu": "norm_matmul.glu"}
+"""Kernels made from another's source: its name, and the first part of the binary's ending."""
 
 
 def source_of(spec: KernelSpec, constants: Mapping[str, int], features: Features) -> Path:
     """The SPIR-V file of a kernel, for the most features that the device has; UnsupportedError if there is none."""
     source = Source(constants.get("SOURCE", 0))
-    stem, _, fused = spec.name.partition(".")
+    stem, _, fused = _NAMES.get(spec.name, spec.name).partition(".")
     if source is not Source.PLAIN:
         stem += f"_{source.name.lower()}"
-    endings = [".matrix"] if features.matrix else []
+    endings = [".matrix"] if features.matrix or features.half_matrix else []
     endings += [".sub.dot"] if features.subgroups and features.integer_dot else []
     endings += [".dot"] if features.integer_dot else []
     endings += [".sub"] if features.subgroups else []

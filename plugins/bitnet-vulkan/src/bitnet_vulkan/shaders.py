@@ -18,6 +18,7 @@ VERSION = "11:13.1.1"
 _SUBGROUP, _DOT = ("-DSUBGROUP",), ("-DSUBGROUP", "-DDOT")
 _FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
     "argmax_advance": {"": ()},
+    "argmax_advance_split": {".sub": _SUBGROUP},
     "attention": {"": ()},
     "attention_coop": {".matrix": ()},
     "attention_split": {".sub": _SUBGROUP, ".rope.sub": (*_SUBGROUP, "-DFUSED")},
@@ -28,15 +29,14 @@ _FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
     "matmul_ternary": {"": (), ".dot": ("-DDOT",)},
     "matmul_ternary_block": {"": (), ".dot": ("-DDOT",)},
     "matmul_ternary_coop": {".matrix": ()},
-    "matmul_ternary_few": {
+    "matmul_ternary_few": {".sub": _SUBGROUP, ".sub.dot": _DOT},
+    "matmul_ternary_tiled": {"": (), ".dot": ("-DDOT",)},
+    "norm_matmul": {
         ".sub": _SUBGROUP,
         ".sub.dot": _DOT,
-        ".norm.sub": (*_SUBGROUP, "-DFUSED=1"),
-        ".norm.sub.dot": (*_DOT, "-DFUSED=1"),
-        ".glu.sub": (*_SUBGROUP, "-DFUSED=2"),
-        ".glu.sub.dot": (*_DOT, "-DFUSED=2"),
+        ".glu.sub": (*_SUBGROUP, "-DGLU"),
+        ".glu.sub.dot": (*_DOT, "-DGLU"),
     },
-    "matmul_ternary_tiled": {"": (), ".dot": ("-DDOT",)},
     "rms_norm": {"": (), ".sub": _SUBGROUP},
     "rms_norm_quantize": {"": (), ".sub": _SUBGROUP},
     "rope_store_kv": {"": ()},

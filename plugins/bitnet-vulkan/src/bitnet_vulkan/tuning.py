@@ -25,6 +25,9 @@ def choose(
     rows = int(params["rows"])
     if spec.name == "matmul_ternary":
         return _ternary(physical, software, params)
+    if spec.name in ("norm_matmul", "norm_matmul_glu"):
+        chosen = _few(physical, software, 1, int(params["outs"]), int(params["width"]))
+        return {**chosen, "SOURCE": Source.PLAIN}
     if spec.name == "matmul_dense" and physical.features.subgroups and constants["DTYPE"] == 1 and not software:
         width = int(params["width"])
         if width % 8 == 0 and width <= 8192:
@@ -41,6 +44,10 @@ def choose(
         return {"GROUP": 64, "TILE_N": 512}
     if spec.name == "rope_store_kv":
         return {"GROUP": 16 if software else 64}
+    if spec.name == "argmax_advance" and physical.features.subgroups:
+        group, batch = (32, 1) if software else (256, 16)
+        splits = min(32, ceil_div(int(params["vocab"]), group * batch))
+        return {"SOURCE": Source.SPLIT, "GROUP": group, "BATCH": batch, "SPLITS": splits}
     if spec.name == "argmax_advance":
         return {"GROUP": 32, "BATCH": 1} if software else {"GROUP": 1024, "BATCH": 16}
     if spec.name == "top_k":
@@ -65,9 +72,15 @@ def _ternary(physical: PhysicalDevice, software: bool, params: Mapping[str, int 
     if not physical.features.subgroups:
         group, tile_n = (32, 4) if software else (128, 8)
         return {"GROUP": group, "TILE_N": tile_n, "TILE_T": _tile(rows, 2 if software else 8)}
-    lanes = min(8 if width <= 4096 else 16, physical.features.subgroups)
+    return _few(physical, software, rows, outs, width)
+
+
+def _few(physical: PhysicalDevice, software: bool, rows: int, outs: int, width: int) -> dict[str, int]:
+    lanes = min(16, physical.features.subgroups)
     group = 128 if software else _row_group(width)
-    rows_per = 2 if outs >= 8192 and rows <= 2 else 1
+    rows_per = 1 if width > 8192 else 4 if outs >= 8192 else 2
+    if rows > 2 and not software:  # activations are most of the traffic: wide lanes, two rows for each load of them
+        lanes, group, rows_per = physical.features.subgroups, 128, 2
     return {
         "SOURCE": Source.FEW,
         "GROUP": group,
@@ -79,9 +92,10 @@ def _ternary(physical: PhysicalDevice, software: bool, params: Mapping[str, int 
 
 
 def _matrix(rows: int, outs: int) -> dict[str, int]:
-    """Large tiles need the least traffic, but there must be some for every multiprocessor."""
-    side = 128 if ceil_div(rows, 128) * ceil_div(outs, 128) >= 120 else 64
-    return {"SOURCE": Source.COOP, "GROUP": 2 * side, "TILE_N": side, "TILE_T": side, "WAVE_T": 32}
+    """Tiles as measured on an H200: the fewer there are, the smaller they must be to reach all multiprocessors."""
+    tiles = ceil_div(rows, 128) * ceil_div(outs, 128)
+    tile_n, tile_t, group = (128, 64, 128) if tiles >= 200 else (128, 128, 256) if tiles >= 100 else (64, 64, 64)
+    return {"SOURCE": Source.COOP, "GROUP": group, "TILE_N": tile_n, "TILE_T": tile_t, "WAVE_T": 32}
 
 
 def _dense_few(physical: PhysicalDevice, rows: int, width: int) -> dict[str, int]:
@@ -107,7 +121,7 @@ def _attention(
 ) -> dict[str, int]:
     rows, dim = int(params["rows"]), int(params["head_dim"])
     heads = int(params["n_heads"]) // int(params["n_kv_heads"])
-    if rows > FEW_ROWS and physical.features.matrix and constants["KV"] == 1 and dim in (64, 128):
+    if rows > FEW_ROWS and physical.features.half_matrix and constants["KV"] == 1 and dim in (64, 128):
         tile_n = next(n for n in (4, 2, 1) if heads % n == 0)
         return {"SOURCE": Source.COOP, "GROUP": 128, "TILE_N": tile_n, "TILE_T": 64 // tile_n, "DIM": dim}
     if rows > FEW_ROWS or not physical.features.subgroups or dim % 8 or dim > 256 or heads > MAX_GROUP_HEADS:
@@ -124,5 +138,5 @@ def _attention(
         "DIM": dim,
         "LANES": lanes,
         "SPLITS": min(16, ceil_div(positions, 64)),
-        "BATCH": 1 if software else 8,
+        "BATCH": 1 if software else 4,
     }

@@ -147,12 +147,13 @@ void main() {
         [[unroll]] for (uint d = d0; d < min(d0 + 4, PARTS); d++)
             coopMatStore(sums[d], work, area + 4 * (d - d0), 16, gl_CooperativeMatrixLayoutRowMajor);
         subgroupBarrier();
-        if (first + own + row >= p.rows) continue;
-        uint at = ((first + own + row) * p.n_heads + head) * DIM / 4;
-        [[unroll]] for (uint i = 0; i < 8; i++) {
-            uint word = d0 * 4 + column0 / 4 + i;
-            if (word < DIM / 4)
-                out_[at + word] = position < 0 ? vec4(0.0) : uintBitsToFloat(work[area + row * 16 + column0 / 4 + i]) / total;
+        if (first + own + row < p.rows) {
+            uint at = ((first + own + row) * p.n_heads + head) * DIM / 4;
+            [[unroll]] for (uint i = 0; i < 8; i++) {
+                uint word = d0 * 4 + column0 / 4 + i;
+                vec4 sum = uintBitsToFloat(work[area + row * 16 + column0 / 4 + i]);
+                if (word < DIM / 4) out_[at + word] = position < 0 ? vec4(0.0) : sum / total;
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ layout(std430, binding = 3) readonly buffer Step { ivec4 step_[]; };
 layout(std430, binding = 4) readonly buffer Tables { int tables[]; };
 layout(std430, binding = 5) writeonly buffer Out { float out_[]; };
 layout(std430, binding = 6) coherent buffer Partial { float partial[]; };
+layout(std430, binding = 6) buffer Found { float found_[]; };  // the same, read after a barrier: loads may overlap
 layout(std430, binding = 7) coherent buffer Finished { uint finished[]; };
 #ifdef FUSED
 layout(std430, binding = 0) writeonly buffer Q { float q[]; };
@@ -144,6 +145,24 @@ void main() {
     uint first = split * chunk, end = min(first + chunk, count);
     uint table = uint(step.w) * p.max_blocks, row_words = p.row_bytes / 4;
 
+#ifdef FUSED
+    Octet newest_k[OCTETS], newest_v[OCTETS];
+    bool fresh = false;
+    if (end == count) {
+        uint k_base = row_base + (p.n_heads + kv_head) * DIM, v_base = k_base + p.n_kv_heads * DIM;
+        newest_of(k_base, query_position, true, lane, newest_k);
+        newest_of(v_base, query_position, false, lane, newest_v);
+        int at = step.z;
+        fresh = at >= 0 && at == tables[table + uint(last) / KV_BLOCK] * int(KV_BLOCK) + last % int(KV_BLOCK);
+        if (at >= 0 && gl_SubgroupID == 0 && slot == 0) {
+            uint cache_row = (uint(at) / KV_BLOCK * p.n_kv_heads + kv_head) * KV_BLOCK + uint(at) % KV_BLOCK;
+            [[unroll]] for (uint o = 0; o < OCTETS; o++) {
+                store_k(cache_row * row_words, lane + o * LANES, newest_k[o]);
+                store_v(cache_row * row_words, lane + o * LANES, newest_v[o]);
+            }
+        }
+    }
+#endif
     for (uint start = first; start < end; start += SLOTS * BATCH) {
         Octet keys[BATCH][OCTETS], values[BATCH][OCTETS];
         [[unroll]] for (uint b = 0; b < BATCH; b++) {
@@ -156,23 +175,12 @@ void main() {
             }
         }
 #ifdef FUSED
-        if (end == count && count - 1 < start + SLOTS * BATCH) {  // the newest one is among them
-            uint k_base = row_base + (p.n_heads + kv_head) * DIM, v_base = k_base + p.n_kv_heads * DIM;
-            Octet k[OCTETS], v[OCTETS];
-            newest_of(k_base, query_position, true, lane, k);
-            newest_of(v_base, query_position, false, lane, v);
-            int at = step.z;
-            bool fresh = at >= 0 && at == tables[table + uint(last) / KV_BLOCK] * int(KV_BLOCK) + last % int(KV_BLOCK);
-            uint cache_row = (uint(at) / KV_BLOCK * p.n_kv_heads + kv_head) * KV_BLOCK + uint(at) % KV_BLOCK;
-            [[unroll]] for (uint o = 0; o < OCTETS; o++) {
-                [[unroll]] for (uint b = 0; b < BATCH; b++) {
-                    if (start + b * SLOTS + slot < count - 1 || !fresh) continue;
-                    keys[b][o] = k[o];  // also where the position is past the end, and counts for nothing
-                    values[b][o] = v[o];
-                }
-                if (at >= 0 && gl_SubgroupID == 0 && slot == 0) {
-                    store_k(cache_row * row_words, lane + o * LANES, k[o]);
-                    store_v(cache_row * row_words, lane + o * LANES, v[o]);
+        if (end == count && fresh && count - 1 < start + SLOTS * BATCH) {  // the newest one is among them
+            [[unroll]] for (uint b = 0; b < BATCH; b++) {
+                if (start + b * SLOTS + slot < count - 1) continue;
+                [[unroll]] for (uint o = 0; o < OCTETS; o++) {
+                    keys[b][o] = newest_k[o];  // also where the position is past the end, and counts for nothing
+                    values[b][o] = newest_v[o];
                 }
             }
         }
@@ -240,10 +248,10 @@ void main() {
     float found[SPLITS][OUTS], most[SPLITS], sums[SPLITS];
     [[unroll]] for (uint s = 0; s < SPLITS; s++) {
         uint part = part0 + min(s, parts - 1) * PART;
-        most[s] = partial[part + DIM];
-        sums[s] = partial[part + DIM + 1];
+        most[s] = found_[part + DIM];
+        sums[s] = found_[part + DIM + 1];
         [[unroll]] for (uint i = 0; i < OUTS; i++)
-            found[s][i] = partial[part + min(gl_SubgroupInvocationID + i * WAVE, DIM - 1)];
+            found[s][i] = found_[part + min(gl_SubgroupInvocationID + i * WAVE, DIM - 1)];
     }
     now = LOWEST;
     [[unroll]] for (uint s = 0; s < SPLITS; s++) now = max(now, most[s]);

@@ -1,0 +1,74 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "prelude.glsl"
+// argmax_advance with SPLITS workgroups to a row; the last one to finish takes the best of what they found and advances.
+layout(std430, binding = 0) readonly buffer Logits { float logits[]; };
+layout(std430, binding = 1) readonly buffer Index { int row_index[]; };
+layout(std430, binding = 2) readonly buffer Tables { int tables[]; };
+layout(std430, binding = 3) buffer Step { ivec4 step_[]; };
+layout(std430, binding = 4) buffer History { int history[]; };
+layout(std430, binding = 5) coherent buffer Partial { uvec4 partial[]; };  // order of the largest, its index, NaN seen
+layout(std430, binding = 5) buffer Found { uvec4 found_[]; };  // the same, read after a barrier: loads may overlap
+layout(std430, binding = 6) coherent buffer Finished { uint finished[]; };
+layout(push_constant) uniform Params { uint rows, vocab, max_blocks, ring; } p;
+
+const uint NO_INDEX = 0xffffffffu;
+shared uvec3 best[WAVES];
+shared uint last_one;
+
+// Larger is larger, and -0 is +0.
+uint order_of(float v) {
+    uint bits = floatBitsToUint(v);
+    return bits == 0x80000000u ? bits : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+uvec3 best_of_subgroup(uvec3 own) {
+    uint order = subgroupMax(own.x);
+    return uvec3(order, subgroupMin(own.x == order ? own.y : NO_INDEX), subgroupMax(own.z));
+}
+
+uvec3 better(uvec3 a, uvec3 b) {
+    bool second = b.x > a.x || (b.x == a.x && b.y < a.y);
+    return uvec3(second ? b.xy : a.xy, a.z | b.z);
+}
+
+void main() {
+    uint l = gl_WorkGroupID.x, r = uint(row_index[l]), split = gl_WorkGroupID.z, share = (p.vocab + SPLITS - 1) / SPLITS;
+    uint first = split * share, end = min(first + share, p.vocab);
+    ivec4 step = step_[r];
+    uvec3 own = uvec3(0, NO_INDEX, 0);
+    for (uint start = first + LID; start < end; start += GROUP * BATCH) {
+        float v[BATCH];
+        [[unroll]] for (uint b = 0; b < BATCH; b++) v[b] = logits[l * p.vocab + min(start + b * GROUP, end - 1)];
+        [[unroll]] for (uint b = 0; b < BATCH; b++)
+            own = better(own, is_nan(v[b]) ? uvec3(0, NO_INDEX, 1) : uvec3(order_of(v[b]), min(start + b * GROUP, end - 1), 0));
+    }
+    if (step.y < 0) return;
+    own = best_of_subgroup(own);
+    if (subgroupElect()) best[gl_SubgroupID] = own;
+    barrier();
+    if (LID == 0) {
+        [[unroll]] for (uint i = 0; i < WAVES; i++) own = better(own, best[i]);
+        partial[l * SPLITS + split] = uvec4(own, 0);
+        memoryBarrierBuffer();
+        last_one = atomicAdd(finished[l], 1);
+    }
+    barrier();
+    if (last_one != SPLITS - 1 || gl_SubgroupID != 0) return;
+    memoryBarrierBuffer();
+    uint at = r * (p.ring + 1);
+    int chosen = history[at] + 1;
+    uint position = uint(step.y) + 1, column = position / KV_BLOCK;
+    int block = column < p.max_blocks ? tables[uint(step.w) * p.max_blocks + column] : -1;
+    own = uvec3(0, NO_INDEX, 0);
+    for (uint s = gl_SubgroupInvocationID; s < SPLITS; s += WAVE) own = better(own, found_[l * SPLITS + s].xyz);
+    own = best_of_subgroup(own);
+    if (!subgroupElect()) return;
+    finished[l] = 0;
+    int token = own.z != 0 ? -1 : int(own.y);
+    history[at] = chosen;
+    if (chosen >= 1 && uint(chosen) <= p.ring) history[at + uint(chosen)] = token;
+    step_[r] = token < 0 || block < 0
+        ? ivec4(token, -1, -1, step.w)
+        : ivec4(token, int(position), block * int(KV_BLOCK) + int(position % KV_BLOCK), step.w);
+}

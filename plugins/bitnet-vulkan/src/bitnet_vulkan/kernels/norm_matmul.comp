@@ -1,0 +1,83 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#ifdef DOT
+#extension GL_EXT_spirv_intrinsics : require
+#endif
+#include "prelude.glsl"
+#include "dot.glsl"
+// rms_norm_quantize of x by every workgroup for itself, then matmul_ternary_few of what it gives: y[t, y_first + n] (+)=
+// (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] * wscale[n]. The weights are on their way while the row is normalized.
+// GLU: norm_matmul_glu, m[t,n] = act(gate) * up, of rows n and outs + n of w.
+layout(std430, binding = 0) readonly buffer X { float x[]; };
+layout(std430, binding = 0) readonly buffer X4 { vec4 x4[]; };
+layout(std430, binding = 1) readonly buffer Gamma { float gamma[]; };
+layout(std430, binding = 1) readonly buffer Gamma4 { vec4 gamma4[]; };
+layout(std430, binding = 2) readonly buffer W { uvec4 w[]; };
+layout(std430, binding = 3) readonly buffer Wscale { float wscale[]; };
+layout(std430, binding = 4) buffer Y { float y[]; };
+#ifdef GLU
+layout(push_constant) uniform Params { uint rows, columns, outs, width; float eps; } p;
+#include "glu.glsl"
+const uint MATRICES = 2;
+#else
+layout(push_constant) uniform Params { uint rows, columns, outs, width, y_stride, y_first; float eps; } p;
+const uint MATRICES = 1;
+#endif
+
+const uint CHUNKS = WIDTH / 64;  // 16 bytes of a weight row each
+const uint PER = (CHUNKS + LANES - 1) / LANES, ROWS_PER = TILE_N * LANES / GROUP, MINE = (ROWS_PER + LANES - 1) / LANES;
+shared uvec4 q_shared[WIDTH / 16];
+
+float raw(uint row, uint column) { return x[row * p.columns + column]; }
+vec4 raw4(uint row, uint word) { return x4[row * (p.columns / 4) + word]; }
+void put(uint row, uint word, uint codes) { q_shared[word / 4][word % 4] = codes; }
+#include "quantize.glsl"
+
+void main() {
+    uint lane = LID % LANES, n0 = gl_WorkGroupID.x * TILE_N + LID / LANES * ROWS_PER, row = gl_WorkGroupID.y;
+    uvec4 packed[MATRICES][ROWS_PER][PER];
+    float factor[MATRICES][MINE], old[MINE];  // what the end needs, asked for now: lane r % LANES does row r
+    [[unroll]] for (uint m = 0; m < MATRICES; m++) {
+        [[unroll]] for (uint r = 0; r < ROWS_PER; r++)
+            [[unroll]] for (uint i = 0; i < PER; i++) {
+                uint c = lane + i * LANES;
+                packed[m][r][i] = c < CHUNKS && n0 + r < p.outs ? w[(m * p.outs + n0 + r) * CHUNKS + c] : uvec4(0);
+            }
+        [[unroll]] for (uint i = 0; i < MINE; i++) {
+            uint n = n0 + lane + i * LANES;
+            bool used = lane + i * LANES < ROWS_PER && n < p.outs;
+            factor[m][i] = used ? wscale[m * p.outs + n] : 0.0;
+#ifndef GLU
+            old[i] = ADD == 1 && used ? y[row * p.y_stride + p.y_first + n] : 0.0;
+#endif
+        }
+    }
+    Quantized made = quantize_row(row, p.columns, p.eps);
+    int acc[MATRICES][ROWS_PER][4];
+    [[unroll]] for (uint m = 0; m < MATRICES; m++)
+        [[unroll]] for (uint r = 0; r < ROWS_PER; r++)
+            [[unroll]] for (uint s = 0; s < 4; s++) acc[m][r][s] = 0;
+    [[unroll]] for (uint i = 0; i < PER; i++) {
+        uint c = min(lane + i * LANES, CHUNKS - 1), column = (c >> 1) * 8 + (c & 1u);  // past the end, codes are 0
+        [[unroll]] for (uint s = 0; s < 4; s++) {
+            uvec4 acts = q_shared[column + 2 * s];
+            [[unroll]] for (uint m = 0; m < MATRICES; m++)
+                [[unroll]] for (uint r = 0; r < ROWS_PER; r++)
+                    acc[m][r][s] = wide_dot16(packed[m][r][i] & (0xc0c0c0c0u >> (2 * s)), acts, acc[m][r][s]);
+        }
+    }
+    [[unroll]] for (uint r = 0; r < ROWS_PER; r++) {
+        float value[MATRICES];
+        [[unroll]] for (uint m = 0; m < MATRICES; m++) {
+            int sum = (acc[m][r][0] >> 6) + (acc[m][r][1] >> 4) + (acc[m][r][2] >> 2) + acc[m][r][3];
+            [[unroll]] for (uint d = LANES / 2; d > 0; d >>= 1) sum += subgroupShuffleXor(sum, d);
+            value[m] = float(sum - made.sum) * made.scale * factor[m][r / LANES];
+        }
+        if (lane != r % LANES || n0 + r >= p.outs) continue;
+#ifdef GLU
+        y[row * p.outs + n0 + r] = glu(value[0], value[1]);
+#else
+        y[row * p.y_stride + p.y_first + n0 + r] = ADD == 1 ? old[r / LANES] + value[0] : value[0];
+#endif
+    }
+}
