@@ -82,6 +82,23 @@ def kernel_verdicts(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
 
 @pytest.fixture
+def reject(kernel_verdicts: Callable[..., list[str]]) -> Callable[..., None]:
+    """reject(fault, kernel, rejecting, accepting): of these two cases of a faulty kernel, only one must notice."""
+
+    def rejected(fault: Callable[..., None], kernel: str, rejecting: str, accepting: str) -> None:
+        plain, meant = kernel_verdicts(kernel, fault, [accepting, rejecting])
+        assert plain == "", f"{kernel}-{accepting} should not notice"
+        assert meant.startswith(f"AssertionError: {kernel}-{rejecting}: "), meant
+
+    return rejected
+
+
+@pytest.fixture
 def backend_of() -> type[BackendOf]:
     """backend_of(device class, info): a backend whose only device is of that class."""
     return BackendOf
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A fault is known by its kernel and its function."""
+    return f"{val[1]}-{val[0].__name__}" if argname == "fault" and isinstance(val, tuple) else None

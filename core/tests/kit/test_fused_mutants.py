@@ -85,12 +85,9 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=[f"{kernel}-{run.__name__}" for run, kernel, *_ in FAULTS])
-def test_a_faulty_kernel_is_rejected(fault: tuple[Any, ...], kernel_verdicts: Callable[..., list[str]]) -> None:
-    run, kernel, rejecting, accepting = fault
-    plain, meant = kernel_verdicts(kernel, run, [accepting, rejecting])
-    assert plain == "", f"{kernel}-{accepting} should not notice"
-    assert meant.startswith(f"AssertionError: {kernel}-{rejecting}: "), meant
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_kernel_is_rejected(fault: tuple[Any, ...], reject: Callable[..., None]) -> None:
+    reject(*fault)
 
 
 @pytest.mark.parametrize("case", [c for c in all_cases() if c.kernel in FUSED], ids=lambda case: case.id)
