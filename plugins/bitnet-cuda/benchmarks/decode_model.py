@@ -6,9 +6,9 @@
 
 A case is TEXTSxPROMPT: so many texts at a time behind prompts of random tokens, 128 tokens each, decoded greedily by
 the engine; the median of 5 runs after one. Each --try (it may be given several times) changes the tuning of kernels,
-those of a number of outputs if one is given behind a slash; "overlap AHEAD=2 CARVEOUT=44" changes overlap.py. Its
-tokens should be those of the first line. "device": one step of one text by the GPU's clock, replayed 40 times without a
-pause. "host": the host's share of a replay.
+those of a number of outputs (and columns) if given behind slashes; "overlap AHEAD=2 CARVEOUT=44" changes overlap.py.
+Its tokens should be those of the first line. "device": one step of one text by the GPU's clock, replayed 40 times
+without a pause. "host": the host's share of a replay.
 --trigger late lets the next kernel start only when a kernel has waited for the ones before, none when it has ended.
 """
 
@@ -41,22 +41,22 @@ source_of = compiler.source_text
 
 
 def changed(rules: str) -> Any:
-    """tuning.choose with rules such as "kernel/outs NAME=VALUE; ..."; "overlap NAME=VALUE" is done to overlap.py."""
+    """tuning.choose with rules "kernel/outs/columns NAME=VALUE; ..."; "overlap NAME=VALUE" is done to overlap.py."""
     parsed = []
     overlap.AHEAD, overlap.CARVEOUT = AHEAD, CARVEOUT
     for rule in filter(None, map(str.strip, rules.split(";"))):
         kernel, *values = rule.split()
-        name, _, outs = kernel.partition("/")
+        name, *shape = kernel.split("/")
         settings = {k: int(v) for k, v in (value.split("=") for value in values)}
         if name == "overlap":
             vars(overlap).update(settings)
         else:
-            parsed.append((name, outs, settings))
+            parsed.append((name, dict(zip(("outs", "columns"), map(int, shape), strict=False)), settings))
 
     def choose(spec: Any, constants: Mapping[str, int], params: Mapping[str, Any], **kind: bool) -> dict[str, int]:
         tile = tuned(spec, constants, params, **kind)
-        for name, outs, values in parsed:
-            if spec.name == name and (not outs or int(outs) == params["outs"]):
+        for name, shape, values in parsed:
+            if spec.name == name and all(params[size] == value for size, value in shape.items()):
                 tile = {**tile, **values}
         return tile
 
