@@ -1,0 +1,55 @@
+"""What the tiles for few rows promise to the kernels that they are for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from bitnet_cuda import decode_tiles
+
+MEETINGS = 4096
+"""Counters at the start of the workspace, as in kernels/meeting.cuh."""
+
+
+def attention_shapes() -> Iterator[tuple[int, int, int, int]]:
+    """(rows, heads, key/value heads, head_dim) from one text on a small model to a batch on a large one."""
+    groups = ((1, 1), (3, 1), (11, 1), (20, 5), (32, 8), (64, 8), (40, 40))
+    for rows, (heads, kv_heads), head_dim in itertools.product((1, 2, 8, 33, 512), groups, (6, 32, 64, 80, 128, 256)):
+        yield rows, heads, kv_heads, head_dim
+
+
+@pytest.mark.parametrize("tensor_cores", [True, False])
+def test_parts_of_attention_fit_the_workspace_and_the_block(tensor_cores: bool) -> None:
+    for rows, heads, kv_heads, head_dim in attention_shapes():
+        params = {"rows": rows, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": head_dim}
+        tile = decode_tiles.choose("rope_attention", {"KV": 1}, params, tensor_cores=tensor_cores)
+        assert tile is not None
+        assert heads // kv_heads % tile["TILE_N"] == 0, "a block's heads share a key/value head"
+        assert tile["TILE_N"] * head_dim <= 1024, "shared memory"
+        if tile["SPLITS"] > 1:
+            parts = 4 * rows * heads * tile["SPLITS"] * (head_dim + 4)
+            assert 4 * MEETINGS + parts <= decode_tiles.WORKSPACE
+            assert rows * heads // tile["TILE_N"] <= MEETINGS
+        if "LANES" in tile:
+            assert 32 % tile["LANES"] == 0
+            assert 8 * tile["LANES"] >= head_dim
+
+
+def test_parts_of_argmax_fit_the_workspace() -> None:
+    for rows, vocab in itertools.product((1, 8, 64, 65, 512), (100, 32000, 128256)):
+        tile = decode_tiles.choose("argmax_advance", {}, {"rows": rows, "vocab": vocab}, tensor_cores=True)
+        assert tile is not None
+        if tile["SPLITS"] > 1:
+            assert 4 * MEETINGS + 12 * rows * tile["SPLITS"] <= decode_tiles.WORKSPACE
+            assert rows <= MEETINGS
+            assert tile["SPLITS"] <= tile["GROUP"]
+
+
+@pytest.mark.parametrize("width", [128, 640, 2560, 6912, 8704, 14336, 32768])
+@pytest.mark.parametrize("outs", [1, 2560, 13824])
+def test_warps_cover_all_columns(width: int, outs: int) -> None:
+    tile = decode_tiles.ternary({"width": width}, outs)
+    assert tile["GROUP"] <= 1024
+    assert tile["GROUP"] // 32 * tile["STEPS"] * 256 >= width
+    assert tile["TILE_N"] <= tile["GROUP"]
