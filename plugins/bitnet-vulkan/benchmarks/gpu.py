@@ -177,6 +177,36 @@ DECODES: dict[str, Change] = {
 }
 
 
+def _tiles(tile_n: int, tile_t: int, group: int) -> Change:
+    def change(name: str, chosen: Constants, params: Mapping[str, int | float]) -> Constants:
+        if name != "matmul_ternary" or chosen.get("SOURCE") != Source.COOP:
+            return {}
+        return {"TILE_N": tile_n, "TILE_T": tile_t, "GROUP": group}
+
+    return change
+
+
+def _heads(tile_n: int, tile_t: int) -> Change:
+    def change(name: str, chosen: Constants, params: Mapping[str, int | float]) -> Constants:
+        if name != "attention" or chosen.get("SOURCE") != Source.COOP:
+            return {}
+        return {"TILE_N": tile_n, "TILE_T": tile_t, "GROUP": 2 * tile_n * tile_t}
+
+    return change
+
+
+PROMPTS: dict[str, Change] = {
+    "as it is": lambda name, chosen, params: {},
+    "tiles of 128 x 128": _tiles(128, 128, 256),
+    "tiles of 128 x 64": _tiles(128, 64, 128),
+    "tiles of 64 x 64": _tiles(64, 64, 64),
+    "tiles of 64 x 128": _tiles(64, 128, 128),
+    "1 head, 64 rows": _heads(1, 64),
+    "2 heads, 32 rows": _heads(2, 32),
+    "2 heads, 16 rows": _heads(2, 16),
+}
+
+
 def by_kernel(device: VulkanDevice, dispatches: Sequence[Dispatch]) -> dict[str, tuple[int, float]]:
     """(dispatches, microseconds together) of each kernel, medians of five runs."""
     runs = []
@@ -215,34 +245,39 @@ def model(device: VulkanDevice, shape: str, context: int, *, brief: bool) -> Non
     pool = MemoryPool(device)
     prompt = [Span(0, 0, tuple(RNG.integers(0, source.config.vocab, context).tolist()))]
     expected = None
-    for label, change in list(DECODES.items())[: 1 if brief else None]:
+
+    @contextmanager
+    def running(change: Change) -> Iterator[Runner]:
         with changed(change):
             cache = KVCache(device, pool, source.config, kv_dtype="f16", blocks=64, sequences=8, context=4096)
             cache.set_table(0, list(range(64)))
             runner = Runner(device, Launcher(device), pool, weights, cache, "f16")
-            if expected is None:
-                _prompt(device, runner, prompt)
-            if expected is None:
-                print(
-                    f"weights and cache: {weights.nbytes + cache.nbytes} bytes; taken: {before - device.free_memory()}"
-                )
+            yield runner
+            runner.free()
+
+    for label, change in list(DECODES.items())[: 1 if brief else None]:
+        with running(change) as runner:
             runner.forward(prompt, [], context)
+            taken = before - device.free_memory()
             tokens = _decode(device, runner, context, label)
             if expected is not None and not np.array_equal(tokens, expected):
                 print("OTHER TOKENS")
             expected = tokens if expected is None else expected
-            runner.free()
+    for label, change in list(PROMPTS.items())[: 1 if brief else None]:
+        with running(change) as runner:
+            _prompt(device, runner, prompt, label)
+    print(f"device memory taken with weights, cache and scratch: {taken} bytes")
     weights.free(device)
     pool.close()
 
 
-def _prompt(device: VulkanDevice, runner: Runner, prompt: Sequence[Span]) -> None:
+def _prompt(device: VulkanDevice, runner: Runner, prompt: Sequence[Span], label: str) -> None:
     """Speed and timestamps of a prompt."""
     rows = len(prompt[0].tokens)
     with watched(device, "launch") as launches:
         runner.forward(prompt, [], rows)
     took = seconds(lambda: runner.forward(prompt, [], rows), device)
-    print(f"prompt of {rows}: {len(launches)} launches, {took * 1e3:.2f} ms, {rows / took:.0f} tokens/s")
+    print(f"prompt of {rows}, {label}: {len(launches)} launches, {took * 1e3:.2f} ms, {rows / took:.0f} tokens/s")
     with device.record() as recording:
         for arguments in launches:
             device.launch(*arguments)

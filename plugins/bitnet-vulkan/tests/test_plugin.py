@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -200,3 +202,15 @@ def test_features_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BITNET_VULKAN_WITHOUT", "luck")
     with pytest.raises(UsageError, match="luck"):
         found()
+
+
+@pytest.mark.usefixtures("loader")
+def test_the_plain_path() -> None:
+    """Kernels of the kit on a device that has no optional feature."""
+    environment = {**os.environ, "BITNET_VULKAN_WITHOUT": "all"}
+    chosen = "test_kernel and not offered and (t1- or t7- or t33- or norm or attention or argmax)"
+    tests = str(Path(__file__).parent / "test_conformance.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, tests]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert " passed" in result.stdout
