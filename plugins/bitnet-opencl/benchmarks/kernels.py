@@ -275,7 +275,8 @@ def split_variants(rows: int, n_kv: int, heads: int = 4) -> Iterator[dict[str, i
                 parts = 16 * (rows * n_kv + rows * n_kv * splits * heads * 33)
                 team = {"VARIANT": 4, "WG": group, "LANES": 16, "HEAD_DIM": 128, "KEYS": keys, "HEADS": heads}
                 if (group == 128) + (keys == 2) + (splits in (1, 26)) >= 2:
-                    yield {**team, "SPLITS": splits, "PARTS": parts, "TILE_N": heads, "TILE_T": 1}
+                    shared = {"SPLITS": splits, "GROUPS": rows * n_kv, "PARTS": parts}
+                    yield {**team, **shared, "TILE_N": heads, "TILE_T": 1}
 
 
 def joined(bench: Bench) -> None:

@@ -1,7 +1,9 @@
 """Tuning constants per class of device: which source a launch uses, how many work-items, which tiles.
 
 Beside the constants that a kernel's grid depends on, a source may need: WG (work-items of a group), VARIANT (index into
-VARIANTS), LANES (work-items that share a row), ROWS and COLUMNS (register tile), SPREAD, OWNED and CHUNK (attention).
+VARIANTS), LANES (work-items that share a row), ROWS and COLUMNS (register tile), DEPTH (loads on their way together),
+SHARE (elements of a row for each work-item), WIDTH (of a row), ALIGNED; SPREAD, OWNED, CHUNK, KEYS, HEADS and HEAD_DIM
+(attention); SPLITS (groups that share a group's work), GROUPS (most sets of these), PARTS (bytes that they hand on).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from bitnet_core.errors import UnsupportedError
 from bitnet_core.kernels.catalogue import ceil_div
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -86,11 +89,11 @@ def _gpu_vocabulary(profile: Profile, params: Params) -> dict[str, int]:
 
 
 def _gpu_argmax(profile: Profile, params: Params) -> dict[str, int]:
-    splits = ceil_div(int(params["vocab"]), 2048)
+    rows, splits = int(params["rows"]), ceil_div(int(params["vocab"]), 2048)
     if not profile.ptx or splits == 1:
         return _gpu_vocabulary(profile, params)
     splits = min(splits, 256)
-    return {"VARIANT": 4, "WG": 256, "SPLITS": splits, "PARTS": 4 * int(params["rows"]) * (1 + 2 * splits)}
+    return {"VARIANT": 4, "WG": 256, "SPLITS": splits, "PARTS": 4 * rows * (1 + 2 * splits)}
 
 
 def _gpu_heads(profile: Profile, params: Params) -> dict[str, int]:
@@ -119,15 +122,13 @@ def _gpu_block(profile: Profile, params: Params) -> dict[str, int]:
 
 def _gpu_dense(profile: Profile, params: Params) -> dict[str, int]:
     group, lanes, rows = profile.group(128), profile.lanes, 2
-    tile_t = power_of_two(int(params["rows"]), 4)
-    return {
-        "WG": group,
-        "LANES": lanes,
-        "ROWS": rows,
-        "TILE_N": group // lanes * rows,
-        "TILE_T": tile_t,
-        "WIDTH": int(params["width"]),
-    }
+    tile = {"TILE_N": group // lanes * rows, "TILE_T": power_of_two(int(params["rows"]), 4)}
+    return {"WG": group, "LANES": lanes, "ROWS": rows, **_aligned(params), **known_width(params), **tile}
+
+
+def _aligned(params: Params) -> dict[str, int]:
+    """Whether 8 elements of a table row start at a multiple of 16 bytes."""
+    return {"ALIGNED": int(int(params["width"]) % 8 == 0)}
 
 
 def _gpu_attention(profile: Profile, params: Params) -> dict[str, int]:
@@ -148,16 +149,26 @@ def _gpu_attention(profile: Profile, params: Params) -> dict[str, int]:
 
 
 def _gpu_rope_attention(profile: Profile, params: Params) -> dict[str, int]:
-    n_heads, rows, head_dim = int(params["n_heads"]), int(params["rows"]), int(params["head_dim"])
+    n_heads, head_dim = int(params["n_heads"]), int(params["head_dim"])
+    rows = 1 << (int(params["rows"]) - 1).bit_length()  # prompts of any length shall share few programs
     active = ceil_div(head_dim, 8)
+    if active > profile.lanes:
+        raise UnsupportedError(
+            f"heads of {head_dim} elements are more than the {8 * profile.lanes} that rope_attention has room for",
+            backend="opencl",
+            operation="tuning",
+        )
     lanes = power_of_two(active, profile.lanes)
     shared = n_heads // int(params["n_kv_heads"])
     heads = max(count for count in range(1, 5) if shared % count == 0)
     groups = rows * (n_heads // heads)
     splits = min(MOST_SPLITS, ceil_div(2 * profile.units, groups)) if profile.ptx else 1
-    parts = 16 * (ceil_div(groups, 4) + groups * splits * heads * (2 * active + 1)) if splits > 1 else 0
+    shared_out = {"SPLITS": 1, "GROUPS": 1, "PARTS": 0}
+    if splits > 1:
+        parts = 16 * (ceil_div(groups, 4) + groups * splits * heads * (2 * active + 1))
+        shared_out = {"SPLITS": splits, "GROUPS": groups, "PARTS": parts}
     team = {"LANES": lanes, "HEAD_DIM": head_dim, "KEYS": 2, "HEADS": heads}
-    return {"WG": profile.group(128), **team, "SPLITS": splits, "PARTS": parts, "TILE_N": heads, "TILE_T": 1}
+    return {"WG": profile.group(128), **team, **shared_out, "TILE_N": heads, "TILE_T": 1}
 
 
 def _gpu_norm_matmul(profile: Profile, params: Params) -> dict[str, int]:
@@ -207,8 +218,7 @@ def _cpu_block(profile: Profile, params: Params) -> dict[str, int]:
 
 def _cpu_dense(profile: Profile, params: Params) -> dict[str, int]:
     tile_t = power_of_two(int(params["rows"]), 4)
-    aligned = int(int(params["width"]) % 8 == 0)
-    return {"WG": 1, "LANES": 1, "ROWS": 4, "ALIGNED": aligned, "TILE_N": 32, "TILE_T": tile_t}
+    return {"WG": 1, "LANES": 1, "ROWS": 4, **_aligned(params), "TILE_N": 32, "TILE_T": tile_t}
 
 
 def _cpu_attention(profile: Profile, params: Params) -> dict[str, int]:

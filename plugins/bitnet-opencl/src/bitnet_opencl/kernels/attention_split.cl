@@ -27,6 +27,6 @@ GROUP __kernel void attention_split(IN(float, q), IN(uchar, k_cache), IN(uchar, 
     UNROLL
     for (uint h = 0; h < HEADS; ++h) query[h] = head_values(q + first + h * HEAD_DIM, lane) * (scale * M_LOG2E_F);
     attend(query, k_cache, v_cache, tables + (ulong)step[4 * t + 3] * max_blocks, out + first, span,
-           group * HEADS / (n_heads / n_kv_heads), n_kv_heads, row_bytes, rows, t, group, n_heads / HEADS, parts, shared,
+           group * HEADS / (n_heads / n_kv_heads), n_kv_heads, row_bytes, t, group, n_heads / HEADS, parts, shared,
            scratch, &arrived);
 }

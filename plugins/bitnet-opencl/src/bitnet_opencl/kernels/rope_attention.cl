@@ -104,5 +104,5 @@ GROUP __kernel void rope_attention(IN(float, qkv), IN(int, step), IN(float, rope
         barrier(CLK_GLOBAL_MEM_FENCE);
     }
     attend(query, k_cache, v_cache, tables + (ulong)step[4 * t + 3] * max_blocks, out + first, span, kv_head,
-           n_kv_heads, row_bytes, rows, t, group, n_heads / HEADS, parts, shared, scratch, &arrived);
+           n_kv_heads, row_bytes, t, group, n_heads / HEADS, parts, shared, scratch, &arrived);
 }
