@@ -214,3 +214,11 @@ def test_the_plain_path() -> None:
     result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert result.returncode == 0, result.stdout[-3000:]
     assert " passed" in result.stdout
+
+
+@pytest.mark.usefixtures("loader")
+def test_layers_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VK_INSTANCE_LAYERS", "VK_LAYER_that_nobody_has")
+    with pytest.raises(BackendUnavailableError, match="LAYER_NOT_PRESENT") as caught:
+        Instance()
+    assert "VK_INSTANCE_LAYERS" in caught.value.hint
