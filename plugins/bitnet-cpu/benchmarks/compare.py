@@ -151,24 +151,24 @@ def compare(options: argparse.Namespace, threads: int) -> None:
         peers[head] = start(f"llama.cpp TQ2_0, {head} head", options.peer_python, "llama", path, threads, {})
         contenders.append(peers[head])
     bandwidth = start("memory", sys.executable, "memory", options.folder, threads, {})
-    for contender in contenders:
+    prompted = [contender for contender in contenders if options.prompt and "f16" in contender.name]
+    memory = {}
+    for contender in contenders:  # nothing of this counts but the memory
+        if contender in prompted:
+            contender.ask("prefill", options.prompt)
         contender.ask("decode", 2)
+        memory[contender.name] = contender.ask("rss", 0) / 1e6
     for _ in range(options.rounds):
         for contender in contenders:
             contender.speeds["decode"].append(1 / contender.ask("decode", options.tokens))
         bandwidth.speeds["read"].append(bandwidth.ask("read", 2))
-    before = {contender.name: contender.ask("rss", 0) / 1e6 for contender in contenders}
-    after = dict(before)
-    for round_ in range(options.rounds if options.prompt else 0):
-        for contender in contenders:
-            if "small" not in contender.name and "q6k" not in contender.name:
-                contender.speeds["prefill"].append(1 / contender.ask("prefill", options.prompt))
-                if round_ == 0:  # later prompts add their keys and values, which bitnet keeps for reuse
-                    after[contender.name] = contender.ask("rss", 0) / 1e6
+    for _ in range(options.rounds):
+        for contender in prompted:
+            contender.speeds["prefill"].append(1 / contender.ask("prefill", options.prompt))
     read = bandwidth.median("read")
     print(f"\n{threads} threads, which read {read / 1e9:.1f} GB/s (best {max(bandwidth.speeds['read']) / 1e9:.1f})\n")
     titles = ["", "decode tokens/s", "of the bandwidth", "/ f16 peer", "/ q6_K peer", f"prefill {options.prompt}"]
-    print("|", " | ".join([*titles, "/ peer", "load s", "resident MB, after a prompt"]), "|")
+    print("|", " | ".join([*titles, "/ peer", "load s", "resident MB"]), "|")
     print("|---|---|---|---|---|---|---|---|---|")
     for contender in contenders:
         decode, prefill = contender.median("decode"), contender.median("prefill")
@@ -177,7 +177,7 @@ def compare(options: argparse.Namespace, threads: int) -> None:
         print(
             f"| {contender.name} | {decode:.2f} | {decode * contender.file / read:.0%} | {ratios[0]:.2f} "
             f"| {ratios[1]:.2f} | {prefill:.1f} | {ratios[2]:.2f} | {contender.load:.2f} "
-            f"| {before[contender.name]:.0f}, {after[contender.name]:.0f} |",
+            f"| {memory[contender.name]:.0f} |",
             flush=True,
         )
     for contender in (*contenders, bandwidth):
