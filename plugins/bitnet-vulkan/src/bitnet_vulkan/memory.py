@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from typing import Any
 
-from bitnet_core.errors import UnsupportedError
+from bitnet_core.errors import OutOfMemoryError, UnsupportedError
 from bitnet_core.hal import MemoryKind
 
 from bitnet_vulkan.binding import WHOLE_SIZE, Handle, constant, ffi, lib, make
 from bitnet_vulkan.errors import Stage, VkResult, check
 from bitnet_vulkan.instance import PhysicalDevice
 
-CHUNK = 16 << 20
-"""Bytes of one piece that small buffers share; drivers allow as few as 4,096 allocations."""
-SMALL = 1 << 20
-"""Buffers below this many bytes are sub-allocated."""
+PIECES = ((1 << 20, 16 << 20), (12 << 20, 64 << 20))
+"""Buffers of up to the first many bytes share pieces of the second many: drivers round each allocation up, by as much
+as 2 MiB, and allow as few as 4,096 of them."""
 
 
 class BufferUsage(Flag):
@@ -170,19 +169,24 @@ class Allocator:
         return buffer
 
     def _reserve(self, nbytes: int, alignment: int, index: int, usage: BufferUsage) -> tuple[Memory, int]:
-        if nbytes <= SMALL and BufferUsage.STAGING not in usage:
-            shared = [m for m in self._memories if m.type_index == index and m.nbytes == CHUNK]
-            for memory in shared:
-                for i, (start, size) in enumerate(memory.free):
-                    offset = -(-start // alignment) * alignment
-                    if offset + nbytes <= start + size:
-                        rest = [(start, offset - start), (offset + nbytes, start + size - offset - nbytes)]
-                        memory.free[i : i + 1] = [part for part in rest if part[1]]
-                        return memory, offset
-            memory = self._new_memory(CHUNK, index)
-            memory.free.append((nbytes, CHUNK - nbytes))
-            return memory, 0
-        return self._new_memory(nbytes, index), 0
+        piece = next((size for most, size in PIECES if nbytes <= most), 0)
+        if not piece or BufferUsage.STAGING in usage:
+            return self._new_memory(nbytes, index), 0
+        for memory in self._memories:
+            if memory.type_index != index or memory.nbytes != piece:
+                continue
+            for i, (start, size) in enumerate(memory.free):
+                offset = -(-start // alignment) * alignment
+                if offset + nbytes <= start + size:
+                    rest = [(start, offset - start), (offset + nbytes, start + size - offset - nbytes)]
+                    memory.free[i : i + 1] = [part for part in rest if part[1]]
+                    return memory, offset
+        try:
+            memory = self._new_memory(piece, index)
+        except OutOfMemoryError:  # a whole piece does not fit any more; the buffer may
+            return self._new_memory(nbytes, index), 0
+        memory.free.append((nbytes, piece - nbytes))
+        return memory, 0
 
     def _new_memory(self, nbytes: int, index: int) -> Memory:
         handle = ffi().new("VkDeviceMemory *")

@@ -94,7 +94,7 @@ def _few(physical: PhysicalDevice, software: bool, rows: int, outs: int, width: 
 def _matrix(rows: int, outs: int) -> dict[str, int]:
     """Tiles as measured on an H200: the fewer there are, the smaller they must be to reach all multiprocessors."""
     tiles = ceil_div(rows, 128) * ceil_div(outs, 128)
-    tile_n, tile_t, group = (128, 64, 128) if tiles >= 200 else (128, 128, 256) if tiles >= 100 else (64, 64, 64)
+    tile_n, tile_t, group = (128, 64, 128) if tiles >= 200 else (128, 128, 256) if tiles >= 100 else (64, 64, 128)
     return {"SOURCE": Source.COOP, "GROUP": group, "TILE_N": tile_n, "TILE_T": tile_t, "WAVE_T": 32}
 
 
@@ -122,8 +122,8 @@ def _attention(
     rows, dim = int(params["rows"]), int(params["head_dim"])
     heads = int(params["n_heads"]) // int(params["n_kv_heads"])
     if rows > FEW_ROWS and physical.features.half_matrix and constants["KV"] == 1 and dim in (64, 128):
-        tile_n = next(n for n in (4, 2, 1) if heads % n == 0)
-        return {"SOURCE": Source.COOP, "GROUP": 128, "TILE_N": tile_n, "TILE_T": 64 // tile_n, "DIM": dim}
+        tile_n = 2 if heads % 2 == 0 else 1
+        return {"SOURCE": Source.COOP, "GROUP": 64, "TILE_N": tile_n, "TILE_T": 32 // tile_n, "DIM": dim}
     if rows > FEW_ROWS or not physical.features.subgroups or dim % 8 or dim > 256 or heads > MAX_GROUP_HEADS:
         return {"GROUP": 64, "TILE_N": 1, "TILE_T": 1}
     octets = dim // 8
