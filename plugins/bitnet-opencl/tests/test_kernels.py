@@ -355,11 +355,9 @@ def test_norm_matmul_glu(joining: OpenCLDevice, act: int, columns: int) -> None:
     np.testing.assert_allclose(found["m"], expected["m"], rtol=1e-3, atol=1e-3 * np.abs(expected["m"]).max())
 
 
-@pytest.mark.parametrize(
-    ("kv", "head_dim", "interleaved"), [(0, 32, 1), (1, 128, 0), (2, 64, 0), (2, 10, 1), (1, 80, 0)]
-)
+@pytest.mark.parametrize(("kv", "head_dim", "interleaved"), [(0, 32, 1), (1, 128, 0), (2, 10, 1)])
 def test_rope_attention(joining: OpenCLDevice, kv: int, head_dim: int, interleaved: int) -> None:
-    r, heads, n_kv, blocks, max_blocks = rng(), 6, 2, 12, 4
+    r, heads, n_kv, blocks, max_blocks = rng(), 4, 2, 12, 4
     tables = r.permutation(blocks).reshape(3, max_blocks).astype(np.int32)
     step = np.array([[0, 0, 0, 0], [0, 200, 0, 1], [0, -1, 3, 2], [0, 70, -1, 2]], np.int32)
     for row in step[:2]:
