@@ -6,7 +6,7 @@
 
 A case is TEXTSxPROMPT: so many texts at a time behind prompts of random tokens, 128 tokens each, decoded greedily by
 the engine; the median of 5 runs after one. Each --try (it may be given several times) changes the tuning of kernels,
-those of a number of outputs (and columns) if given behind slashes; "overlap AHEAD=2 CARVEOUT=44" changes overlap.py.
+those of a number of outputs (and columns) if given behind slashes; "overlap AHEAD=1" changes overlap.py.
 Its tokens should be those of the first line. "device": one step of one text by the GPU's clock, replayed 40 times
 without a pause. "host": the host's share of a replay.
 --trigger late lets the next kernel start only when a kernel has waited for the ones before, none when it has ended.
@@ -35,7 +35,7 @@ REPLAYS = 40
 LAUNCH = 'asm volatile("griddepcontrol.launch_dependents;");'
 WAIT = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
 
-AHEAD, CARVEOUT = overlap.AHEAD, overlap.CARVEOUT
+AHEAD = overlap.AHEAD
 tuned = tuning.choose
 source_of = compiler.source_text
 
@@ -43,7 +43,7 @@ source_of = compiler.source_text
 def changed(rules: str) -> Any:
     """tuning.choose with rules "kernel/outs/columns NAME=VALUE; ..."; "overlap NAME=VALUE" is done to overlap.py."""
     parsed = []
-    overlap.AHEAD, overlap.CARVEOUT = AHEAD, CARVEOUT
+    overlap.AHEAD = AHEAD
     for rule in filter(None, map(str.strip, rules.split(";"))):
         kernel, *values = rule.split()
         name, *shape = kernel.split("/")

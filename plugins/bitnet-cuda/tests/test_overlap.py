@@ -46,7 +46,7 @@ def test_a_launch_overlaps_unless_what_it_reads_early_was_written() -> None:
 def test_weights_are_asked_for_ahead_unless_they_would_not_stay_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     small, large = view(640), View(Buffer(1 << 30), 0, 1 << 30)  # type: ignore[arg-type]  # as above
     launches = [launch("rope_attention"), launch("norm_matmul", w=small), launch("matmul_dense", w=large)]
-    assert overlap.weights_ahead(launches) == [None] * 3
+    assert overlap.weights_ahead(launches) == [None] * 3  # two places on
     monkeypatch.setattr(overlap, "AHEAD", 1)
     assert overlap.weights_ahead(launches) == [small, None, None]
     assert overlap.weights_ahead([]) == []

@@ -204,9 +204,6 @@ class CudaDevice:
             attribute = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._check(self._api.cuFuncSetAttribute(function, attribute, shared), "load kernel")
         overlaps, fetches = "wait_for_previous();" in source, "fetch_ahead(ahead" in source
-        if overlaps and overlap.CARVEOUT >= 0:
-            attribute = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
-            self._check(self._api.cuFuncSetAttribute(function, attribute, overlap.CARVEOUT), "load kernel")
         return CudaKernel(spec, dict(constants), function, constants["GROUP"], shared, overlaps, fetches)
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:

@@ -12,11 +12,8 @@ if TYPE_CHECKING:
 
     Launch = tuple[CudaKernel, Grid, tuple[View, ...], bytes]
 
-CARVEOUT = -1
-"""Percent of an SM's memory that overlapping kernels ask for as shared memory; -1: as the driver likes. An SM that has
-to change its division drains first."""
-AHEAD = 0
-"""A kernel asks for the weights of the launch so many places further on, into the L2 cache; 0: it does not."""
+AHEAD = 2
+"""A kernel asks for the weights of the launch so many places further on, into the L2 cache."""
 MOST_AHEAD = 16 << 20
 """Largest matrix to ask for, in bytes: it should still be in the cache when it is wanted."""
 EARLY = {
@@ -49,4 +46,4 @@ def weights_ahead(launches: Sequence[Launch]) -> list[View | None]:
         names = [binding.name for binding in kernel.spec.bindings]
         view = views[names.index("w")] if "w" in names else None
         weights.append(view if view and view.nbytes <= MOST_AHEAD else None)
-    return [weights[i + AHEAD] if AHEAD and i + AHEAD < len(weights) else None for i in range(len(weights))]
+    return [weights[i + AHEAD] if i + AHEAD < len(weights) else None for i in range(len(weights))]

@@ -5,11 +5,7 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 
 #define KV_BLOCK 64
-#ifdef RESIDENT  // tuning: blocks that an SM shall have registers for
-#define KERNEL extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
-#else
 #define KERNEL extern "C" __global__ void __launch_bounds__(GROUP)
-#endif
 
 struct alignas(16) Words {
     u32 x, y, z, w;

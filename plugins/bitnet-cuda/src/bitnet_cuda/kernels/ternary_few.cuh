@@ -32,34 +32,6 @@ __device__ inline void load_codes(Codes& codes, const Words* w, u32 width, RowOf
 __device__ inline void multiply(const Codes& codes, const Words* q, u32 pitch, u32 rows, u32 width, int* partial) {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, row_words = width / 64;
     u32 token = TILE_T == 1 ? 0 : g;
-#if PLANEWISE
-    int total[TILES][4];
-#pragma unroll
-    for (int i = 0; i < 4 * TILES; i++) total[i / 4][i % 4] = 0;
-#pragma unroll
-    for (int s = 0; s < 4; s++) {
-        const u32 mask = 0x03030303u << (6 - 2 * s);
-        int acc[TILES][4];
-#pragma unroll
-        for (int i = 0; i < 4 * TILES; i++) acc[i / 4][i % 4] = 0;
-#pragma unroll
-        for (int i = 0; i < STEPS; i++) {
-            u32 c = (i * WARPS + warp) * 4 + t;
-            bool used = token < rows && c < row_words;
-            Words b = used ? q[(size_t)token * pitch + (c >> 1) * 8 + (c & 1u) + 2 * s] : Words{0, 0, 0, 0};
-#pragma unroll
-            for (int j = 0; j < TILES; j++) {
-                Words low = codes.of[i][j][0], high = codes.of[i][j][1];
-                u32 first[4] = {low.x & mask, high.x & mask, low.y & mask, high.y & mask};
-                u32 second[4] = {low.z & mask, high.z & mask, low.w & mask, high.w & mask};
-                mma(acc[j], first, b.x, b.y);
-                mma(acc[j], second, b.z, b.w);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < 4 * TILES; i++) total[i / 4][i % 4] += acc[i / 4][i % 4] >> (6 - 2 * s);
-    }
-#else
     int acc[TILES][4][4];
 #pragma unroll
     for (int i = 0; i < 16 * TILES; i++) acc[i / 16][i / 4 % 4][i % 4] = 0;
@@ -82,18 +54,12 @@ __device__ inline void multiply(const Codes& codes, const Words* q, u32 pitch, u
             }
         }
     }
-    int total[TILES][4];
-#pragma unroll
-    for (int j = 0; j < TILES; j++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            total[j][i] = (acc[j][0][i] >> 6) + (acc[j][1][i] >> 4) + (acc[j][2][i] >> 2) + acc[j][3][i];
-#endif
 #pragma unroll
     for (int j = 0; j < TILES; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             u32 column = 2 * t + i % 2;
-            if (column < rows && column < TILE_T) partial[column * 16 * TILES + 16 * j + 8 * (i / 2) + g] = total[j][i];
+            int dot = (acc[j][0][i] >> 6) + (acc[j][1][i] >> 4) + (acc[j][2][i] >> 2) + acc[j][3][i];
+            if (column < rows && column < TILE_T) partial[column * 16 * TILES + 16 * j + 8 * (i / 2) + g] = dot;
         }
 }
