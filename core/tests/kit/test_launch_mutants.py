@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from bitnet_core.hal.device import Grid, Kernel, View, whole
 from bitnet_core.kernels.catalogue import CATALOGUE
@@ -177,7 +177,9 @@ class RecordingsStay(NumpyDevice):
 
     @contextmanager
     def record(self) -> Iterator[NumpyRecording]:
-        self.__dict__.setdefault("arena", []).append(np.ones(64 << 10, dtype=np.uint8))
+        kept = mmap.mmap(-1, 64 << 10)  # not from the heap, where it might take the place of something freed
+        kept.write(bytes([1]) * len(kept))
+        self.__dict__.setdefault("arena", []).append(kept)
         with super().record() as recording:
             yield recording
 
