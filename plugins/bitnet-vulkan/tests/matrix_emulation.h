@@ -1,0 +1,164 @@
+// Enough of GLSL to run a kernel for cooperative matrices as C++: one thread for each invocation of a workgroup, subgroups
+// of 32 that wait for the whole workgroup, and matrices of which every invocation holds all.
+#include <pthread.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+typedef unsigned uint;
+template <class T, int N>
+struct Vector {
+    T e[N];
+    T &operator[](uint i) { return e[i]; }
+    const T &operator[](uint i) const { return e[i]; }
+    Vector<T, 2> xy() const { return {e[0], e[1]}; }
+    Vector<T, 2> zw() const { return {e[2], e[3]}; }
+};
+typedef Vector<float, 2> vec2;
+typedef Vector<float, 4> vec4;
+typedef Vector<uint, 2> uvec2;
+typedef Vector<uint, 4> uvec4;
+typedef Vector<int, 4> ivec4;
+#define x_ e[0]
+#define y_ e[1]
+#define z_ e[2]
+#define w_ e[3]
+
+inline vec4 make_vec4(float v) { return {v, v, v, v}; }
+inline vec4 make_vec4(vec2 a, vec2 b) { return {a[0], a[1], b[0], b[1]}; }
+inline uvec4 make_uvec4(uint v) { return {v, v, v, v}; }
+inline uvec4 make_uvec4(uvec2 a, uvec2 b) { return {a[0], a[1], b[0], b[1]}; }
+inline uvec2 make_uvec2(uint a, uint b) { return {a, b}; }
+inline ivec4 make_ivec4(int a, int b, int c, int d) { return {a, b, c, d}; }
+inline vec4 operator*(vec4 a, float b) { return {a[0] * b, a[1] * b, a[2] * b, a[3] * b}; }
+inline vec4 operator/(vec4 a, float b) { return {a[0] / b, a[1] / b, a[2] / b, a[3] / b}; }
+inline vec4 operator-(vec4 a, vec4 b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3]}; }
+inline uvec4 operator>>(uvec4 a, uint b) { return {a[0] >> b, a[1] >> b, a[2] >> b, a[3] >> b}; }
+inline uvec4 operator&(uvec4 a, uint b) { return {a[0] & b, a[1] & b, a[2] & b, a[3] & b}; }
+inline float max(float a, float b) { return a > b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
+inline uint min(uint a, uint b) { return a < b ? a : b; }
+inline vec4 clamp(vec4 v, float a, float b) {
+    for (float &e : v.e) e = std::fmin(std::fmax(e, a), b);
+    return v;
+}
+inline vec4 uintBitsToFloat(uvec4 v) {
+    vec4 r;
+    memcpy(&r, &v, sizeof r);
+    return r;
+}
+
+// binary16, rounded to nearest even.
+inline float from_half(uint h) {
+    int exponent = h >> 10 & 31, fraction = h & 1023;
+    float v = exponent == 31 ? (fraction ? NAN : INFINITY)
+              : exponent     ? std::ldexp(1024.0f + fraction, exponent - 25)
+                             : std::ldexp((float)fraction, -24);
+    return h & 0x8000 ? -v : v;
+}
+inline uint to_half(float v) {
+    uint sign = std::signbit(v) ? 0x8000 : 0;
+    v = std::fabs(v);
+    if (v != v) return sign | 0x7e00;
+    if (v >= 65520.0f) return sign | 0x7c00;
+    int exponent = v < 6.103515625e-05f ? -14 : std::ilogb(v);
+    uint steps = (uint)std::nearbyint(std::ldexp(v, 10 - exponent));  // 1024..2048, or less where subnormal
+    return sign | (steps + ((uint)(exponent + 14) << 10));
+}
+inline uint packHalf2x16(vec2 v) { return to_half(v[0]) | to_half(v[1]) << 16; }
+inline vec2 unpackHalf2x16(uint v) { return {from_half(v & 0xffff), from_half(v >> 16)}; }
+
+struct Place { uint x, y, z; };
+static thread_local uint LID;
+static thread_local Place gl_WorkGroupID;
+static Place gl_NumWorkGroups;
+#define gl_SubgroupID (LID / 32)
+#define gl_SubgroupInvocationID (LID % 32)
+const uint gl_SubgroupSize = 32, WAVE = 32, KV_BLOCK = 64;
+static pthread_barrier_t everybody;
+static void barrier() { pthread_barrier_wait(&everybody); }
+static void subgroupBarrier() { barrier(); }
+static float exchanged[1024];
+static float subgroupShuffleXor(float v, uint d) {
+    barrier();
+    exchanged[LID] = v;
+    barrier();
+    return exchanged[LID ^ d];
+}
+
+enum Order { gl_CooperativeMatrixLayoutRowMajor, gl_CooperativeMatrixLayoutColumnMajor };
+template <class T, uint R, uint C>
+struct Matrix {
+    T e[R * C];
+    Matrix() {}
+    explicit Matrix(T v) {
+        for (T &one : e) one = v;
+    }
+};
+struct HalfLeft : Matrix<float, 16, 16> {};
+struct HalfRight : Matrix<float, 16, 16> {};
+typedef Matrix<float, 16, 16> FloatSum;
+struct ByteLeft : Matrix<int, 16, 32> {};
+struct ByteRight : Matrix<int, 32, 16> {};
+typedef Matrix<int, 16, 16> IntSum;
+
+inline void take(float &e, const uvec4 *from, uint major, uint stride, uint minor) {
+    uint word = from[major * stride + minor / 8][minor % 8 / 2];
+    e = from_half(minor % 2 ? word >> 16 : word & 0xffff);
+}
+inline void take(int &e, const uvec4 *from, uint major, uint stride, uint minor) {
+    e = (signed char)(from[major * stride + minor / 16][minor % 16 / 4] >> 8 * (minor % 4));
+}
+template <class T, uint R, uint C>
+void coopMatLoad(Matrix<T, R, C> &m, const uvec4 *from, uint at, uint stride, Order order) {
+    for (uint i = 0; i < R * C; i++) {
+        bool rows = order == gl_CooperativeMatrixLayoutRowMajor;
+        take(m.e[i], from + at, rows ? i / C : i % C, stride, rows ? i % C : i / C);
+    }
+}
+inline void coopMatStore(const FloatSum &m, uvec4 *to, uint at, uint stride, Order) {
+    for (uint i = 0; i < 256 && gl_SubgroupInvocationID == 0; i++)
+        memcpy(&to[at + i / 16 * stride + i % 16 / 4][i % 4], &m.e[i], 4);
+}
+inline void coopMatStore(const IntSum &m, int *to, uint at, uint stride, Order) {
+    for (uint i = 0; i < 256 && gl_SubgroupInvocationID == 0; i++) to[at + i / 16 * stride + i % 16] = m.e[i];
+}
+template <class A, class B, class T>
+Matrix<T, 16, 16> coopMatMulAdd(const A &a, const B &b, Matrix<T, 16, 16> c) {
+    const uint K = sizeof a.e / sizeof a.e[0] / 16;
+    for (uint i = 0; i < 16; i++)
+        for (uint k = 0; k < K; k++)
+            for (uint j = 0; j < 16; j++) c.e[16 * i + j] += a.e[K * i + k] * b.e[16 * k + j];
+    return c;
+}
+
+// A file's bytes, with room behind them.
+static void *contents(const char *name) {
+    FILE *file = fopen(name, "rb");
+    if (!file) abort();
+    std::vector<char> bytes(1 << 24);
+    size_t size = fread(bytes.data(), 1, bytes.size(), file);
+    fclose(file);
+    return memcpy(calloc(1, size + 64), bytes.data(), size);
+}
+
+void kernel();
+static void *invocation(void *id) {
+    LID = (uint)(size_t)id;
+    for (uint y = 0; y < gl_NumWorkGroups.y; y++)
+        for (uint x = 0; x < gl_NumWorkGroups.x; x++) {
+            gl_WorkGroupID = {x, y, 0};
+            kernel();
+            barrier();
+        }
+    return nullptr;
+}
+static void run_all(uint group) {
+    pthread_barrier_init(&everybody, nullptr, group);
+    std::vector<pthread_t> threads(group);
+    for (uint i = 0; i < group; i++) pthread_create(&threads[i], nullptr, invocation, (void *)(size_t)i);
+    for (pthread_t thread : threads) pthread_join(thread, nullptr);
+}

@@ -1,0 +1,108 @@
+"""The kernels for cooperative matrices on the CPU: their own text as C++, with the kit's cases.
+
+Mesa's llvmpipe has no such matrices, so this (and matrix_emulation.h) stands in for a GPU.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bitnet_core.testing.cases.case import Case, expected
+from bitnet_core.testing.cases.registry import cases_of
+from bitnet_core.testing.compare import check_outputs
+from bitnet_vulkan.shaders import KERNELS
+
+HERE = Path(__file__).parent
+TYPES = {
+    "float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA": "HalfLeft",
+    "float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB": "HalfRight",
+    "float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator": "FloatSum",
+    "int8_t, gl_ScopeSubgroup, 16, 32, gl_MatrixUseA": "ByteLeft",
+    "int8_t, gl_ScopeSubgroup, 32, 16, gl_MatrixUseB": "ByteRight",
+    "int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator": "IntSum",
+}
+ATTENTION = ("f16-gqa", "large-scores", "prompt-d128", "prompts-d64", "nan-query")
+TERNARY = ("t33-n127-k384", "add-t33-n65-k640", "spoiled-rows")
+
+
+def as_cpp(source: str, constants: Mapping[str, int]) -> str:
+    """A kernel's GLSL as C++ that reads its bindings from files of their names and writes `result`."""
+    for glsl, cpp in TYPES.items():
+        source = source.replace(f"coopmat<{glsl}>", cpp)
+    bindings = re.findall(r"layout\(std430, binding = \d+\) (?:\w+ )?buffer (\w+) \{ (\w+) (\w+)\[\]; \};", source)
+    assert len(bindings) == 6
+    members = re.search(r"uniform Params \{(.*?)\} p;", source, re.S)
+    assert members
+    body = source[members.end() :]
+    for pattern, replacement in (
+        (r"\[\[unroll\]\] ", ""),
+        (r"\bout uvec2 (\w+)", r"uvec2 &\1"),
+        (r"\bshared ", "static "),
+        (r"\b(u?vec[24]|ivec4)\(", r"make_\1("),
+        (r"\.(xy|zw)\b", r".\1()"),
+        (r"(?<=[\])\w])\.([xyzw])\b(?!\()", r".\1_"),
+        (r"(gl_\w+)\.([xyz])_", r"\1.\2"),
+        (r"void main\(\)", "void kernel()"),
+    ):
+        body = re.sub(pattern, replacement, body)
+    lines = ['#include "matrix_emulation.h"']
+    lines += [f"const uint {name} = {value};" for name, value in constants.items()]
+    lines += [f"static {kind} *{name};" for _, kind, name in bindings]
+    lines += [f"static struct Params {{{members[1]}}} p;", body, "int main(int, char **arguments) {"]
+    lines += [f'    {name} = ({kind} *)contents("{block}");' for block, kind, name in bindings]
+    last = bindings[-1][2]
+    lines += [
+        '    p = *(Params *)contents("params");',
+        "    gl_NumWorkGroups = {(uint)atoi(arguments[1]), (uint)atoi(arguments[2]), 1};",
+        "    run_all(GROUP);",
+        '    FILE *file = fopen("result", "wb");',
+        f"    fwrite({last}, 1, atol(arguments[3]), file);",
+        "    fclose(file);",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def chosen() -> list[tuple[Case, dict[str, int]]]:
+    """(case, tuning) of everything that is run."""
+    found: list[tuple[Case, dict[str, int]]] = []
+    for case in cases_of("attention"):
+        if case.label in ATTENTION:
+            params = case.launch().params
+            heads = int(params["n_heads"]) // int(params["n_kv_heads"])
+            tile_n = 2 if heads % 2 == 0 else 1
+            tile = {"GROUP": 64, "TILE_N": tile_n, "TILE_T": 32 // tile_n}
+            found.append((case, {**tile, "DIM": int(params["head_dim"])}))
+    for case in cases_of("matmul_ternary"):
+        if case.label in TERNARY:
+            found.append((case, {"GROUP": 128, "TILE_N": 64, "TILE_T": 64, "WAVE_T": 32}))
+    return found
+
+
+@pytest.mark.parametrize(("case", "tuning"), chosen(), ids=lambda value: value.id if isinstance(value, Case) else "")
+def test_matrix_kernels(case: Case, tuning: dict[str, int], tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    launch = case.launch()
+    source = (KERNELS / f"{case.kernel}_coop.comp").read_text()
+    (tmp_path / "kernel.cpp").write_text(as_cpp(source, {"ADD": 0, **launch.constants, **tuning}))
+    command = [compiler, "-std=c++17", "-O2", "-w", f"-I{HERE}", "-o", "kernel", "kernel.cpp", "-lpthread"]
+    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr[:3000]
+    blocks = re.findall(r"buffer (\w+) \{", source)
+    for block, binding in zip(blocks, case.spec.bindings, strict=True):
+        np.ascontiguousarray(launch.arrays[binding.name]).tofile(tmp_path / block)
+    (tmp_path / "params").write_bytes(case.spec.pack(launch.params))
+    last = launch.arrays[case.spec.bindings[-1].name]
+    x, y, _ = case.spec.grid(launch.params, tuning)
+    subprocess.run(["./kernel", str(x), str(y), str(last.nbytes)], cwd=tmp_path, check=True, timeout=120)
+    result = np.fromfile(tmp_path / "result", last.dtype).reshape(last.shape)
+    actual = launch.arrays | {case.spec.bindings[-1].name: result}
+    check_outputs(case, launch, expected(case.spec, launch), actual)
