@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from bitnet_core.engine.sampling import SamplingParams
+from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal.device import TransferMode, View
 from bitnet_core.kernels.catalogue import CATALOGUE, KV_TYPES, kv_row_bytes
 
@@ -75,6 +76,24 @@ def test_every_launch_binds_what_its_kernel_declares(
     if transfer is TransferMode.UNIFIED:
         unseen.add("norm_matmul_glu")  # wrapped gate and up matrices are not neighbours
     assert seen == set(CATALOGUE) - unseen
+
+
+def test_joined_kernels_that_are_refused_for_a_size_give_way(faulty: Any, make_engine: Make, tiny: Any) -> None:
+    expected = make_engine("llama").logits(tiny.PROMPT[:9])
+    device = faulty(kernels=frozenset(FUSED))
+
+    def refuse(spec: Any, constants: Any, params: Any) -> None:
+        if spec.name in FUSED:
+            raise UnsupportedError("too large")
+
+    device.before["tuning"] = refuse
+    engine = make_engine("llama", device=device)
+    text = engine.add(tiny.PROMPT[:9], max_tokens=4)
+    while engine.step():
+        pass
+    assert text.generated[0] == expected[-1].argmax()
+    assert len(text.generated) == 4
+    assert not FUSED & set(engine.kernel_launches)
 
 
 def test_cache_buffers_hold_whole_blocks(make_engine: Make) -> None:

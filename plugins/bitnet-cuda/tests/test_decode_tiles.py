@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+from bitnet_core.errors import UnsupportedError
 from bitnet_cuda import decode_tiles
 
 MEETINGS = 4096
@@ -53,3 +54,14 @@ def test_warps_cover_all_columns(width: int, outs: int) -> None:
     assert tile["GROUP"] <= 1024
     assert tile["GROUP"] // 32 * tile["STEPS"] * 256 >= width
     assert tile["TILE_N"] <= tile["GROUP"]
+
+
+@pytest.mark.parametrize("kernel", ["norm_matmul", "norm_matmul_glu"])
+def test_rows_too_long_for_shared_memory_are_refused(kernel: str) -> None:
+    params = {"rows": 1, "columns": 40_960, "width": 40_960, "outs": 256}
+    tile = decode_tiles.choose(kernel, {}, params, tensor_cores=True)
+    assert tile is not None
+    warps, outs = tile["GROUP"] // 32, tile["TILE_N"] * (2 if kernel == "norm_matmul_glu" else 1)
+    assert tile["STEPS"] * warps * 256 + 4 * warps * (outs + 3) <= 48 << 10
+    with pytest.raises(UnsupportedError, match="40961 columns"):
+        decode_tiles.choose(kernel, {}, params | {"columns": 40_961, "width": 41_216}, tensor_cores=True)

@@ -6,13 +6,17 @@ operations is that of the BitNet b1.58 2B4T report (Ma et al. 2025) and of Llama
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 
+from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal.device import View
 from bitnet_core.kernels.catalogue import CATALOGUE, KV_TYPES, RELU2, SILU, kv_row_bytes
 from bitnet_core.model.launch import Launch, Launcher
 from bitnet_core.model.plan_scratch import HISTORY, Scratch
 from bitnet_core.model.upload import DeviceWeights, LayerWeights, Linear
+
+log = logging.getLogger(__name__)
 
 
 class CacheViews(Protocol):
@@ -130,9 +134,9 @@ class Plan:
         rope, queries, heads = self.weights.rope, scratch.view("queries", rows), scratch.view("heads", rows)
         caches = cache.keys[index], cache.values[index]
         launches = self._norm_matmul(scratch, rows, x, layer.attn_norm, layer.qkv, qkv)
-        if decode and "rope_attention" in self._optional:
-            views = (qkv, step, rope, *caches, cache.tables, heads)
-            launches.append(self.launcher.prepare(CATALOGUE["rope_attention"], cached, views, rotated))
+        views = (qkv, step, rope, *caches, cache.tables, heads)
+        if decode and (joined := self._joined("rope_attention", cached, views, rotated)):
+            launches.append(joined)
         else:
             launches += [
                 self.launcher.prepare(CATALOGUE["rope_store_kv"], shape, (qkv, step, rope, queries, *caches), rotated),
@@ -146,21 +150,18 @@ class Plan:
         config = self.config
         x, up, down = scratch.view("x", rows), layer.gate_up, layer.ffn_down
         activation = RELU2 if config.activation == "relu2" else SILU
-        if self._fused("norm_matmul_glu", rows, up) and len(up.parts) == 1:
+        if rows == 1 and len(up.parts) == 1 and not up.parts[0].block:
             m, part = scratch.view("gate_up", rows, 4 * config.ffn), up.parts[0]
-            glu = self.launcher.prepare(
-                CATALOGUE["norm_matmul_glu"],
-                {
-                    "rows": rows,
-                    "columns": up.columns,
-                    "outs": config.ffn,
-                    "width": up.width,
-                    "eps": config.norm_eps,
-                },
-                (x, layer.ffn_norm, part.codes, part.scales, m),
-                {"NORM": 1, "ACT": activation},
-            )
-            return [glu, *self._norm_matmul(scratch, rows, m, layer.ffn_sub_norm, down, x, add=1)]
+            params = {
+                "rows": rows,
+                "columns": up.columns,
+                "outs": config.ffn,
+                "width": up.width,
+                "eps": config.norm_eps,
+            }
+            views = (x, layer.ffn_norm, part.codes, part.scales, m)
+            if glu := self._joined("norm_matmul_glu", params, views, {"NORM": 1, "ACT": activation}):
+                return [glu, *self._norm_matmul(scratch, rows, m, layer.ffn_sub_norm, down, x, add=1)]
         gate_up = scratch.view("gate_up", rows)
         return [
             *self._norm_matmul(scratch, rows, x, layer.ffn_norm, up, gate_up),
@@ -173,35 +174,48 @@ class Plan:
             *self._matmul(scratch, rows, down, x, config.hidden, add=1),
         ]
 
-    def _fused(self, kernel: str, rows: int, linear: Linear) -> bool:
-        """Whether to norm in the product's own launch: on offer, for a single row, and scales of whole rows."""
-        return kernel in self._optional and rows == 1 and not any(part.block for part in linear.parts)
+    def _joined(
+        self,
+        kernel: str,
+        params: dict[str, int | float],
+        views: tuple[View, ...],
+        constants: dict[str, int],
+    ) -> Launch | None:
+        """Launch of an optional kernel; None where the device does not offer it, or not for such sizes."""
+        if kernel not in self._optional:
+            return None
+        try:
+            return self.launcher.prepare(CATALOGUE[kernel], params, views, constants)
+        except UnsupportedError as exc:
+            log.debug("%s: %s", kernel, exc)
+            return None
 
     def _norm_matmul(
         self, scratch: Scratch, rows: int, x: View, gamma: View | None, linear: Linear, y: View, *, add: int = 0
     ) -> list[Launch]:
-        """y[rows, outs] (+)= linear of x, normed (unless gamma is None) and quantized."""
-        if not self._fused("norm_matmul", rows, linear):
-            return [
-                self._norm_quantize(scratch, rows, x, gamma, linear),
-                *self._matmul(scratch, rows, linear, y, linear.outs, add),
-            ]
+        """y[rows, outs] (+)= linear of x, normed (unless gamma is None) and quantized; a single row with scales of
+        whole rows in the products' own launches, where those are on offer."""
+        joined = []
+        for part in linear.parts if rows == 1 else ():
+            params = {
+                "rows": rows,
+                "columns": linear.columns,
+                "outs": part.outs,
+                "width": linear.width,
+                "y_stride": linear.outs,
+                "y_first": part.y_first,
+                "eps": self.config.norm_eps,
+            }
+            views = (x, gamma or self.weights.output_norm, part.codes, part.scales, y)
+            constants = {"NORM": int(gamma is not None), "ADD": add}
+            launch = None if part.block else self._joined("norm_matmul", params, views, constants)
+            if launch:
+                joined.append(launch)
+        if len(joined) == len(linear.parts):
+            return joined
         return [
-            self.launcher.prepare(
-                CATALOGUE["norm_matmul"],
-                {
-                    "rows": rows,
-                    "columns": linear.columns,
-                    "outs": part.outs,
-                    "width": linear.width,
-                    "y_stride": linear.outs,
-                    "y_first": part.y_first,
-                    "eps": self.config.norm_eps,
-                },
-                (x, gamma or self.weights.output_norm, part.codes, part.scales, y),
-                {"NORM": int(gamma is not None), "ADD": add},
-            )
-            for part in linear.parts
+            self._norm_quantize(scratch, rows, x, gamma, linear),
+            *self._matmul(scratch, rows, linear, y, linear.outs, add),
         ]
 
     def _norm_quantize(self, scratch: Scratch, rows: int, x: View, gamma: View | None, linear: Linear) -> Launch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bitnet_core.errors import UnsupportedError
 from bitnet_core.kernels.catalogue import ceil_div
 
 from bitnet_cuda.tensor_tiles import DENSE_ROWS
@@ -12,6 +13,8 @@ FEW_ROWS = 8
 """Rows up to which a step is a decode step: one tensor-core tile of rows."""
 BLOCKS = 160
 """Thread blocks that keep a large GPU busy."""
+MOST_COLUMNS = 40_960
+"""Longest row that a norm joined to its product keeps in the 48 KiB of shared memory, beside the block's sums."""
 WORKSPACE = 1 << 20
 """Bytes that blocks which share an output leave their parts in; see kernels/meeting.cuh."""
 
@@ -54,13 +57,25 @@ def matmul_ternary(params: Params) -> dict[str, int]:
 
 def norm_matmul(params: Params) -> dict[str, int]:
     """norm_matmul.cu."""
-    return {"TILE_T": 1, "COLUMNS": int(params["columns"]), **ternary(params, int(params["outs"])), "TILE_N": 32}
+    return {"TILE_T": 1, "COLUMNS": columns(params), **ternary(params, int(params["outs"])), "TILE_N": 32}
 
 
 def norm_matmul_glu(params: Params) -> dict[str, int]:
     """norm_matmul_glu.cu: TILE_N rows of each half."""
     tile = ternary(params, 2 * int(params["outs"]))
-    return {"TILE_T": 1, "COLUMNS": int(params["columns"]), **tile, "TILE_N": tile["TILE_N"] // 2}
+    return {"TILE_T": 1, "COLUMNS": columns(params), **tile, "TILE_N": tile["TILE_N"] // 2}
+
+
+def columns(params: Params) -> int:
+    """Columns of a row that a block keeps quantized. UnsupportedError for more than it has shared memory for."""
+    count = int(params["columns"])
+    if count > MOST_COLUMNS:
+        raise UnsupportedError(
+            f"rows of {count} columns are longer than the {MOST_COLUMNS} that fit shared memory",
+            backend="cuda",
+            operation="tuning",
+        )
+    return count
 
 
 def matmul_dense(rows: int) -> dict[str, int]:
