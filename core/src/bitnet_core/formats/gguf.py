@@ -43,7 +43,6 @@ class Tensor:
 class GGUFFile:
     """An open, mapped GGUF file.
 
-    metadata: every key-value; arrays of numbers are numpy arrays, arrays of strings are lists.
     Raises ModelError if the file is not a sound little-endian GGUF v2 or v3 file with known tensor types.
     """
 
@@ -61,8 +60,21 @@ class GGUFFile:
         self.size = size
         header = _Header(path, self._map)
         self.version = header.version
-        self.metadata: dict[str, Any] = header.metadata
+        self._metadata: dict[str, Any] | None = header.metadata
         self.tensors: dict[str, Tensor] = _place(path, header, size)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Every key-value; arrays of numbers are numpy arrays, arrays of strings are lists."""
+        if self._metadata is None:
+            if self._map is None:
+                raise ModelError(f"{self.path}: the file is closed")
+            self._metadata = _Header(self.path, self._map).metadata
+        return self._metadata
+
+    def forget_metadata(self) -> None:
+        """Frees the memory that it takes (a vocabulary's strings); it is read again when asked for."""
+        self._metadata = None
 
     def data(self, tensor: Tensor) -> npt.NDArray[np.uint8]:
         """The tensor's bytes, as a read-only view of the mapped file."""

@@ -50,6 +50,7 @@ class GGUFSource:
             sanity.check_shapes(path, self._config, shapes)
             self._tiles, self._quantize = tiles, quantize
             self._findings = [*findings, *sanity.gguf_tokenizer(path, self._config, self._file.metadata)]
+            self._shown = {key: _summary(value) for key, value in self._file.metadata.items()}
             self._findings += self._look()
             self._decision = self._decide(layout)
         except BaseException:
@@ -85,11 +86,12 @@ class GGUFSource:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        return {key: _summary(value) for key, value in self._file.metadata.items()}
+        return self._shown
 
     @property
     def tokenizer(self) -> Mapping[str, Any]:
         keys = {key: value for key, value in self._file.metadata.items() if key.startswith("tokenizer.")}
+        self._file.forget_metadata()  # whoever asks makes a tokenizer of it, which then holds the vocabulary itself
         return {"kind": "gguf", **{k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in keys.items()}}
 
     def ternary(self, name: str) -> TernaryWeight:
