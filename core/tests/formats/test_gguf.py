@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -213,3 +214,14 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
         open_model(tmp_path / "none.gguf")
     with pytest.raises(ModelError, match="directory without config"):
         open_model(tmp_path)
+
+
+def test_a_vocabulary_is_read_again_when_asked_for_again(tmp_path: Path, make_tiny: Make) -> None:
+    """Opening keeps no strings beside the tokenizer that was made of them."""
+    with closing(GGUFFile(make_tiny().write(tmp_path / "a.gguf"))) as file:
+        before = {key: str(value) for key, value in file.metadata.items()}
+        file.forget_metadata()
+        assert {key: str(value) for key, value in file.metadata.items()} == before
+        file.forget_metadata()
+    with pytest.raises(ModelError, match="closed"):
+        file.metadata  # noqa: B018  # a property that raises
