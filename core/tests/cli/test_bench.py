@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.benchmark import bytes_per_token, read_bandwidth
+from bitnet_core import bandwidth
+from bitnet_core.benchmark import bytes_per_token
 from bitnet_core.errors import ModelError, UsageError
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.hal.device import DeviceType
@@ -85,9 +87,29 @@ def test_bytes_per_token_of_2b4t() -> None:
     assert bytes_per_token(config, head, "f16", 10) == ternary + head + 30 * 10 * 2 * 5 * 128 * 2
 
 
-def test_bandwidth_of_a_gpu_is_measured_by_copies() -> None:
-    device = NumpyDevice(replace(numpy_info(), type=DeviceType.GPU))
-    assert read_bandwidth(device) > 0
+@pytest.mark.parametrize("limits", [{}, {"max_binding": 1 << 20}, {"max_allocation": 0, "max_binding": 0}])
+def test_bandwidth_of_a_gpu_is_what_a_product_reads(monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]) -> None:
+    monkeypatch.setattr(bandwidth, "_TABLE_BYTES", 2 << 20)
+    device = NumpyDevice(replace(numpy_info(), type=DeviceType.GPU, **limits))
+    sizes, launched = [], []
+    alloc, launch = device.alloc, device.launch
+    monkeypatch.setattr(device, "alloc", lambda nbytes: sizes.append(nbytes) or alloc(nbytes))
+    monkeypatch.setattr(
+        device, "launch", lambda kernel, *rest: launched.append(kernel.spec.name) or launch(kernel, *rest)
+    )
+    monkeypatch.setattr(bandwidth, "_best_seconds", lambda read: read() or 0.5)
+    assert bandwidth.read_bandwidth(device) == len(launched) * max(sizes) / 0.5
+    assert max(sizes) == (limits.get("max_binding") or 2 << 20)
+    assert set(launched) == {"matmul_dense"}
+    assert not device._buffers
+
+
+@pytest.mark.parametrize("change", [{"type": DeviceType.SOFTWARE}, {"type": DeviceType.GPU, "fake": True}])
+def test_bandwidth_of_what_computes_on_the_host_is_the_hosts(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(bandwidth, "_host_bandwidth", lambda threads: 1e9 if threads > 0 else 0)
+    assert bandwidth.read_bandwidth(NumpyDevice(replace(numpy_info(), **change))) == 1e9
 
 
 @pytest.mark.parametrize("shape", SHAPES)
