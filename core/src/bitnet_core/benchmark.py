@@ -116,7 +116,7 @@ def measure(
         scratch_memory=plan.decode_scratch + plan.prefill_scratch,
         bytes_per_token=bytes_per_token(
             config,
-            head.rows * head.row_bytes,
+            head.rows * head.row_bytes - engine.saved_reads(sequences),
             engine.options.kv_dtype,
             prompt_tokens + max_tokens // 2,
             sequences,

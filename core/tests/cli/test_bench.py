@@ -60,6 +60,16 @@ def test_several_texts_share_the_weights(bitnet) -> None:
     assert one["bytes_per_token"] / 4 < four["bytes_per_token"] < one["bytes_per_token"]
 
 
+def test_reads_that_a_device_saves_do_not_count(bitnet, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("bench", "--synthetic", "tiny", "-p", 8, "-n", 4, "--repeat", 1, "--json")
+    before = json.loads(bitnet(*arguments).out)["bytes_per_token"]
+    info = replace(numpy_info(), features=frozenset({"saved-reads"}))
+    monkeypatch.setattr("bitnet_core.reference.device.numpy_info", lambda: info)
+    saved = {30: 1000}  # bytes, by the launches of a step
+    monkeypatch.setattr(NumpyDevice, "saved_reads", lambda _, r: saved.get(len(r.launches), 0), raising=False)
+    assert json.loads(bitnet(*arguments).out)["bytes_per_token"] == before - 1000
+
+
 def test_texts_that_do_not_fit(bitnet) -> None:
     result = bitnet("bench", "--synthetic", "tiny", "-p", 8, "-n", 4, "-s", 33)
     assert result.code != 0
