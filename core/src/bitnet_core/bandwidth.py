@@ -12,21 +12,27 @@ import psutil
 from bitnet_core.hal.device import Buffer, Device, DeviceType, whole
 from bitnet_core.kernels.catalogue import CATALOGUE, DENSE_TYPES
 from bitnet_core.model.launch import Launcher
+from bitnet_core.model.weights import DENSE_BLOCKS, DenseType
 
-_TABLE_BYTES = 1 << 30  # larger than any cache, and long enough for a launch to cost little
-_TABLE_WIDTH = 4096
-_READS = 8
-"""Of the table in one replay, so that its beginning and end cost little."""
+_TABLE_BYTES = 1 << 30  # larger than any cache
+_TABLES: tuple[tuple[DenseType, int], ...] = (("f16", 2560), ("f16", 4096), ("f32", 4096))
+"""Types and widths of the table: which one a kernel reads fastest differs between devices."""
+_LAUNCHES = 4
+"""In one replay, so that its beginning costs little."""
+_LONG = 0.05
+"""Seconds that replays take before the host waits for them."""
 _HOST_BYTES = 512 << 20  # larger than the caches of servers
 _RUNS = 5
 
 
 def read_bandwidth(device: Device) -> float:
-    """Bytes per second: by matmul_dense of one row, which does little but read its matrix; by numpy maxima on all cores
+    """Bytes per second: by matmul_dense of one row, which does little but read its table; by numpy maxima on all cores
     where the device computes on them."""
     if device.info.type in (DeviceType.CPU, DeviceType.SOFTWARE) or device.info.fake:
         return _host_bandwidth(psutil.cpu_count(logical=False) or 1)
-    return _device_bandwidth(device)
+    limits = (_TABLE_BYTES, device.info.max_allocation, device.info.max_binding, device.free_memory() // 2)
+    nbytes = min(limit for limit in limits if limit > 0)  # a driver need not tell its limits
+    return max(_table_bandwidth(device, kind, width, nbytes) for kind, width in _TABLES)
 
 
 def _host_bandwidth(threads: int) -> float:
@@ -36,25 +42,26 @@ def _host_bandwidth(threads: int) -> float:
         return nbytes / _best_seconds(lambda: list(pool.map(np.max, parts)))
 
 
-def _device_bandwidth(device: Device) -> float:
-    limits = (_TABLE_BYTES, device.info.max_allocation, device.info.max_binding, device.free_memory() // 2)
-    rows = min(limit for limit in limits if limit > 0) // (2 * _TABLE_WIDTH)  # f16; a driver need not tell its limits
-    params = {"rows": 1, "outs": rows, "width": _TABLE_WIDTH, "y_stride": rows, "y_first": 0}
-    launcher = Launcher(device)
+def _table_bandwidth(device: Device, kind: DenseType, width: int, nbytes: int) -> float:
+    dtype, (block, block_bytes) = DENSE_TYPES.index(kind), DENSE_BLOCKS[kind]
+    rows = nbytes // (width // block * block_bytes)
+    params = {"rows": 1, "outs": rows, "width": width, "y_stride": rows, "y_first": 0}
+    spec, launcher = CATALOGUE["matmul_dense"], Launcher(device)
     buffers: list[Buffer] = []
     try:
-        for nbytes in (4 * _TABLE_WIDTH, 2 * _TABLE_WIDTH * rows, 4 * rows):
-            buffers.append(device.alloc(nbytes))
-        views = [whole(buffer) for buffer in buffers]
-        launch = launcher.prepare(CATALOGUE["matmul_dense"], params, views, {"DTYPE": DENSE_TYPES.index("f16")})
-        recording = launcher.record([launch] * _READS).recording
+        for binding in spec.bindings:
+            buffers.append(device.alloc(binding.nbytes(params, {"DTYPE": dtype})))
+        launch = launcher.prepare(spec, params, [whole(buffer) for buffer in buffers], {"DTYPE": dtype})
+        recording = launcher.record([launch] * _LAUNCHES).recording
 
-        def read() -> None:
-            device.replay(recording)
+        def read(times: int = 1) -> None:
+            for _ in range(times):
+                device.replay(recording)
             device.synchronize()
 
         try:
-            return _READS * buffers[1].nbytes / _best_seconds(read)
+            times = max(1, int(_LONG / _best_seconds(read)))
+            return times * _LAUNCHES * buffers[1].nbytes / _best_seconds(lambda: read(times))
         finally:
             recording.close()
     finally:

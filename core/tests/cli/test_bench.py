@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from bitnet_core import bandwidth
 from bitnet_core.benchmark import bytes_per_token
 from bitnet_core.errors import ModelError, UsageError
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
-from bitnet_core.hal.device import DeviceType
+from bitnet_core.hal.device import DeviceType, Grid, Kernel, View
 from bitnet_core.profiling import profile
 from bitnet_core.reference.device import NumpyDevice, numpy_info
 
@@ -101,16 +102,24 @@ def test_bytes_per_token_of_2b4t() -> None:
 def test_bandwidth_of_a_gpu_is_what_a_product_reads(monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]) -> None:
     monkeypatch.setattr(bandwidth, "_TABLE_BYTES", 2 << 20)
     device = NumpyDevice(replace(numpy_info(), type=DeviceType.GPU, **limits))
-    sizes, launched = [], []
+    sizes, read = [], []
     alloc, launch = device.alloc, device.launch
+
+    def counted(kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
+        assert kernel.spec.name == "matmul_dense"
+        read.append(views[1].nbytes)
+        launch(kernel, grid, views, params)
+
+    def seconds(action: Callable[[], None]) -> float:
+        action()
+        return 0.02
+
     monkeypatch.setattr(device, "alloc", lambda nbytes: sizes.append(nbytes) or alloc(nbytes))
-    monkeypatch.setattr(
-        device, "launch", lambda kernel, *rest: launched.append(kernel.spec.name) or launch(kernel, *rest)
-    )
-    monkeypatch.setattr(bandwidth, "_best_seconds", lambda read: read() or 0.5)
-    assert bandwidth.read_bandwidth(device) == len(launched) * max(sizes) / 0.5
+    monkeypatch.setattr(device, "launch", counted)
+    monkeypatch.setattr(bandwidth, "_best_seconds", seconds)
+    measured = bandwidth.read_bandwidth(device)
     assert max(sizes) == (limits.get("max_binding") or 2 << 20)
-    assert set(launched) == {"matmul_dense"}
+    assert measured == pytest.approx(2 * 4 * max(read) / 0.02)  # two replays of four launches, the largest table
     assert not device._buffers
 
 
