@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import psutil
 
-from bitnet_core.hal.device import Buffer, Device, DeviceType, whole
+from bitnet_core.hal.device import Buffer, Device, DeviceType, View, whole
 from bitnet_core.kernels.catalogue import CATALOGUE, DENSE_TYPES
 from bitnet_core.model.launch import Launcher
 from bitnet_core.model.weights import DENSE_BLOCKS, DenseType
@@ -21,6 +21,7 @@ _LAUNCHES = 4
 """In one replay, so that its beginning costs little."""
 _LONG = 0.05
 """Seconds that replays take before the host waits for them."""
+_PIECE = 64 << 20  # of noise at a time
 _HOST_BYTES = 512 << 20  # larger than the caches of servers
 _RUNS = 5
 
@@ -51,7 +52,9 @@ def _table_bandwidth(device: Device, kind: DenseType, width: int, nbytes: int) -
     try:
         for binding in spec.bindings:
             buffers.append(device.alloc(binding.nbytes(params, {"DTYPE": dtype})))
-        launch = launcher.prepare(spec, params, [whole(buffer) for buffer in buffers], {"DTYPE": dtype})
+        views = [whole(buffer) for buffer in buffers]
+        _fill(device, views[1])
+        launch = launcher.prepare(spec, params, views, {"DTYPE": dtype})
         recording = launcher.record([launch] * _LAUNCHES).recording
 
         def read(times: int = 1) -> None:
@@ -67,6 +70,14 @@ def _table_bandwidth(device: Device, kind: DenseType, width: int, nbytes: int) -
     finally:
         for buffer in buffers:
             device.free(buffer)
+
+
+def _fill(device: Device, view: View) -> None:
+    """Noise: zeros might be kept or moved in some shorter form."""
+    noise = np.random.default_rng(0).integers(0, 256, min(view.nbytes, _PIECE), np.uint8)
+    for start in range(0, view.nbytes, _PIECE):
+        part = view.part(start, min(_PIECE, view.nbytes - start))
+        device.upload(part, noise[: part.nbytes].data)
 
 
 def _best_seconds(action: Callable[[], object]) -> float:
