@@ -18,6 +18,11 @@ from bitnet_core.profiling import profile
 from bitnet_core.reference.device import NumpyDevice, numpy_info
 
 
+@pytest.fixture(autouse=True)
+def little_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bandwidth, "_HOST_BYTES", 16 << 20)
+
+
 def test_bench_reports_its_measurements(bitnet) -> None:
     result = bitnet("bench", "--synthetic", "tiny", "-p", 8, "-n", 4, "--repeat", 2, "--json")
     document = json.loads(result.out)
