@@ -1,6 +1,6 @@
 """Trains the ternary model and its full-precision twin.
 
-    python train.py --tokenizer build/tokenizer.json --out build --steps 8000
+    python train.py --tokenizer build/tokenizer.json --out build --steps 7500
 
 Both models are stepped side by side on the same stories. The ternary one is trained with quantisation-aware training
 from the first step on. The learning rate has two phases: after a short warm-up it is constant with weight decay, and
