@@ -37,7 +37,7 @@ class Continuation(NamedTuple):
 
 
 def beginnings(tokenizer: Any, chat: bool) -> list[tuple[list[int], str]]:
-    """The first tokens of held-out stories, in a chat after the request, and the plots; those of the commonest length."""
+    """First tokens of held-out stories, in a chat after the request, and their plots; those of the commonest length."""
     by_length = defaultdict(list)
     first = HELD_OUT + chat * CANDIDATES  # a chat is about other stories
     for seed in range(first, first + CANDIDATES):
