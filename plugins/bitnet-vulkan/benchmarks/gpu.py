@@ -1,7 +1,7 @@
 """Look at a Vulkan device and time the backend's kernels on it, many ways to tune them side by side.
 
     pip install bitnet-core[test] bitnet-vulkan
-    python gpu.py [features] [launches] [products] [model]     (all of them without a name)
+    python gpu.py [features] [launches] [products] [model] [memory]     (all of them without a name)
 
 features: what the driver offers. launches: what a dispatch costs, dependent on the last one or not. products: ternary
 products of 1, 8 and 512 rows by tuning, each compared with exact integers. model: a 2B-4T shape with random weights,
@@ -21,11 +21,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_core.api import load
+from bitnet_core.benchmark import measure
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.hal import whole
 from bitnet_core.hal.pool import MemoryPool
+from bitnet_core.hal.request import resolve_request
 from bitnet_core.kernels.catalogue import RMS_NORM_QUANTIZE
 from bitnet_core.model.launch import Launcher
 from bitnet_core.model.upload import upload
@@ -34,7 +37,7 @@ from bitnet_vulkan.binding import Handle, ffi, lib, make
 from bitnet_vulkan.device import VulkanDevice
 from bitnet_vulkan.dispatch import Dispatch
 from bitnet_vulkan.features import matrix_shapes
-from bitnet_vulkan.fusion import Launch
+from bitnet_vulkan.layer import Launch
 from bitnet_vulkan.pipelines import Source
 from products import RNG, SHAPES, TINY, Constants, products, seconds
 
@@ -112,17 +115,18 @@ Change = Callable[[str, Constants, Mapping[str, int | float]], Constants]
 @contextmanager
 def changed(change: Change) -> Iterator[None]:
     """Another tuning for a while."""
-    original = tuning.choose
+    original, layer = tuning.choose, tuning.layer
 
     def choose(physical: Any, spec: Any, constants: Any, params: Any) -> Constants:
         chosen = original(physical, spec, constants, params)
         return {**chosen, **change(spec.name, chosen, params)}
 
     tuning.choose = choose
+    tuning.layer = lambda physical: {**(chosen := layer(physical)), **change("decoder_layer", chosen, {})}
     try:
         yield
     finally:
-        tuning.choose = original
+        tuning.choose, tuning.layer = original, layer
 
 
 STREAMED = ("matmul_ternary", "norm_matmul", "norm_matmul_glu")
@@ -141,7 +145,7 @@ def _few(lanes: Mapping[int, int], rows_per: Mapping[int, int]) -> Change:
 
 
 def _of(kernel: str, **constants: int) -> Change:
-    return lambda name, chosen, params: constants if name == kernel and "SOURCE" in chosen else {}
+    return lambda name, chosen, params: constants if name == kernel else {}
 
 
 def _dense(group: int, rows_per: int, batch: int) -> Change:
@@ -162,18 +166,21 @@ def _group(group: int) -> Change:
     return change
 
 
+def _apart(change: Change) -> Change:
+    return lambda name, chosen, params: {"GROUPS": 0} if name == "decoder_layer" else change(name, chosen, params)
+
+
 DECODES: dict[str, Change] = {
     "as it is": lambda name, chosen, params: {},
-    "groups of 128": _group(128),
-    "groups of 512": _group(512),
-    "lanes 8": _few({2560: 8, 6912: 8}, {}),
-    "lanes 32": _few({2560: 32, 6912: 32}, {}),
-    "1 row a lane": _few({}, {3840: 1, 2560: 1, 6912: 1}),
-    "4 rows a lane": _few({}, {3840: 4, 2560: 4, 6912: 4}),
-    "splits 8": _of("attention", SPLITS=8),
-    "splits 32": _of("attention", SPLITS=32),
-    "batch 8": _of("attention", BATCH=8),
-    "dense 128 16 1": _dense(128, 16, 1),
+    "1 layer a dispatch": _of("decoder_layer", LAYERS=1),
+    "1 row": _of("decoder_layer", TILE_N=1),
+    "batch 1": _of("decoder_layer", BATCH=1),
+    "groups of 256": _of("decoder_layer", GROUP=256),
+    "layers apart": _of("decoder_layer", GROUPS=0),
+    "apart, groups of 512": _apart(_group(512)),
+    "apart, lanes 32": _apart(_few({2560: 32, 6912: 32}, {})),
+    "apart, 1 row a lane": _apart(_few({}, {3840: 1, 2560: 1, 6912: 1})),
+    "apart, splits 8": _apart(_of("attention", SPLITS=8)),
 }
 
 
@@ -199,11 +206,9 @@ PROMPTS: dict[str, Change] = {
     "as it is": lambda name, chosen, params: {},
     "tiles of 128 x 128": _tiles(128, 128, 256),
     "tiles of 128 x 64": _tiles(128, 64, 128),
-    "tiles of 64 x 64": _tiles(64, 64, 64),
-    "tiles of 64 x 128": _tiles(64, 128, 128),
-    "1 head, 64 rows": _heads(1, 64),
+    "tiles of 64 x 64": _tiles(64, 64, 128),
+    "4 heads, 16 rows": _heads(4, 16),
     "2 heads, 32 rows": _heads(2, 32),
-    "2 heads, 16 rows": _heads(2, 16),
 }
 
 
@@ -314,6 +319,22 @@ def _line(table: Mapping[str, tuple[int, float]]) -> str:
     return "; ".join(f"{name} {n} x {us / n:.2f}" for name, (n, us) in table.items())
 
 
+def memory(shape: str) -> None:
+    """What a loaded model takes on the device, beside what it needs."""
+    witness = VulkanDevice(0)
+    free = witness.free_memory()
+    other = VulkanDevice(0)
+    context = free - other.free_memory()
+    other.close()
+    with load(SyntheticSource(shape), resolve_request("vulkan:0")) as loaded:
+        measure(loaded, 0.0, 512, 16, 1, 1)
+        taken, plan = free - witness.free_memory(), loaded.engine.memory_plan()
+    needed = plan.weights + plan.kv_cache
+    print(f"device memory: {taken} bytes; weights and KV cache {needed}, so {taken / needed - 1:.1%} more")
+    print(f"    {plan}; an opened device takes {context}")
+    witness.close()
+
+
 def main() -> None:
     small = "small" in sys.argv  # a quick look that the script works, on any device
     brief = "brief" in sys.argv  # the model as it is tuned
@@ -322,7 +343,10 @@ def main() -> None:
         "launches",
         "products",
         "model",
+        "memory",
     ]
+    if "memory" in wanted:
+        memory("tiny" if small else "2b4t")
     device = VulkanDevice(0)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it is a text stream
     try:

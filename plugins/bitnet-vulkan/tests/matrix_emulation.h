@@ -51,6 +51,12 @@ inline vec4 uintBitsToFloat(uvec4 v) {
     return r;
 }
 
+inline uvec4 floatBitsToUint(vec4 v) {
+    uvec4 r;
+    memcpy(&r, &v, sizeof r);
+    return r;
+}
+
 // binary16, rounded to nearest even.
 inline float from_half(uint h) {
     int exponent = h >> 10 & 31, fraction = h & 1023;
@@ -92,6 +98,7 @@ static float subgroupShuffleXor(float v, uint d) {
 enum Order { gl_CooperativeMatrixLayoutRowMajor, gl_CooperativeMatrixLayoutColumnMajor };
 template <class T, uint R, uint C>
 struct Matrix {
+    static const uint ROWS = R, COLUMNS = C;
     T e[R * C];
     Matrix() {}
     explicit Matrix(T v) {
@@ -112,9 +119,13 @@ inline void take(float &e, const uvec4 *from, uint major, uint stride, uint mino
 inline void take(int &e, const uvec4 *from, uint major, uint stride, uint minor) {
     e = (signed char)(from[major * stride + minor / 16][minor % 16 / 4] >> 8 * (minor % 4));
 }
-template <class T, uint R, uint C>
-void coopMatLoad(Matrix<T, R, C> &m, const uvec4 *from, uint at, uint stride, Order order) {
-    for (uint i = 0; i < R * C; i++) {
+inline void coopMatLoad(FloatSum &m, const uvec4 *from, uint at, uint stride, Order) {
+    for (uint i = 0; i < 256; i++) memcpy(&m.e[i], &from[at + i / 16 * stride + i % 16 / 4].e[i % 4], 4);
+}
+template <class M>
+void coopMatLoad(M &m, const uvec4 *from, uint at, uint stride, Order order) {
+    const uint C = M::COLUMNS;
+    for (uint i = 0; i < M::ROWS * C; i++) {
         bool rows = order == gl_CooperativeMatrixLayoutRowMajor;
         take(m.e[i], from + at, rows ? i / C : i % C, stride, rows ? i % C : i / C);
     }
@@ -133,6 +144,17 @@ Matrix<T, 16, 16> coopMatMulAdd(const A &a, const B &b, Matrix<T, 16, 16> c) {
         for (uint k = 0; k < K; k++)
             for (uint j = 0; j < 16; j++) c.e[16 * i + j] += a.e[K * i + k] * b.e[16 * k + j];
     return c;
+}
+
+inline FloatSum operator*(const FloatSum &a, const FloatSum &b) {
+    FloatSum product;
+    for (uint i = 0; i < 256; i++) product.e[i] = a.e[i] * b.e[i];
+    return product;
+}
+inline FloatSum operator+(const FloatSum &a, const FloatSum &b) {
+    FloatSum sum;
+    for (uint i = 0; i < 256; i++) sum.e[i] = a.e[i] + b.e[i];
+    return sum;
 }
 
 // A file's bytes, with room behind them.

@@ -76,8 +76,9 @@ def _tokenizer(source: ModelSource) -> dict[str, Any]:
     from bitnet_core.tokenizer.chat import ChatTemplate
 
     try:
-        tokenizer = load_tokenizer(source.tokenizer)
-        template = ChatTemplate(tokenizer)
+        keys = source.tokenizer
+        tokenizer = load_tokenizer(keys)
+        template = ChatTemplate(keys, tokenizer)
     except TokenizerError as error:
         return {"error": str(error)}
     return {

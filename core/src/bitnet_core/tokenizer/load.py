@@ -16,9 +16,7 @@ def load_tokenizer(keys: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer of a ModelSource (its `tokenizer` mapping). TokenizerError if it is missing or malformed."""
     kind = keys.get("kind")
     if kind == "gguf":
-        tokenizer = tokenizer_from_vocabulary(parse_vocabulary(keys))
-        tokenizer.chat_template = keys.get("tokenizer.chat_template")
-        return tokenizer
+        return tokenizer_from_vocabulary(parse_vocabulary(keys))
     if kind == "hf":
         text, config = keys.get("tokenizer_json"), keys.get("tokenizer_config") or {}
         if not isinstance(text, str) or not text:
@@ -26,7 +24,5 @@ def load_tokenizer(keys: Mapping[str, Any]) -> Tokenizer:
         if not isinstance(config, Mapping):
             raise TokenizerError("tokenizer_config.json does not hold an object")
         generation = keys.get("generation_config") or {}
-        tokenizer = tokenizer_from_json(text, config, generation.get("eos_token_id"))
-        tokenizer.chat_template = config.get("chat_template")
-        return tokenizer
+        return tokenizer_from_json(text, config, generation.get("eos_token_id"))
     raise TokenizerError(f"unknown kind of tokenizer: {kind!r}")

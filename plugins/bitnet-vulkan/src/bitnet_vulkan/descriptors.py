@@ -22,7 +22,7 @@ class Descriptors:
     def __init__(self, device: Handle, name: str) -> None:
         self._device, self._name = device, name
         self._pools: list[Handle] = []
-        self._left = 0
+        self._left = self._descriptors_left = 0  # in the newest pool
         self._sets: dict[Key, tuple[Handle, Handle]] = {}
         self._by_buffer: dict[int, set[Key]] = {}
 
@@ -43,14 +43,14 @@ class Descriptors:
         status = lib().vkCreateDescriptorPool(self._device, create, ffi().NULL, pool)
         check(status, Stage.COMMAND_BUFFER, device=self._name)
         self._pools.append(pool[0])
-        self._left = POOL_SETS
+        self._left, self._descriptors_left = POOL_SETS, POOL_DESCRIPTORS
 
-    def get(self, layout: Handle, views: Sequence[View]) -> Handle:
-        """A pointer to the set that binds `views` in order."""
+    def get(self, layout: Handle, views: Sequence[View], counts: Sequence[int]) -> Handle:
+        """A pointer to the set that binds `views` in order, counts[i] of them to binding i."""
         key: Key = tuple((id(view.buffer), view.offset, view.nbytes) for view in views)
         if key in self._sets:
             return self._sets[key][0]
-        if not self._left:
+        if not self._left or self._descriptors_left < len(views):
             self._new_pool()
         info = make(
             "VkDescriptorSetAllocateInfo",
@@ -61,9 +61,11 @@ class Descriptors:
         handle = ffi().new("VkDescriptorSet[1]")
         check(lib().vkAllocateDescriptorSets(self._device, info, handle), Stage.COMMAND_BUFFER, device=self._name)
         self._left -= 1
+        self._descriptors_left -= len(views)
         writes = []
         kept = []
-        for binding, view in enumerate(views):
+        places = [(binding, i) for binding, count in enumerate(counts) for i in range(count)]
+        for (binding, element), view in zip(places, views, strict=True):
             buffer = view.buffer
             if not isinstance(buffer, VulkanBuffer):
                 raise ValueError("a view of another device's buffer")
@@ -73,6 +75,7 @@ class Descriptors:
                 "VkWriteDescriptorSet",
                 dstSet=handle[0],
                 dstBinding=binding,
+                dstArrayElement=element,
                 descriptorCount=1,
                 descriptorType=constant("VK_DESCRIPTOR_TYPE_STORAGE_BUFFER"),
                 pBufferInfo=target,
@@ -93,6 +96,7 @@ class Descriptors:
                 lib().vkFreeDescriptorSets(self._device, pool, 1, handle)
                 if pool == self._pools[-1]:
                     self._left += 1
+                    self._descriptors_left += len(key)
 
     def close(self) -> None:
         """Destroy the pools and with them all sets."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from bitnet_core.errors import DeviceNotFoundError
 from bitnet_core.hal import Buffer, Grid, Kernel, MemoryKind, Recording, View
 from bitnet_core.hal.checks import check_launch, check_transfer
+from bitnet_core.kernels.catalogue import ceil_div
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_vulkan import tuning
@@ -15,10 +16,11 @@ from bitnet_vulkan.binding import Handle, ffi, lib, make
 from bitnet_vulkan.descriptors import Descriptors
 from bitnet_vulkan.dispatch import Dispatch, timed
 from bitnet_vulkan.errors import Stage, check
-from bitnet_vulkan.fusion import Launch, fuse
+from bitnet_vulkan.fusion import fuse
 from bitnet_vulkan.hazards import Range
 from bitnet_vulkan.host_memory import import_host, shares_memory
 from bitnet_vulkan.instance import Instance, PhysicalDevice, enabled_extensions
+from bitnet_vulkan.layer import Launch
 from bitnet_vulkan.memory import Allocator, BufferState, BufferUsage, VulkanBuffer
 from bitnet_vulkan.pipelines import SCRATCH_AT, Pipelines, Source, VulkanKernel, split_bytes
 from bitnet_vulkan.queue import Commands, Queue, submit_info
@@ -71,7 +73,7 @@ class VulkanDevice:
         self._buffers: set[VulkanBuffer] = set()
         self._recording: VulkanRecording | None = None
         self._fused: dict[tuple[str, tuple[tuple[str, int], ...]], VulkanKernel] = {}
-        self._scratch: tuple[VulkanBuffer, VulkanBuffer] | None = None
+        self._scratch: dict[Source, tuple[VulkanBuffer, VulkanBuffer]] = {}
 
     def _pick(self, index: int) -> PhysicalDevice:
         devices = self._instance.physical_devices()
@@ -95,6 +97,10 @@ class VulkanDevice:
         create = make(
             "VkDeviceCreateInfo",
             pNext=chain,
+            pEnabledFeatures=make(
+                "VkPhysicalDeviceFeatures",
+                shaderStorageBufferArrayDynamicIndexing=int(self._physical.features.layers > 1),
+            ),
             queueCreateInfoCount=len(queues),
             pQueueCreateInfos=queues,
             enabledExtensionCount=len(extensions),
@@ -208,25 +214,31 @@ class VulkanDevice:
     def _dispatch(self, launch: Launch) -> Dispatch:
         """Bind the views, and the scratch memory that a split kernel needs besides."""
         kernel, grid, views = launch.kernel, launch.grid, launch.views
-        access = [binding.access for binding in kernel.spec.bindings]
-        if kernel.source is Source.SPLIT:
-            grid = (*grid[:2], kernel.constants["SPLITS"])
+        access: list[str] = [binding.access for binding in kernel.spec.bindings]
+        if kernel.spec.name == "rope_store_kv" and kernel.source is Source.TILED:
+            grid = (ceil_div(grid[0], kernel.constants["TILE_N"]), *grid[1:])
+        if kernel.source in (Source.SPLIT, Source.RESIDENT):
+            grid = (*grid[:2], kernel.constants.get("SPLITS", 1))
             at = SCRATCH_AT[kernel.spec.name]
             views = (*views[:at], *self._split_scratch(kernel, grid), *views[at:])
             access[at:at] = ["rw", "rw"]
+        counts = kernel.counts
+        access = [mode for mode, count in zip(access, counts, strict=True) for _ in range(count)]
         reads: list[Range] = []
         writes: list[Range] = []
         for mode, view in zip(access, views, strict=True):
             (reads if mode == "r" else writes).append((id(view.buffer), view.offset, view.offset + view.nbytes))
-        return Dispatch(kernel, grid, self._descriptors.get(kernel.set_layout, views), launch.params, reads, writes)
+        return Dispatch(
+            kernel, grid, self._descriptors.get(kernel.set_layout, views, counts), launch.params, reads, writes
+        )
 
     def _split_scratch(self, kernel: VulkanKernel, grid: Grid) -> tuple[View, View]:
         """What each workgroup of a split kernel found, and how many of them are done (0 between launches)."""
-        sizes = split_bytes(kernel, grid)
-        if self._scratch is None or any(buffer.nbytes < n for buffer, n in zip(self._scratch, sizes, strict=True)):
+        sizes, last = split_bytes(kernel, grid), self._scratch.get(kernel.source)
+        if last is None or any(buffer.nbytes < n for buffer, n in zip(last, sizes, strict=True)):
             # older ones stay: recordings bind them
-            self._scratch = self.alloc(sizes[0]), self.alloc(sizes[1])
-        partial, finished = self._scratch
+            last = self._scratch[kernel.source] = self.alloc(sizes[0]), self.alloc(sizes[1])
+        partial, finished = last
         return View(partial, 0, sizes[0]), View(finished, 0, sizes[1])
 
     @contextmanager
@@ -238,7 +250,9 @@ class VulkanDevice:
         self._recording = recording = VulkanRecording(self, commands)
         try:
             yield recording
-            dispatches = [self._dispatch(launch) for launch in fuse(recording.launches, self.compile_once)]
+            dispatches = [
+                self._dispatch(launch) for launch in fuse(recording.launches, self.compile_once, self._physical)
+            ]
             recording.dispatches = dispatches
         finally:
             self._recording = None

@@ -17,6 +17,7 @@ INT8 = "VK_KHR_shader_float16_int8"
 SUBGROUP_SIZE = "VK_EXT_subgroup_size_control"
 BUDGET = "VK_EXT_memory_budget"
 HOST_MEMORY = "VK_EXT_external_memory_host"
+PROCESSORS = "VK_NV_shader_sm_builtins"
 _CORE_SINCE = {DOT: 0x403000, SUBGROUP_SIZE: 0x403000, MEMORY_MODEL: 0x402000, INT8: 0x402000}
 """API versions that need the extension's name no longer."""
 
@@ -32,6 +33,8 @@ class Features:
     subgroup_size: int  # as the driver chooses
     subgroups: int  # size that pipelines ask for, with arithmetic and shuffles
     host_alignment: int  # of host memory that may be imported
+    resident: int  # workgroups that surely run at the same time
+    layers: int  # decoder layers whose buffers a kernel can bind
 
     def chain(self) -> Handle:
         """What VkDeviceCreateInfo.pNext says."""
@@ -116,8 +119,23 @@ def probe(instance: Handle, handle: Handle, version: int, extensions: set[str]) 
         host_alignment=int(
             properties(HOST_MEMORY, "VkPhysicalDeviceExternalMemoryHostPropertiesEXT").minImportedHostPointerAlignment
         ),
+        resident=int(properties(PROCESSORS, "VkPhysicalDeviceShaderSMBuiltinsPropertiesNV").shaderSMCount),
+        layers=_layers(handle),
     )
     return without(found)
+
+
+MOST_LAYERS = 64
+"""Decoder layers of one dispatch, at most."""
+
+
+def _layers(handle: Handle) -> int:
+    """Decoder layers whose buffers (14, and 10 that they share) a kernel can have and take by number."""
+    able, found = make("VkPhysicalDeviceFeatures2"), make("VkPhysicalDeviceProperties2")
+    lib().vkGetPhysicalDeviceFeatures2(handle, able)
+    lib().vkGetPhysicalDeviceProperties2(handle, found)
+    room = (int(found.properties.limits.maxPerStageDescriptorStorageBuffers) - 10) // 14
+    return min(room, MOST_LAYERS if able.features.shaderStorageBufferArrayDynamicIndexing else 1)
 
 
 _OFF: dict[str, dict[str, Any]] = {
@@ -126,12 +144,13 @@ _OFF: dict[str, dict[str, Any]] = {
     "half-matrix": {"half_matrix": False},
     "subgroups": {"subgroups": 0, "matrix": False, "half_matrix": False},
     "import": {"host_alignment": 0},
+    "resident": {"resident": 0},
 }
 
 
 def without(features: Features) -> Features:
-    """Less what BITNET_VULKAN_WITHOUT names ("all", or some of dot, matrix, half-matrix, subgroups, import): to go
-    around a driver's faults, and to test the paths of lesser devices."""
+    """Less what BITNET_VULKAN_WITHOUT names ("all", or some of dot, matrix, half-matrix, subgroups, import, resident):
+    to go around a driver's faults, and to test the paths of lesser devices."""
     text = os.environ.get("BITNET_VULKAN_WITHOUT", "")
     names = list(_OFF) if text == "all" else [name for name in text.split(",") if name]
     for name in names:

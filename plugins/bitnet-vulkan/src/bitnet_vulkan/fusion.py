@@ -6,28 +6,16 @@ Every buffer is written as the single launches would: what is put together is st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
-from bitnet_core.hal import Grid, View
 from bitnet_core.kernels.catalogue import ATTENTION
 from bitnet_core.kernels.sizes import product, query_key_value
-from bitnet_core.kernels.spec import Binding, KernelSpec
+from bitnet_core.kernels.spec import Binding
 
-from bitnet_vulkan.pipelines import Source, VulkanKernel
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """One kernel with all that it is launched with."""
-
-    kernel: VulkanKernel
-    grid: Grid
-    views: tuple[View, ...]
-    params: bytes
-
-
-Compile = Callable[[KernelSpec, Mapping[str, int]], VulkanKernel]
+from bitnet_vulkan.instance import PhysicalDevice
+from bitnet_vulkan.layer import Compile, Launch, apart, decoder_layers, same
+from bitnet_vulkan.pipelines import Source
 
 _ROPE_ATTENTION = replace(
     ATTENTION,
@@ -42,13 +30,17 @@ _ROPE_ATTENTION = replace(
 )
 
 
-def fuse(launches: Sequence[Launch], compile_kernel: Compile) -> list[Launch]:
+def fuse(launches: Sequence[Launch], compile_kernel: Compile, physical: PhysicalDevice) -> list[Launch]:
     """The launches to record in place of `launches`."""
     fused: list[Launch] = []
     at = 0
     while at < len(launches):
         first = launches[at]
-        if at + 1 < len(launches) and _rope_then_attention(first, launches[at + 1]):
+        if found := decoder_layers(launches[at:], compile_kernel, physical):
+            joined, count = found
+            fused.append(joined)
+            at += count
+        elif at + 1 < len(launches) and _rope_then_attention(first, launches[at + 1]):
             fused.append(_rope_attention(first, launches[at + 1], compile_kernel))
             at += 2
         else:
@@ -57,32 +49,20 @@ def fuse(launches: Sequence[Launch], compile_kernel: Compile) -> list[Launch]:
     return fused
 
 
-def _params(launch: Launch) -> dict[str, int | float]:
-    return launch.kernel.spec.unpack(launch.params)
-
-
-def _same(a: View, b: View) -> bool:
-    return a.buffer is b.buffer and a.offset == b.offset and a.nbytes == b.nbytes
-
-
-def _apart(a: View, b: View) -> bool:
-    return a.buffer is not b.buffer or a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
-
-
 def _rope_then_attention(rope: Launch, attention: Launch) -> bool:
     if rope.kernel.spec.name != "rope_store_kv" or attention.kernel.spec.name != "attention":
         return False
-    of_rope = _params(rope)
-    of_attention = _params(attention)
+    of_rope = rope.values
+    of_attention = attention.values
     return (
         of_rope["rows"] == 1
         and attention.kernel.source is Source.SPLIT
         and all(of_attention[name] == value for name, value in of_rope.items())
         and rope.kernel.constants["KV"] == attention.kernel.constants["KV"]
         and all(
-            _same(rope.views[a], attention.views[b]) for a, b in ((1, 3), (3, 0), (4, 1), (5, 2))
+            same(rope.views[a], attention.views[b]) for a, b in ((1, 3), (3, 0), (4, 1), (5, 2))
         )  # step, q, keys, values
-        and all(_apart(attention.views[5], view) for view in rope.views)
+        and all(apart(attention.views[5], view) for view in rope.views)
     )
 
 

@@ -13,9 +13,8 @@ from bitnet_vulkan.binding import WHOLE_SIZE, Handle, constant, ffi, lib, make
 from bitnet_vulkan.errors import Stage, VkResult, check
 from bitnet_vulkan.instance import PhysicalDevice
 
-PIECES = ((1 << 20, 16 << 20), (12 << 20, 64 << 20))
-"""Buffers of up to the first many bytes share pieces of the second many: drivers round each allocation up, by as much
-as 2 MiB, and allow as few as 4,096 of them."""
+PIECES = ((1 << 20, 4 << 20),)
+"""Buffers of up to the first many bytes share pieces of the second many: drivers allow as few as 4,096 allocations."""
 
 
 class BufferUsage(Flag):

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 CONSTANT_IDS = (
     *("GROUP", "TILE_N", "TILE_T", "DTYPE", "ADD", "NORM", "ACT", "KV", "INTERLEAVED", "BLOCK"),
-    *("WIDTH", "LANES", "HEADS", "DIM", "SPLITS", "BATCH", "WAVE", "WAVE_T"),
+    *("WIDTH", "LANES", "HEADS", "DIM", "SPLITS", "BATCH", "WAVE", "WAVE_T", "GROUPS", "KV_HEADS", "FFN", "LAYERS"),
 )
 """Specialization constants by their id in prelude.glsl."""
 FULL_SUBGROUPS = 2
@@ -40,6 +40,7 @@ class Source(IntEnum):
     TILED = 2  # many rows
     COOP = 3  # many rows, on matrix units
     SPLIT = 4  # several workgroups to a row
+    RESIDENT = 5  # workgroups that wait for each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,39 @@ class VulkanKernel:
         """Which source it was made from."""
         return Source(self.constants.get("SOURCE", 0))
 
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Buffers of each binding."""
+        return buffer_counts(self.spec, self.constants)
 
-SCRATCH_AT = {"argmax_advance": 5, "attention": 6, "attention.rope": 6}
-"""Binding of the first of the two scratch buffers of a split kernel."""
+
+SCRATCH_AT = {"argmax_advance": 5, "attention": 6, "attention.rope": 6, "decoder_layer": 8}
+"""Binding of the first of the two scratch buffers of a kernel whose workgroups work together."""
+
+
+SHARED_BINDINGS = 10
+"""Bindings of a resident kernel before those that have a buffer for each layer, scratch included."""
+
+
+def buffer_counts(spec: KernelSpec, constants: Mapping[str, int]) -> tuple[int, ...]:
+    """Buffers of each binding of a kernel."""
+    source = Source(constants.get("SOURCE", 0))
+    count = len(spec.bindings) + (2 if source in (Source.SPLIT, Source.RESIDENT) else 0)
+    if source is not Source.RESIDENT:
+        return (1,) * count
+    return (1,) * SHARED_BINDINGS + (constants["LAYERS"],) * (count - SHARED_BINDINGS)
+
+
+MEETING_WORDS = 9 * 32
+"""Counters of meeting.glsl."""
 
 
 def split_bytes(kernel: VulkanKernel, grid: tuple[int, int, int]) -> tuple[int, int]:
     """Bytes of the two scratch buffers: what each workgroup found, and how many of a row are done."""
     constants, groups = kernel.constants, grid[0] * grid[1]
+    if kernel.source is Source.RESIDENT:
+        heads, dim, kv_heads = constants["HEADS"], constants["DIM"], constants["KV_HEADS"]
+        return 4 * max(constants["GROUPS"], kv_heads) * heads * (dim + 2), 4 * (MEETING_WORDS + kv_heads)
     words = 4 if kernel.spec.name == "argmax_advance" else constants["HEADS"] * (constants["DIM"] + 2)
     return 4 * groups * constants["SPLITS"] * words, 4 * groups
 
@@ -91,11 +117,11 @@ def source_of(spec: KernelSpec, constants: Mapping[str, int], features: Features
 
 
 class Pipelines:
-    """Builds pipelines of one device; layouts are shared by the number of bindings."""
+    """Builds pipelines of one device; layouts are shared by the numbers of buffers."""
 
     def __init__(self, device: Handle, physical: PhysicalDevice) -> None:
         self._device, self._physical = device, physical
-        self._layouts: dict[tuple[int, int], tuple[Handle, Handle]] = {}
+        self._layouts: dict[tuple[tuple[int, ...], int], tuple[Handle, Handle]] = {}
         self._pipelines: list[Handle] = []
         self._path = self._cache_path()
         stored = self._read_cache()
@@ -140,8 +166,8 @@ class Pipelines:
             logger.info("the pipeline cache was not stored: %s", exc)
             temporary.unlink(missing_ok=True)
 
-    def _layout(self, spec: KernelSpec, source: Source) -> tuple[Handle, Handle]:
-        key = (len(spec.bindings) + (2 if source is Source.SPLIT else 0), 4 * len(spec.params))
+    def _layout(self, spec: KernelSpec, constants: Mapping[str, int]) -> tuple[Handle, Handle]:
+        key = buffer_counts(spec, constants), 4 * len(spec.params)
         if key not in self._layouts:
             stage = constant("VK_SHADER_STAGE_COMPUTE_BIT")
             bindings = [
@@ -149,13 +175,13 @@ class Pipelines:
                     "VkDescriptorSetLayoutBinding",
                     binding=i,
                     descriptorType=constant("VK_DESCRIPTOR_TYPE_STORAGE_BUFFER"),
-                    descriptorCount=1,
+                    descriptorCount=count,
                     stageFlags=stage,
                 )[0]
-                for i in range(key[0])
+                for i, count in enumerate(key[0])
             ]
             sets = ffi().new("VkDescriptorSetLayout *")
-            create = make("VkDescriptorSetLayoutCreateInfo", bindingCount=key[0], pBindings=bindings)
+            create = make("VkDescriptorSetLayoutCreateInfo", bindingCount=len(bindings), pBindings=bindings)
             status = lib().vkCreateDescriptorSetLayout(self._device, create, ffi().NULL, sets)
             check(status, Stage.PIPELINE_CREATION, kernel=spec.name)
             push = make("VkPushConstantRange", stageFlags=stage, offset=0, size=key[1])[0]
@@ -196,7 +222,7 @@ class Pipelines:
                 device=self._physical.info.name,
                 hint="Reinstall bitnet-vulkan",
             )
-        set_layout, layout = self._layout(spec, Source(constants.get("SOURCE", 0)))
+        set_layout, layout = self._layout(spec, constants)
         words = ffi().new("uint32_t[]", len(code) // 4)
         ffi().memmove(words, code, len(code) // 4 * 4)
         module = ffi().new("VkShaderModule *")

@@ -22,6 +22,7 @@ _FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
     "attention": {"": ()},
     "attention_coop": {".matrix": ()},
     "attention_split": {".sub": _SUBGROUP, ".rope.sub": (*_SUBGROUP, "-DFUSED")},
+    "decoder_layer_resident": {".sub": _SUBGROUP, ".sub.dot": _DOT},
     "embed_rows": {"": ()},
     "glu_norm_quantize": {"": (), ".sub": _SUBGROUP},
     "matmul_dense": {"": ()},
@@ -40,6 +41,7 @@ _FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
     "rms_norm": {"": (), ".sub": _SUBGROUP},
     "rms_norm_quantize": {"": (), ".sub": _SUBGROUP},
     "rope_store_kv": {"": ()},
+    "rope_store_kv_tiled": {"": ()},
     "top_k": {"": ()},
 }
 """By source: the ending of each binary's name and the flags that make it. The last parts of an ending are the optional

@@ -41,8 +41,11 @@ def choose(
         width = int(params.get("stride", params["width"]))
         return {"GROUP": 128 if software else _row_group(width), "WIDTH": width}
     if spec.name == "embed_rows":
-        return {"GROUP": 64, "TILE_N": 512}
+        return {"GROUP": 64, "TILE_N": 512 if software else 128}
     if spec.name == "rope_store_kv":
+        dim = int(params["head_dim"])
+        if rows > FEW_ROWS and constants["KV"] < 2 and dim % 4 == 0:
+            return {"SOURCE": Source.TILED, "GROUP": 16 if software else 64, "TILE_N": 5, "DIM": dim}
         return {"GROUP": 16 if software else 64}
     if spec.name == "argmax_advance" and physical.features.subgroups:
         group, batch = (32, 1) if software else (256, 16)
@@ -139,4 +142,17 @@ def _attention(
         "LANES": lanes,
         "SPLITS": min(16, ceil_div(positions, 64)),
         "BATCH": 1 if software else 4,
+    }
+
+
+def layer(physical: PhysicalDevice) -> dict[str, int]:
+    """Constants of decoder_layer_resident: a workgroup for each multiprocessor."""
+    wave = physical.features.subgroups
+    return {
+        "GROUP": 16 * wave if physical.info.type is DeviceType.SOFTWARE else 512,
+        "GROUPS": physical.features.resident,
+        "LAYERS": physical.features.layers,
+        "LANES": min(16, wave),
+        "TILE_N": 2,
+        "BATCH": 2,
     }

@@ -36,6 +36,9 @@ void main() {
     uint l = gl_WorkGroupID.x, r = uint(row_index[l]), split = gl_WorkGroupID.z, share = (p.vocab + SPLITS - 1) / SPLITS;
     uint first = split * share, end = min(first + share, p.vocab);
     ivec4 step = step_[r];
+    uint at = r * (p.ring + 1), position = uint(step.y) + 1, column = position / KV_BLOCK;  // what the end needs
+    int chosen = history[at] + 1;
+    int block = step.y >= 0 && column < p.max_blocks ? tables[uint(step.w) * p.max_blocks + column] : -1;
     uvec3 own = uvec3(0, NO_INDEX, 0);
     for (uint start = first + LID; start < end; start += GROUP * BATCH) {
         float v[BATCH];
@@ -56,10 +59,6 @@ void main() {
     barrier();
     if (last_one != SPLITS - 1 || gl_SubgroupID != 0) return;
     memoryBarrierBuffer();
-    uint at = r * (p.ring + 1);
-    int chosen = history[at] + 1;
-    uint position = uint(step.y) + 1, column = position / KV_BLOCK;
-    int block = column < p.max_blocks ? tables[uint(step.w) * p.max_blocks + column] : -1;
     own = uvec3(0, NO_INDEX, 0);
     for (uint s = gl_SubgroupInvocationID; s < SPLITS; s += WAVE) own = better(own, found_[l * SPLITS + s].xyz);
     own = best_of_subgroup(own);

@@ -6,9 +6,9 @@
 #define SUBGROUP
 #include "prelude.glsl"
 // attention for many rows and f16 caches on matrix units: a subgroup makes 16 rows of one head, TILE_N heads of one
-// key/value head and TILE_T rows to a workgroup, a block of 64 positions at a time through shared memory.
-// The first pass over the positions finds each row's largest score, nearly; the second sums exp(score - largest) v, which
-// then needs no correction. Factors that are not f16 already are the sum of two, so that products are good to 22 bits.
+// key/value head and TILE_T rows to a workgroup, STEP positions at a time through shared memory while the next ones are on
+// their way to registers. Each row keeps a running maximum; the sums so far are multiplied element by element where it grows.
+// Factors that are not f16 already are the sum of two, so that products are good to 22 bits.
 layout(std430, binding = 0) readonly buffer Q { vec4 q[]; };
 layout(std430, binding = 1) readonly buffer K { uvec4 k_cache[]; };
 layout(std430, binding = 2) readonly buffer V { uvec4 v_cache[]; };
@@ -20,37 +20,38 @@ layout(push_constant) uniform Params {
     float scale;
 } p;
 
-const uint SIDE = 16, SUBGROUPS = TILE_N * TILE_T / SIDE, OCTETS = DIM / 8, STRIDE = OCTETS + 1, PARTS = DIM / SIDE;
-const uint AREA = SIDE * 16;  // uvec4 of a subgroup: 16 x 64 floats, or two 16 x 64 halves, or 16 x 128 halves
+const uint SIDE = 16, STEP = 32, SUBGROUPS = TILE_N * TILE_T / SIDE, OCTETS = DIM / 8, STRIDE = OCTETS + 1;
+const uint PARTS = DIM / SIDE, LOADS = STEP * OCTETS / GROUP;
+// uvec4 of a subgroup: 16 x 32 scores, of which factors take the place, then 16 x 32 weights twice; or 16 rows of queries
+// or of results. Rows are one longer to lie in different banks.
+const uint SCORES = 9, WEIGHTS = 5, HIGH = SIDE * SCORES, LOW = HIGH + SIDE * WEIGHTS, AREA = LOW + SIDE * WEIGHTS;
 const float LOWEST = -3.0e38, LIFT = 1024.0, MOST = 65504.0;
-shared uvec4 tile[KV_BLOCK * STRIDE], work[SUBGROUPS * AREA];
+shared uvec4 k_tile[STEP * STRIDE], v_tile[STEP * STRIDE], work[SUBGROUPS * AREA];
 shared ivec4 steps[TILE_T];
 
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 #define SUM coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
-// v = high + low as halves, four at a time.
+// v = high + low as halves, four at a time. By bits: compilers take half(v) back to f32 for v itself.
 void split(vec4 v, out uvec2 high, out uvec2 low) {
-    vec4 bound = clamp(v, -MOST, MOST);
-    high = uvec2(packHalf2x16(bound.xy), packHalf2x16(bound.zw));
-    vec4 rest = v - vec4(unpackHalf2x16(high.x), unpackHalf2x16(high.y));
+    vec4 bound = clamp(v, -MOST, MOST), cut = uintBitsToFloat(floatBitsToUint(bound) & 0xffffe000u), rest = v - cut;
+    high = uvec2(packHalf2x16(cut.xy), packHalf2x16(cut.zw));
     low = uvec2(packHalf2x16(rest.xy), packHalf2x16(rest.zw));
 }
 
-// One block of a cache into shared memory; positions past the last are zero.
-#define FETCH(NAME, CACHE)                                                                   \
-    void NAME(uint row0, uint valid) {                                                       \
-        barrier();                                                                           \
-        [[unroll]] for (uint i = 0; i < KV_BLOCK * OCTETS / GROUP; i++) {                    \
-            uint at = LID + i * GROUP, position = at / OCTETS, octet = at % OCTETS;          \
-            tile[position * STRIDE + octet] =                                                \
-                position < valid ? CACHE[(row0 + position) * OCTETS + octet] : uvec4(0);     \
-        }                                                                                    \
-        barrier();                                                                           \
+// Keys and values of STEP positions to registers; positions past the last are zero.
+#define FETCH(START)                                                                                                     \
+    {                                                                                                                    \
+        uint block = uint(tables[uint(sequence) * p.max_blocks + (START) / KV_BLOCK]);                                   \
+        uint row0 = (block * p.n_kv_heads + kv_head) * KV_BLOCK + (START) % KV_BLOCK;                                    \
+        [[unroll]] for (uint i = 0; i < LOADS; i++) {                                                                    \
+            uint at = LID + i * GROUP;                                                                                   \
+            bool seen = (START) + at / OCTETS <= uint(last);                                                             \
+            k_next[i] = seen ? k_cache[row0 * OCTETS + at] : uvec4(0);                                                   \
+            v_next[i] = seen ? v_cache[row0 * OCTETS + at] : uvec4(0);                                                   \
+        }                                                                                                                \
     }
-FETCH(fetch_k, k_cache)
-FETCH(fetch_v, v_cache)
 
 void main() {
     uint lane = gl_SubgroupInvocationID, area = gl_SubgroupID * AREA;
@@ -77,69 +78,90 @@ void main() {
 
     SUM sums[PARTS];
     [[unroll]] for (uint d = 0; d < PARTS; d++) sums[d] = SUM(0.0);
-    uint row = lane / 2, column0 = lane % 2 * 32;  // two lanes share a row of scores
+    uint row = lane / 2, column0 = lane % 2 * 16;  // two lanes share a row of scores
     int position = steps[own + row].y;
     float largest = LOWEST, total = 0.0;
-    for (uint pass = 0; pass < 2; pass++) {
-        for (uint start = 0; start < TILE_T;) {  // rows of one sequence after the other
-            int sequence = steps[start].w, last = -1;
-            uint end = start;
-            for (; end < TILE_T && steps[end].w == sequence; end++) last = max(last, steps[end].y);
-            bool mine = own + row >= start && own + row < end;
-            for (int block = 0; last >= 0 && block <= last / int(KV_BLOCK); block++) {
-                uint row0 = (uint(tables[uint(sequence) * p.max_blocks + block]) * p.n_kv_heads + kv_head) * KV_BLOCK;
-                uint valid = min(uint(last) + 1 - block * KV_BLOCK, KV_BLOCK);
-                fetch_k(row0, valid);
-                SUM scores[4];
-                [[unroll]] for (uint n = 0; n < 4; n++) {
-                    scores[n] = SUM(0.0);
-                    [[unroll]] for (uint d = 0; d < PARTS; d++) {
-                        RIGHT keys;
-                        coopMatLoad(keys, tile, n * SIDE * STRIDE + 2 * d, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
-                        scores[n] = coopMatMulAdd(query[0][d], keys, scores[n]);
-                        if (pass == 1) scores[n] = coopMatMulAdd(query[1][d], keys, scores[n]);
-                    }
-                    coopMatStore(scores[n], work, area + 4 * n, 16, gl_CooperativeMatrixLayoutRowMajor);
+    uvec4 k_next[LOADS], v_next[LOADS];
+    for (uint begin = 0; begin < TILE_T;) {  // rows of one sequence after the other
+        int sequence = steps[begin].w, last = -1;
+        uint end = begin;
+        for (; end < TILE_T && steps[end].w == sequence; end++) last = max(last, steps[end].y);
+        bool mine = own + row >= begin && own + row < end;
+        if (last >= 0) FETCH(0u)
+        for (int start = 0; start <= last; start += int(STEP)) {
+            barrier();
+            [[unroll]] for (uint i = 0; i < LOADS; i++) {
+                uint at = LID + i * GROUP;
+                k_tile[at / OCTETS * STRIDE + at % OCTETS] = k_next[i];
+                v_tile[at / OCTETS * STRIDE + at % OCTETS] = v_next[i];
+            }
+            barrier();
+            if (start + int(STEP) <= last) FETCH(uint(start) + STEP)
+            SUM high_scores[2];
+            SUM low_scores[2];  // sums of their own: each product waits for the one before it in a sum
+            [[unroll]] for (uint n = 0; n < 2; n++) {
+                high_scores[n] = SUM(0.0);
+                low_scores[n] = SUM(0.0);
+            }
+            [[unroll]] for (uint d = 0; d < PARTS; d++)
+                [[unroll]] for (uint n = 0; n < 2; n++) {
+                    RIGHT keys;
+                    coopMatLoad(keys, k_tile, n * SIDE * STRIDE + 2 * d, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
+                    high_scores[n] = coopMatMulAdd(query[0][d], keys, high_scores[n]);
+                    low_scores[n] = coopMatMulAdd(query[1][d], keys, low_scores[n]);
                 }
-                subgroupBarrier();
-                vec4 score[8];
-                int here = block * int(KV_BLOCK) + int(column0);
-                [[unroll]] for (uint i = 0; i < 8; i++) {
-                    score[i] = uintBitsToFloat(work[area + row * 16 + column0 / 4 + i]);
-                    [[unroll]] for (uint e = 0; e < 4; e++) {
-                        bool seen = mine && here + int(4 * i + e) <= position;
-                        if (pass == 0) largest = seen ? max(largest, score[i][e]) : largest;
-                        else score[i][e] = seen ? exp(score[i][e] - largest) * LIFT : 0.0;
-                    }
-                    if (pass == 1) total += score[i].x + score[i].y + score[i].z + score[i].w;
+            [[unroll]] for (uint n = 0; n < 2; n++) {
+                SUM scores = high_scores[n] + low_scores[n];
+                coopMatStore(scores, work, area + 4 * n, SCORES, gl_CooperativeMatrixLayoutRowMajor);
+            }
+            subgroupBarrier();
+            vec4 score[4];
+            int here = start + int(column0);
+            float before = largest;
+            [[unroll]] for (uint i = 0; i < 4; i++) {
+                score[i] = uintBitsToFloat(work[area + row * SCORES + column0 / 4 + i]);
+                [[unroll]] for (uint e = 0; e < 4; e++)
+                    if (mine && here + int(4 * i + e) <= position) largest = max(largest, score[i][e]);
+            }
+            largest = max(largest, subgroupShuffleXor(largest, 1));
+            float factor = exp(before - largest);
+            total *= factor;
+            [[unroll]] for (uint i = 0; i < 4; i++) {
+                [[unroll]] for (uint e = 0; e < 4; e++) {
+                    bool seen = mine && here + int(4 * i + e) <= position;
+                    score[i][e] = seen ? exp(score[i][e] - largest) * LIFT : 0.0;
                 }
-                subgroupBarrier();
-                if (pass == 0) continue;
-                [[unroll]] for (uint i = 0; i < 8; i += 2) {
-                    uvec2 high[2], low[2];
-                    split(score[i], high[0], low[0]);
-                    split(score[i + 1], high[1], low[1]);
-                    uint at = area + row * 16 + column0 / 8 + i / 2;
-                    work[at] = uvec4(high[0], high[1]);
-                    work[at + 8] = uvec4(low[0], low[1]);
-                }
-                fetch_v(row0, valid);
-                [[unroll]] for (uint n = 0; n < 4; n++) {
-                    LEFT high;
-                    LEFT low;  // apart: glslang 13 spoils the second of two
-                    coopMatLoad(high, work, area + 2 * n, 16, gl_CooperativeMatrixLayoutRowMajor);
-                    coopMatLoad(low, work, area + 8 + 2 * n, 16, gl_CooperativeMatrixLayoutRowMajor);
-                    [[unroll]] for (uint d = 0; d < PARTS; d++) {
-                        RIGHT values;
-                        coopMatLoad(values, tile, n * SIDE * STRIDE + 2 * d, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
-                        sums[d] = coopMatMulAdd(high, values, sums[d]);
-                        sums[d] = coopMatMulAdd(low, values, sums[d]);
-                    }
+                total += score[i].x + score[i].y + score[i].z + score[i].w;
+            }
+            subgroupBarrier();
+            [[unroll]] for (uint i = 0; i < 4; i += 2) {
+                uvec2 high[2], low[2];
+                split(score[i], high[0], low[0]);
+                split(score[i + 1], high[1], low[1]);
+                uint at = area + row * WEIGHTS + column0 / 8 + i / 2;
+                work[at + HIGH] = uvec4(high[0], high[1]);
+                work[at + LOW] = uvec4(low[0], low[1]);
+                work[area + row * WEIGHTS + column0 / 8 + i / 2] = floatBitsToUint(vec4(factor));
+            }
+            subgroupBarrier();
+            SUM factors;
+            coopMatLoad(factors, work, area, WEIGHTS, gl_CooperativeMatrixLayoutRowMajor);
+            [[unroll]] for (uint d = 0; d < PARTS; d++) sums[d] = sums[d] * factors;
+            [[unroll]] for (uint n = 0; n < 2; n++) {
+                LEFT high;
+                LEFT low;  // apart: glslang 13 spoils the second of two
+                coopMatLoad(high, work, area + HIGH + 2 * n, WEIGHTS, gl_CooperativeMatrixLayoutRowMajor);
+                coopMatLoad(low, work, area + LOW + 2 * n, WEIGHTS, gl_CooperativeMatrixLayoutRowMajor);
+                [[unroll]] for (uint d = 0; d < PARTS; d++) {
+                    RIGHT values;
+                    coopMatLoad(values, v_tile, n * SIDE * STRIDE + 2 * d, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+                    sums[d] = coopMatMulAdd(high, values, sums[d]);
+                    sums[d] = coopMatMulAdd(low, values, sums[d]);
                 }
             }
-            start = end;
+            subgroupBarrier();
         }
-        if (pass == 0) largest = max(largest, subgroupShuffleXor(largest, 1));
+        begin = end;
     }
     total += subgroupShuffleXor(total, 1);
     [[unroll]] for (uint d0 = 0; d0 < PARTS; d0 += 4) {
@@ -150,8 +172,8 @@ void main() {
         if (first + own + row < p.rows) {
             uint at = ((first + own + row) * p.n_heads + head) * DIM / 4;
             [[unroll]] for (uint i = 0; i < 8; i++) {
-                uint word = d0 * 4 + column0 / 4 + i;
-                vec4 sum = uintBitsToFloat(work[area + row * 16 + column0 / 4 + i]);
+                uint word = d0 * 4 + lane % 2 * 8 + i;
+                vec4 sum = uintBitsToFloat(work[area + row * 16 + lane % 2 * 8 + i]);
                 if (word < DIM / 4) out_[at + word] = position < 0 ? vec4(0.0) : sum / total;
             }
         }

@@ -19,12 +19,15 @@ float raw(uint row, uint column) {
 vec4 raw4(uint row, uint word) {
     return glu4(gate_up4[2 * row * (p.width / 4) + word], gate_up4[(2 * row + 1) * (p.width / 4) + word]);
 }
-void put(uint row, uint word, uint codes) { q[row * (WIDTH / 4) + word] = codes; }
+void put(uint word, uint codes) { q[gl_WorkGroupID.x * (WIDTH / 4) + word] = codes; }
+#define MOST_WIDTH WIDTH
 #include "quantize.glsl"
 
 void main() {
     uint row = gl_WorkGroupID.x;
-    Quantized made = quantize_row(row, p.width, p.eps);
+    vec4 values[ROW_WORDS], g[ROW_WORDS];
+    load_row(row, p.width, values, g);
+    Quantized made = codes_of(values, g, NORM, p.width, WIDTH, p.eps);
     if (LID != 0) return;
     scale[row] = made.scale;
     qsum[row] = made.sum;

@@ -26,15 +26,17 @@ const uint MATRICES = 1;
 
 const uint CHUNKS = WIDTH / 64;  // 16 bytes of a weight row each
 const uint PER = (CHUNKS + LANES - 1) / LANES, ROWS_PER = TILE_N * LANES / GROUP, MINE = (ROWS_PER + LANES - 1) / LANES;
-shared uvec4 q_shared[WIDTH / 16];
 
 float raw(uint row, uint column) { return x[row * p.columns + column]; }
 vec4 raw4(uint row, uint word) { return x4[row * (p.columns / 4) + word]; }
-void put(uint row, uint word, uint codes) { q_shared[word / 4][word % 4] = codes; }
+#define MOST_WIDTH WIDTH
+#include "codes_by_plane.glsl"
 #include "quantize.glsl"
 
 void main() {
     uint lane = LID % LANES, n0 = gl_WorkGroupID.x * TILE_N + LID / LANES * ROWS_PER, row = gl_WorkGroupID.y;
+    vec4 values[ROW_WORDS], gain[ROW_WORDS];
+    load_row(row, p.columns, values, gain);
     uvec4 packed[MATRICES][ROWS_PER][PER];
     float factor[MATRICES][MINE], old[MINE];  // what the end needs, asked for now: lane r % LANES does row r
     [[unroll]] for (uint m = 0; m < MATRICES; m++) {
@@ -52,15 +54,15 @@ void main() {
 #endif
         }
     }
-    Quantized made = quantize_row(row, p.columns, p.eps);
+    Quantized made = codes_of(values, gain, NORM, p.columns, WIDTH, p.eps);
     int acc[MATRICES][ROWS_PER][4];
     [[unroll]] for (uint m = 0; m < MATRICES; m++)
         [[unroll]] for (uint r = 0; r < ROWS_PER; r++)
             [[unroll]] for (uint s = 0; s < 4; s++) acc[m][r][s] = 0;
     [[unroll]] for (uint i = 0; i < PER; i++) {
-        uint c = min(lane + i * LANES, CHUNKS - 1), column = (c >> 1) * 8 + (c & 1u);  // past the end, codes are 0
+        uint c = min(lane + i * LANES, CHUNKS - 1);  // past the end, codes are 0
         [[unroll]] for (uint s = 0; s < 4; s++) {
-            uvec4 acts = q_shared[column + 2 * s];
+            uvec4 acts = q_shared[s * PLANE + c];
             [[unroll]] for (uint m = 0; m < MATRICES; m++)
                 [[unroll]] for (uint r = 0; r < ROWS_PER; r++)
                     acc[m][r][s] = wide_dot16(packed[m][r][i] & (0xc0c0c0c0u >> (2 * s)), acts, acc[m][r][s]);

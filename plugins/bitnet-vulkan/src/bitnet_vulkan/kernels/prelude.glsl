@@ -43,8 +43,8 @@ bool is_nan(float v) { return (floatBitsToUint(v) & 0x7fffffffu) > 0x7f800000u; 
 #ifdef SUBGROUP
 const uint WAVES = GROUP / WAVE;
 shared float group_scratch[WAVES];
-shared uint group_largest;
-shared int group_total;
+shared uvec2 group_found[WAVES];
+shared int group_totals[WAVES];
 
 float group_sum(float v) {
     v = subgroupAdd(v);
@@ -56,23 +56,29 @@ float group_sum(float v) {
     return v;
 }
 
-// Of numbers that are not negative: their bits are in order, and integers have faster reductions.
-float group_max(float v) {
-    if (LID == 0) group_largest = 0;
+// The next two need a barrier between two uses, which other reductions have.
+
+// The sum of the first, and the largest of the second.
+void group_sum_max(inout float sum, inout uint largest) {
+    sum = subgroupAdd(sum);
+    largest = subgroupMax(largest);
+    if (subgroupElect()) group_found[gl_SubgroupID] = uvec2(floatBitsToUint(sum), largest);
     barrier();
-    uint largest = subgroupMax(floatBitsToUint(v));
-    if (subgroupElect()) atomicMax(group_largest, largest);
-    barrier();
-    return uintBitsToFloat(group_largest);
+    sum = 0.0;
+    [[unroll]] for (uint i = 0; i < WAVES; i++) {
+        uvec2 found = group_found[i];
+        sum += uintBitsToFloat(found.x);
+        largest = max(largest, found.y);
+    }
 }
 
 int group_sum(int v) {
-    if (LID == 0) group_total = 0;
-    barrier();
     v = subgroupAdd(v);
-    if (subgroupElect()) atomicAdd(group_total, v);
+    if (subgroupElect()) group_totals[gl_SubgroupID] = v;
     barrier();
-    return group_total;
+    v = 0;
+    [[unroll]] for (uint i = 0; i < WAVES; i++) v += group_totals[i];
+    return v;
 }
 #else
 shared float group_scratch[GROUP];
@@ -97,6 +103,12 @@ float group_max(float v) {
         barrier();
     }
     return group_scratch[0];
+}
+
+// The sum of the first, and the largest of the second, which are the bits of numbers; those of NaN count as infinity.
+void group_sum_max(inout float sum, inout uint largest) {
+    sum = group_sum(sum);
+    largest = floatBitsToUint(group_max(uintBitsToFloat(min(largest, 0x7f800000u))));
 }
 
 int group_sum(int v) { return int(group_sum(float(v))); }  // below 2^24

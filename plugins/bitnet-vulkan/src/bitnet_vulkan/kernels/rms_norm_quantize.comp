@@ -13,12 +13,15 @@ layout(push_constant) uniform Params { uint rows, width, stride; float eps; } p;
 
 float raw(uint row, uint column) { return x[row * p.width + column]; }
 vec4 raw4(uint row, uint word) { return x4[row * (p.width / 4) + word]; }
-void put(uint row, uint word, uint codes) { q[row * (WIDTH / 4) + word] = codes; }
+void put(uint word, uint codes) { q[gl_WorkGroupID.x * (WIDTH / 4) + word] = codes; }
+#define MOST_WIDTH WIDTH
 #include "quantize.glsl"
 
 void main() {
     uint row = gl_WorkGroupID.x;
-    Quantized made = quantize_row(row, p.width, p.eps);
+    vec4 values[ROW_WORDS], g[ROW_WORDS];
+    load_row(row, p.width, values, g);
+    Quantized made = codes_of(values, g, NORM, p.width, WIDTH, p.eps);
     if (LID != 0) return;
     scale[row] = made.scale;
     qsum[row] = made.sum;

@@ -1,0 +1,44 @@
+// Norm and int8 quantization of one row by one workgroup, the row in its registers:
+// a = max(max|y|, 1e-5), q = clip(round_half_even(y * (127 / a)), -128, 127), scale = a / 127.
+// With z = x gamma and m = max|z| the codes are round(z 127 / m), but for the 1e-5: so both reductions are one, and the
+// root is only a factor. A value that is not finite makes the sum of squares, or m, not finite too.
+// The including kernel defines MOST_WIDTH, the padded columns of its widest row, and
+//     void put(uint word, uint codes)           columns 4 word .. 4 word + 3
+const uint ROW_WORDS = (MOST_WIDTH / 4 + GROUP - 1) / GROUP;
+
+struct Quantized {
+    float scale;
+    int sum;
+};
+
+// x, g: words LID, LID + GROUP, ... of the row and of gamma, zero past its end. norm, width (padded): constants.
+// Every put is visible to the whole group afterwards.
+Quantized codes_of(vec4 x[ROW_WORDS], vec4 g[ROW_WORDS], uint norm, uint columns, uint width, float eps) {
+    const uint words = (width / 4 + GROUP - 1) / GROUP;
+    float squares = 0.0;
+    uint largest = 0;
+    [[unroll]] for (uint i = 0; i < ROW_WORDS; i++) {
+        if (i >= words) break;
+        if (norm == 1) {
+            squares += x[i].x * x[i].x + x[i].y * x[i].y + x[i].z * x[i].z + x[i].w * x[i].w;
+            x[i] *= g[i];
+        }
+        uvec4 bits = floatBitsToUint(x[i]) & 0x7fffffffu;  // in the numbers' order, with NaN above all
+        largest = max(largest, max(max(bits.x, bits.y), max(bits.z, bits.w)));
+    }
+    group_sum_max(squares, largest);
+    float most = uintBitsToFloat(largest);
+    bool bad = not_finite(squares) || not_finite(most);
+    float inverse = norm == 1 ? 1.0 / sqrt(squares / float(columns) + eps) : 1.0;
+    float a = max(most * inverse, 1e-5), factor = inverse * (127.0 / a);
+    int total = 0;  // at most 128 * width: exact in f32 up to 2^17 columns
+    [[unroll]] for (uint i = 0; i < ROW_WORDS; i++) {
+        if (i >= words) break;
+        uint word = LID + i * GROUP;
+        ivec4 code = bad ? ivec4(0) : ivec4(clamp(roundEven(x[i] * factor), -128.0, 127.0));
+        total += code.x + code.y + code.z + code.w;
+        uvec4 bytes = uvec4(code) & 255u;
+        if (4 * word < width) put(word, bytes.x | bytes.y << 8 | bytes.z << 16 | bytes.w << 24);
+    }
+    return Quantized(bad ? uintBitsToFloat(NAN_BITS) : a / 127.0, group_sum(total));
+}

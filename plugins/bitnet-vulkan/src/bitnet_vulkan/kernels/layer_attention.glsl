@@ -1,0 +1,211 @@
+// Attention within decoder_layer_resident.comp: rotation, the cache's newest row, and shares of a sequence's positions, whose
+// results the last workgroup of a key/value head puts together. An invocation has all HEADS queries of a key/value head.
+// Of attention: invocations that share a position, eighths of it for each, positions at a time; elements of new heads for
+// an invocation; workgroups that share a key/value head.
+const uint SHARERS = DIM / 8 < WAVE ? DIM / 8 : WAVE, OCTETS = DIM / 8 / SHARERS, PLACES = GROUP / SHARERS;
+const uint SPAN = PLACES * BATCH, FRESH = ((HEADS + 2) * DIM + GROUP - 1) / GROUP;
+const uint MOST_SPLITS = GROUPS < KV_HEADS ? 1 : GROUPS / KV_HEADS;
+const uint AT_ONCE = MOST_SPLITS < 16 ? MOST_SPLITS : 16;  // parts of other workgroups
+const float LOWEST = -3.0e38;
+shared vec4 fresh[(HEADS + 2) * DIM / 4], part[WAVES * HEADS * DIM / 4];
+shared float tops[WAVES * HEADS], totals[WAVES * HEADS];
+shared uint last_one;
+
+// Scores, and the sum of values that they weigh, of a share of a key/value head's positions.
+struct Share { uint kv_head, first, end, split, splits; };
+
+Share share_of(uint unit, uint count) {
+    uint splits = min((count + SPAN - 1) / SPAN, MOST_SPLITS), each = (count + splits - 1) / splits;
+    uint split = unit / KV_HEADS;
+    return Share(unit % KV_HEADS, min(split * each, count), min(split * each + each, count), split, splits);
+}
+
+void fetch(Share s, ivec4 step, uint start, out Octet keys[BATCH][OCTETS], out Octet values[BATCH][OCTETS]) {
+    [[unroll]] for (uint b = 0; b < BATCH; b++) {
+        uint position = start + b * PLACES + LID / SHARERS;
+        uint block = position < s.end ? uint(tables[uint(step.w) * p.max_blocks + position / KV_BLOCK]) : 0;
+        uint word0 = ((block * KV_HEADS + s.kv_head) * KV_BLOCK + position % KV_BLOCK) * (p.row_bytes / 4);
+        [[unroll]] for (uint o = 0; o < OCTETS; o++) {
+            keys[b][o] = values[b][o] = Octet(uvec4(0), uvec4(0));
+            if (position >= s.end) continue;
+            keys[b][o] = load_k(word0, LID % SHARERS + o * SHARERS);
+            values[b][o] = load_v(word0, LID % SHARERS + o * SHARERS);
+        }
+    }
+}
+
+void newest_of(uint at, out Octet made[OCTETS]) {
+    float v[OCTETS][8], largest = 0.0;
+    [[unroll]] for (uint o = 0; o < OCTETS; o++)
+        [[unroll]] for (uint i = 0; i < 8; i++) {
+            v[o][i] = fresh[at / 4 + 2 * (LID % SHARERS + o * SHARERS) + i / 4][i % 4];
+            largest = max(largest, abs(v[o][i]));
+        }
+    if (KV == 2)
+        [[unroll]] for (uint d = SHARERS / 2; d > 0; d >>= 1) largest = max(largest, subgroupShuffleXor(largest, d));
+    float factor = largest > 0.0 ? 127.0 / largest : 0.0;
+    [[unroll]] for (uint o = 0; o < OCTETS; o++) made[o] = encode(v[o], factor, largest / 127.0);
+}
+
+// Rotated queries, and the newest key and value, of a key/value head.
+void stage(Share s, vec2 turn[FRESH]) {
+    const uint HALF = DIM / 2;
+    [[unroll]] for (uint i = 0; i < FRESH; i++) {
+        uint e = LID + i * GROUP, which = e / DIM, d = e % DIM;
+        if (which >= HEADS + 2) break;
+        uint base = (which < HEADS ? s.kv_head * HEADS + which : which * KV_HEADS + s.kv_head) * DIM;
+        bool first = INTERLEAVED == 1 ? d % 2 == 0 : d < HALF;
+        uint other = INTERLEAVED == 1 ? d ^ 1u : first ? d + HALF : d - HALF;
+        float own = qkv[base + d];
+        if (which <= HEADS) own = own * turn[i].x + qkv[base + other] * (first ? -turn[i].y : turn[i].y);
+        if (which < HEADS && s.split == 0) q[base + d] = own;
+        fresh[e / 4][e % 4] = which < HEADS ? own * p.scale : own;
+    }
+}
+
+void attend(Share s, ivec4 step, Octet keys[BATCH][OCTETS], Octet values[BATCH][OCTETS]) {
+    work_barrier();
+    uint last = uint(step.y), place = LID / SHARERS, lane = LID % SHARERS;
+    Octet newest_k[OCTETS], newest_v[OCTETS];
+    bool renewed = false;
+    if (s.end == last + 1) {
+        newest_of(HEADS * DIM, newest_k);
+        newest_of((HEADS + 1) * DIM, newest_v);
+        int block = tables[uint(step.w) * p.max_blocks + last / KV_BLOCK];
+        renewed = step.z >= 0 && step.z == block * int(KV_BLOCK) + int(last % KV_BLOCK);
+        if (step.z >= 0 && place == 0) {
+            uint row = (uint(step.z) / KV_BLOCK * KV_HEADS + s.kv_head) * KV_BLOCK + uint(step.z) % KV_BLOCK;
+            uint word0 = row * (p.row_bytes / 4);
+            [[unroll]] for (uint o = 0; o < OCTETS; o++) {
+                store_k(word0, lane + o * SHARERS, newest_k[o]);
+                store_v(word0, lane + o * SHARERS, newest_v[o]);
+            }
+        }
+    }
+    float query[HEADS][OCTETS][8], acc[HEADS][OCTETS][8], largest[HEADS], total[HEADS];
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        largest[h] = LOWEST;
+        total[h] = 0.0;
+        [[unroll]] for (uint o = 0; o < OCTETS; o++)
+            [[unroll]] for (uint i = 0; i < 8; i++) {
+                query[h][o][i] = fresh[h * DIM / 4 + 2 * (lane + o * SHARERS) + i / 4][i % 4];
+                acc[h][o][i] = 0.0;
+            }
+    }
+    for (uint start = s.first; start < s.end; start += SPAN) {
+        if (start > s.first) fetch(s, step, start, keys, values);
+        float score[BATCH][HEADS];
+        [[unroll]] for (uint b = 0; b < BATCH; b++) {
+            uint position = start + b * PLACES + place;
+            [[unroll]] for (uint h = 0; h < HEADS; h++) score[b][h] = 0.0;
+            [[unroll]] for (uint o = 0; o < OCTETS; o++) {
+                if (renewed && position == last) {
+                    keys[b][o] = newest_k[o];
+                    values[b][o] = newest_v[o];
+                }
+                Octets k = decode(keys[b][o]);
+                [[unroll]] for (uint h = 0; h < HEADS; h++)
+                    [[unroll]] for (uint i = 0; i < 8; i++) score[b][h] += query[h][o][i] * k.v[i];
+            }
+        }
+        [[unroll]] for (uint d = SHARERS / 2; d > 0; d >>= 1)
+            [[unroll]] for (uint b = 0; b < BATCH; b++)
+                [[unroll]] for (uint h = 0; h < HEADS; h++) score[b][h] += subgroupShuffleXor(score[b][h], d);
+        [[unroll]] for (uint h = 0; h < HEADS; h++) {
+            float now = largest[h];
+            [[unroll]] for (uint b = 0; b < BATCH; b++)
+                if (start + b * PLACES + place < s.end) now = max(now, score[b][h]);
+            float rescale = exp(largest[h] - now);
+            largest[h] = now;
+            total[h] *= rescale;
+            [[unroll]] for (uint o = 0; o < OCTETS; o++)
+                [[unroll]] for (uint i = 0; i < 8; i++) acc[h][o][i] *= rescale;
+            [[unroll]] for (uint b = 0; b < BATCH; b++) {
+                score[b][h] = start + b * PLACES + place < s.end ? exp(score[b][h] - now) : 0.0;
+                total[h] += score[b][h];
+            }
+        }
+        [[unroll]] for (uint b = 0; b < BATCH; b++)
+            [[unroll]] for (uint o = 0; o < OCTETS; o++) {
+                Octets v = decode(values[b][o]);
+                [[unroll]] for (uint h = 0; h < HEADS; h++)
+                    [[unroll]] for (uint i = 0; i < 8; i++) acc[h][o][i] += score[b][h] * v.v[i];
+            }
+    }
+    // Together over the subgroup, the workgroup, and the workgroups of this key/value head: the last of them does it.
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        float now = largest[h];
+        [[unroll]] for (uint d = SHARERS; d < WAVE; d <<= 1) now = max(now, subgroupShuffleXor(now, d));
+        float weight = exp(largest[h] - now);
+        total[h] *= weight;
+        [[unroll]] for (uint d = SHARERS; d < WAVE; d <<= 1) total[h] += subgroupShuffleXor(total[h], d);
+        [[unroll]] for (uint o = 0; o < OCTETS; o++)
+            [[unroll]] for (uint j = 0; j < 2; j++) {
+                vec4 four;
+                [[unroll]] for (uint i = 0; i < 4; i++) four[i] = acc[h][o][4 * j + i] * weight;
+                [[unroll]] for (uint d = SHARERS; d < WAVE; d <<= 1) four += subgroupShuffleXor(four, d);
+                if (gl_SubgroupInvocationID < SHARERS)
+                    part[(gl_SubgroupID * HEADS + h) * DIM / 4 + 2 * (lane + o * SHARERS) + j] = four;
+            }
+        if (subgroupElect()) {
+            tops[gl_SubgroupID * HEADS + h] = now;
+            totals[gl_SubgroupID * HEADS + h] = total[h];
+        }
+    }
+    work_barrier();
+    const uint ROOM = HEADS * DIM + 2 * HEADS;
+    uint part0 = s.kv_head * MOST_SPLITS * ROOM;
+    for (uint e = LID; e < HEADS * DIM; e += GROUP) {
+        uint h = e / DIM;
+        float now = LOWEST, sum = 0.0, all = 0.0;
+        [[unroll]] for (uint w = 0; w < WAVES; w++) now = max(now, tops[w * HEADS + h]);
+        [[unroll]] for (uint w = 0; w < WAVES; w++) {
+            float weight = exp(tops[w * HEADS + h] - now);
+            all += weight * totals[w * HEADS + h];
+            sum += weight * part[(w * HEADS * DIM + e) / 4][e % 4];
+        }
+        if (s.splits == 1) {
+            heads[s.kv_head * HEADS * DIM + e] = sum / all;
+            continue;
+        }
+        partial[part0 + s.split * ROOM + e] = sum;
+        if (e % DIM == 0) {
+            partial[part0 + s.split * ROOM + HEADS * DIM + 2 * h] = now;
+            partial[part0 + s.split * ROOM + HEADS * DIM + 2 * h + 1] = all;
+        }
+    }
+    if (s.splits == 1) return;
+    work_barrier();
+    uint done = LOST + LINE + s.kv_head;
+    if (LID == 0) {
+        memoryBarrierBuffer();
+        last_one = atomicAdd(meetings[done], 1, gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+        if (last_one == s.splits - 1) meetings[done] = 0;
+    }
+    work_barrier();
+    if (last_one != s.splits - 1) return;
+    for (uint e = LID; e < HEADS * DIM; e += GROUP) {
+        uint h = e / DIM;
+        float now = LOWEST, sum = 0.0, all = 0.0;
+        for (uint i0 = 0; i0 < s.splits; i0 += AT_ONCE) {
+            float value[AT_ONCE], top[AT_ONCE], count[AT_ONCE], next = now;
+            [[unroll]] for (uint i = 0; i < AT_ONCE; i++) {
+                uint at = part0 + min(i0 + i, s.splits - 1) * ROOM;
+                value[i] = partial[at + e];
+                top[i] = i0 + i < s.splits ? partial[at + HEADS * DIM + 2 * h] : LOWEST;
+                count[i] = partial[at + HEADS * DIM + 2 * h + 1];
+            }
+            [[unroll]] for (uint i = 0; i < AT_ONCE; i++) next = max(next, top[i]);
+            float rescale = exp(now - next);
+            now = next;
+            sum *= rescale;
+            all *= rescale;
+            [[unroll]] for (uint i = 0; i < AT_ONCE; i++) {
+                float weight = i0 + i < s.splits ? exp(top[i] - now) : 0.0;
+                all += weight * count[i];
+                sum += weight * value[i];
+            }
+        }
+        heads[s.kv_head * HEADS * DIM + e] = sum / all;
+    }
+}
