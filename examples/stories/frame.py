@@ -41,5 +41,5 @@ CLOSINGS = (
     "Only {F} the {fs} knows how the story went on, and {fhe} does not tell.",
     "This is how {H} the {hs} and {F} the {fs} became famous {home}.",
     '"Good night, {F}," said {H}. "Good night, {H}," said {F}.',
-    "And when you come {home}, you may meet {H} the {hs}. Say hello from me!",
+    "And if you are ever {home}, you may meet {H} the {hs}. Say hello from me!",
 )

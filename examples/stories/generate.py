@@ -36,7 +36,7 @@ class Story(NamedTuple):
 
 def _character(rng: random.Random, pronoun: str) -> tuple[str, str]:
     name = rng.choice(words.SHE_NAMES if pronoun == "she" else words.HE_NAMES)
-    if rng.random() < 0.12:  # a name that nobody has: names are to be copied, not known
+    if rng.random() < 0.4:  # a name that nobody has: names are to be copied, not known
         name = "".join(rng.choice(part) for part in words.NAME_PARTS)
     return name, rng.choice(words.ANIMALS if rng.random() < 0.8 else words.PEOPLE)
 

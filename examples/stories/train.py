@@ -1,6 +1,6 @@
 """Trains the ternary model and its full-precision twin.
 
-    python train.py --tokenizer build/tokenizer.json --out build --steps 1500
+    python train.py --tokenizer build/tokenizer.json --out build --steps 7500
 
 Both models are stepped side by side on the same stories. The ternary one is trained with quantisation-aware training
 from the first step on. The learning rate has two phases: after a short warm-up it is constant with weight decay, and
@@ -35,7 +35,7 @@ MATRIX_RATE, OTHER_RATE, DECAY = 0.02, 0.003, 0.1
 WARM_UP = 50
 CHUNK = 1000  # documents that one process packs into rows
 AHEAD = 300  # chunks in the making, so that the compilation costs nothing
-LOG_EVERY, SAVE_EVERY = 10, 100  # steps
+LOG_EVERY, SAVE_EVERY = 20, 500  # steps
 
 
 def loss_of(model: Model, rows: Tensor, ternary: bool) -> Tensor:
@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoints and logs")
     parser.add_argument("--steps", type=int, required=True, help="steps of each model")
     parser.add_argument("--cooldown", type=float, default=0.35, help="share of the steps before the rate falls")
-    parser.add_argument("--batch", type=int, default=64, help="rows in a step")
+    parser.add_argument("--batch", type=int, default=32, help="rows in a step")
     arguments = parser.parse_args()
     if special_id(Tokenizer.from_file(str(arguments.tokenizer)), BOS) != Shape().bos:
         raise SystemExit(f"{arguments.tokenizer} does not belong to this model: {BOS} is not token {Shape().bos}")

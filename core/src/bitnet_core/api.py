@@ -259,7 +259,7 @@ class Model:
     def chat_template(self) -> ChatTemplate:
         """The model's template, or what stands in for it."""
         if self._template is None:
-            self._template = ChatTemplate(self.source.tokenizer, self.tokenizer)
+            self._template = ChatTemplate(self.tokenizer)
         return self._template
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:

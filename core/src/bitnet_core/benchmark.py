@@ -5,17 +5,15 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
 
+from bitnet_core.bandwidth import read_bandwidth
 from bitnet_core.engine.engine import Engine
 from bitnet_core.errors import UsageError
-from bitnet_core.hal.device import Device, DeviceType, whole
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.weights import padded
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
 _PROMPT_TOKENS = 512
 _WARM_UPS = 2
 """Runs that do not count: the first one compiles, the second one records what comes again."""
-_BANDWIDTH_BYTES = 256 << 20  # larger than any cache of a GPU
-_HOST_BYTES = 512 << 20  # larger than the caches of servers
-_BANDWIDTH_RUNS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +116,7 @@ def measure(
         scratch_memory=plan.decode_scratch + plan.prefill_scratch,
         bytes_per_token=bytes_per_token(
             config,
-            head.rows * head.row_bytes,
+            head.rows * head.row_bytes - engine.saved_reads(sequences),
             engine.options.kv_dtype,
             prompt_tokens + max_tokens // 2,
             sequences,
@@ -154,37 +149,3 @@ def bytes_per_token(config: ModelConfig, head_bytes: int, kv_dtype: str, positio
     layer = sum(rows * padded(columns) // 4 for rows, columns in config.linears().values())
     kv = 2 * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim) * position
     return config.n_layers * kv + (config.n_layers * layer + head_bytes) // sequences
-
-
-def read_bandwidth(device: Device) -> float:
-    """Bytes per second that can be read: by numpy maxima on all cores for a CPU, else by copies on the device (which
-    read and write each byte)."""
-    if device.info.type is DeviceType.CPU:
-        return _host_bandwidth(psutil.cpu_count(logical=False) or 1)
-    source, target = device.alloc(_BANDWIDTH_BYTES), device.alloc(_BANDWIDTH_BYTES)
-
-    def copy() -> None:
-        device.copy(whole(source), whole(target))
-        device.synchronize()
-
-    try:
-        return 2 * _BANDWIDTH_BYTES / _best_seconds(copy)
-    finally:
-        device.free(source)
-        device.free(target)
-
-
-def _host_bandwidth(threads: int) -> float:
-    nbytes = min(_HOST_BYTES, psutil.virtual_memory().available // 4)
-    parts = np.array_split(np.ones(nbytes, np.uint8), threads)
-    with ThreadPoolExecutor(threads) as pool:  # numpy lets other threads run; a maximum costs it least per byte
-        return nbytes / _best_seconds(lambda: list(pool.map(np.max, parts)))
-
-
-def _best_seconds(action: Callable[[], object]) -> float:
-    times = []
-    for _ in range(_BANDWIDTH_RUNS):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return min(times)

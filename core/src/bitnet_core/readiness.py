@@ -18,7 +18,11 @@ from bitnet_core.hal.fake import fake_gpus
 from bitnet_core.hal.selection import devices, install_hint, open_listed
 from bitnet_core.kernels.catalogue import MATMUL_TERNARY
 
-_PCI_VENDORS = {"0x10de": ("NVIDIA", "cuda"), "0x1002": ("AMD", "rocm"), "0x8086": ("Intel", "level-zero")}
+_PCI_VENDORS = {
+    "0x10de": ("NVIDIA", ("cuda",)),
+    "0x1002": ("AMD", ("vulkan", "opencl")),
+    "0x8086": ("Intel", ("vulkan", "opencl")),
+}
 _PCI_CLASSES = ("0x03", "0x12")  # display controllers, processing accelerators
 
 
@@ -86,18 +90,18 @@ def setting_findings(present: Sequence[DeviceInfo], pci: Path = Path("/sys/bus/p
     if fake_gpus() is not None:
         findings.append(Finding("warning", "fake-gpus", "BITNET_GPU_FAKE is set: the GPUs shown are not real"))
     elif not any(info.type in (DeviceType.GPU, DeviceType.INTEGRATED) for info in present):
-        for vendor, backend in sorted(_pci_gpus(pci)):
-            if backend not in installed:
+        for vendor, backends in sorted(_pci_gpus(pci)):
+            if not any(backend in installed for backend in backends):
                 message = f"this machine has {vendor} graphics hardware that no installed backend uses: "
-                findings.append(Finding("info", "gpu-unused", message + install_hint(backend)))
+                findings.append(Finding("info", "gpu-unused", message + install_hint(*backends)))
     if all(info.backend == "numpy" or info.type is DeviceType.SOFTWARE for info in present):
         message = "without a GPU that bitnet can use, the native CPU backend is the device of choice: "
         findings.append(Finding("info", "native-cpu-missing", message + install_hint("cpu")))
     return findings
 
 
-def _pci_gpus(root: Path) -> set[tuple[str, str]]:
-    """(vendor, backend) of the GPUs on the PCI bus; empty where there is no such bus."""
+def _pci_gpus(root: Path) -> set[tuple[str, tuple[str, ...]]]:
+    """(vendor, backends for it) of the GPUs on the PCI bus; empty where there is no such bus."""
     found = set()
     for folder in root.glob("*"):
         try:

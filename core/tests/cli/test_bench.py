@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.benchmark import bytes_per_token, read_bandwidth
+from bitnet_core import bandwidth
+from bitnet_core.benchmark import bytes_per_token
 from bitnet_core.errors import ModelError, UsageError
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
-from bitnet_core.hal.device import DeviceType
+from bitnet_core.hal.device import DeviceType, Grid, Kernel, View
 from bitnet_core.profiling import profile
 from bitnet_core.reference.device import NumpyDevice, numpy_info
+
+
+@pytest.fixture(autouse=True)
+def little_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bandwidth, "_HOST_BYTES", 16 << 20)
 
 
 def test_bench_reports_its_measurements(bitnet) -> None:
@@ -58,6 +66,16 @@ def test_several_texts_share_the_weights(bitnet) -> None:
     assert one["bytes_per_token"] / 4 < four["bytes_per_token"] < one["bytes_per_token"]
 
 
+def test_reads_that_a_device_saves_do_not_count(bitnet, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("bench", "--synthetic", "tiny", "-p", 8, "-n", 4, "--repeat", 1, "--json")
+    before = json.loads(bitnet(*arguments).out)["bytes_per_token"]
+    info = replace(numpy_info(), features=frozenset({"saved-reads"}))
+    monkeypatch.setattr("bitnet_core.reference.device.numpy_info", lambda: info)
+    saved = {30: 1000}  # bytes, by the launches of a step
+    monkeypatch.setattr(NumpyDevice, "saved_reads", lambda _, r: saved.get(len(r.launches), 0), raising=False)
+    assert json.loads(bitnet(*arguments).out)["bytes_per_token"] == before - 1000
+
+
 def test_texts_that_do_not_fit(bitnet) -> None:
     result = bitnet("bench", "--synthetic", "tiny", "-p", 8, "-n", 4, "-s", 33)
     assert result.code != 0
@@ -85,9 +103,37 @@ def test_bytes_per_token_of_2b4t() -> None:
     assert bytes_per_token(config, head, "f16", 10) == ternary + head + 30 * 10 * 2 * 5 * 128 * 2
 
 
-def test_bandwidth_of_a_gpu_is_measured_by_copies() -> None:
-    device = NumpyDevice(replace(numpy_info(), type=DeviceType.GPU))
-    assert read_bandwidth(device) > 0
+@pytest.mark.parametrize("limits", [{}, {"max_binding": 1 << 20}, {"max_allocation": 0, "max_binding": 0}])
+def test_bandwidth_of_a_gpu_is_what_a_product_reads(monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]) -> None:
+    monkeypatch.setattr(bandwidth, "_TABLE_BYTES", 2 << 20)
+    device = NumpyDevice(replace(numpy_info(), type=DeviceType.GPU, **limits))
+    sizes, read = [], []
+    alloc, launch = device.alloc, device.launch
+
+    def counted(kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
+        assert kernel.spec.name == "matmul_dense"
+        read.append(views[1].nbytes)
+        launch(kernel, grid, views, params)
+
+    def seconds(action: Callable[[], None]) -> float:
+        action()
+        return 0.02
+
+    monkeypatch.setattr(device, "alloc", lambda nbytes: sizes.append(nbytes) or alloc(nbytes))
+    monkeypatch.setattr(device, "launch", counted)
+    monkeypatch.setattr(bandwidth, "_best_seconds", seconds)
+    measured = bandwidth.read_bandwidth(device)
+    assert max(sizes) == (limits.get("max_binding") or 2 << 20)
+    assert measured == pytest.approx(2 * 4 * max(read) / 0.02)  # two replays of four launches, the largest table
+    assert not device._buffers
+
+
+@pytest.mark.parametrize("change", [{"type": DeviceType.SOFTWARE}, {"type": DeviceType.GPU, "fake": True}])
+def test_bandwidth_of_what_computes_on_the_host_is_the_hosts(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(bandwidth, "_host_bandwidth", lambda threads: 1e9 if threads > 0 else 0)
+    assert bandwidth.read_bandwidth(NumpyDevice(replace(numpy_info(), **change))) == 1e9
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -6,7 +6,6 @@ and rounding activations to int8 amplifies that; so distributions are compared, 
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from bitnet_core.formats.gguf import GGUFFile
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.codes import unpack
+from bitnet_core.testing.areas.model import golden_stories
 from safetensors.numpy import load_file, save_file
 
 PROGRAMS = Path(os.environ.get("BITNET_CPP_BIN", "nowhere"))
@@ -128,13 +128,11 @@ def test_it_predicts_what_we_predict(
 
 def test_it_tells_the_same_stories(tmp_path: Path) -> None:
     """The golden ones, in which each token is clearly ahead of the next."""
-    golden = json.loads((Path(__file__).parents[1] / "golden" / "stories.json").read_text())
-    for case in golden["cases"]:
-        (tmp_path / "prompt").write_text(case["prompt"])
-        length = len(case["ids"])
-        prompt = ("-f", tmp_path / "prompt", "-n", length, "--temp", 0, "--no-display-prompt")
+    for story in golden_stories():
+        (tmp_path / "prompt").write_text(story.prompt)
+        prompt = ("-f", tmp_path / "prompt", "-n", len(story.ids), "--temp", 0, "--no-display-prompt")
         told = bitnet_cpp("llama-cli", "-m", SHIPPED, *prompt)
-        assert told.strip().removesuffix("[end of text]").strip() == case["text"].strip()
+        assert told.strip().removesuffix("[end of text]").strip() == story.text.strip()
 
 
 def test_the_comparison_notices_another_layout(tmp_path: Path) -> None:

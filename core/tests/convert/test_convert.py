@@ -73,7 +73,7 @@ def test_round_trip_through_every_target(make_folder: MakeFolder, tmp_path: Path
                 np.testing.assert_array_equal(values, expected[tensor])
         for tensor in vectors(origin.config):
             np.testing.assert_array_equal(source.vector(tensor), origin.vector(tensor))
-        talks = [ChatTemplate(one.tokenizer, load_tokenizer(one.tokenizer)) for one in (source, origin)]
+        talks = [ChatTemplate(load_tokenizer(one.tokenizer)) for one in (source, origin)]
         assert talks[0].chat_tokens(TALK) == talks[1].chat_tokens(TALK)
     np.testing.assert_array_equal(logits(tmp_path / "b.gguf"), logits(start))
     np.testing.assert_array_equal(logits(tmp_path / "d.gguf", "A"), logits(start))

@@ -129,6 +129,14 @@ def test_chat_uses_the_template(model: bitnet_core.Model) -> None:
     assert len(list(model.chat(messages, max_tokens=4, stream=True))) >= 4
 
 
+def test_chat_does_not_read_the_file_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with bitnet_core.load(None, "numpy") as loaded:
+        monkeypatch.setattr(
+            type(loaded.source), "tokenizer", property(lambda _: pytest.fail("the header is read again"))
+        )
+        assert loaded.chat_template.origin == "file"
+
+
 def test_perplexity_is_that_of_the_logits(model: bitnet_core.Model) -> None:
     tokens = list(model.generate(PROMPT, max_tokens=30).tokens)
     logits = model.logits(tokens).astype(np.float64)

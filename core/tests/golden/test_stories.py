@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import bitnet_core
 import pytest
-
-GOLDEN = json.loads(Path(__file__).with_name("stories.json").read_text())
-"""Made by examples/stories/golden.py, in float32 and from the packed safetensors of the same weights."""
+from bitnet_core.testing.areas.model import golden_stories
 
 
 def test_golden_data_is_safe() -> None:
-    assert len(GOLDEN["cases"]) == 5
-    for case in GOLDEN["cases"]:
-        assert len(case["ids"]) == 64
-        assert case["margin"] >= 0.1
+    stories = golden_stories()
+    assert len({story.text for story in stories}) == 5
+    for story in stories:
+        assert len(story.ids) == 64
+        assert story.margin >= 0.5
 
 
 @pytest.mark.parametrize("kv_dtype", ["f32", "f16"])
 def test_greedy_continuations(kv_dtype: str) -> None:
     with bitnet_core.load("stories", "numpy", kv_dtype=kv_dtype) as model:
-        for case in GOLDEN["cases"]:
-            result = model.generate(case["prompt_ids"], max_tokens=64)
-            assert list(result.tokens) == case["ids"], case["prompt"]
-            assert result.text == case["text"]
+        for story in golden_stories():
+            result = model.generate(story.prompt_ids, max_tokens=64)
+            assert tuple(result.tokens) == story.ids, story.prompt
+            assert result.text == story.text
 
 
 def test_prompts_give_the_same_tokens() -> None:
     with bitnet_core.load("stories", "numpy") as model:
-        plain = [case for case in GOLDEN["cases"] if "<|" not in case["prompt"]]
+        plain = [story for story in golden_stories() if "<|" not in story.prompt]
         assert len(plain) == 4
-        for case in plain:
-            assert model.tokenizer.encode(case["prompt"], add_bos=True) == case["prompt_ids"]
+        for story in plain:
+            assert tuple(model.tokenizer.encode(story.prompt, add_bos=True)) == story.prompt_ids

@@ -45,7 +45,7 @@ CRASHES_ON_BUILD = """
         ({"source": "x = 1"}, Stage.HOOKS, "implements no bitnet hook"),
         ({"extra": CRASHES_ON_BUILD}, Stage.BACKEND, "KeyError: 'vendor'"),
         ({"entry": "other"}, Stage.NAME, "calls itself 'bad', not 'other'"),
-        ({"api": (1, 99)}, Stage.API, "version 1.99 of the HAL, this core has 1.0"),
+        ({"api": (1, 99)}, Stage.API, "version 1.99 of the HAL, this core has 1.1"),
         ({"api": (2, 0)}, Stage.API, "version 2.0"),
         ({"api": (0, 9)}, Stage.API, "version 0.9"),
         ({"api": "1.0"}, Stage.API, "ValueError"),

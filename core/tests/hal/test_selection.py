@@ -125,9 +125,9 @@ def test_an_explicit_request_does_not_fall_back(install_plugin, request_text: st
     ("request_text", "message"),
     [
         ("cuda", "pip install bitnet-cuda"),
-        ("level-zero", "pip install bitnet-levelzero"),
+        ("level-zero", "'level-zero' is not installed. The packages of this project are bitnet-cuda, bitnet-opencl"),
         ("cpu:0", "pip install bitnet-cpu"),
-        ("gpu", "pip install bitnet-cuda"),
+        ("gpu", "pip install bitnet-cuda or bitnet-opencl or bitnet-vulkan"),
         ("nosuch", "no backend 'nosuch'"),
         ("numpy:7", "no device numpy:7"),
     ],

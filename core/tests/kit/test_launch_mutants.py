@@ -285,6 +285,24 @@ class TimedNothing(Timed):
         return [(name, 0.0) for name, _ in super().timings(recording)]
 
 
+class Saving(NumpyDevice):
+    """A sound device with the feature "saved-reads"."""
+
+    def saved_reads(self, recording: Any) -> int:
+        return 0
+
+
+class SavesTooMuch(Saving):
+    def saved_reads(self, recording: Any) -> int:
+        return 1
+
+
+class SavesByRunning(Saving):
+    def saved_reads(self, recording: Any) -> int:
+        self.replay(recording)
+        return 0
+
+
 PLAIN = "matmul_dense-f32-t2-n31-k256"
 MUTANTS: list[tuple[type, str, dict[str, Any]]] = [
     (WritesPastTheEnd, "test_kernel", {"case": CASES["embed_rows-t1"]}),
@@ -326,6 +344,15 @@ def test_faulty_timings_are_rejected(device: type, judge: Callable[..., str], ba
     info = replace(numpy_info(), features=frozenset({"timings"}))
     assert judge(backend_of(Timed, info), "test_timings") == ""
     assert judge(backend_of(device, info), "test_timings")
+
+
+@pytest.mark.parametrize("device", [SavesTooMuch, SavesByRunning])
+def test_faulty_saved_reads_are_rejected(
+    device: type, judge: Callable[..., str], backend_of: Callable[..., Any]
+) -> None:
+    info = replace(numpy_info(), features=frozenset({"saved-reads"}))
+    assert judge(backend_of(Saving, info), "test_saved_reads") == ""
+    assert judge(backend_of(device, info), "test_saved_reads")
 
 
 def test_a_missing_tuning_constant_is_named(judge: Callable[..., str]) -> None:

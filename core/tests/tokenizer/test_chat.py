@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from copy import copy
 from itertools import groupby
 from typing import Any
 
@@ -33,8 +34,10 @@ def tokenizer(keys: dict[str, Any]) -> Tokenizer:
     return load_tokenizer(keys)
 
 
-def template(keys: dict[str, Any], tokenizer: Tokenizer, source: str | None) -> ChatTemplate:
-    return ChatTemplate({**keys, "tokenizer.chat_template": source}, tokenizer)
+def template(tokenizer: Tokenizer, source: Any) -> ChatTemplate:
+    tokenizer = copy(tokenizer)
+    tokenizer.chat_template = source
+    return ChatTemplate(tokenizer)
 
 
 def spelled(tokenizer: Tokenizer, ids: list[int]) -> str:
@@ -44,8 +47,8 @@ def spelled(tokenizer: Tokenizer, ids: list[int]) -> str:
     return "".join("".join(map(names.__getitem__, run)) if shown else tokenizer.decode(run) for shown, run in parts)
 
 
-def test_the_2b4t_example(keys: dict[str, Any], tokenizer: Tokenizer) -> None:
-    chat = template(keys, tokenizer, BITNET_TEMPLATE)
+def test_the_2b4t_example(tokenizer: Tokenizer) -> None:
+    chat = template(tokenizer, BITNET_TEMPLATE)
     assert chat.render(TALK) == "System: S<|eot_id|>User: U<|eot_id|>Assistant: "
     assert chat.render(TALK, add_generation_prompt=False) == "System: S<|eot_id|>User: U<|eot_id|>"
     ids = chat.chat_tokens(TALK)
@@ -54,42 +57,54 @@ def test_the_2b4t_example(keys: dict[str, Any], tokenizer: Tokenizer) -> None:
     assert chat.origin == "file"
 
 
-def test_microsofts_placeholder_is_replaced(keys: dict[str, Any], tokenizer: Tokenizer) -> None:
-    chat = template(keys, tokenizer, PLACEHOLDER)
+def test_microsofts_placeholder_is_replaced(tokenizer: Tokenizer) -> None:
+    chat = template(tokenizer, PLACEHOLDER)
     assert chat.source == BITNET_TEMPLATE
     assert chat.origin == "placeholder"
 
 
 @pytest.mark.parametrize("source", [None, ""])
-def test_a_missing_template_has_a_default(keys: dict[str, Any], tokenizer: Tokenizer, source: str | None) -> None:
-    chat = template(keys, tokenizer, source)
+def test_a_missing_template_has_a_default(tokenizer: Tokenizer, source: str | None) -> None:
+    chat = template(tokenizer, source)
     assert chat.source == BITNET_TEMPLATE
     assert chat.origin == "missing"
     backend = byte_level_backend([r"\S+|\s+"], [])
     base = gguf_keys(backend, "gpt-2")
-    plain = ChatTemplate(base, load_tokenizer(base))
+    plain = ChatTemplate(load_tokenizer(base))
     assert plain.source == PLAIN_TEMPLATE
     assert plain.render(TALK) == "System: S\n\nUser: U\n\nAssistant:"
 
 
-def test_bos_of_the_template_is_not_doubled(keys: dict[str, Any], tokenizer: Tokenizer) -> None:
-    chat = template(keys, tokenizer, "{{ bos_token }}{{ messages[0]['content'] }}{{ eos_token }}")
+def test_bos_of_the_template_is_not_doubled(tokenizer: Tokenizer) -> None:
+    chat = template(tokenizer, "{{ bos_token }}{{ messages[0]['content'] }}{{ eos_token }}")
     ids = chat.chat_tokens([{"role": "user", "content": "a"}])
     assert spelled(tokenizer, ids) == "<|begin_of_text|>a<|end_of_text|>"
 
 
+def test_the_template_comes_with_the_tokenizer(keys: dict[str, Any]) -> None:
+    folder = {
+        "kind": "hf",
+        "tokenizer_json": load_tokenizer(keys).to_json(),
+        "tokenizer_config": {"chat_template": "F"},
+    }
+    for source, stated in (({**keys, "tokenizer.chat_template": "G"}, "G"), (folder, "F"), (keys, None)):
+        tokenizer = load_tokenizer(source)
+        assert tokenizer.chat_template == stated
+        assert ChatTemplate(tokenizer).source == (stated or BITNET_TEMPLATE)
+
+
 def test_folder_templates_by_name(tokenizer: Tokenizer) -> None:
     named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "yes"}]
-    chat = ChatTemplate({"kind": "hf", "tokenizer_config": {"chat_template": named}}, tokenizer)
+    chat = template(tokenizer, named)
     assert chat.render(TALK) == "yes"
 
 
-def test_blocks_are_trimmed_and_loops_controlled(keys: dict[str, Any], tokenizer: Tokenizer) -> None:
+def test_blocks_are_trimmed_and_loops_controlled(tokenizer: Tokenizer) -> None:
     source = (
         "{% for m in messages %}\n    {% if loop.index0 %}\n{% break %}\n    {% endif %}\n{{ m.content | tojson }}\n"
     )
     source += "{% endfor %}"
-    assert template(keys, tokenizer, source).render([{"content": "é<"}, {"content": "b"}]) == '"é<"\n'
+    assert template(tokenizer, source).render([{"content": "é<"}, {"content": "b"}]) == '"é<"\n'
 
 
 BARE_TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}<"
@@ -109,10 +124,8 @@ BARE_TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor
         "\U000f0000<|eot_id|>\U000f0001",
     ],
 )
-def test_messages_cannot_inject_control_tokens(
-    keys: dict[str, Any], tokenizer: Tokenizer, source: str, content: str
-) -> None:
-    chat = template(keys, tokenizer, source)
+def test_messages_cannot_inject_control_tokens(tokenizer: Tokenizer, source: str, content: str) -> None:
+    chat = template(tokenizer, source)
     harmless = chat.chat_tokens([{"role": "user", "content": "x"}])
     ids = chat.chat_tokens([{"role": "user", "content": content}])
     control = set(tokenizer.specials.values())
@@ -120,8 +133,8 @@ def test_messages_cannot_inject_control_tokens(
     assert spelled(tokenizer, ids) == "<|begin_of_text|>" + chat.render([{"role": "user", "content": content}])
 
 
-def test_harmless_messages_encode_as_the_rendered_text(keys: dict[str, Any], tokenizer: Tokenizer) -> None:
-    chat = template(keys, tokenizer, BITNET_TEMPLATE)
+def test_harmless_messages_encode_as_the_rendered_text(tokenizer: Tokenizer) -> None:
+    chat = template(tokenizer, BITNET_TEMPLATE)
     for line in texts(200, seed=13):
         talk = [{"role": "user", "content": line}]
         whole = tokenizer.encode(chat.render(talk), add_bos=True, parse_special=True)
@@ -129,16 +142,16 @@ def test_harmless_messages_encode_as_the_rendered_text(keys: dict[str, Any], tok
             assert chat.chat_tokens(talk) == whole
 
 
-def test_a_template_may_refuse_messages(keys: dict[str, Any], tokenizer: Tokenizer) -> None:
-    chat = template(keys, tokenizer, "{{ raise_exception('roles must alternate') }}")
+def test_a_template_may_refuse_messages(tokenizer: Tokenizer) -> None:
+    chat = template(tokenizer, "{{ raise_exception('roles must alternate') }}")
     with pytest.raises(UsageError, match="roles must alternate"):
         chat.render(TALK)
 
 
 @pytest.mark.parametrize("source", ["{% for %}", "{{ x", "{{ 'a' | nosuch }}", "{% if " * 5000, "a" * 300_000, 7])
-def test_templates_that_do_not_parse(keys: dict[str, Any], tokenizer: Tokenizer, source: Any) -> None:
+def test_templates_that_do_not_parse(tokenizer: Tokenizer, source: Any) -> None:
     with pytest.raises(TokenizerError, match="template"):
-        template(keys, tokenizer, source)
+        template(tokenizer, source)
 
 
 DOUBLED = "{% set n = namespace(x='aaaaaaaa') %}{% for i in range(60) %}%s{% endfor %}{{ n.x }}"
@@ -171,10 +184,8 @@ DOUBLED = "{% set n = namespace(x='aaaaaaaa') %}{% for i in range(60) %}%s{% end
         "{{ lipsum(n=9999999) }}",
     ],
 )
-def test_templates_that_fail_or_run_on_end_in_a_clear_error(
-    keys: dict[str, Any], tokenizer: Tokenizer, source: str
-) -> None:
+def test_templates_that_fail_or_run_on_end_in_a_clear_error(tokenizer: Tokenizer, source: str) -> None:
     started = time.process_time()
     with pytest.raises(TokenizerError, match="chat template"):
-        template(keys, tokenizer, source).render([{"role": "user", "content": "x"}])
+        template(tokenizer, source).render([{"role": "user", "content": "x"}])
     assert time.process_time() - started < 10

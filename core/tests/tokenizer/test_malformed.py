@@ -102,7 +102,7 @@ def test_seeded_mutations_end_in_a_tokenizer_or_a_clear_error(kind: str) -> None
             source = {"kind": "hf", "tokenizer_json": json.dumps(keys)} if kind == "hf" else keys
             tokenizer = load_tokenizer(source)
             tokenizer.decode(tokenizer.encode("Hello wörld <|eot_id|> 123", add_bos=True))
-            ChatTemplate(source, tokenizer).chat_tokens([{"role": "user", "content": "x"}])
+            ChatTemplate(tokenizer).chat_tokens([{"role": "user", "content": "x"}])
         except TokenizerError:
             refused += 1
     assert 10 < refused < 150

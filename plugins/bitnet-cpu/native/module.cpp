@@ -223,8 +223,7 @@ NB_MODULE(_native, m) {
              self.storages.insert(self.storages.end(), dense.storages.begin(), dense.storages.end());
              self.heads.push_back(head.head);
            })
-      .def("clear", [](Launches& self) { self = {}; })
-      .def("__len__", [](const Launches& self) { return self.launches.size(); });
+      .def("clear", [](Launches& self) { self = {}; });
 
   nb::class_<Pool>(m, "Pool")
       .def(nb::init<uint32_t>())

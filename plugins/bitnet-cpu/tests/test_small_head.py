@@ -114,6 +114,16 @@ def test_logits_below_the_top_are_drafts(monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_allclose(exact, mixed, atol=0.02 * float(np.abs(exact).max()))
 
 
+def test_what_is_saved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = head_table("normal")
+    full, small = (Head(monkeypatch, table, on, usable_paths()[0]) for on in (False, True))
+    assert full.device.saved_reads(full.greedy) == full.device.saved_reads(full.top) == 0
+    for recording in (small.greedy, small.top):  # an int8 copy instead of f16, and three values for each row
+        assert small.device.saved_reads(recording) == pytest.approx(table.nbytes / 2 - 12 * OUTS, abs=64)
+    with pytest.raises(ValueError, match="not one of this device"):
+        full.device.saved_reads(object())
+
+
 def test_senseless_choice_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BITNET_CPU_SMALL_HEAD", "perhaps")
     with pytest.raises(UsageError, match="BITNET_CPU_SMALL_HEAD"):

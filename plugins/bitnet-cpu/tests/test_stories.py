@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import platform
-from pathlib import Path
 
 import bitnet_core
 import pytest
+from bitnet_core.testing.areas.model import golden_stories
 from bitnet_cpu.info import usable_paths
 
-GOLDEN = json.loads((Path(__file__).parents[3] / "core/tests/golden/stories.json").read_text())
 ARM = platform.machine().lower() in ("aarch64", "arm64")
 PATHS = ["neon-i8mm", "neon-dotprod", "neon"] if ARM else ["amx", "avx512vnni", "avx-vnni", "avx2"]
 
@@ -22,7 +20,7 @@ def test_golden_stories(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BITNET_CPU_KERNEL", path)
     with bitnet_core.load("stories", "cpu") as model:
         assert model.device.info.extra["active_kernel"] == path
-        for case in GOLDEN["cases"]:
-            result = model.generate(case["prompt_ids"], max_tokens=64)
-            assert list(result.tokens) == case["ids"], case["prompt"]
-            assert result.text == case["text"]
+        for story in golden_stories():
+            result = model.generate(story.prompt_ids, max_tokens=64)
+            assert tuple(result.tokens) == story.ids, story.prompt
+            assert result.text == story.text

@@ -302,19 +302,3 @@ def test_a_lost_device_stays_lost(opencl_device: OpenCLDevice, monkeypatch: pyte
     with pytest.raises(DeviceLostError):
         device.alloc(16)
     device.close()
-
-
-def test_stories_as_on_numpy() -> None:
-    """The shipped model writes the same text, prompts of one and of many rows alike."""
-    import bitnet_core
-
-    story = (
-        "Once upon a time there was a shy fox named Mia. Next door lived Otto, an old bear who could eat all day.\n\n"
-    )
-    clear = (("Once", 3), (story + "One Sunday Mia got the hiccups.", 18))  # each token is far ahead of the next best
-    texts = {}
-    for request in ("numpy", "opencl"):
-        with bitnet_core.load("stories", request) as model:
-            texts[request] = [model.generate(prompt, max_tokens=count).text for prompt, count in clear]
-    assert texts["opencl"] == texts["numpy"]
-    assert all(texts["opencl"])

@@ -76,9 +76,8 @@ def _tokenizer(source: ModelSource) -> dict[str, Any]:
     from bitnet_core.tokenizer.chat import ChatTemplate
 
     try:
-        keys = source.tokenizer
-        tokenizer = load_tokenizer(keys)
-        template = ChatTemplate(keys, tokenizer)
+        tokenizer = load_tokenizer(source.tokenizer)
+        template = ChatTemplate(tokenizer)
     except TokenizerError as error:
         return {"error": str(error)}
     return {

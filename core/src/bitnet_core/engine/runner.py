@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.sampling import not_a_number
-from bitnet_core.hal.device import Device
+from bitnet_core.hal.device import Device, SavingDevice
 from bitnet_core.hal.pool import MemoryPool
 from bitnet_core.kernels.catalogue import STEP_FIELDS
 from bitnet_core.model.launch import Launch, Launcher, Recorded
@@ -120,6 +121,12 @@ class Runner:
         found = {f"{kind} decode, {bucket} rows": recorded for (kind, bucket), recorded in self._recordings.items()}
         prompts = {f"prompt, {rows} rows": body for rows, body in self._bodies.items() if isinstance(body, Recorded)}
         return found | prompts
+
+    def saved_reads(self, rows: int) -> int:
+        """Bytes of its operands that a greedy step of `rows` rows does not read, as far as the device tells."""
+        if "saved-reads" not in self.device.info.features:
+            return 0
+        return cast(SavingDevice, self.device).saved_reads(self._recorded("greedy", self._bucket(rows)).recording)
 
     def drop_scratch(self) -> bool:
         """Give back what a prompt needs but decoding does not; False if there was nothing."""

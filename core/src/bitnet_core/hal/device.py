@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from bitnet_core.kernels.spec import KernelSpec
 
-API_VERSION = (1, 0)
+API_VERSION = (1, 1)
 """Version of this contract. A plugin states the one it was written for as a literal, and is accepted when the major
 is equal and its minor is not above core's."""
 
@@ -71,8 +71,9 @@ class DeviceInfo:
         return f"{self.backend}:{self.index}"
 
 
-FEATURES = frozenset({"timings"})
-"""Optional abilities a device may list in DeviceInfo.features: "timings" = it has `timings(recording)`."""
+FEATURES = frozenset({"timings", "saved-reads"})
+"""Optional abilities a device may list in DeviceInfo.features: "timings" = it has `timings(recording)`, "saved-reads" =
+it has `saved_reads(recording)`."""
 
 
 class Buffer(Protocol):
@@ -202,6 +203,14 @@ class TimedDevice(Device, Protocol):
 
     def timings(self, recording: Recording) -> Sequence[tuple[str, float]]:
         """Replay once and return (kernel name, seconds) of every launch, in order."""
+
+
+class SavingDevice(Device, Protocol):
+    """A device with the feature "saved-reads"."""
+
+    def saved_reads(self, recording: Recording) -> int:
+        """Bytes of its launches' operands that one replay does not read, because the device found a shorter way to the
+        same results, less what it reads in their place."""
 
 
 class Backend(Protocol):

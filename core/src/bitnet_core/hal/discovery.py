@@ -108,10 +108,6 @@ class Registry:
                 self._quarantine(name, *self._origins[name], Stage.DRIVER, error)
         return self._devices[name]
 
-    def all_devices(self) -> list[DeviceInfo]:
-        """The devices of all backends, backend by backend."""
-        return [info for name in self.backends for info in self.devices(name)]
-
     def open(self, info: DeviceInfo) -> Device:
         """Open one of the devices listed; GpuError of any kind."""
         return self.backends[info.backend].open(info.index)

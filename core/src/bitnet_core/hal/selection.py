@@ -26,6 +26,8 @@ RANK = {
     "numpy": 0,
 }
 """Order of preference of the known backends."""
+PACKAGES = ("cuda", "opencl", "vulkan", "cpu")
+"""Those that this project has a package for."""
 _OTHER_GPU = 30  # hardware of a backend that core does not know
 _SOFTWARE = 10  # a CPU behind a GPU API, or a CPU backend that core does not know: below the native CPU
 
@@ -156,9 +158,8 @@ def open_listed(info: DeviceInfo) -> Device:
 
 
 def install_hint(*names: str) -> str:
-    """The command that installs one of these backends."""
-    packages = " or ".join(f"bitnet-{name.replace('-', '')}" for name in names)
-    return f"pip install {packages}"
+    """The command that installs one of these backends, of PACKAGES."""
+    return "pip install " + " or ".join(f"bitnet-{name}" for name in names)
 
 
 def _concerned(request: DeviceRequest) -> list[str] | None:
@@ -227,12 +228,14 @@ def _missing(request: DeviceRequest) -> GpuError:
     if request.name == "gpu":
         reasons = [f"{entry.name}: {entry.reason}" for entry in found.quarantined]
         installed = [name for name in found.backends if name not in ("cpu", "numpy")]
-        hint = "`bitnet doctor` tells more" if installed else "Install a backend: " + install_hint(*_gpu_backends())
+        hint = "`bitnet doctor` tells more" if installed else "Install a backend: " + install_hint(*PACKAGES[:-1])
         return DeviceNotFoundError("no GPU found" + "".join(f"; {reason}" for reason in reasons), hint=hint)
     if request.name in found.backends:
         return DeviceNotFoundError(f"BITNET_GPU_FAKE hides '{request.name}'", hint="Unset it to see the real devices")
     if request.name in RANK:
-        hint = "Install it: " + install_hint(request.name)
+        hint = f"The packages of this project are bitnet-{', bitnet-'.join(PACKAGES)}; others may have one for it"
+        if request.name in PACKAGES:
+            hint = "Install it: " + install_hint(request.name)
         return DeviceNotFoundError(f"the backend '{request.name}' is not installed", hint=hint)
     return DeviceNotFoundError(
         f"there is no backend '{request.name}'",

@@ -35,12 +35,12 @@ class ChatTemplate:
     """The template of one model. source: its jinja2 text; origin: whether it is the file's own, or takes the place of
     a placeholder or of none."""
 
-    def __init__(self, keys: Mapping[str, Any], tokenizer: Tokenizer) -> None:
-        """keys: ModelSource.tokenizer. Microsoft's GGUF carries a placeholder (it contains BITNET and never ends a
-        turn), which is replaced; without a template, BITNET_TEMPLATE serves vocabularies that have <|eot_id|> and
-        PLAIN_TEMPLATE all others. TokenizerError if the template does not parse."""
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Microsoft's GGUF carries a placeholder (it contains BITNET and never ends a turn), which is replaced; without
+        a template, BITNET_TEMPLATE serves vocabularies that have <|eot_id|> and PLAIN_TEMPLATE all others.
+        TokenizerError if the template does not parse."""
         self._tokenizer = tokenizer
-        source = _stated_template(keys)
+        source = _named_default(tokenizer.chat_template)
         self.origin: Literal["file", "placeholder", "missing"] = "file"
         if source is None or _PLACEHOLDER in source:
             self.origin = "missing" if source is None else "placeholder"
@@ -97,12 +97,9 @@ class ChatTemplate:
         return "" if token is None else self._tokenizer.token_text(token)
 
 
-def _stated_template(keys: Mapping[str, Any]) -> str | None:
-    if keys.get("kind") == "gguf":
-        source = keys.get("tokenizer.chat_template")
-    else:
-        source = (keys.get("tokenizer_config") or {}).get("chat_template")
-    if isinstance(source, list):  # several named templates
+def _named_default(source: Any) -> str | None:
+    """The template, or the one named "default" of several."""
+    if isinstance(source, list):
         named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
         source = named.get("default")
     if source is None or source == "":

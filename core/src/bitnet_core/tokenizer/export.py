@@ -32,7 +32,7 @@ def gguf_keys(keys: Mapping[str, Any], vocab: int) -> dict[str, Any]:
     """
     tokenizer = load_tokenizer(keys)
     written = _gguf_keys_of_gguf(keys) if keys["kind"] == "gguf" else _gguf_keys_of_folder(keys, tokenizer)
-    template = ChatTemplate(keys, tokenizer)
+    template = ChatTemplate(tokenizer)
     if template.origin != "missing":
         written["tokenizer.chat_template"] = template.source
     missing = vocab - len(written["tokenizer.ggml.tokens"])
@@ -147,7 +147,7 @@ def folder_files(keys: Mapping[str, Any], context: int) -> dict[str, str]:
         generation = {"eos_token_id": sorted(tokenizer.eos_ids)}
         if tokenizer.bos_id is not None:
             generation["bos_token_id"] = tokenizer.bos_id
-    template = ChatTemplate(keys, tokenizer)
+    template = ChatTemplate(tokenizer)
     if template.origin == "placeholder" or (keys["kind"] == "gguf" and template.origin == "file"):
         config["chat_template"] = template.source
     texts = {"tokenizer_config.json": config, "generation_config.json": generation}

@@ -16,7 +16,9 @@ def load_tokenizer(keys: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer of a ModelSource (its `tokenizer` mapping). TokenizerError if it is missing or malformed."""
     kind = keys.get("kind")
     if kind == "gguf":
-        return tokenizer_from_vocabulary(parse_vocabulary(keys))
+        tokenizer = tokenizer_from_vocabulary(parse_vocabulary(keys))
+        tokenizer.chat_template = keys.get("tokenizer.chat_template")
+        return tokenizer
     if kind == "hf":
         text, config = keys.get("tokenizer_json"), keys.get("tokenizer_config") or {}
         if not isinstance(text, str) or not text:
@@ -24,5 +26,7 @@ def load_tokenizer(keys: Mapping[str, Any]) -> Tokenizer:
         if not isinstance(config, Mapping):
             raise TokenizerError("tokenizer_config.json does not hold an object")
         generation = keys.get("generation_config") or {}
-        return tokenizer_from_json(text, config, generation.get("eos_token_id"))
+        tokenizer = tokenizer_from_json(text, config, generation.get("eos_token_id"))
+        tokenizer.chat_template = config.get("chat_template")
+        return tokenizer
     raise TokenizerError(f"unknown kind of tokenizer: {kind!r}")

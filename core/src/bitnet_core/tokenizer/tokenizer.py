@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import tokenizers
 
@@ -32,7 +32,7 @@ class Tokenizer:
     """Encodes and decodes text. Safe to use from several threads.
 
     bos_id: id put first by default where add_bos is true, or None; eos_ids: ids that end a reply (end of text and end
-    of turn); specials: ids of the control tokens by text.
+    of turn); specials: ids of the control tokens by text; chat_template: as the model states it, None if it does not.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class Tokenizer:
         self.types = types
         self.byte_level = byte_level
         self.space_prefix = space_prefix
+        self.chat_template: Any = None
         self.specials = {tokens[i]: i for i, kind in enumerate(types) if kind == TokenType.CONTROL and tokens[i]}
 
     @property

@@ -52,11 +52,6 @@ class Vocabulary:
     add_bos: bool | None = None  # None: the file does not say
     add_space_prefix: bool | None = None
 
-    def ids_of(self, *kinds: TokenType) -> list[int]:
-        """Ids of the given types, ascending."""
-        wanted = frozenset(kinds)
-        return [index for index, kind in enumerate(self.types) if kind in wanted]
-
 
 def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
     """Read and check the tokenizer.* keys of a GGUF file; TokenizerError says which key is wrong and why."""

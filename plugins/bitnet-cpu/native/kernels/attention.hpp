@@ -180,13 +180,6 @@ static inline void transpose_block(const float* rows, uint32_t dim, uint32_t pad
     for (uint32_t j = 0; j < KV_BLOCK; ++j) out[i * KV_BLOCK + j] = rows[j * padded + i];
 }
 
-// f32 values of scratch that `heads` query heads of `rows` rows take.
-static inline size_t attention_scratch(uint32_t rows, uint32_t heads, uint32_t head_dim) {
-  const size_t padded = padded_dim(head_dim), queries = size_t(rows) * heads;
-  const size_t shared = 2 * KV_BLOCK * padded + KV_BLOCK * head_dim + queries * (KV_BLOCK + head_dim + padded + 2);
-  return shared + HEADS_AT_ONCE * (KV_BLOCK + padded);
-}
-
 // Rows t0..t1 of one sequence, heads h0..h1 of one key/value head; query m = (t - t0) * heads + h - h0.
 template <KvType KV>
 static inline void shared_rows(const Attention& a, uint32_t t0, uint32_t t1, uint32_t h0, uint32_t h1, uint32_t kv_head,

@@ -50,6 +50,7 @@ class CpuRecording:
 
     launches: _native.Launches = field(default_factory=_native.Launches)
     steps: list[Step] = field(default_factory=list)  # only while it is recorded
+    saved_reads: int = 0
 
     def close(self) -> None:
         """Forget the launches."""
@@ -168,7 +169,7 @@ class CpuDevice:
         try:
             yield recording
             wrapped: set[object] = {buffer for buffer in self._buffers if buffer.wrapped}
-            self._small_heads.record(recording.steps, recording.launches, wrapped)
+            recording.saved_reads = self._small_heads.record(recording.steps, recording.launches, wrapped)
         finally:
             recording.steps.clear()
             self._recording = None
@@ -179,6 +180,12 @@ class CpuDevice:
             raise ValueError("this recording is not one of this device")
         with native("replay"):
             self._pool.replay(recording.launches)
+
+    def saved_reads(self, recording: Recording) -> int:
+        """What small heads save; the few rows that are computed again from f16 count as saved."""
+        if not isinstance(recording, CpuRecording):
+            raise ValueError("this recording is not one of this device")
+        return recording.saved_reads
 
     def synchronize(self) -> None:
         """Nothing is ever pending."""

@@ -71,5 +71,6 @@ def cpu_info(path: str | None = None, threads: int | None = None) -> DeviceInfo:
         alignment=ALIGNMENT,
         transfer=TransferMode.UNIFIED,
         kernels=frozenset({"top_k"}),
+        features=frozenset({"saved-reads"}),
         extra=MappingProxyType({"active_kernel": path, "threads": threads or thread_count()}),
     )

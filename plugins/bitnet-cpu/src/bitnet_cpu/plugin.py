@@ -17,7 +17,7 @@ class CpuBackend:
     """The CPU of this machine."""
 
     name = "cpu"
-    api = (1, 0)
+    api = (1, 1)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """One device: the CPU. BackendUnavailableError if the native module does not load."""

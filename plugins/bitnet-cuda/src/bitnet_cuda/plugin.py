@@ -17,7 +17,7 @@ class CudaBackend:
     """Every NVIDIA GPU of compute capability 7.5 or later; CUDA_VISIBLE_DEVICES is honoured by the driver."""
 
     name = "cuda"
-    api = (1, 0)
+    api = (1, 1)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """All GPUs the driver shows; BackendUnavailableError says what is missing."""

@@ -17,7 +17,7 @@ class OpenCLBackend:
     """All devices of all OpenCL platforms, in the order of the drivers."""
 
     name = "opencl"
-    api = (1, 0)
+    api = (1, 1)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Ask the drivers; BackendUnavailableError where pyopencl, a driver or a device is missing."""

@@ -17,7 +17,7 @@ class VulkanBackend:
     """Every GPU (and software device) with Vulkan 1.1."""
 
     name = "vulkan"
-    api = (1, 0)
+    api = (1, 1)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """All physical devices with a compute queue; BackendUnavailableError says what is missing."""

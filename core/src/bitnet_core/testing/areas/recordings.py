@@ -256,3 +256,15 @@ class RecordingRules:
         assert all(0 < seconds < 60 for _, seconds in timed), f"times are seconds, above 0: {timed}"
         assert count(bench, ones) == 2, "timings must replay once"
         recording.close()
+
+    def test_saved_reads(self, bench: Bench) -> None:
+        """With the feature "saved-reads": nothing for launches whose operands all count, and nothing is replayed."""
+        if "saved-reads" not in bench.info.features:
+            pytest.skip('the device does not claim "saved-reads"')
+        ones = counter(bench)
+        with bench.device.record() as recording:
+            ones.run(bench.device)
+        saved = bench.device.saved_reads(recording)  # type: ignore[attr-defined]  # a SavingDevice, as the feature says
+        assert saved == 0, f"every byte of this launch has to be read, and {saved!r} are said to be saved"
+        assert count(bench, ones) == 0, "saved_reads must not replay"
+        recording.close()

@@ -8,9 +8,6 @@ import numpy.typing as npt
 from bitnet_core.kernels.catalogue import KV_BLOCK
 from bitnet_core.testing.cases.case import Array, Rng
 
-ROWS = (1, 2, 7, 8, 33, 512)
-"""T: a token, small batches, one more than a tile, a prompt."""
-
 
 def padded(width: int) -> int:
     """Columns rounded up to a ternary block."""

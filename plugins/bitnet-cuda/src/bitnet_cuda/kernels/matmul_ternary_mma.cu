@@ -1,39 +1,17 @@
 // matmul_ternary on tensor cores (compute capability 8.0 and later): mma.sync m16n8k32 u8.s8, exact integers.
 // I2_S blocks are already fragments: of the 32 bytes of a row's block, lane (g, t) of a warp takes words t and 4 + t of
 // rows g and g + 8; plane s of those words is the A fragment for columns 32s..32s+31 of the block.
-// A thread block makes TILE_N weight rows x TILE_T tokens. WARPS_N x WARPS_T warps share the tile; WARPS_K groups of them
-// share the columns, each with its own planes, and add up in shared memory at the end. Weights (still 2 bits) and
-// activations of STAGES column blocks are under way from global to shared memory at any time.
-// In shared memory 16-byte words are swizzled by row, so that no two lanes of an access meet in a bank.
+// A thread block makes the tile of ternary_tile.cuh. WARPS_N x WARPS_T warps share it; WARPS_K groups of them share the
+// columns, each with its own planes, and add up in shared memory at the end.
 #include "prelude.cuh"
 #include "tensor.cuh"
 
 #define M_TILES (TILE_N / WARPS_N / 16)
 #define T_TILES (TILE_T / WARPS_T / 8)
 #define PLANES (4 / WARPS_K)
-#define STAGE (TILE_N * 2 + TILE_T * 8)  // 16-byte words of one column block: weights, then activations
-
-struct Tile {
-    const Words *w, *q;
-    u32 n_first, outs, t_first, rows, blocks;
-
-    __device__ void load_weights(Words* stage, u32 block) const {
-#pragma unroll
-        for (u32 i = threadIdx.x; i < TILE_N * 2; i += GROUP) {
-            u32 row = i / 2, half = i % 2;
-            copy_async_ahead(stage + row * 2 + (half ^ (row / 4 % 2)),
-                       w + ((size_t)min(n_first + row, outs - 1) * blocks + block) * 2 + half);
-        }
-    }
-    __device__ void load_tokens(Words* stage, u32 block) const {
-#pragma unroll
-        for (u32 i = threadIdx.x; i < TILE_T * 8; i += GROUP) {
-            u32 token = i / 8, chunk = i % 8;
-            copy_async(stage + TILE_N * 2 + token * 8 + (chunk ^ token % 8),
-                       q + ((size_t)min(t_first + token, rows - 1) * blocks + block) * 8 + chunk);
-        }
-    }
-};
+#define WEIGHTS 0
+#define TOKENS (TILE_N * 2)
+#include "ternary_tile.cuh"
 
 KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* y,
                       u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
@@ -50,25 +28,15 @@ KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const
         for (int i = 0; i < T_TILES; i++)
 #pragma unroll
             for (int j = 0; j < 4; j++) acc[m][i][j] = 0;
-
-    let_next_start();
-    for (u32 b = 0; b < min((u32)STAGES - 1, blocks); b++) tile.load_weights(pool + b * STAGE, b);
-    wait_for_previous();
-    for (u32 b = 0; b < STAGES - 1; b++) {
-        if (b < blocks) tile.load_tokens(pool + b * STAGE, b);
-        copy_group();
-    }
+    tile.start(pool);
     u32 stage = 0, next = STAGES - 1;
     for (u32 b = 0; b < blocks; b++) {
         copy_wait<STAGES - 2>();
         __syncthreads();
-        if (b + STAGES - 1 < blocks) {
-            tile.load_weights(pool + next * STAGE, b + STAGES - 1);
-            tile.load_tokens(pool + next * STAGE, b + STAGES - 1);
-        }
+        if (b + STAGES - 1 < blocks) tile.load(pool + next * STAGE, b + STAGES - 1);
         copy_group();
-        const u32* codes = (const u32*)(pool + stage * STAGE) + (n_warp + g) * 8 + t;
-        const Words* tokens = pool + stage * STAGE + TILE_N * 2 + (t_warp + lane / 16 * 8 + lane % 8) * 8;
+        const u32* codes = (const u32*)(pool + stage * STAGE + WEIGHTS) + (n_warp + g) * 8 + t;
+        const Words* tokens = pool + stage * STAGE + TOKENS + (t_warp + lane / 16 * 8 + lane % 8) * 8;
         u32 packed[M_TILES][4];
 #pragma unroll
         for (int m = 0; m < M_TILES; m++) {

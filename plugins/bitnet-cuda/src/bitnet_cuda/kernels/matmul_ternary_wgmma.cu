@@ -8,29 +8,9 @@
 #include "warpgroup.cuh"
 
 #define M_TILES (TILE_N / (GROUP / 128) / 64)
-#define STAGE (TILE_T * 8 + TILE_N * 2)  // 16-byte words of one column block: activations, then weights
-
-struct Tile {
-    const Words *w, *q;
-    u32 n_first, outs, t_first, rows, blocks;
-
-    __device__ void load_weights(Words* stage, u32 block) const {
-#pragma unroll
-        for (u32 i = threadIdx.x; i < TILE_N * 2; i += GROUP) {
-            u32 row = i / 2, half = i % 2;
-            copy_async_ahead(stage + TILE_T * 8 + row * 2 + (half ^ (row / 4 % 2)),
-                       w + ((size_t)min(n_first + row, outs - 1) * blocks + block) * 2 + half);
-        }
-    }
-    __device__ void load_tokens(Words* stage, u32 block) const {
-#pragma unroll
-        for (u32 i = threadIdx.x; i < TILE_T * 8; i += GROUP) {
-            u32 token = i / 8, chunk = i % 8;
-            copy_async(stage + token * 8 + (chunk ^ token % 8),
-                       q + ((size_t)min(t_first + token, rows - 1) * blocks + block) * 8 + chunk);
-        }
-    }
-};
+#define WEIGHTS (TILE_T * 8)
+#define TOKENS 0
+#include "ternary_tile.cuh"
 
 extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
     matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* y,
@@ -45,20 +25,14 @@ extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
     for (int m = 0; m < M_TILES; m++)
 #pragma unroll
         for (int i = 0; i < TILE_T / 2; i++) acc[m][i] = 0;
-    let_next_start();
-    for (u32 b = 0; b < min((u32)STAGES - 1, blocks); b++) tile.load_weights(stages + b * STAGE, b);
-    wait_for_previous();
-    for (u32 b = 0; b < STAGES - 1; b++) {
-        if (b < blocks) tile.load_tokens(stages + b * STAGE, b);
-        copy_group();
-    }
+    tile.start(stages);
     u32 stage = 0, next = STAGES - 1;
     for (u32 b = 0; b < blocks; b++) {
         copy_wait<STAGES - 2>();
         show_to_tensor_cores();
         __syncthreads();
         const Words* tokens = stages + stage * STAGE;
-        const u32* codes = (const u32*)(tokens + TILE_T * 8) + (n_warp + g) * 8 + t;
+        const u32* codes = (const u32*)(tokens + WEIGHTS) + (n_warp + g) * 8 + t;
         u32 a[M_TILES][4][4];
 #pragma unroll
         for (int m = 0; m < M_TILES; m++)
@@ -73,10 +47,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
         for (int p = 0; p < 4; p++)
 #pragma unroll
             for (int m = 0; m < M_TILES; m++) warpgroup_mma(acc[m], a[m][p], tokens, p);
-        if (b + STAGES - 1 < blocks) {
-            tile.load_weights(stages + next * STAGE, b + STAGES - 1);
-            tile.load_tokens(stages + next * STAGE, b + STAGES - 1);
-        }
+        if (b + STAGES - 1 < blocks) tile.load(stages + next * STAGE, b + STAGES - 1);
         copy_group();
         warpgroup_wait();
         stage = stage + 1 == STAGES ? 0 : stage + 1;

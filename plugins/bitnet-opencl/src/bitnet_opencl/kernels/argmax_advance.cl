@@ -15,18 +15,6 @@ GROUP __kernel void argmax_advance(IN(float, logits), IN(int, index), IN(int, ta
     __local float best[WG];
     __local uint where[WG];
     const uint l = get_group_id(0), lid = get_local_id(0);
-    __global const float *row = logits + (ulong)l * vocab;
-    float value = -INFINITY;
-    uint at = 0xffffffffu;
-    bool bad = false;
-    for (uint i = lid; i < vocab; i += WG) {
-        const float v = row[i];
-        bad |= isnan(v);
-        if (v > value || at == 0xffffffffu) {
-            value = v;
-            at = i;
-        }
-    }
-    group_best(bad ? NAN : value, at, best, where);
+    best_logit(logits + (ulong)l * vocab, 0, vocab, best, where);
     if (lid == 0) advance(isnan(best[0]) ? -1 : (int)where[0], index[l], tables, step, history, max_blocks, ring);
 }

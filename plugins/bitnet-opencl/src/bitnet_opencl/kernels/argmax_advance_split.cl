@@ -15,19 +15,7 @@ GROUP __kernel void argmax_advance_split(IN(float, logits), IN(int, index), IN(i
     __local uint where[WG], arrived;
     const uint l = get_group_id(0), split = get_group_id(2), lid = get_local_id(0);
     const uint span = CEIL_DIV(vocab, (uint)SPLITS), start = split * span, end = min(start + span, vocab);
-    __global const float *row = logits + (ulong)l * vocab;
-    float value = -INFINITY;
-    uint at = 0xffffffffu;
-    bool bad = false;
-    for (uint i = start + lid; i < end; i += WG) {
-        const float v = row[i];
-        bad |= isnan(v);
-        if (v > value || at == 0xffffffffu) {
-            value = v;
-            at = i;
-        }
-    }
-    group_best(bad ? NAN : value, at, best, where);
+    best_logit(logits + (ulong)l * vocab, start, end, best, where);
     volatile __global uint *found = parts + rows + 2 * l * SPLITS;
     if (lid == 0) {
         found[2 * split] = as_uint(best[0]);
@@ -38,8 +26,8 @@ GROUP __kernel void argmax_advance_split(IN(float, logits), IN(int, index), IN(i
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     const bool last = arrived == SPLITS - 1;
-    value = -INFINITY;
-    at = 0xffffffffu;
+    float value = -INFINITY;
+    uint at = 0xffffffffu;
     if (last && lid < SPLITS) {  // SPLITS is no more than WG
         value = as_float(found[2 * lid]);
         at = found[2 * lid + 1];

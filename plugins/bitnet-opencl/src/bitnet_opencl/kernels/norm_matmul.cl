@@ -2,7 +2,6 @@
 // its weights are on their way. x f32[rows, columns]; gamma f32[columns]; w u8[outs, width / 4]; wscale f32[outs];
 // y f32[rows, y_stride]. columns == COLUMNS, width == WIDTH. Group: TILE_N matrix rows, one row of x.
 #include "norm_row.clh"
-#define ROWS_PER_SET (TILE_N / SETS)
 
 GROUP __kernel void norm_matmul(IN(float, x), IN(float, gamma), IN(uchar, w), IN(float, wscale), OUT(float, y),
                                 const uint rows, const uint columns, const uint outs, const uint width,

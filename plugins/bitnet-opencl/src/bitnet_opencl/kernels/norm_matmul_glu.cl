@@ -3,7 +3,6 @@
 // columns == COLUMNS, width == WIDTH. Group: TILE_N columns of m, one row of x.
 #include "glu.clh"
 #include "norm_row.clh"
-#define ROWS_PER_SET (TILE_N / SETS)
 
 GROUP __kernel void norm_matmul_glu(IN(float, x), IN(float, gamma), IN(uchar, w), IN(float, wscale), OUT(float, m),
                                     const uint rows, const uint columns, const uint outs, const uint width,

@@ -1,0 +1,59 @@
+"""Waiting is bounded, and a timeout asks the device whether it is still there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from bitnet_core.errors import BackendUnavailableError, DeviceLostError, GpuTimeoutError
+from bitnet_core.hal import whole
+from bitnet_vulkan import queue
+from bitnet_vulkan.binding import lib
+from bitnet_vulkan.device import VulkanDevice
+from bitnet_vulkan.errors import VkResult
+
+NBYTES = 64 << 20
+
+
+@pytest.fixture
+def busy() -> Iterator[VulkanDevice]:
+    """A device with half a second of work before it, which may take a microsecond to wait for it."""
+    try:
+        device = VulkanDevice(0)
+    except BackendUnavailableError as exc:
+        pytest.skip(str(exc))
+    first, second = device.alloc(NBYTES), device.alloc(NBYTES)
+    device.upload(whole(first), np.full(NBYTES, 7, np.uint8).data)
+    device.synchronize()
+    patient, device._queue._timeout = device._queue._timeout, 1000
+    for _ in range(40):
+        device.copy(whole(first), whole(second))
+    yield device
+    device._queue._timeout = patient
+    device.synchronize()
+    content = np.empty(NBYTES, np.uint8)
+    device.download(whole(second), content.data)  # the work went on, and the device is as good as before
+    assert (content == 7).all()
+    device.close()
+
+
+def test_a_device_that_is_only_slow(busy: VulkanDevice) -> None:
+    with pytest.raises(GpuTimeoutError, match="wait") as caught:
+        busy.synchronize()
+    assert "BITNET_VULKAN_TIMEOUT" in str(caught.value)
+
+
+def test_a_device_that_is_gone(busy: VulkanDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        """The driver, but every fence says that the device is lost."""
+
+        def __getattr__(self, name: str) -> Any:
+            return (lambda *_: VkResult.ERROR_DEVICE_LOST) if name == "vkGetFenceStatus" else getattr(lib(), name)
+
+    busy._queue.flush()
+    monkeypatch.setattr(queue, "lib", Gone)
+    with pytest.raises(DeviceLostError, match="VK_ERROR_DEVICE_LOST"):
+        busy.synchronize()
+    monkeypatch.undo()
