@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-
-import psutil
 import pytest
 
 from bitnet_core.hal.device import FEATURES, whole
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.testing.areas.recordings import count, counter
 from bitnet_core.testing.bench import Bench
+from bitnet_core.testing.resident import resident
 
 OPENINGS = 6
 GROWTH_PER_OPENING = 8 << 20
@@ -56,11 +54,10 @@ class DeviceRules:
 
     def test_closing_gives_everything_back(self, bench: Bench) -> None:
         """Devices closed with buffers, kernels and recordings still in use leave nothing in the process."""
-        process, resident = psutil.Process(), 0
+        before = 0
         for opening in range(OPENINGS + 2):
             if opening == 2:
-                gc.collect()
-                resident = process.memory_info().rss
+                before = resident()
             other = bench.second()
             held = whole(other.device.alloc(HELD))
             other.device.upload(held, memoryview(b"\1" * HELD))
@@ -71,7 +68,6 @@ class DeviceRules:
             assert count(other, ones) == 1
             del held, ones
             other.close()
-        gc.collect()
-        grown = process.memory_info().rss - resident
+        grown = resident() - before
         allowed = OPENINGS * GROWTH_PER_OPENING
         assert grown < allowed, f"{OPENINGS} devices, opened and closed, left {grown:,} bytes in the process"

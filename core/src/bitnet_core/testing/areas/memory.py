@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import mmap
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 import pytest
 
 from bitnet_core.errors import OutOfMemoryError, UnsupportedError
 from bitnet_core.hal.device import DeviceType, MemoryKind, View, whole
 from bitnet_core.testing.bench import Bench
+from bitnet_core.testing.resident import resident
 
 SIZES = (1, 2, 3, 4, 5, 31, 63, 64, 65, 255, 256, 257, 4095, 4097, 65537, (1 << 20) + 1, (16 << 20) + 3)
 """Bytes: one, around powers of two, a few that are no multiple of anything."""
@@ -166,17 +165,14 @@ class MemoryRules:
     def test_ten_thousand_buffers_leave_nothing_behind(self, bench: Bench) -> None:
         """Neither the process nor the device's memory grows."""
         device, contents = bench.device, memoryview(bytes(CYCLE_BYTES))
-        process = psutil.Process()
         for cycle in range(CYCLES + 100):
             if cycle == 100:  # the first ones fill the driver's own caches
-                gc.collect()
-                resident, free = process.memory_info().rss, device.free_memory()
+                before, free = resident(), device.free_memory()
             buffer = device.alloc(CYCLE_BYTES)
             device.upload(whole(buffer), contents)
             device.free(buffer)
         device.synchronize()
-        gc.collect()
-        grown = process.memory_info().rss - resident
+        grown = resident() - before
         assert grown < GROWTH, f"{CYCLES:,} buffers of {CYCLE_BYTES:,} bytes left {grown:,} bytes in the process"
         if free >= 0 and bench.info.type is DeviceType.GPU:  # others share the host's memory, which everyone changes
             lost = free - device.free_memory()

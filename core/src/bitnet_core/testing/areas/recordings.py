@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-
 import numpy as np
-import psutil
 import pytest
 
 from bitnet_core.hal.device import View
@@ -13,6 +10,7 @@ from bitnet_core.kernels.catalogue import ARGMAX_ADVANCE, MATMUL_DENSE, MATMUL_T
 from bitnet_core.testing.bench import Bench, Prepared
 from bitnet_core.testing.cases.case import Array, Launch
 from bitnet_core.testing.cases.data import pack_codes
+from bitnet_core.testing.resident import resident
 
 
 def counter(bench: Bench, rows: int = 3, outs: int = 5) -> Prepared:
@@ -225,11 +223,10 @@ class RecordingRules:
 
     def test_recordings_leave_nothing_behind(self, bench: Bench) -> None:
         """A thousand recordings of five launches, closed."""
-        ones, process, resident = counter(bench), psutil.Process(), 0
+        ones, before = counter(bench), 0
         for cycle in range(1100):
             if cycle == 100:
-                gc.collect()
-                resident = process.memory_info().rss
+                before = resident()
             with bench.device.record() as recording:
                 for _ in range(5):
                     ones.run(bench.device)
@@ -237,8 +234,7 @@ class RecordingRules:
                 bench.device.replay(recording)
                 bench.device.synchronize()
             recording.close()
-        gc.collect()
-        grown = process.memory_info().rss - resident
+        grown = resident() - before
         assert grown < 16 << 20, f"a thousand closed recordings left {grown:,} bytes in the process"
 
     def test_timings(self, bench: Bench) -> None:
