@@ -51,11 +51,11 @@ class VulkanRecording:
 
 
 class VulkanDevice:
-    """One logical device."""
+    """One logical device; `validate` as for Instance."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, validate: bool | None = None) -> None:
         self._closed = False
-        self._instance = Instance()
+        self._instance = Instance(validate)
         try:
             self._physical = self._pick(index)
             self.info = self._physical.info

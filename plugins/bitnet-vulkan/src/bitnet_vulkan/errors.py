@@ -69,7 +69,10 @@ _CODES: dict[VkResult, tuple[type[GpuError], str]] = {
         DeviceLostError,
         "See the system log for a driver reset, then open it again",
     ),
-    VkResult.ERROR_LAYER_NOT_PRESENT: (BackendUnavailableError, "Install the layer or unset VK_INSTANCE_LAYERS"),
+    VkResult.ERROR_LAYER_NOT_PRESENT: (
+        BackendUnavailableError,
+        "Install the layer, or unset what asks for it: VK_INSTANCE_LAYERS, BITNET_VULKAN_VALIDATE",
+    ),
     VkResult.ERROR_EXTENSION_NOT_PRESENT: (UnsupportedError, "Update the driver"),
     VkResult.ERROR_FEATURE_NOT_PRESENT: (UnsupportedError, "Update the driver"),
     VkResult.ERROR_FORMAT_NOT_SUPPORTED: (UnsupportedError, ""),

@@ -45,13 +45,17 @@ class PhysicalDevice:
 
 
 class Instance:
-    """A VkInstance; closing it ends everything made from it."""
+    """A VkInstance; closing it ends everything made from it.
 
-    def __init__(self) -> None:
+    validate: use the validation layer with synchronization checks; None leaves it to BITNET_VULKAN_VALIDATE.
+    """
+
+    def __init__(self, validate: bool | None = None) -> None:
+        validate = validation_wanted() if validate is None else validate
         self._messenger: Handle | None = None
         layers = [name for name in os.environ.get("VK_INSTANCE_LAYERS", "").split(os.pathsep) if name]
         chain, extensions = ffi().NULL, []
-        if validation_wanted():
+        if validate:
             layers = list(dict.fromkeys([*layers, VALIDATION_LAYER]))
             extensions = ["VK_EXT_debug_utils", "VK_EXT_validation_features"]
             wanted = constant("VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT")
@@ -75,7 +79,7 @@ class Instance:
         handle = ffi().new("VkInstance *")
         check(lib().vkCreateInstance(create, ffi().NULL, handle), Stage.INSTANCE_CREATION)
         self.handle = handle[0]
-        if validation_wanted():
+        if validate:
             self._listen()
 
     def _function(self, name: str) -> Any:
