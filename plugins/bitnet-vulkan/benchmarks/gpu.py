@@ -172,9 +172,8 @@ def _apart(change: Change) -> Change:
 
 DECODES: dict[str, Change] = {
     "as it is": lambda name, chosen, params: {},
-    "1 layer a dispatch": _of("decoder_layer", LAYERS=1),
     "1 row": _of("decoder_layer", TILE_N=1),
-    "batch 1": _of("decoder_layer", BATCH=1),
+    "batch 2": _of("decoder_layer", BATCH=2),
     "groups of 256": _of("decoder_layer", GROUP=256),
     "layers apart": _of("decoder_layer", GROUPS=0),
     "apart, groups of 512": _apart(_group(512)),

@@ -45,8 +45,8 @@ class Descriptors:
         self._pools.append(pool[0])
         self._left, self._descriptors_left = POOL_SETS, POOL_DESCRIPTORS
 
-    def get(self, layout: Handle, views: Sequence[View], counts: Sequence[int]) -> Handle:
-        """A pointer to the set that binds `views` in order, counts[i] of them to binding i."""
+    def get(self, layout: Handle, views: Sequence[View]) -> Handle:
+        """A pointer to the set that binds `views` in order."""
         key: Key = tuple((id(view.buffer), view.offset, view.nbytes) for view in views)
         if key in self._sets:
             return self._sets[key][0]
@@ -64,8 +64,7 @@ class Descriptors:
         self._descriptors_left -= len(views)
         writes = []
         kept = []
-        places = [(binding, i) for binding, count in enumerate(counts) for i in range(count)]
-        for (binding, element), view in zip(places, views, strict=True):
+        for binding, view in enumerate(views):
             buffer = view.buffer
             if not isinstance(buffer, VulkanBuffer):
                 raise ValueError("a view of another device's buffer")
@@ -75,7 +74,6 @@ class Descriptors:
                 "VkWriteDescriptorSet",
                 dstSet=handle[0],
                 dstBinding=binding,
-                dstArrayElement=element,
                 descriptorCount=1,
                 descriptorType=constant("VK_DESCRIPTOR_TYPE_STORAGE_BUFFER"),
                 pBufferInfo=target,

@@ -97,10 +97,6 @@ class VulkanDevice:
         create = make(
             "VkDeviceCreateInfo",
             pNext=chain,
-            pEnabledFeatures=make(
-                "VkPhysicalDeviceFeatures",
-                shaderStorageBufferArrayDynamicIndexing=int(self._physical.features.layers > 1),
-            ),
             queueCreateInfoCount=len(queues),
             pQueueCreateInfos=queues,
             enabledExtensionCount=len(extensions),
@@ -214,7 +210,7 @@ class VulkanDevice:
     def _dispatch(self, launch: Launch) -> Dispatch:
         """Bind the views, and the scratch memory that a split kernel needs besides."""
         kernel, grid, views = launch.kernel, launch.grid, launch.views
-        access: list[str] = [binding.access for binding in kernel.spec.bindings]
+        access = [binding.access for binding in kernel.spec.bindings]
         if kernel.spec.name == "rope_store_kv" and kernel.source is Source.TILED:
             grid = (ceil_div(grid[0], kernel.constants["TILE_N"]), *grid[1:])
         if kernel.source in (Source.SPLIT, Source.RESIDENT):
@@ -222,15 +218,11 @@ class VulkanDevice:
             at = SCRATCH_AT[kernel.spec.name]
             views = (*views[:at], *self._split_scratch(kernel, grid), *views[at:])
             access[at:at] = ["rw", "rw"]
-        counts = kernel.counts
-        access = [mode for mode, count in zip(access, counts, strict=True) for _ in range(count)]
         reads: list[Range] = []
         writes: list[Range] = []
         for mode, view in zip(access, views, strict=True):
             (reads if mode == "r" else writes).append((id(view.buffer), view.offset, view.offset + view.nbytes))
-        return Dispatch(
-            kernel, grid, self._descriptors.get(kernel.set_layout, views, counts), launch.params, reads, writes
-        )
+        return Dispatch(kernel, grid, self._descriptors.get(kernel.set_layout, views), launch.params, reads, writes)
 
     def _split_scratch(self, kernel: VulkanKernel, grid: Grid) -> tuple[View, View]:
         """What each workgroup of a split kernel found, and how many of them are done (0 between launches)."""

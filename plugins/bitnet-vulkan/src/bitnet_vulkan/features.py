@@ -34,7 +34,6 @@ class Features:
     subgroups: int  # size that pipelines ask for, with arithmetic and shuffles
     host_alignment: int  # of host memory that may be imported
     resident: int  # workgroups that surely run at the same time
-    layers: int  # decoder layers whose buffers a kernel can bind
 
     def chain(self) -> Handle:
         """What VkDeviceCreateInfo.pNext says."""
@@ -120,22 +119,8 @@ def probe(instance: Handle, handle: Handle, version: int, extensions: set[str]) 
             properties(HOST_MEMORY, "VkPhysicalDeviceExternalMemoryHostPropertiesEXT").minImportedHostPointerAlignment
         ),
         resident=int(properties(PROCESSORS, "VkPhysicalDeviceShaderSMBuiltinsPropertiesNV").shaderSMCount),
-        layers=_layers(handle),
     )
     return without(found)
-
-
-MOST_LAYERS = 64
-"""Decoder layers of one dispatch, at most."""
-
-
-def _layers(handle: Handle) -> int:
-    """Decoder layers whose buffers (14, and 10 that they share) a kernel can have and take by number."""
-    able, found = make("VkPhysicalDeviceFeatures2"), make("VkPhysicalDeviceProperties2")
-    lib().vkGetPhysicalDeviceFeatures2(handle, able)
-    lib().vkGetPhysicalDeviceProperties2(handle, found)
-    room = (int(found.properties.limits.maxPerStageDescriptorStorageBuffers) - 10) // 14
-    return min(room, MOST_LAYERS if able.features.shaderStorageBufferArrayDynamicIndexing else 1)
 
 
 _OFF: dict[str, dict[str, Any]] = {

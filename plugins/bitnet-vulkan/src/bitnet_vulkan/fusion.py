@@ -14,7 +14,7 @@ from bitnet_core.kernels.sizes import product, query_key_value
 from bitnet_core.kernels.spec import Binding
 
 from bitnet_vulkan.instance import PhysicalDevice
-from bitnet_vulkan.layer import Compile, Launch, apart, decoder_layers, same
+from bitnet_vulkan.layer import LAYER, Compile, Launch, apart, decoder_layer, same
 from bitnet_vulkan.pipelines import Source
 
 _ROPE_ATTENTION = replace(
@@ -36,10 +36,9 @@ def fuse(launches: Sequence[Launch], compile_kernel: Compile, physical: Physical
     at = 0
     while at < len(launches):
         first = launches[at]
-        if found := decoder_layers(launches[at:], compile_kernel, physical):
-            joined, count = found
+        if joined := decoder_layer(launches[at : at + LAYER], compile_kernel, physical):
             fused.append(joined)
-            at += count
+            at += LAYER
         elif at + 1 < len(launches) and _rope_then_attention(first, launches[at + 1]):
             fused.append(_rope_attention(first, launches[at + 1], compile_kernel))
             at += 2

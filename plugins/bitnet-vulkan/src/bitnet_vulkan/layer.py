@@ -1,4 +1,4 @@
-"""Decoder layers of one row in a single dispatch, whose workgroups wait for each other (decoder_layer_resident.comp).
+"""A decoder layer of one row in a single dispatch, whose workgroups wait for each other (decoder_layer_resident.comp).
 
 A dispatch that waits for the one before costs more than such a meeting, and weights are read while it lasts. Every
 buffer is written as the single launches would.
@@ -47,17 +47,18 @@ def _as(access: str, *bindings: Binding) -> tuple[Binding, ...]:
 
 _SPEC = KernelSpec(
     name="decoder_layer",
-    meaning="decoder layers; scratch comes after eight bindings, and each later one has a buffer for every layer",
+    meaning="the six launches of a decoder layer",
     bindings=(
-        *_as("rw", NORM_MATMUL.bindings[0], NORM_MATMUL.bindings[4]),
-        *ROPE_STORE_KV.bindings[1:3],
-        *_as("rw", ROPE_STORE_KV.bindings[3]),
-        ATTENTION.bindings[4],
-        *_as("rw", ATTENTION.bindings[5], NORM_MATMUL_GLU.bindings[4]),
+        *_as("rw", NORM_MATMUL.bindings[0]),
         *NORM_MATMUL.bindings[1:4],
-        *_as("rw", *ROPE_STORE_KV.bindings[4:6]),
+        *_as("rw", NORM_MATMUL.bindings[4]),
+        *ROPE_STORE_KV.bindings[1:3],
+        *_as("rw", *ROPE_STORE_KV.bindings[3:6]),
+        ATTENTION.bindings[4],
+        *_as("rw", ATTENTION.bindings[5]),
         *NORM_MATMUL.bindings[1:4],
         *NORM_MATMUL_GLU.bindings[1:4],
+        *_as("rw", NORM_MATMUL_GLU.bindings[4]),
         *NORM_MATMUL.bindings[1:4],
     ),
     params=(
@@ -80,46 +81,8 @@ def apart(a: View, b: View) -> bool:
     return a.buffer is not b.buffer or a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """What six launches share with other layers, and what is theirs alone."""
-
-    constants: dict[str, int]
-    params: dict[str, int | float]
-    common: tuple[View, ...]
-    own: tuple[View, ...]
-
-
-def decoder_layers(
-    launches: Sequence[Launch], compile_kernel: Compile, physical: PhysicalDevice
-) -> tuple[Launch, int] | None:
-    """What to launch in place of the first launches, and of how many; None where they are no layer, or none for this
-    kernel or device."""
-    layers: list[_Layer] = []
-    most = tuning.layer(physical)["LAYERS"]
-    while len(layers) < most:
-        layer = _layer(launches[LAYER * len(layers) :][:LAYER], physical)
-        if layer is None or (layers and not _alike(layer, layers[0])):
-            break
-        layers.append(layer)
-    if not layers:
-        return None
-    constants = {**layers[0].constants, "LAYERS": len(layers)}
-    views = (
-        *layers[0].common,
-        *(view for views in zip(*(layer.own for layer in layers), strict=True) for view in views),
-    )
-    kernel = compile_kernel(_SPEC, constants)
-    params = layers[0].params
-    return Launch(kernel, _SPEC.grid(params, constants), views, _SPEC.pack(params)), LAYER * len(layers)
-
-
-def _alike(a: _Layer, b: _Layer) -> bool:
-    views = zip(a.common, b.common, strict=True)
-    return a.constants == b.constants and a.params == b.params and all(same(*pair) for pair in views)
-
-
-def _layer(launches: Sequence[Launch], physical: PhysicalDevice) -> _Layer | None:
+def decoder_layer(launches: Sequence[Launch], compile_kernel: Compile, physical: PhysicalDevice) -> Launch | None:
+    """What to launch in place of six launches; None where they are no layer, or not one for this kernel or device."""
     if tuple(launch.kernel.spec.name for launch in launches) != _KERNELS or not physical.features.resident:
         return None
     qkv, rope, attention, out, glu, down = launches
@@ -132,17 +95,13 @@ def _layer(launches: Sequence[Launch], physical: PhysicalDevice) -> _Layer | Non
         *((out.views[4], qkv.views[0]), (glu.views[0], qkv.views[0]), (down.views[0], glu.views[4])),
         (down.views[4], qkv.views[0]),
     )
-    common = (
-        *(qkv.views[0], qkv.views[4], *rope.views[1:4], *attention.views[4:]),
-        glu.views[4],
-    )
-    own = (*qkv.views[1:4], *rope.views[4:6], *out.views[1:4], *glu.views[1:4], *down.views[1:4])
-    written = (*common, *rope.views[4:6])
+    views = (*qkv.views, *rope.views[1:], *attention.views[4:], *out.views[1:4], *glu.views[1:], *down.views[1:4])
+    written = [view for view, binding in zip(views, _SPEC.bindings, strict=True) if binding.access != "r"]
     if not all(same(a, b) for a, b in joints) or not all(apart(a, b) for a, b in combinations(written, 2)):
         return None
     values = attention.values
     params = {name: values[name] for name in ("row_bytes", "max_blocks", "scale")} | {"eps": qkv.values["eps"]}
-    return _Layer(constants, params, common, own)
+    return Launch(compile_kernel(_SPEC, constants), _SPEC.grid(params, constants), views, _SPEC.pack(params))
 
 
 def _constants(
@@ -186,5 +145,5 @@ def _constants(
     if not constants["GROUPS"]:
         return None
     widest, waves = max(hidden, heads * dim, ffn), constants["GROUP"] // physical.features.subgroups
-    shared = 4 * (heads // kv_heads * (dim * (waves + 1) + 2 * waves) + 2 * dim) + widest + 512 + 12 * waves
+    shared = 4 * (heads // kv_heads * (dim * (waves + 1) + 3 * waves + 1) + 2 * dim) + widest + 512 + 12 * waves
     return constants if shared <= int(physical.info.extra["shared_memory"]) else None

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 CONSTANT_IDS = (
     *("GROUP", "TILE_N", "TILE_T", "DTYPE", "ADD", "NORM", "ACT", "KV", "INTERLEAVED", "BLOCK"),
-    *("WIDTH", "LANES", "HEADS", "DIM", "SPLITS", "BATCH", "WAVE", "WAVE_T", "GROUPS", "KV_HEADS", "FFN", "LAYERS"),
+    *("WIDTH", "LANES", "HEADS", "DIM", "SPLITS", "BATCH", "WAVE", "WAVE_T", "GROUPS", "KV_HEADS", "FFN"),
 )
 """Specialization constants by their id in prelude.glsl."""
 FULL_SUBGROUPS = 2
@@ -58,27 +58,9 @@ class VulkanKernel:
         """Which source it was made from."""
         return Source(self.constants.get("SOURCE", 0))
 
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Buffers of each binding."""
-        return buffer_counts(self.spec, self.constants)
 
-
-SCRATCH_AT = {"argmax_advance": 5, "attention": 6, "attention.rope": 6, "decoder_layer": 8}
+SCRATCH_AT = {"argmax_advance": 5, "attention": 6, "attention.rope": 6, "decoder_layer": 22}
 """Binding of the first of the two scratch buffers of a kernel whose workgroups work together."""
-
-
-SHARED_BINDINGS = 10
-"""Bindings of a resident kernel before those that have a buffer for each layer, scratch included."""
-
-
-def buffer_counts(spec: KernelSpec, constants: Mapping[str, int]) -> tuple[int, ...]:
-    """Buffers of each binding of a kernel."""
-    source = Source(constants.get("SOURCE", 0))
-    count = len(spec.bindings) + (2 if source in (Source.SPLIT, Source.RESIDENT) else 0)
-    if source is not Source.RESIDENT:
-        return (1,) * count
-    return (1,) * SHARED_BINDINGS + (constants["LAYERS"],) * (count - SHARED_BINDINGS)
 
 
 MEETING_WORDS = 9 * 32
@@ -117,11 +99,11 @@ def source_of(spec: KernelSpec, constants: Mapping[str, int], features: Features
 
 
 class Pipelines:
-    """Builds pipelines of one device; layouts are shared by the numbers of buffers."""
+    """Builds pipelines of one device; layouts are shared by the number of bindings."""
 
     def __init__(self, device: Handle, physical: PhysicalDevice) -> None:
         self._device, self._physical = device, physical
-        self._layouts: dict[tuple[tuple[int, ...], int], tuple[Handle, Handle]] = {}
+        self._layouts: dict[tuple[int, int], tuple[Handle, Handle]] = {}
         self._pipelines: list[Handle] = []
         self._path = self._cache_path()
         stored = self._read_cache()
@@ -166,8 +148,9 @@ class Pipelines:
             logger.info("the pipeline cache was not stored: %s", exc)
             temporary.unlink(missing_ok=True)
 
-    def _layout(self, spec: KernelSpec, constants: Mapping[str, int]) -> tuple[Handle, Handle]:
-        key = buffer_counts(spec, constants), 4 * len(spec.params)
+    def _layout(self, spec: KernelSpec, source: Source) -> tuple[Handle, Handle]:
+        scratch = 2 if source in (Source.SPLIT, Source.RESIDENT) else 0
+        key = len(spec.bindings) + scratch, 4 * len(spec.params)
         if key not in self._layouts:
             stage = constant("VK_SHADER_STAGE_COMPUTE_BIT")
             bindings = [
@@ -175,13 +158,13 @@ class Pipelines:
                     "VkDescriptorSetLayoutBinding",
                     binding=i,
                     descriptorType=constant("VK_DESCRIPTOR_TYPE_STORAGE_BUFFER"),
-                    descriptorCount=count,
+                    descriptorCount=1,
                     stageFlags=stage,
                 )[0]
-                for i, count in enumerate(key[0])
+                for i in range(key[0])
             ]
             sets = ffi().new("VkDescriptorSetLayout *")
-            create = make("VkDescriptorSetLayoutCreateInfo", bindingCount=len(bindings), pBindings=bindings)
+            create = make("VkDescriptorSetLayoutCreateInfo", bindingCount=key[0], pBindings=bindings)
             status = lib().vkCreateDescriptorSetLayout(self._device, create, ffi().NULL, sets)
             check(status, Stage.PIPELINE_CREATION, kernel=spec.name)
             push = make("VkPushConstantRange", stageFlags=stage, offset=0, size=key[1])[0]
@@ -222,7 +205,7 @@ class Pipelines:
                 device=self._physical.info.name,
                 hint="Reinstall bitnet-vulkan",
             )
-        set_layout, layout = self._layout(spec, constants)
+        set_layout, layout = self._layout(spec, Source(constants.get("SOURCE", 0)))
         words = ffi().new("uint32_t[]", len(code) // 4)
         ffi().memmove(words, code, len(code) // 4 * 4)
         module = ffi().new("VkShaderModule *")

@@ -146,13 +146,12 @@ def _attention(
 
 
 def layer(physical: PhysicalDevice) -> dict[str, int]:
-    """Constants of decoder_layer_resident: a workgroup for each multiprocessor."""
+    """Constants of decoder_layer_resident: a workgroup for each multiprocessor. A larger BATCH spills registers."""
     wave = physical.features.subgroups
     return {
         "GROUP": 16 * wave if physical.info.type is DeviceType.SOFTWARE else 512,
         "GROUPS": physical.features.resident,
-        "LAYERS": physical.features.layers,
         "LANES": min(16, wave),
         "TILE_N": 2,
-        "BATCH": 2,
+        "BATCH": 1,
     }

@@ -33,10 +33,6 @@ const uint OUTS = (DIM + WAVE - 1) / WAVE;         // of a lane, when the parts 
 const float LOWEST = -3.0e38;
 shared uint last_one;
 
-#define KEYS k_cache
-#define KEYS4 k_cache4
-#define VALUES v_cache
-#define VALUES4 v_cache4
 #include "kv_octet.glsl"
 
 #ifdef FUSED

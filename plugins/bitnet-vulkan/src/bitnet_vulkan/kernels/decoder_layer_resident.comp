@@ -8,43 +8,42 @@
 #include "prelude.glsl"
 #include "dot.glsl"
 #include "glu.glsl"
-// LAYERS decoder layers for one row, each: norm_matmul (q, k and v), rope_store_kv, attention, norm_matmul (added to x),
-// norm_matmul_glu, norm_matmul (added to x), by GROUPS workgroups that meet five times a layer. Each workgroup has its rows
+// A decoder layer for one row: norm_matmul (q, k and v), rope_store_kv, attention, norm_matmul (added to x),
+// norm_matmul_glu, norm_matmul (added to x), by GROUPS workgroups that meet four times. Each workgroup has its rows
 // of every matrix; what it will multiply next is on its way to registers while it waits. What others wrote since the last
 // meeting is read through coherent buffers.
 layout(constant_id = 18) const uint GROUPS = 1;  // workgroups that meet
 layout(constant_id = 19) const uint KV_HEADS = 1;
 layout(constant_id = 20) const uint FFN = 128;  // columns of the gate
-layout(constant_id = 21) const uint LAYERS = 1;
 layout(std430, binding = 0) coherent buffer X { float x[]; };
 layout(std430, binding = 0) coherent buffer X4 { vec4 x4[]; };
-layout(std430, binding = 1) coherent buffer Qkv { float qkv[]; };
-layout(std430, binding = 2) readonly buffer Step { ivec4 step_[]; };
-layout(std430, binding = 3) readonly buffer Rope { vec2 rope[]; };
-layout(std430, binding = 4) writeonly buffer Q { float q[]; };
-layout(std430, binding = 5) readonly buffer Tables { int tables[]; };
-layout(std430, binding = 6) coherent buffer Heads { float heads[]; };
-layout(std430, binding = 6) coherent buffer Heads4 { vec4 heads4[]; };
-layout(std430, binding = 7) coherent buffer M { float m[]; };
-layout(std430, binding = 7) coherent buffer M4 { vec4 m4[]; };
-layout(std430, binding = 8) coherent buffer Partial { float partial[]; };
-layout(std430, binding = 9) coherent buffer Meetings { uint meetings[]; };
-layout(std430, binding = 10) readonly buffer Gamma1 { vec4 v[]; } gamma_qkv[LAYERS];
-layout(std430, binding = 11) readonly buffer W1 { uvec4 v[]; } w_qkv[LAYERS];
-layout(std430, binding = 12) readonly buffer S1 { float v[]; } scale_qkv[LAYERS];
-layout(std430, binding = 13) buffer K { uint v[]; } k_cache[LAYERS];
-layout(std430, binding = 13) readonly buffer K4 { uvec4 v[]; } k_cache4[LAYERS];
-layout(std430, binding = 14) buffer V { uint v[]; } v_cache[LAYERS];
-layout(std430, binding = 14) readonly buffer V4 { uvec4 v[]; } v_cache4[LAYERS];
-layout(std430, binding = 15) readonly buffer Gamma2 { vec4 v[]; } gamma_o[LAYERS];
-layout(std430, binding = 16) readonly buffer W2 { uvec4 v[]; } w_o[LAYERS];
-layout(std430, binding = 17) readonly buffer S2 { float v[]; } scale_o[LAYERS];
-layout(std430, binding = 18) readonly buffer Gamma3 { vec4 v[]; } gamma_up[LAYERS];
-layout(std430, binding = 19) readonly buffer W3 { uvec4 v[]; } w_up[LAYERS];
-layout(std430, binding = 20) readonly buffer S3 { float v[]; } scale_up[LAYERS];
-layout(std430, binding = 21) readonly buffer Gamma4 { vec4 v[]; } gamma_down[LAYERS];
-layout(std430, binding = 22) readonly buffer W4 { uvec4 v[]; } w_down[LAYERS];
-layout(std430, binding = 23) readonly buffer S4 { float v[]; } scale_down[LAYERS];
+layout(std430, binding = 1) readonly buffer Gamma1 { vec4 gamma_qkv[]; };
+layout(std430, binding = 2) readonly buffer W1 { uvec4 w_qkv[]; };
+layout(std430, binding = 3) readonly buffer S1 { float scale_qkv[]; };
+layout(std430, binding = 4) coherent buffer Qkv { float qkv[]; };
+layout(std430, binding = 5) readonly buffer Step { ivec4 step_[]; };
+layout(std430, binding = 6) readonly buffer Rope { vec2 rope[]; };
+layout(std430, binding = 7) writeonly buffer Q { float q[]; };
+layout(std430, binding = 8) buffer K { uint k_cache[]; };
+layout(std430, binding = 8) readonly buffer K4 { uvec4 k_cache4[]; };
+layout(std430, binding = 9) buffer V { uint v_cache[]; };
+layout(std430, binding = 9) readonly buffer V4 { uvec4 v_cache4[]; };
+layout(std430, binding = 10) readonly buffer Tables { int tables[]; };
+layout(std430, binding = 11) coherent buffer Heads { float heads[]; };
+layout(std430, binding = 11) coherent buffer Heads4 { vec4 heads4[]; };
+layout(std430, binding = 12) readonly buffer Gamma2 { vec4 gamma_o[]; };
+layout(std430, binding = 13) readonly buffer W2 { uvec4 w_o[]; };
+layout(std430, binding = 14) readonly buffer S2 { float scale_o[]; };
+layout(std430, binding = 15) readonly buffer Gamma3 { vec4 gamma_up[]; };
+layout(std430, binding = 16) readonly buffer W3 { uvec4 w_up[]; };
+layout(std430, binding = 17) readonly buffer S3 { float scale_up[]; };
+layout(std430, binding = 18) coherent buffer M { float m[]; };
+layout(std430, binding = 18) coherent buffer M4 { vec4 m4[]; };
+layout(std430, binding = 19) readonly buffer Gamma4 { vec4 gamma_down[]; };
+layout(std430, binding = 20) readonly buffer W4 { uvec4 w_down[]; };
+layout(std430, binding = 21) readonly buffer S4 { float scale_down[]; };
+layout(std430, binding = 22) coherent buffer Partial { float partial[]; };
+layout(std430, binding = 23) coherent buffer Meetings { uint meetings[]; };
 layout(push_constant) uniform Params { uint row_bytes, max_blocks; float scale, eps; } p;
 
 const uint HIDDEN = WIDTH, QUERIES = HEADS * KV_HEADS * DIM, QKV = QUERIES + 2 * KV_HEADS * DIM;
@@ -53,11 +52,6 @@ const uint WIDER = WIDE > WIDE_O ? WIDE : WIDE_O, MOST_WIDTH = WIDER > WIDE_M ? 
 #include "codes_by_plane.glsl"
 #include "codes.glsl"
 #include "meeting.glsl"
-#define KEYS k_cache[layer].v
-#define KEYS4 k_cache4[layer].v
-#define VALUES v_cache[layer].v
-#define VALUES4 v_cache4[layer].v
-uint layer;
 #include "kv_octet.glsl"
 
 const uint SLOTS = GROUP / LANES;  // rows at a time
@@ -76,9 +70,9 @@ uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs),
         bool own = r < rows_of(OUTS);                                                                               \
         [[unroll]] for (uint i = 0; i < PIECES; i++) {                                                              \
             uint c = LID % LANES + i * LANES;                                                                       \
-            packed_##NAME[j][i] = own && c < WIDE_ / 64 ? w_##NAME[layer].v[n * (WIDE_ / 64) + c] : uvec4(0);       \
+            packed_##NAME[j][i] = own && c < WIDE_ / 64 ? w_##NAME[n * (WIDE_ / 64) + c] : uvec4(0);       \
         }                                                                                                           \
-        factor_##NAME[j] = own ? scale_##NAME[layer].v[n] : 0.0;                                                    \
+        factor_##NAME[j] = own ? scale_##NAME[n] : 0.0;                                                    \
     }
 
 #define ROW(TO, FROM, COLUMNS)                                                                                      \
@@ -126,82 +120,81 @@ void main() {
     uvec4 packed_qkv[1][PER], packed_o[1][PER_O], packed_up[2 * UP_ROWS][PER], packed_down[1][PER_M];
     float factor_qkv[1], factor_o[1], factor_up[2 * UP_ROWS], factor_down[1], old;
     ivec4 step = step_[0];
+    uint position = uint(max(step.y, 0));
+    int block = tables[uint(max(step.w, 0)) * p.max_blocks + position / KV_BLOCK];
+    bool seen_again = step.z >= 0 && step.z == block * int(KV_BLOCK) + int(position % KV_BLOCK);
     if (LID == 0) lost = meetings[LOST] != 0;
-    for (layer = 0; layer < LAYERS; layer++) {
-        ROW(gain, gamma_qkv[layer].v, HIDDEN)
-        WEIGHTS(qkv, QKV, 1, 1, PER, WIDE, 0)
-        if (layer > 0) await(4);
-        ROW(row, x4, HIDDEN)
-        Quantized made = checked(codes_of(row, gain, 1, HIDDEN, WIDE, p.eps));
-        for (uint start = 0; start < most_rows(QKV); start += SLOTS) {
-            if (start > 0) { WEIGHTS(qkv, QKV, 1, 1, PER, WIDE, start) }
-            uint r = start + slot(), n = first_of(QKV) + r;
-            int sum;
-            SUM(sum, packed_qkv[0], PER, WIDE)
-            if (r < rows_of(QKV) && LID % LANES == 0) qkv[n] = float(sum - made.sum) * made.scale * factor_qkv[0];
-        }
-        arrive(0);
-
-        uint unit = gl_WorkGroupID.x, position = uint(max(step.y, 0));
-        Share s = share_of(unit, uint(step.y + 1));
-        Octet keys[BATCH][OCTETS], values[BATCH][OCTETS];
-        vec2 turn[FRESH];
-        if (step.y >= 0 && unit < KV_HEADS * s.splits) {
-            fetch(s, step, s.first, keys, values);
-            [[unroll]] for (uint i = 0; i < FRESH; i++) {
-                uint d = (LID + i * GROUP) % DIM;
-                turn[i] = rope[position * (DIM / 2) + (INTERLEAVED == 1 ? d / 2 : d % (DIM / 2))];
-            }
-        }
-        await(0);
-        if (step.y < 0)
-            for (uint i = gl_WorkGroupID.x * GROUP + LID; i < QUERIES; i += GROUPS * GROUP) heads[i] = 0.0;
-        while (step.y >= 0 && unit < KV_HEADS * s.splits) {
-            stage(s, turn);
-            attend(s, step, keys, values);
-            unit += GROUPS;
-            if (GROUPS >= KV_HEADS || unit >= KV_HEADS * s.splits) break;
-            s = share_of(unit, uint(step.y + 1));
-            work_barrier();
-            fetch(s, step, s.first, keys, values);
-        }
-        arrive(1);
-
-        ROW(gain, gamma_o[layer].v, QUERIES)
-        WEIGHTS(o, HIDDEN, 1, 1, PER_O, WIDE_O, 0)
-        await(1);
-        ROW(row, heads4, QUERIES)
-        old = old_x();
-        made = checked(codes_of(row, gain, NORM, QUERIES, WIDE_O, p.eps));
-        ADD_TO_X(o, PER_O, WIDE_O)
-        arrive(2);
-
-        ROW(gain, gamma_up[layer].v, HIDDEN)
-        WEIGHTS(up, FFN, 2, UP_ROWS, PER, WIDE, 0)
-        await(2);
-        ROW(row, x4, HIDDEN)
-        made = checked(codes_of(row, gain, 1, HIDDEN, WIDE, p.eps));
-        for (uint start = 0; start < most_rows(FFN); start += SLOTS * UP_ROWS) {
-            if (start > 0) { WEIGHTS(up, FFN, 2, UP_ROWS, PER, WIDE, start) }
-            [[unroll]] for (uint j = 0; j < UP_ROWS; j++) {
-                uint r = start + j * SLOTS + slot(), n = first_of(FFN) + r;
-                int gate, up;
-                SUM(gate, packed_up[j], PER, WIDE)
-                SUM(up, packed_up[UP_ROWS + j], PER, WIDE)
-                if (r < rows_of(FFN) && LID % LANES == 0)
-                    m[n] = glu(float(gate - made.sum) * made.scale * factor_up[j],
-                               float(up - made.sum) * made.scale * factor_up[UP_ROWS + j]);
-            }
-        }
-        arrive(3);
-
-        ROW(gain, gamma_down[layer].v, FFN)
-        WEIGHTS(down, HIDDEN, 1, 1, PER_M, WIDE_M, 0)
-        await(3);
-        ROW(row, m4, FFN)
-        old = old_x();
-        made = checked(codes_of(row, gain, NORM, FFN, WIDE_M, p.eps));
-        ADD_TO_X(down, PER_M, WIDE_M)
-        if (layer + 1 < LAYERS) arrive(4);
+    ROW(row, x4, HIDDEN)
+    ROW(gain, gamma_qkv, HIDDEN)
+    WEIGHTS(qkv, QKV, 1, 1, PER, WIDE, 0)
+    Quantized made = checked(codes_of(row, gain, 1, HIDDEN, WIDE, p.eps));
+    for (uint start = 0; start < most_rows(QKV); start += SLOTS) {
+        if (start > 0) { WEIGHTS(qkv, QKV, 1, 1, PER, WIDE, start) }
+        uint r = start + slot(), n = first_of(QKV) + r;
+        int sum;
+        SUM(sum, packed_qkv[0], PER, WIDE)
+        if (r < rows_of(QKV) && LID % LANES == 0) qkv[n] = float(sum - made.sum) * made.scale * factor_qkv[0];
     }
+    arrive(0);
+
+    uint unit = gl_WorkGroupID.x;
+    Share s = share_of(unit, uint(step.y + 1));
+    Octet keys[BATCH][OCTETS], values[BATCH][OCTETS];
+    vec2 turn[FRESH];
+    if (step.y >= 0 && unit < KV_HEADS * s.splits) {
+        fetch(s, step, s.first, keys, values);
+        [[unroll]] for (uint i = 0; i < FRESH; i++) {
+            uint d = (LID + i * GROUP) % DIM;
+            turn[i] = rope[position * (DIM / 2) + (INTERLEAVED == 1 ? d / 2 : d % (DIM / 2))];
+        }
+    }
+    await(0);
+    if (step.y < 0)
+        for (uint i = gl_WorkGroupID.x * GROUP + LID; i < QUERIES; i += GROUPS * GROUP) heads[i] = 0.0;
+    while (step.y >= 0 && unit < KV_HEADS * s.splits) {
+        stage(s, turn);
+        attend(s, step, seen_again, keys, values);
+        unit += GROUPS;
+        if (GROUPS >= KV_HEADS || unit >= KV_HEADS * s.splits) break;
+        s = share_of(unit, uint(step.y + 1));
+        work_barrier();
+        fetch(s, step, s.first, keys, values);
+    }
+    arrive(1);
+
+    ROW(gain, gamma_o, QUERIES)
+    WEIGHTS(o, HIDDEN, 1, 1, PER_O, WIDE_O, 0)
+    await(1);
+    ROW(row, heads4, QUERIES)
+    old = old_x();
+    made = checked(codes_of(row, gain, NORM, QUERIES, WIDE_O, p.eps));
+    ADD_TO_X(o, PER_O, WIDE_O)
+    arrive(2);
+
+    ROW(gain, gamma_up, HIDDEN)
+    WEIGHTS(up, FFN, 2, UP_ROWS, PER, WIDE, 0)
+    await(2);
+    ROW(row, x4, HIDDEN)
+    made = checked(codes_of(row, gain, 1, HIDDEN, WIDE, p.eps));
+    for (uint start = 0; start < most_rows(FFN); start += SLOTS * UP_ROWS) {
+        if (start > 0) { WEIGHTS(up, FFN, 2, UP_ROWS, PER, WIDE, start) }
+        [[unroll]] for (uint j = 0; j < UP_ROWS; j++) {
+            uint r = start + j * SLOTS + slot(), n = first_of(FFN) + r;
+            int gate, up;
+            SUM(gate, packed_up[j], PER, WIDE)
+            SUM(up, packed_up[UP_ROWS + j], PER, WIDE)
+            if (r < rows_of(FFN) && LID % LANES == 0)
+                m[n] = glu(float(gate - made.sum) * made.scale * factor_up[j],
+                           float(up - made.sum) * made.scale * factor_up[UP_ROWS + j]);
+        }
+    }
+    arrive(3);
+
+    ROW(gain, gamma_down, FFN)
+    WEIGHTS(down, HIDDEN, 1, 1, PER_M, WIDE_M, 0)
+    await(3);
+    ROW(row, m4, FFN)
+    old = old_x();
+    made = checked(codes_of(row, gain, NORM, FFN, WIDE_M, p.eps));
+    ADD_TO_X(down, PER_M, WIDE_M)
 }

@@ -1,5 +1,5 @@
-// Eight neighbouring elements of a cached key or value. The including kernel defines KEYS and VALUES, the caches as words,
-// and KEYS4 and VALUES4, the same as uvec4.
+// Eight neighbouring elements of a cached key or value; the including kernel has the bindings k_cache, k_cache4, v_cache and
+// v_cache4.
 struct Octet { uvec4 a, b; };  // 8 elements as the cache has them
 struct Octets { float v[8]; };
 
@@ -28,8 +28,8 @@ Octets decode(Octet o) {
         uint at = word0 + 1 + 2 * octet;                                                                       \
         return Octet(uvec4(CACHE[at], CACHE[at + 1], CACHE[word0], 0), uvec4(0));                              \
     }
-LOAD(load_k, KEYS, KEYS4)
-LOAD(load_v, VALUES, VALUES4)
+LOAD(load_k, k_cache, k_cache4)
+LOAD(load_v, v_cache, v_cache4)
 
 #ifdef FUSED
 // The newest key or value, as rope_store_kv writes it.
@@ -62,6 +62,6 @@ Octet encode(float v[8], float factor, float unit) {
         for (uint i = 0; i < 4; i++) CACHE[at + i] = o.a[i];                                                   \
         if (KV == 0) for (uint i = 0; i < 4; i++) CACHE[at + 4 + i] = o.b[i];                                  \
     }
-STORE(store_k, KEYS)
-STORE(store_v, VALUES)
+STORE(store_k, k_cache)
+STORE(store_v, v_cache)
 #endif

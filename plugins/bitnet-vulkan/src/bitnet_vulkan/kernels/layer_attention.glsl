@@ -1,6 +1,7 @@
 // Attention within decoder_layer_resident.comp: rotation, the cache's newest row, and shares of a sequence's positions, whose
 // results the last workgroup of a key/value head puts together. An invocation has all HEADS queries of a key/value head.
-// Of attention: invocations that share a position, eighths of it for each, positions at a time; elements of new heads for
+
+// Invocations that share a position, eighths of it for each, positions at a time; elements of new heads for
 // an invocation; workgroups that share a key/value head.
 const uint SHARERS = DIM / 8 < WAVE ? DIM / 8 : WAVE, OCTETS = DIM / 8 / SHARERS, PLACES = GROUP / SHARERS;
 const uint SPAN = PLACES * BATCH, FRESH = ((HEADS + 2) * DIM + GROUP - 1) / GROUP;
@@ -8,7 +9,7 @@ const uint MOST_SPLITS = GROUPS < KV_HEADS ? 1 : GROUPS / KV_HEADS;
 const uint AT_ONCE = MOST_SPLITS < 16 ? MOST_SPLITS : 16;  // parts of other workgroups
 const float LOWEST = -3.0e38;
 shared vec4 fresh[(HEADS + 2) * DIM / 4], part[WAVES * HEADS * DIM / 4];
-shared float tops[WAVES * HEADS], totals[WAVES * HEADS];
+shared float tops[WAVES * HEADS], totals[WAVES * HEADS], weights[WAVES * HEADS], best[HEADS];
 shared uint last_one;
 
 // Scores, and the sum of values that they weigh, of a share of a key/value head's positions.
@@ -63,7 +64,8 @@ void stage(Share s, vec2 turn[FRESH]) {
     }
 }
 
-void attend(Share s, ivec4 step, Octet keys[BATCH][OCTETS], Octet values[BATCH][OCTETS]) {
+// seen_again: whether the slot of the newest position is where the sequence's table finds it.
+void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Octet values[BATCH][OCTETS]) {
     work_barrier();
     uint last = uint(step.y), place = LID / SHARERS, lane = LID % SHARERS;
     Octet newest_k[OCTETS], newest_v[OCTETS];
@@ -71,8 +73,7 @@ void attend(Share s, ivec4 step, Octet keys[BATCH][OCTETS], Octet values[BATCH][
     if (s.end == last + 1) {
         newest_of(HEADS * DIM, newest_k);
         newest_of((HEADS + 1) * DIM, newest_v);
-        int block = tables[uint(step.w) * p.max_blocks + last / KV_BLOCK];
-        renewed = step.z >= 0 && step.z == block * int(KV_BLOCK) + int(last % KV_BLOCK);
+        renewed = seen_again;
         if (step.z >= 0 && place == 0) {
             uint row = (uint(step.z) / KV_BLOCK * KV_HEADS + s.kv_head) * KV_BLOCK + uint(step.z) % KV_BLOCK;
             uint word0 = row * (p.row_bytes / 4);
@@ -94,15 +95,18 @@ void attend(Share s, ivec4 step, Octet keys[BATCH][OCTETS], Octet values[BATCH][
     }
     for (uint start = s.first; start < s.end; start += SPAN) {
         if (start > s.first) fetch(s, step, start, keys, values);
-        float score[BATCH][HEADS];
-        [[unroll]] for (uint b = 0; b < BATCH; b++) {
-            uint position = start + b * PLACES + place;
-            [[unroll]] for (uint h = 0; h < HEADS; h++) score[b][h] = 0.0;
-            [[unroll]] for (uint o = 0; o < OCTETS; o++) {
-                if (renewed && position == last) {
+        if (renewed && last - start < SPAN) {
+            [[unroll]] for (uint b = 0; b < BATCH; b++)
+                [[unroll]] for (uint o = 0; o < OCTETS; o++) {
+                    if (start + b * PLACES + place != last) continue;
                     keys[b][o] = newest_k[o];
                     values[b][o] = newest_v[o];
                 }
+        }
+        float score[BATCH][HEADS];
+        [[unroll]] for (uint b = 0; b < BATCH; b++) {
+            [[unroll]] for (uint h = 0; h < HEADS; h++) score[b][h] = 0.0;
+            [[unroll]] for (uint o = 0; o < OCTETS; o++) {
                 Octets k = decode(keys[b][o]);
                 [[unroll]] for (uint h = 0; h < HEADS; h++)
                     [[unroll]] for (uint i = 0; i < 8; i++) score[b][h] += query[h][o][i] * k.v[i];
@@ -115,11 +119,13 @@ void attend(Share s, ivec4 step, Octet keys[BATCH][OCTETS], Octet values[BATCH][
             float now = largest[h];
             [[unroll]] for (uint b = 0; b < BATCH; b++)
                 if (start + b * PLACES + place < s.end) now = max(now, score[b][h]);
-            float rescale = exp(largest[h] - now);
+            if (start > s.first) {
+                float rescale = exp(largest[h] - now);
+                total[h] *= rescale;
+                [[unroll]] for (uint o = 0; o < OCTETS; o++)
+                    [[unroll]] for (uint i = 0; i < 8; i++) acc[h][o][i] *= rescale;
+            }
             largest[h] = now;
-            total[h] *= rescale;
-            [[unroll]] for (uint o = 0; o < OCTETS; o++)
-                [[unroll]] for (uint i = 0; i < 8; i++) acc[h][o][i] *= rescale;
             [[unroll]] for (uint b = 0; b < BATCH; b++) {
                 score[b][h] = start + b * PLACES + place < s.end ? exp(score[b][h] - now) : 0.0;
                 total[h] += score[b][h];
@@ -153,16 +159,22 @@ void attend(Share s, ivec4 step, Octet keys[BATCH][OCTETS], Octet values[BATCH][
         }
     }
     work_barrier();
+    for (uint e = LID; e < WAVES * HEADS; e += GROUP) {  // what counts how much, once for all elements
+        float now = LOWEST;
+        [[unroll]] for (uint w = 0; w < WAVES; w++) now = max(now, tops[w * HEADS + e % HEADS]);
+        weights[e] = exp(tops[e] - now);
+        totals[e] *= weights[e];
+        if (e < HEADS) best[e] = now;
+    }
+    work_barrier();
     const uint ROOM = HEADS * DIM + 2 * HEADS;
     uint part0 = s.kv_head * MOST_SPLITS * ROOM;
     for (uint e = LID; e < HEADS * DIM; e += GROUP) {
         uint h = e / DIM;
-        float now = LOWEST, sum = 0.0, all = 0.0;
-        [[unroll]] for (uint w = 0; w < WAVES; w++) now = max(now, tops[w * HEADS + h]);
+        float sum = 0.0, all = 0.0;
         [[unroll]] for (uint w = 0; w < WAVES; w++) {
-            float weight = exp(tops[w * HEADS + h] - now);
-            all += weight * totals[w * HEADS + h];
-            sum += weight * part[(w * HEADS * DIM + e) / 4][e % 4];
+            all += totals[w * HEADS + h];
+            sum += weights[w * HEADS + h] * part[(w * HEADS * DIM + e) / 4][e % 4];
         }
         if (s.splits == 1) {
             heads[s.kv_head * HEADS * DIM + e] = sum / all;
@@ -170,7 +182,7 @@ void attend(Share s, ivec4 step, Octet keys[BATCH][OCTETS], Octet values[BATCH][
         }
         partial[part0 + s.split * ROOM + e] = sum;
         if (e % DIM == 0) {
-            partial[part0 + s.split * ROOM + HEADS * DIM + 2 * h] = now;
+            partial[part0 + s.split * ROOM + HEADS * DIM + 2 * h] = best[h];
             partial[part0 + s.split * ROOM + HEADS * DIM + 2 * h + 1] = all;
         }
     }
@@ -179,7 +191,7 @@ void attend(Share s, ivec4 step, Octet keys[BATCH][OCTETS], Octet values[BATCH][
     uint done = LOST + LINE + s.kv_head;
     if (LID == 0) {
         memoryBarrierBuffer();
-        last_one = atomicAdd(meetings[done], 1, gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+        last_one = atomicAdd(meetings[done], 1);
         if (last_one == s.splits - 1) meetings[done] = 0;
     }
     work_barrier();

@@ -1,7 +1,7 @@
 // All GROUPS workgroups of a dispatch meet: what any of them wrote to coherent buffers before is there for all afterwards.
 // They must run at the same time, and nothing in Vulkan promises that: where too long a wait shows that they do not, or an
 // earlier dispatch had to give up, `lost` makes every result NaN. meetings[] is zero before the first dispatch.
-const uint LINE = 32, LOST = 8 * LINE, TRIES = 1 << 21;
+const uint MEETINGS = 4, LINE = 32, LOST = 8 * LINE, TRIES = 1 << 21;
 shared bool lost;
 
 void work_barrier() {
@@ -16,8 +16,7 @@ void arrive(uint meeting) {
     atomicAdd(meetings[meeting * LINE], 1);
 }
 
-// Everybody has left the meeting before, so that its number can be 0 again. Meeting 0 comes after 4, or in a new dispatch,
-// after which 3 was the last.
+// Everybody has left the meeting before (the last one before the first: in an earlier dispatch), whose count becomes 0.
 void await(uint meeting) {
     if (LID == 0) {
         uint tries = 0;
@@ -26,10 +25,7 @@ void await(uint meeting) {
                 lost = true;
                 meetings[LOST] = 1;
             }
-        if (gl_WorkGroupID.x == 0) {
-            meetings[(meeting + 4) % 5 * LINE] = 0;
-            if (meeting == 0) meetings[3 * LINE] = 0;
-        }
+        if (gl_WorkGroupID.x == 0) meetings[(meeting + MEETINGS - 1) % MEETINGS * LINE] = 0;
     }
     work_barrier();
 }
