@@ -36,7 +36,7 @@ def fuse(launches: Sequence[Launch], compile_kernel: Compile, physical: Physical
     at = 0
     while at < len(launches):
         first = launches[at]
-        if joined := decoder_layer(launches[at : at + LAYER], compile_kernel, physical):
+        if joined := decoder_layer(launches[at:], compile_kernel, physical):
             fused.append(joined)
             at += LAYER
         elif at + 1 < len(launches) and _rope_then_attention(first, launches[at + 1]):

@@ -60,6 +60,7 @@ _SPEC = KernelSpec(
         *NORM_MATMUL_GLU.bindings[1:4],
         *_as("rw", NORM_MATMUL_GLU.bindings[4]),
         *NORM_MATMUL.bindings[1:4],
+        NORM_MATMUL.bindings[2],
     ),
     params=(
         Param("row_bytes", "u32", "of a cache row"),
@@ -82,11 +83,13 @@ def apart(a: View, b: View) -> bool:
 
 
 def decoder_layer(launches: Sequence[Launch], compile_kernel: Compile, physical: PhysicalDevice) -> Launch | None:
-    """What to launch in place of six launches; None where they are no layer, or not one for this kernel or device."""
-    if tuple(launch.kernel.spec.name for launch in launches) != _KERNELS or not physical.features.resident:
+    """What to launch in place of the first six launches; None where they are no layer, or not one for this kernel or
+    device."""
+    layer = launches[:LAYER]
+    if tuple(launch.kernel.spec.name for launch in layer) != _KERNELS or not physical.features.resident:
         return None
-    qkv, rope, attention, out, glu, down = launches
-    constants = _constants([launch.values for launch in launches], launches, physical)
+    qkv, rope, attention, out, glu, down = layer
+    constants = _constants([launch.values for launch in layer], layer, physical)
     if constants is None:
         return None
     joints = (
@@ -96,6 +99,8 @@ def decoder_layer(launches: Sequence[Launch], compile_kernel: Compile, physical:
         (down.views[4], qkv.views[0]),
     )
     views = (*qkv.views, *rope.views[1:], *attention.views[4:], *out.views[1:4], *glu.views[1:], *down.views[1:4])
+    after = launches[LAYER].views[2:3] if [x.kernel for x in launches[LAYER : LAYER + 1]] == [qkv.kernel] else ()
+    views = (*views, *(after or qkv.views[2:3]))  # what the next layer reads first, to bring it into the cache
     written = [view for view, binding in zip(views, _SPEC.bindings, strict=True) if binding.access != "r"]
     if not all(same(a, b) for a, b in joints) or not all(apart(a, b) for a, b in combinations(written, 2)):
         return None

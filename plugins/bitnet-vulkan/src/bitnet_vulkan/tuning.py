@@ -126,7 +126,14 @@ def _attention(
     heads = int(params["n_heads"]) // int(params["n_kv_heads"])
     if rows > FEW_ROWS and physical.features.half_matrix and constants["KV"] == 1 and dim in (64, 128):
         tile_n = 2 if heads % 2 == 0 else 1
-        return {"SOURCE": Source.COOP, "GROUP": 64, "TILE_N": tile_n, "TILE_T": 32 // tile_n, "DIM": dim}
+        return {
+            "SOURCE": Source.COOP,
+            "GROUP": 128,
+            "TILE_N": tile_n,
+            "TILE_T": 32 // tile_n,
+            "SPLITS": 2,
+            "DIM": dim,
+        }
     if rows > FEW_ROWS or not physical.features.subgroups or dim % 8 or dim > 256 or heads > MAX_GROUP_HEADS:
         return {"GROUP": 64, "TILE_N": 1, "TILE_T": 1}
     octets = dim // 8
@@ -154,4 +161,5 @@ def layer(physical: PhysicalDevice) -> dict[str, int]:
         "LANES": min(16, wave),
         "TILE_N": 2,
         "BATCH": 1,
+        "ADD": 1,
     }
