@@ -172,17 +172,13 @@ def _apart(change: Change) -> Change:
 
 DECODES: dict[str, Change] = {
     "as it is": lambda name, chosen, params: {},
-    "no prefetch": _of("decoder_layer", ADD=0),
-    "no prefetch of qkv": _of("decoder_layer", ADD=2),
-    "no prefetch, batch 2": _of("decoder_layer", ADD=0, BATCH=2),
     "1 row": _of("decoder_layer", TILE_N=1),
-    "batch 2": _of("decoder_layer", BATCH=2),
+    "batch 1": _of("decoder_layer", BATCH=1),
     "groups of 256": _of("decoder_layer", GROUP=256),
     "layers apart": _of("decoder_layer", GROUPS=0),
     "apart, groups of 512": _apart(_group(512)),
     "apart, lanes 32": _apart(_few({2560: 32, 6912: 32}, {})),
     "apart, 1 row a lane": _apart(_few({}, {3840: 1, 2560: 1, 6912: 1})),
-    "apart, splits 8": _apart(_of("attention", SPLITS=8)),
 }
 
 
@@ -195,11 +191,11 @@ def _tiles(tile_n: int, tile_t: int, group: int) -> Change:
     return change
 
 
-def _heads(tile_n: int, tile_t: int, splits: int) -> Change:
+def _heads(tile_n: int, tile_t: int) -> Change:
     def change(name: str, chosen: Constants, params: Mapping[str, int | float]) -> Constants:
         if name != "attention" or chosen.get("SOURCE") != Source.COOP:
             return {}
-        return {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": splits, "GROUP": 2 * tile_n * tile_t * splits}
+        return {"TILE_N": tile_n, "TILE_T": tile_t, "GROUP": 2 * tile_n * tile_t}
 
     return change
 
@@ -209,9 +205,8 @@ PROMPTS: dict[str, Change] = {
     "tiles of 128 x 128": _tiles(128, 128, 256),
     "tiles of 128 x 64": _tiles(128, 64, 128),
     "tiles of 64 x 64": _tiles(64, 64, 128),
-    "2 heads, 16 rows, 1 part": _heads(2, 16, 1),
-    "1 head, 16 rows": _heads(1, 16, 2),
-    "1 head, 32 rows": _heads(1, 32, 2),
+    "4 heads, 16 rows": _heads(4, 16),
+    "2 heads, 32 rows": _heads(2, 32),
 }
 
 

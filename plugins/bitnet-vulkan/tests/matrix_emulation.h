@@ -31,12 +31,10 @@ inline vec4 make_vec4(float v) { return {v, v, v, v}; }
 inline vec4 make_vec4(vec2 a, vec2 b) { return {a[0], a[1], b[0], b[1]}; }
 inline uvec4 make_uvec4(uint v) { return {v, v, v, v}; }
 inline uvec4 make_uvec4(uvec2 a, uvec2 b) { return {a[0], a[1], b[0], b[1]}; }
-inline vec2 make_vec2(float a, float b) { return {a, b}; }
 inline uvec2 make_uvec2(uint a, uint b) { return {a, b}; }
 inline ivec4 make_ivec4(int a, int b, int c, int d) { return {a, b, c, d}; }
 inline vec4 operator*(vec4 a, float b) { return {a[0] * b, a[1] * b, a[2] * b, a[3] * b}; }
 inline vec4 operator/(vec4 a, float b) { return {a[0] / b, a[1] / b, a[2] / b, a[3] / b}; }
-inline vec4 operator+(vec4 a, vec4 b) { return {a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]}; }
 inline vec4 operator-(vec4 a, vec4 b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3]}; }
 inline uvec4 operator>>(uvec4 a, uint b) { return {a[0] >> b, a[1] >> b, a[2] >> b, a[3] >> b}; }
 inline uvec4 operator&(uvec4 a, uint b) { return {a[0] & b, a[1] & b, a[2] & b, a[3] & b}; }

@@ -77,7 +77,7 @@ def chosen() -> list[tuple[Case, dict[str, int]]]:
             params = case.launch().params
             heads = int(params["n_heads"]) // int(params["n_kv_heads"])
             tile_n = 2 if heads % 2 == 0 else 1
-            tile = {"GROUP": 128, "TILE_N": tile_n, "TILE_T": 32 // tile_n, "SPLITS": 2}
+            tile = {"GROUP": 64, "TILE_N": tile_n, "TILE_T": 32 // tile_n}
             found.append((case, {**tile, "DIM": int(params["head_dim"])}))
     for case in cases_of("matmul_ternary"):
         if case.label in TERNARY:

@@ -60,7 +60,6 @@ _SPEC = KernelSpec(
         *NORM_MATMUL_GLU.bindings[1:4],
         *_as("rw", NORM_MATMUL_GLU.bindings[4]),
         *NORM_MATMUL.bindings[1:4],
-        NORM_MATMUL.bindings[2],
     ),
     params=(
         Param("row_bytes", "u32", "of a cache row"),
@@ -99,8 +98,6 @@ def decoder_layer(launches: Sequence[Launch], compile_kernel: Compile, physical:
         (down.views[4], qkv.views[0]),
     )
     views = (*qkv.views, *rope.views[1:], *attention.views[4:], *out.views[1:4], *glu.views[1:], *down.views[1:4])
-    after = launches[LAYER].views[2:3] if [x.kernel for x in launches[LAYER : LAYER + 1]] == [qkv.kernel] else ()
-    views = (*views, *(after or qkv.views[2:3]))  # what the next layer reads first, to bring it into the cache
     written = [view for view, binding in zip(views, _SPEC.bindings, strict=True) if binding.access != "r"]
     if not all(same(a, b) for a, b in joints) or not all(apart(a, b) for a, b in combinations(written, 2)):
         return None

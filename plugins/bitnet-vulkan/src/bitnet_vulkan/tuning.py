@@ -126,14 +126,7 @@ def _attention(
     heads = int(params["n_heads"]) // int(params["n_kv_heads"])
     if rows > FEW_ROWS and physical.features.half_matrix and constants["KV"] == 1 and dim in (64, 128):
         tile_n = 2 if heads % 2 == 0 else 1
-        return {
-            "SOURCE": Source.COOP,
-            "GROUP": 128,
-            "TILE_N": tile_n,
-            "TILE_T": 32 // tile_n,
-            "SPLITS": 2,
-            "DIM": dim,
-        }
+        return {"SOURCE": Source.COOP, "GROUP": 64, "TILE_N": tile_n, "TILE_T": 32 // tile_n, "DIM": dim}
     if rows > FEW_ROWS or not physical.features.subgroups or dim % 8 or dim > 256 or heads > MAX_GROUP_HEADS:
         return {"GROUP": 64, "TILE_N": 1, "TILE_T": 1}
     octets = dim // 8
@@ -153,13 +146,12 @@ def _attention(
 
 
 def layer(physical: PhysicalDevice) -> dict[str, int]:
-    """Constants of decoder_layer_resident: a workgroup for each multiprocessor. A larger BATCH spills registers."""
+    """Constants of decoder_layer_resident: a workgroup for each multiprocessor."""
     wave = physical.features.subgroups
     return {
         "GROUP": 16 * wave if physical.info.type is DeviceType.SOFTWARE else 512,
         "GROUPS": physical.features.resident,
         "LANES": min(16, wave),
         "TILE_N": 2,
-        "BATCH": 1,
-        "ADD": 1,
+        "BATCH": 2,
     }

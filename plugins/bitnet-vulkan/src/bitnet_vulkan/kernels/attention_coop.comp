@@ -5,9 +5,9 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #define SUBGROUP
 #include "prelude.glsl"
-// attention for many rows and f16 caches on matrix units: SPLITS subgroups make 16 rows of one head, TILE_N heads of one
+// attention for many rows and f16 caches on matrix units: a subgroup makes 16 rows of one head, TILE_N heads of one
 // key/value head and TILE_T rows to a workgroup, STEP positions at a time through shared memory while the next ones are on
-// their way to registers; each of the SPLITS takes its share of them, and the sums are put together at the end. Each row keeps a running maximum; the sums so far are multiplied element by element where it grows.
+// their way to registers. Each row keeps a running maximum; the sums so far are multiplied element by element where it grows.
 // Factors that are not f16 already are the sum of two, so that products are good to 22 bits.
 layout(std430, binding = 0) readonly buffer Q { vec4 q[]; };
 layout(std430, binding = 1) readonly buffer K { uvec4 k_cache[]; };
@@ -20,8 +20,7 @@ layout(push_constant) uniform Params {
     float scale;
 } p;
 
-const uint SIDE = 16, STEP = 32, TILES = TILE_N * TILE_T / SIDE, SUBGROUPS = TILES * SPLITS, OCTETS = DIM / 8, STRIDE = OCTETS + 1;
-const uint COLUMNS = STEP / SPLITS;  // positions of a subgroup in a step
+const uint SIDE = 16, STEP = 32, SUBGROUPS = TILE_N * TILE_T / SIDE, OCTETS = DIM / 8, STRIDE = OCTETS + 1;
 const uint PARTS = DIM / SIDE, LOADS = STEP * OCTETS / GROUP;
 // uvec4 of a subgroup: 16 x 32 scores, of which factors take the place, then 16 x 32 weights twice; or 16 rows of queries
 // or of results. Rows are one longer to lie in different banks.
@@ -29,7 +28,6 @@ const uint SCORES = 9, WEIGHTS = 5, HIGH = SIDE * SCORES, LOW = HIGH + SIDE * WE
 const float LOWEST = -3.0e38, LIFT = 1024.0, MOST = 65504.0;
 shared uvec4 k_tile[STEP * STRIDE], v_tile[STEP * STRIDE], work[SUBGROUPS * AREA];
 shared ivec4 steps[TILE_T];
-shared vec2 found[SUBGROUPS * SIDE];  // largest score and sum of a row
 
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
@@ -57,30 +55,30 @@ void split(vec4 v, out uvec2 high, out uvec2 low) {
 
 void main() {
     uint lane = gl_SubgroupInvocationID, area = gl_SubgroupID * AREA;
-    uint head = gl_WorkGroupID.x * TILE_N + gl_SubgroupID % TILES % TILE_N, kv_head = head / (p.n_heads / p.n_kv_heads);
+    uint head = gl_WorkGroupID.x * TILE_N + gl_SubgroupID % TILE_N, kv_head = head / (p.n_heads / p.n_kv_heads);
     uint first = (gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y) * TILE_T;  // the longest first
-    uint part = gl_SubgroupID / TILES, own = gl_SubgroupID % TILES / TILE_N * SIDE;                           // rows of this subgroup, from first
+    uint own = gl_SubgroupID / TILE_N * SIDE;                           // rows of this subgroup, from first
     for (uint i = LID; i < TILE_T; i += GROUP) steps[i] = first + i < p.rows ? step_[first + i] : ivec4(-1, -1, -1, -1);
 
     LEFT query[2][PARTS];
-    [[unroll]] for (uint half_ = 0; half_ < 2; half_++) {
+    [[unroll]] for (uint part = 0; part < 2; part++) {
         for (uint i = lane; i < SIDE * OCTETS; i += gl_SubgroupSize) {
             uint row = first + own + i / OCTETS, at = ((row * p.n_heads + head) * DIM) / 4 + 2 * (i % OCTETS);
             uvec2 high[2], low[2];
             [[unroll]] for (uint j = 0; j < 2; j++)
                 split(row < p.rows ? q[at + j] * p.scale : vec4(0.0), high[j], low[j]);
-            work[area + i] = half_ == 0 ? uvec4(high[0], high[1]) : uvec4(low[0], low[1]);
+            work[area + i] = part == 0 ? uvec4(high[0], high[1]) : uvec4(low[0], low[1]);
         }
         subgroupBarrier();
         [[unroll]] for (uint d = 0; d < PARTS; d++)
-            coopMatLoad(query[half_][d], work, area + 2 * d, OCTETS, gl_CooperativeMatrixLayoutRowMajor);
+            coopMatLoad(query[part][d], work, area + 2 * d, OCTETS, gl_CooperativeMatrixLayoutRowMajor);
         subgroupBarrier();
     }
     barrier();
 
     SUM sums[PARTS];
     [[unroll]] for (uint d = 0; d < PARTS; d++) sums[d] = SUM(0.0);
-    uint row = lane / 2, column0 = lane % 2 * (COLUMNS / 2);  // two lanes share a row of scores
+    uint row = lane / 2, column0 = lane % 2 * 16;  // two lanes share a row of scores
     int position = steps[own + row].y;
     float largest = LOWEST, total = 0.0;
     uvec4 k_next[LOADS], v_next[LOADS];
@@ -99,29 +97,28 @@ void main() {
             }
             barrier();
             if (start + int(STEP) <= last) FETCH(uint(start) + STEP)
-            SUM high_scores[COLUMNS / SIDE];
-            SUM low_scores[COLUMNS / SIDE];  // sums of their own: each product waits for the one before it in a sum
-            [[unroll]] for (uint n = 0; n < COLUMNS / SIDE; n++) {
+            SUM high_scores[2];
+            SUM low_scores[2];  // sums of their own: each product waits for the one before it in a sum
+            [[unroll]] for (uint n = 0; n < 2; n++) {
                 high_scores[n] = SUM(0.0);
                 low_scores[n] = SUM(0.0);
             }
             [[unroll]] for (uint d = 0; d < PARTS; d++)
-                [[unroll]] for (uint n = 0; n < COLUMNS / SIDE; n++) {
+                [[unroll]] for (uint n = 0; n < 2; n++) {
                     RIGHT keys;
-                    uint at = (part * COLUMNS + n * SIDE) * STRIDE + 2 * d;
-                    coopMatLoad(keys, k_tile, at, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
+                    coopMatLoad(keys, k_tile, n * SIDE * STRIDE + 2 * d, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
                     high_scores[n] = coopMatMulAdd(query[0][d], keys, high_scores[n]);
                     low_scores[n] = coopMatMulAdd(query[1][d], keys, low_scores[n]);
                 }
-            [[unroll]] for (uint n = 0; n < COLUMNS / SIDE; n++) {
+            [[unroll]] for (uint n = 0; n < 2; n++) {
                 SUM scores = high_scores[n] + low_scores[n];
                 coopMatStore(scores, work, area + 4 * n, SCORES, gl_CooperativeMatrixLayoutRowMajor);
             }
             subgroupBarrier();
-            vec4 score[COLUMNS / 8];
-            int here = start + int(part * COLUMNS + column0);
+            vec4 score[4];
+            int here = start + int(column0);
             float before = largest;
-            [[unroll]] for (uint i = 0; i < COLUMNS / 8; i++) {
+            [[unroll]] for (uint i = 0; i < 4; i++) {
                 score[i] = uintBitsToFloat(work[area + row * SCORES + column0 / 4 + i]);
                 [[unroll]] for (uint e = 0; e < 4; e++)
                     if (mine && here + int(4 * i + e) <= position) largest = max(largest, score[i][e]);
@@ -129,7 +126,7 @@ void main() {
             largest = max(largest, subgroupShuffleXor(largest, 1));
             float factor = exp(before - largest);
             total *= factor;
-            [[unroll]] for (uint i = 0; i < COLUMNS / 8; i++) {
+            [[unroll]] for (uint i = 0; i < 4; i++) {
                 [[unroll]] for (uint e = 0; e < 4; e++) {
                     bool seen = mine && here + int(4 * i + e) <= position;
                     score[i][e] = seen ? exp(score[i][e] - largest) * LIFT : 0.0;
@@ -137,31 +134,27 @@ void main() {
                 total += score[i].x + score[i].y + score[i].z + score[i].w;
             }
             subgroupBarrier();
-            [[unroll]] for (uint i = 0; i < COLUMNS / 8; i++) {
-                uvec2 high;
-                uvec2 low;
-                split(score[i], high, low);
+            [[unroll]] for (uint i = 0; i < 4; i += 2) {
+                uvec2 high[2], low[2];
+                split(score[i], high[0], low[0]);
+                split(score[i + 1], high[1], low[1]);
                 uint at = area + row * WEIGHTS + column0 / 8 + i / 2;
-                work[at + HIGH][i % 2 * 2] = high.x;
-                work[at + HIGH][i % 2 * 2 + 1] = high.y;
-                work[at + LOW][i % 2 * 2] = low.x;
-                work[at + LOW][i % 2 * 2 + 1] = low.y;
+                work[at + HIGH] = uvec4(high[0], high[1]);
+                work[at + LOW] = uvec4(low[0], low[1]);
+                work[area + row * WEIGHTS + column0 / 8 + i / 2] = floatBitsToUint(vec4(factor));
             }
-            [[unroll]] for (uint i = 0; i < 2; i++)
-                work[area + row * WEIGHTS + lane % 2 * 2 + i] = floatBitsToUint(vec4(factor));
             subgroupBarrier();
             SUM factors;
             coopMatLoad(factors, work, area, WEIGHTS, gl_CooperativeMatrixLayoutRowMajor);
             [[unroll]] for (uint d = 0; d < PARTS; d++) sums[d] = sums[d] * factors;
-            [[unroll]] for (uint n = 0; n < COLUMNS / SIDE; n++) {
+            [[unroll]] for (uint n = 0; n < 2; n++) {
                 LEFT high;
                 LEFT low;  // apart: glslang 13 spoils the second of two
                 coopMatLoad(high, work, area + HIGH + 2 * n, WEIGHTS, gl_CooperativeMatrixLayoutRowMajor);
                 coopMatLoad(low, work, area + LOW + 2 * n, WEIGHTS, gl_CooperativeMatrixLayoutRowMajor);
                 [[unroll]] for (uint d = 0; d < PARTS; d++) {
                     RIGHT values;
-                    uint at = (part * COLUMNS + n * SIDE) * STRIDE + 2 * d;
-                    coopMatLoad(values, v_tile, at, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+                    coopMatLoad(values, v_tile, n * SIDE * STRIDE + 2 * d, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
                     sums[d] = coopMatMulAdd(high, values, sums[d]);
                     sums[d] = coopMatMulAdd(low, values, sums[d]);
                 }
@@ -171,31 +164,17 @@ void main() {
         begin = end;
     }
     total += subgroupShuffleXor(total, 1);
-    if (lane % 2 == 0) found[gl_SubgroupID * SIDE + row] = vec2(largest, total);
-    barrier();
-    float most = LOWEST, shares[SPLITS], all = 0.0;  // of the subgroups that have parts of this row's positions
-    [[unroll]] for (uint i = 0; i < SPLITS; i++)
-        most = max(most, found[(gl_SubgroupID % TILES + i * TILES) * SIDE + row].x);
-    [[unroll]] for (uint i = 0; i < SPLITS; i++) {
-        vec2 other = found[(gl_SubgroupID % TILES + i * TILES) * SIDE + row];
-        shares[i] = exp(other.x - most);
-        all += shares[i] * other.y;
-    }
     [[unroll]] for (uint d0 = 0; d0 < PARTS; d0 += 4) {
-        barrier();
+        subgroupBarrier();
         [[unroll]] for (uint d = d0; d < min(d0 + 4, PARTS); d++)
             coopMatStore(sums[d], work, area + 4 * (d - d0), 16, gl_CooperativeMatrixLayoutRowMajor);
-        barrier();
+        subgroupBarrier();
         if (first + own + row < p.rows) {
             uint at = ((first + own + row) * p.n_heads + head) * DIM / 4;
-            [[unroll]] for (uint i = 0; i < 8 / SPLITS; i++) {
-                uint word = (part * 2 + lane % 2) * (8 / SPLITS) + i;
-                vec4 sum = vec4(0.0);
-                [[unroll]] for (uint j = 0; j < SPLITS; j++) {
-                    uint other = (gl_SubgroupID % TILES + j * TILES) * AREA;
-                    sum = sum + uintBitsToFloat(work[other + row * 16 + word]) * shares[j];
-                }
-                if (d0 * 4 + word < DIM / 4) out_[at + d0 * 4 + word] = position < 0 ? vec4(0.0) : sum / all;
+            [[unroll]] for (uint i = 0; i < 8; i++) {
+                uint word = d0 * 4 + lane % 2 * 8 + i;
+                vec4 sum = uintBitsToFloat(work[area + row * 16 + lane % 2 * 8 + i]);
+                if (word < DIM / 4) out_[at + word] = position < 0 ? vec4(0.0) : sum / total;
             }
         }
     }

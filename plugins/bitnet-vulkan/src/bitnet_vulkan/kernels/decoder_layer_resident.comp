@@ -44,7 +44,6 @@ layout(std430, binding = 20) readonly buffer W4 { uvec4 w_down[]; };
 layout(std430, binding = 21) readonly buffer S4 { float scale_down[]; };
 layout(std430, binding = 22) coherent buffer Partial { float partial[]; };
 layout(std430, binding = 23) coherent buffer Meetings { uint meetings[]; };
-layout(std430, binding = 24) readonly buffer Next { uvec4 w_next[]; };  // w_qkv of the layer that follows
 layout(push_constant) uniform Params { uint row_bytes, max_blocks; float scale, eps; } p;
 
 const uint HIDDEN = WIDTH, QUERIES = HEADS * KV_HEADS * DIM, QKV = QUERIES + 2 * KV_HEADS * DIM;
@@ -114,11 +113,6 @@ Quantized checked(Quantized made) {
     return made;
 }
 
-// One word of each 128 bytes, by all invocations of the idle workgroups.
-#define TOUCH(W, PIECES)                                                                                            \
-    for (uint i = 8 * (number * GROUP + LID); i < PIECES; i += 4 * 8 * idle * GROUP)                                \
-        [[unroll]] for (uint j = 0; j < 4; j++) ahead ^= W[min(i + j * 8 * idle * GROUP, PIECES - 1)].x;
-
 #include "layer_attention.glsl"
 
 void main() {
@@ -153,14 +147,6 @@ void main() {
             uint d = (LID + i * GROUP) % DIM;
             turn[i] = rope[position * (DIM / 2) + (INTERLEAVED == 1 ? d / 2 : d % (DIM / 2))];
         }
-    } else if (ADD > 0) {  // nothing to do until the next meeting but to bring later weights into the cache
-        uint idle = GROUPS - (step.y < 0 ? 0 : KV_HEADS * s.splits), number = unit - (GROUPS - idle);
-        uint ahead = 0;
-        TOUCH(w_o, HIDDEN * (WIDE_O / 64))
-        TOUCH(w_up, 2 * FFN * (WIDE / 64))
-        TOUCH(w_down, HIDDEN * (WIDE_M / 64))
-        if (ADD == 1) { TOUCH(w_next, QKV * (WIDE / 64)) }
-        if (p.eps < 0.0) heads[0] = float(ahead);  // never: so that the loads count
     }
     await(0);
     if (step.y < 0)

@@ -1,5 +1,5 @@
-// Attention within decoder_layer_resident.comp: rotation, the cache's newest row, and shares of a sequence's positions, whose
-// results the last workgroup of a key/value head puts together. An invocation has all HEADS queries of a key/value head.
+// Attention within decoder_layer_resident.comp: rotation, the cache's newest row, and shares of a sequence's positions,
+// whose results the last workgroup of a key/value head puts together. An invocation has all HEADS queries of a key/value head.
 
 // Invocations that share a position, eighths of it for each, positions at a time; elements of new heads for
 // an invocation; workgroups that share a key/value head.
