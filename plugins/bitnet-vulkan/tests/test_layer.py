@@ -24,7 +24,9 @@ LOST = 256
 
 
 @pytest.fixture
-def device() -> Iterator[VulkanDevice]:
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[VulkanDevice]:
+    # weights that chance to lie where they can be used in place stay matrices of their own, which are no such layer
+    monkeypatch.setenv("BITNET_VULKAN_WITHOUT", "import")
     try:
         opened = VulkanDevice(0)
     except BackendUnavailableError as exc:
