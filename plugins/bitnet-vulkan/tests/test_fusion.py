@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
-from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal import View, whole
 from bitnet_core.kernels.catalogue import ATTENTION, ROPE_STORE_KV, kv_row_bytes
 from bitnet_core.model.launch import Launcher
 from bitnet_vulkan.device import VulkanDevice, VulkanRecording
 
 HEADS, KV_HEADS, DIM, POSITION, BLOCKS = 4, 2, 64, 70, 3
-
-
-@pytest.fixture
-def device() -> Iterator[VulkanDevice]:
-    try:
-        opened = VulkanDevice(0)
-    except BackendUnavailableError as exc:
-        pytest.skip(str(exc))
-    yield opened
-    opened.close()
 
 
 def put(device: VulkanDevice, array: np.ndarray) -> View:

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -40,17 +39,6 @@ def loader() -> None:
         module()
     except BackendUnavailableError as exc:
         pytest.skip(str(exc))
-
-
-@pytest.fixture
-def device() -> Iterator[VulkanDevice]:
-    """The first device; its queue of copies is gone again at the end."""
-    try:
-        opened = VulkanDevice(0)
-    except BackendUnavailableError as exc:
-        pytest.skip(str(exc))
-    yield opened
-    opened.close()
 
 
 @pytest.mark.parametrize(

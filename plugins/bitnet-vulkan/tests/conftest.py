@@ -1,0 +1,20 @@
+"""The device that the tests use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from bitnet_core.errors import BackendUnavailableError
+from bitnet_vulkan.device import VulkanDevice
+
+
+@pytest.fixture
+def device() -> Iterator[VulkanDevice]:
+    """The first one; closed at the end."""
+    try:
+        opened = VulkanDevice(0)
+    except BackendUnavailableError as exc:
+        pytest.skip(str(exc))
+    yield opened
+    opened.close()
