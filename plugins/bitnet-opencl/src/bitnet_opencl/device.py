@@ -28,6 +28,8 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_opencl.compiler import BinaryCache, Compiler
 from bitnet_opencl.discovery import nvidia_capability, query
 from bitnet_opencl.errors import BACKEND, check, checked
+from bitnet_opencl.layer import LAYER, decoder_layer
+from bitnet_opencl.layer import SPEC as LAYER_SPEC
 from bitnet_opencl.memory import DataPath, OpenCLBuffer
 from bitnet_opencl.recording import Enqueuer, Launch, OpenCLKernel, OpenCLRecording
 from bitnet_opencl.sources import EXTRA_ARGUMENTS, kernel_source, validate_kernel_source, with_one_struct
@@ -60,6 +62,7 @@ class OpenCLDevice:
         self._path = DataPath.select(info.transfer, self._queue, self._context)
         self._buffers: set[OpenCLBuffer] = set()
         self._recording: OpenCLRecording | None = None
+        self._layer_kernels: dict[tuple[tuple[str, int], ...], OpenCLKernel] = {}
         self._lost = False
 
     @contextmanager
@@ -183,6 +186,9 @@ class OpenCLDevice:
             )
         spec.check_constants(constants)
         entry = spec.name + VARIANTS[constants["VARIANT"]]
+        return self._built(spec, constants, entry)
+
+    def _built(self, spec: KernelSpec, constants: Mapping[str, int], entry: str) -> OpenCLKernel:
         source = kernel_source(entry)
         validate_kernel_source(source, len(spec.bindings) + len(spec.params) + EXTRA_ARGUMENTS.get(entry, 0))
         options = [*self._abilities, *(f"-D{name}={value}" for name, value in sorted(constants.items()))]
@@ -203,14 +209,18 @@ class OpenCLDevice:
         check_launch(spec, views, params, self.info, kernel.constants)
         group = kernel.constants["WG"]
         with self._doing(f"launch of {kernel.entry}"):
-            handle = kernel.direct if self._recording is None else cl.Kernel(kernel.program, kernel.entry)
-            self._set_arguments(handle, kernel, views, params)
-            items = (grid[0] * group, grid[1], grid[2] * kernel.constants.get("SPLITS", 1))
-            if self._recording is None:
-                cl.enqueue_nd_range_kernel(self._queue, handle, items, (group, 1, 1))
+            if self._recording is not None:
+                self._recording.launches.append(self._prepared(kernel, grid, views, params))
                 return
-            enqueue = self._enqueuer.prepare(handle, items, (group, 1, 1))
-            self._recording.launches.append(Launch(kernel, handle, items, (group, 1, 1), enqueue))
+            self._set_arguments(kernel.direct, kernel, views, params)
+            cl.enqueue_nd_range_kernel(self._queue, kernel.direct, _items(kernel, grid), (group, 1, 1))
+
+    def _prepared(self, kernel: OpenCLKernel, grid: Grid, views: Sequence[View], params: bytes) -> Launch:
+        """A kernel object with its arguments."""
+        handle = cl.Kernel(kernel.program, kernel.entry)
+        items, group = _items(kernel, grid), (kernel.constants["WG"], 1, 1)
+        self._set_arguments(handle, kernel, views, params)
+        return Launch(kernel, tuple(views), params, handle, items, group, self._enqueuer.prepare(handle, items, group))
 
     def _set_arguments(self, handle: cl.Kernel, kernel: OpenCLKernel, views: Sequence[View], params: bytes) -> None:
         """Buffers, then offsets and parameters as one struct (see sources.with_one_struct)."""
@@ -231,6 +241,29 @@ class OpenCLDevice:
             yield recording
         finally:
             self._recording = None
+        recording.launches[:] = self._joined(recording.launches)
+
+    def _joined(self, launches: list[Launch]) -> list[Launch]:
+        """The launches, with one in place of those of each decoder layer."""
+        made: list[Launch] = []
+        at = 0
+        while at < len(launches):
+            layer = decoder_layer(launches[at : at + LAYER], self.profile)
+            if layer is None:
+                made.append(launches[at])
+                at += 1
+                continue
+            kernel = self._layer_kernel(layer.constants)
+            made.append(self._prepared(kernel, (layer.constants["MEMBERS"], 1, 1), layer.views, layer.params))
+            at += LAYER
+        return made
+
+    def _layer_kernel(self, constants: dict[str, int]) -> OpenCLKernel:
+        """One for all layers and recordings: its groups meet in memory that must be as the last launch left it."""
+        key = tuple(constants.items())
+        if key not in self._layer_kernels:
+            self._layer_kernels[key] = self._built(LAYER_SPEC, constants, LAYER_SPEC.name)
+        return self._layer_kernels[key]
 
     def replay(self, recording: Recording) -> None:
         """Enqueue the kept kernels."""
@@ -273,6 +306,11 @@ class OpenCLDevice:
         self._buffers.clear()
 
 
+def _items(kernel: OpenCLKernel, grid: Grid) -> tuple[int, int, int]:
+    """The global size."""
+    return grid[0] * kernel.constants["WG"], grid[1], grid[2] * kernel.constants.get("SPLITS", 1)
+
+
 def abilities(device: cl.Device) -> list[str]:
     """Build options: the language version and what the prelude may use on this device."""
     extensions = device.extensions.split()
@@ -295,10 +333,12 @@ def default_profile(device: cl.Device, info: DeviceInfo, options: Sequence[str])
     """The tuning class of a device; with shuffles, only as many lanes as its smallest subgroups have."""
     classes = {DeviceType.SOFTWARE: DeviceClass.CPU, DeviceType.INTEGRATED: DeviceClass.INTEGRATED}
     wide = "-DHAS_SHUFFLE=1" not in options or "amd" in device.vendor.lower()
+    ptx = nvidia_capability(device, device.extensions.split()) >= (8, 0)
     return Profile(
         classes.get(info.type, DeviceClass.DISCRETE),
         max_group=device.max_work_group_size,
         lanes=32 if wide else 8,
         units=device.max_compute_units,
-        ptx=nvidia_capability(device, device.extensions.split()) >= (8, 0),
+        ptx=ptx,
+        members=device.max_compute_units if ptx and device.max_work_group_size >= 512 else 0,
     )

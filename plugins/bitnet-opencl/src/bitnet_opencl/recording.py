@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import pyopencl as cl
+from bitnet_core.hal.device import View
 from bitnet_core.kernels.spec import KernelSpec
 
 Size = tuple[int, int, int]
@@ -34,10 +35,17 @@ class Launch:
     """A cl_kernel whose arguments are set and stay so. enqueue: puts it into the device's queue; 0 or a status."""
 
     source: OpenCLKernel
+    views: Sequence[View]
+    params: bytes
     kernel: cl.Kernel
     items: Size
     group: Size
     enqueue: Callable[[], int]
+
+    @property
+    def values(self) -> dict[str, int | float]:
+        """The parameters."""
+        return self.source.spec.unpack(self.params)
 
 
 @dataclass(eq=False, slots=True)

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from bitnet_core.errors import BitnetError
 
-EXTRA_ARGUMENTS = {"attention_split": 1, "rope_attention": 1, "argmax_advance_split": 1}
+EXTRA_ARGUMENTS = {"attention_split": 1, "rope_attention": 1, "argmax_advance_split": 1, "decoder_layer": 1}
 """Arguments of a kernel behind those of the catalogue: memory for what its groups hand to each other."""
 
 

@@ -3,7 +3,8 @@
 Beside the constants that a kernel's grid depends on, a source may need: WG (work-items of a group), VARIANT (index into
 VARIANTS), LANES (work-items that share a row), ROWS and COLUMNS (register tile), DEPTH (loads on their way together),
 SHARE (elements of a row for each work-item), WIDTH (of a row), ALIGNED; SPREAD, OWNED, CHUNK, KEYS, HEADS and HEAD_DIM
-(attention); SPLITS (groups that share a group's work), GROUPS (most sets of these), PARTS (bytes that they hand on).
+(attention); SPLITS (groups that share a group's work), GROUPS (most sets of these), PARTS (bytes that they hand on);
+MEMBERS (groups of a launch that meet).
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Profile:
     """What tuning knows about a device.
 
     lanes: work-items that surely sit in one subgroup, side by side. units: compute units. ptx: an NVIDIA GPU of compute
-    capability 8.0 or later, whose instructions the sources may name.
+    capability 8.0 or later, whose instructions the sources may name. members: groups that run at the same time, so that
+    they may wait for each other; 0 where that is not known.
     """
 
     device_class: DeviceClass
@@ -47,6 +49,7 @@ class Profile:
     lanes: int = 32
     units: int = 1
     ptx: bool = False
+    members: int = 0
 
     def group(self, wanted: int) -> int:
         """`wanted` work-items, or as many as a group may have."""
@@ -178,6 +181,14 @@ def _gpu_norm_matmul(profile: Profile, params: Params) -> dict[str, int]:
     per_set = 2 if outs * lanes > 2 * profile.units * group else 1
     row = {"COLUMNS": int(params["columns"]), "WIDTH": width}
     return {"WG": group, "LANES": lanes, **row, "TILE_N": group // lanes * per_set, "TILE_T": 1}
+
+
+def layer_constants(profile: Profile, shape: Mapping[str, int], heads: int) -> dict[str, int]:
+    """Of decoder_layer: a group for each compute unit, `heads` heads at a time."""
+    groups, members = shape["N_HEADS"] // heads, profile.members
+    splits = max(1, members // groups)
+    quads = ceil_div(groups, 4) + groups * splits * heads * (2 * ceil_div(shape["HEAD_DIM"], 8) + 1)
+    return {"WG": 512 if profile.ptx else 32, "LANES": 16, "KEYS": 2, "MEMBERS": members, "PARTS": 2048 + 16 * quads}
 
 
 _GPU = {

@@ -8,6 +8,8 @@
 #define AT_IN(T, name) \
     __global const T *restrict name = (__global const T *)((__global const uchar *)name##_buffer + name##_offset)
 #define AT_OUT(T, name) __global T *restrict name = (__global T *)((__global uchar *)name##_buffer + name##_offset)
+// A view that other groups write during the launch.
+#define AT_SHARED(T, name) __global T *name = (__global T *)((__global uchar *)name##_buffer + name##_offset)
 
 #define GROUP __attribute__((reqd_work_group_size(WG, 1, 1)))
 #define UNROLL _Pragma("unroll")  // for loops over register arrays, which must not end up in memory
@@ -68,7 +70,35 @@ INLINE float shuffle_xor_float(float v, uint mask) { return as_float(shuffle_xor
 #endif
 GROUP_REDUCE(group_sum, float, ADD_OF, shuffle_xor_float)
 GROUP_REDUCE(group_sum_int, int, ADD_OF, shuffle_xor_int)
+GROUP_REDUCE(group_max_uint, uint, MAX_OF, shuffle_xor_int)
 GROUP_REDUCE(group_max, float, MAX_OF, shuffle_xor_float)  // of values that are not NaN
+
+// The sum of one and the largest of another value, with one exchange. scratch: 2 * WG words.
+INLINE void group_sum_max(float *sum, uint *most, __local float *scratch) {
+#if defined(HAS_PTX) && WG % 32 == 0 && WG <= 1024
+    const uint lid = get_local_id(0);
+    __local uint *scratch_most = (__local uint *)scratch + WG / 32;
+    for (uint mask = 16; mask > 0; mask /= 2) {
+        *sum += shuffle_xor_float(*sum, mask);
+        *most = max(*most, (uint)shuffle_xor_int((int)*most, mask));
+    }
+    if (lid % 32 == 0) {
+        scratch[lid / 32] = *sum;
+        scratch_most[lid / 32] = *most;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    *sum = scratch[0];
+    *most = scratch_most[0];
+    UNROLL
+    for (uint i = 1; i < WG / 32; ++i) {
+        *sum += scratch[i];
+        *most = max(*most, scratch_most[i]);
+    }
+#else
+    *sum = group_sum(*sum, scratch);
+    *most = group_max_uint(*most, (__local uint *)scratch + WG);
+#endif
+}
 
 // ---- reductions over LANES neighbouring work-items (a power of two that divides WG and the subgroup) ----
 // All work-items call them, and all get the result of their set.
@@ -132,6 +162,16 @@ INLINE float load_now(__global const float *from) {
 #endif
 }
 
+INLINE float4 load_quad(__global const float4 *from) {
+#ifdef HAS_PTX
+    float4 v;
+    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from));
+    return v;
+#else
+    return *from;
+#endif
+}
+
 // The same for 16 bytes that are read only once.
 INLINE uint4 load_once(__global const uint4 *from) {
 #ifdef HAS_PTX
@@ -147,6 +187,14 @@ INLINE uint4 load_once(__global const uint4 *from) {
 
 // Codes of columns 32 * plane + byte of a 128-block, for four bytes of it: plane 0 is bits 7-6.
 #define PLANE(word, plane) (((word) >> (6 - 2 * (plane))) & 0x03030303u)
+// The same times 1 << IN_PLACE_SHIFT(plane), where dot4 takes bytes above 127: one instruction less.
+#ifdef HAS_PTX
+#define IN_PLACE(word, plane) ((word) & (0xc0c0c0c0u >> (2 * (plane))))
+#define IN_PLACE_SHIFT(plane) (6 - 2 * (plane))
+#else
+#define IN_PLACE(word, plane) PLANE(word, plane)
+#define IN_PLACE_SHIFT(plane) 0
+#endif
 
 // ---- the paged cache: byte address of one row ----
 #define KV_BLOCK 64

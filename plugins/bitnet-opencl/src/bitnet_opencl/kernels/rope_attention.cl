@@ -2,6 +2,7 @@
 // The group that attends to a row's own position stores its key and value first. Rows with position < 0 or slot < 0 store nothing
 // and give zeros. Shapes as in rope_store_kv.cl and attention.cl.
 #include "attend.clh"
+#include "store_row.clh"
 
 // Elements 8 * lane .. 8 * lane + 7 of a head, rotated by angle f32[head_dim / 2, 2] (cos, sin); 0 behind the last one.
 INLINE float8 rotated(__global const float *head, __global const float *angle, uint lane) {
@@ -38,33 +39,6 @@ INLINE float8 rotated(__global const float *head, __global const float *angle, u
 #endif
 }
 
-// The first team writes its 8 elements each as one cache row. Called by all work-items, as the scale of int8 rows is found
-// by all lanes.
-INLINE void store_row(float8 v, __global uchar *row, uint row_bytes, __local float *scratch) {
-    const uint lane = get_local_id(0) % LANES;
-    const bool writes = get_local_id(0) < ACTIVE;
-#if KV == 2
-    const float8 sizes = fabs(v);
-    const float4 m = fmax(sizes.lo, sizes.hi);
-    const float largest = lanes_max(fmax(fmax(m.x, m.y), fmax(m.z, m.w)), scratch, LANES);
-    const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
-    const char8 code = convert_char8_sat_rte(v * inverse);
-    if (writes && lane == 0) *(__global float *)row = largest / 127.0f;
-    for (uint i = 0; writes && i < 8 && 4 + 8 * lane + i < row_bytes; ++i) row[4 + 8 * lane + i] = ((uchar *)&code)[i];
-#elif HEAD_DIM % 8
-    for (uint i = 0; writes && i < 8 && 8 * lane + i < HEAD_DIM; ++i)
-#if KV == 1
-        vstore_half_rte(((float *)&v)[i], 8 * lane + i, (__global half *)row);
-#else
-        ((__global float *)row)[8 * lane + i] = ((float *)&v)[i];
-#endif
-#elif KV == 1
-    if (writes) vstore_half8_rte(v, lane, (__global half *)row);
-#else
-    if (writes) vstore8(v, lane, (__global float *)row);
-#endif
-}
-
 GROUP __kernel void rope_attention(IN(float, qkv), IN(int, step), IN(float, rope), OUT(uchar, k_cache),
                                    OUT(uchar, v_cache), IN(int, tables), OUT(float, out), const uint rows,
                                    const uint n_heads, const uint n_kv_heads, const uint head_dim,
@@ -88,7 +62,7 @@ GROUP __kernel void rope_attention(IN(float, qkv), IN(int, step), IN(float, rope
         for (uint i = lid; i < HEADS * HEAD_DIM; i += WG) out[first + i] = 0;
         return;
     }
-    const span_of span = span_of_group(position);
+    const span_of span = span_of_split(position, get_group_id(2));
     if (span.split >= span.splits) return;
     __global const float *angle = rope + (ulong)position * HEAD_DIM;
     __global const float *heads = qkv + (ulong)t * (n_heads + 2 * n_kv_heads) * HEAD_DIM;
@@ -103,6 +77,8 @@ GROUP __kernel void rope_attention(IN(float, qkv), IN(int, step), IN(float, rope
         store_row(head_values(value, lane), v_cache + row, row_bytes, scratch);
         barrier(CLK_GLOBAL_MEM_FENCE);
     }
-    attend(query, k_cache, v_cache, tables + (ulong)step[4 * t + 3] * max_blocks, out + first, span, kv_head,
-           n_kv_heads, row_bytes, t, group, n_heads / HEADS, parts, shared, scratch, &arrived);
+    __global const int *table = tables + (ulong)step[4 * t + 3] * max_blocks;
+    attend(query, load_keys(k_cache, v_cache, table, span, span.start, kv_head, n_kv_heads, row_bytes), k_cache, v_cache,
+           table, out + first, span, kv_head, n_kv_heads, row_bytes, t, group, n_heads / HEADS, parts, shared, scratch,
+           &arrived);
 }

@@ -1,0 +1,268 @@
+// A decoder layer for one row: norm_matmul (q, k and v), rope_attention, norm_matmul (added to x), norm_matmul_glu,
+// norm_matmul (added to x), by MEMBERS groups that meet four times. Each group has its rows of every matrix; what it will
+// multiply next is on its way to registers while it waits. What others wrote before a meeting is read by instructions that
+// stand behind it.
+// x f32[HIDDEN]; qkv f32[QKV]; step i32[4]; heads f32[QUERIES]; m f32[FFN]; rope, tables and caches as in rope_attention.cl;
+// gamma_*, w_*, s_*: gamma, w and wscale for qkv, for the heads (o), for gate and up, and for m (down).
+#define QUERIES (N_HEADS * HEAD_DIM)
+#define QKV (QUERIES + 2 * KV_HEADS * HEAD_DIM)
+#define PADDED(columns) (CEIL_DIV(columns, 128) * 128)
+#define WIDE PADDED(HIDDEN)
+#define WIDE_O PADDED(QUERIES)
+#define WIDE_M PADDED(FFN)
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define MOST_WIDTH LARGER(LARGER(WIDE, WIDE_O), WIDE_M)
+#define UP_ROWS 2  // of gate and of up at a time
+#define MOST_ROWS (2 * UP_ROWS)
+#define GROUPS (N_HEADS / HEADS)  // of heads
+#define KV_HEAD_OF(group) ((group) * HEADS / (N_HEADS / KV_HEADS))
+#ifndef PREFETCH
+#define PREFETCH (KV == 1)  // keys and values on their way while waiting
+#endif
+#define SPLITS (MEMBERS < GROUPS ? 1 : MEMBERS / GROUPS)
+#include "attend.clh"
+#include "glu.clh"
+#include "meeting.clh"
+#include "norm_row.clh"
+#include "store_row.clh"
+
+// Rows of `outs` of a group: first_of .. first_of + rows_of - 1, SETS at a time.
+#define SHARE_OF(outs) CEIL_DIV(outs, MEMBERS)
+INLINE uint first_of(uint outs) { return get_group_id(0) * SHARE_OF(outs); }
+INLINE uint rows_of(uint outs) { return min(SHARE_OF(outs), outs - min(first_of(outs), outs)); }
+
+// Rows start + r * SETS + set of this group, r < rows, of each of `matrices` matrices, and their scales.
+INLINE void load_weights(uint4 *word, float *factor, __global const uint4 *w, __global const float *wscale, uint outs,
+                         uint matrices, uint rows, uint width, uint start) {
+    UNROLL
+    for (uint j = 0; j < matrices * rows; ++j) {
+        const uint r = start + j % rows * SETS + get_local_id(0) / LANES, n = j / rows * outs + first_of(outs) + r;
+        const bool own = r < rows_of(outs);
+        load_words(word + j * STEPS_OF(width), w + (ulong)n * (width / 64), width, own);
+        factor[j] = 0;
+        if (own) factor[j] = load_now(wscale + n);
+    }
+}
+
+// What the lane's first row of x has been.
+INLINE float old_x(__global const float *x) {
+    const uint set = get_local_id(0) / LANES;
+    float old = 0;
+    if (set < rows_of(HIDDEN)) old = load_now(x + first_of(HIDDEN) + set);
+    return old;
+}
+
+// Adds the product of the codes with a matrix, whose first rows are in `word`, to x.
+INLINE void add_to_x(__global float *x, float old, uint4 *word, float factor, __global const uint4 *w,
+                     __global const float *wscale, uint width, quantized row, __local const uint4 *codes,
+                     __local int *scratch) {
+    for (uint start = 0; start < SHARE_OF(HIDDEN); start += SETS) {
+        const uint r = start + get_local_id(0) / LANES, n = first_of(HIDDEN) + r;
+        const bool own = r < rows_of(HIDDEN);
+        if (start > 0) {
+            load_weights(word, &factor, w, wscale, HIDDEN, 1, 1, width, start);
+            old = 0;
+            if (own) old = load_now(x + n);
+        }
+        int sum;
+        multiply(&sum, word, 1, width, codes, scratch);
+        if (own && get_local_id(0) % LANES == 0) x[n] = old + (float)(sum - row.qsum) * row.scale * factor;
+    }
+}
+
+// Rotated queries of a group of heads, times log2(e) * scale, and the newest key and value.
+INLINE void stage(__local float *fresh, __global const float *qkv, __global const float *angle, uint group, uint kv_head,
+                  float scale) {
+    for (uint e = get_local_id(0); e < (HEADS + 2) * HEAD_DIM; e += WG) {
+        const uint which = e / HEAD_DIM, d = e % HEAD_DIM;
+        const uint head = which < HEADS ? group * HEADS + which : N_HEADS + (which - HEADS) * KV_HEADS + kv_head;
+#if INTERLEAVED
+        const uint other = d ^ 1, j = d / 2;
+        const bool is_first = d % 2 == 0;
+#else
+        const uint other = (d + HEAD_DIM / 2) % HEAD_DIM, j = d % (HEAD_DIM / 2);
+        const bool is_first = d < HEAD_DIM / 2;
+#endif
+        float value = load_now(qkv + head * HEAD_DIM + d);
+        if (which <= HEADS) {
+            const float c = angle[2 * j], s = angle[2 * j + 1], pair = load_now(qkv + head * HEAD_DIM + other);
+            value = value * c + pair * (is_first ? -s : s);
+        }
+        fresh[e] = which < HEADS ? value * (scale * M_LOG2E_F) : value;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+INLINE float8 staged(__local const float *head) {
+    const uint lane = get_local_id(0) % LANES;
+    return lane < ACTIVE ? vload8(lane, head) : (float8)0;
+}
+
+#if KV == 1
+INLINE uint4 packed(float8 v) {
+    uint4 raw;
+#ifdef HAS_PTX
+#define PACK(to, low, high) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(to) : "f"(high), "f"(low))
+    PACK(raw.x, v.s0, v.s1);
+    PACK(raw.y, v.s2, v.s3);
+    PACK(raw.z, v.s4, v.s5);
+    PACK(raw.w, v.s6, v.s7);
+#else
+    vstore_half8_rte(v, 0, (half *)&raw);
+#endif
+    return raw;
+}
+#endif
+
+INLINE quantized unless(quantized row, __local const uint *lost) {
+    if (*lost) row.scale = NAN;
+    return row;
+}
+
+GROUP __kernel void decoder_layer(OUT(float, x), OUT(float, qkv), IN(int, step), IN(float, rope), IN(int, tables),
+                                  OUT(float, heads), OUT(float, m), IN(float, gamma_qkv), IN(uchar, w_qkv),
+                                  IN(float, s_qkv), OUT(uchar, k_cache), OUT(uchar, v_cache), IN(float, gamma_o),
+                                  IN(uchar, w_o), IN(float, s_o), IN(float, gamma_up), IN(uchar, w_up), IN(float, s_up),
+                                  IN(float, gamma_down), IN(uchar, w_down), IN(float, s_down), const uint row_bytes,
+                                  const uint max_blocks, const float scale, const float eps, __global uint *parts) {
+    AT_SHARED(float, x);
+    AT_SHARED(float, qkv);
+    AT_IN(int, step);
+    AT_IN(float, rope);
+    AT_IN(int, tables);
+    AT_SHARED(float, heads);
+    AT_SHARED(float, m);
+    AT_IN(float, gamma_qkv);
+    AT_IN(uint4, w_qkv);
+    AT_IN(float, s_qkv);
+    AT_SHARED(uchar, k_cache);
+    AT_SHARED(uchar, v_cache);
+    AT_IN(float, gamma_o);
+    AT_IN(uint4, w_o);
+    AT_IN(float, s_o);
+    AT_IN(float, gamma_up);
+    AT_IN(uint4, w_up);
+    AT_IN(float, s_up);
+    AT_IN(float, gamma_down);
+    AT_IN(uint4, w_down);
+    AT_IN(float, s_down);
+    __local uint4 codes[MOST_WIDTH / 16];
+    __local float4 shared[LOCAL_QUADS];
+    __local float fresh[(HEADS + 2) * HEAD_DIM] __attribute__((aligned(32)));
+    __local float scratch[3 * EXCHANGED];
+    __local uint arrived, lost;
+    const uint lid = get_local_id(0), lane = lid % LANES;
+    __local int *ints = (__local int *)scratch;
+    if (lid == 0) lost = *(volatile __global uint *)(parts + LOST);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const int position = step[1], slot = step[2];
+    const bool used = position >= 0 && slot >= 0;
+    __global const int *table = tables + (ulong)step[3] * max_blocks;
+    __global const float *angle = rope + (ulong)max(position, 0) * HEAD_DIM;
+    float4 held[ROW_QUADS(MOST_WIDTH)], gains[ROW_QUADS(MOST_WIDTH)];
+    quantized row;
+    {
+        uint4 word[STEPS_OF(WIDE)];
+        float factor;
+        load_row(gains, gamma_qkv, HIDDEN, WIDE);
+        load_weights(word, &factor, w_qkv, s_qkv, QKV, 1, 1, WIDE, 0);
+        load_row(held, x, HIDDEN, WIDE);
+        row = unless(norm_row(held, gains, true, HIDDEN, WIDE, eps, (__local uint *)codes, scratch), &lost);
+        for (uint start = 0; start < SHARE_OF(QKV); start += SETS) {
+            if (start > 0)
+                load_weights(word, &factor, w_qkv, s_qkv, QKV, 1, 1, WIDE, start);
+            int sum;
+            multiply(&sum, word, 1, WIDE, codes, ints);
+            const uint r = start + lid / LANES;
+            if (r < rows_of(QKV) && lane == 0) qkv[first_of(QKV) + r] = (float)(sum - row.qsum) * row.scale * factor;
+        }
+    }
+    arrive(parts, 0);
+    uint unit = get_group_id(0);
+    span_of span = span_of_split(max(position, 0), unit / GROUPS);
+    loaded first_keys;
+    const bool ahead = PREFETCH && used && unit < GROUPS * SPLITS && span.split < span.splits;
+    if (ahead) first_keys = load_keys(k_cache, v_cache, table, span, span.start, KV_HEAD_OF(unit % GROUPS), KV_HEADS, row_bytes);
+    await(parts, 0, &lost);
+    if (!used)
+        for (uint i = get_group_id(0) * WG + lid; i < QUERIES; i += MEMBERS * WG) heads[i] = 0;
+    for (; used && unit < GROUPS * SPLITS; unit += MEMBERS) {
+        const uint group = unit % GROUPS, kv_head = KV_HEAD_OF(group);
+        span = span_of_split(position, unit / GROUPS);
+        if (span.split >= span.splits) continue;
+        stage(fresh, qkv, angle, group, kv_head, scale);
+        float8 query[HEADS];
+        UNROLL
+        for (uint h = 0; h < HEADS; ++h) query[h] = staged(fresh + h * HEAD_DIM);
+        const bool has_newest = span.split == span.splits - 1;
+        const float8 key = staged(fresh + HEADS * HEAD_DIM), value = staged(fresh + (HEADS + 1) * HEAD_DIM);
+        if (has_newest) {
+            const ulong newest = cache_row(slot, kv_head, KV_HEADS, row_bytes);
+            store_row(key, k_cache + newest, row_bytes, scratch);
+            store_row(value, v_cache + newest, row_bytes, scratch);
+            barrier(CLK_GLOBAL_MEM_FENCE);
+        }
+        if (!PREFETCH || unit != get_group_id(0))
+            first_keys = load_keys(k_cache, v_cache, table, span, span.start, kv_head, KV_HEADS, row_bytes);
+#if PREFETCH
+        else if (has_newest && table[position / KV_BLOCK] == slot / KV_BLOCK) {  // it was not there yet
+            UNROLL
+            for (uint i = 0; i < KEYS; ++i) {
+                const bool is_newest = span.start + i * TEAMS + lid / LANES == (uint)position;
+                first_keys.key[i] = is_newest ? packed(key) : first_keys.key[i];
+                first_keys.value[i] = is_newest ? packed(value) : first_keys.value[i];
+            }
+        }
+#endif
+        attend(query, first_keys, k_cache, v_cache, table, heads + group * HEADS * HEAD_DIM, span, kv_head, KV_HEADS,
+               row_bytes, 0, group, GROUPS, parts + 16 * LINE, shared, scratch, &arrived);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    arrive(parts, 1);
+    {
+        uint4 word[STEPS_OF(WIDE_O)];
+        float factor;
+        if (NORM) load_row(gains, gamma_o, QUERIES, WIDE_O);
+        load_weights(word, &factor, w_o, s_o, HIDDEN, 1, 1, WIDE_O, 0);
+        const float old = old_x(x);
+        await(parts, 1, &lost);
+        load_row(held, heads, QUERIES, WIDE_O);
+        row = unless(norm_row(held, gains, NORM, QUERIES, WIDE_O, eps, (__local uint *)codes, scratch), &lost);
+        add_to_x(x, old, word, factor, w_o, s_o, WIDE_O, row, codes, ints);
+    }
+    arrive(parts, 2);
+    {
+        uint4 word[MOST_ROWS * STEPS_OF(WIDE)];
+        float factor[MOST_ROWS];
+        load_row(gains, gamma_up, HIDDEN, WIDE);
+        load_weights(word, factor, w_up, s_up, FFN, 2, UP_ROWS, WIDE, 0);
+        await(parts, 2, &lost);
+        load_row(held, x, HIDDEN, WIDE);
+        row = unless(norm_row(held, gains, true, HIDDEN, WIDE, eps, (__local uint *)codes, scratch), &lost);
+        for (uint start = 0; start < SHARE_OF(FFN); start += SETS * UP_ROWS) {
+            if (start > 0)
+                load_weights(word, factor, w_up, s_up, FFN, 2, UP_ROWS, WIDE, start);
+            int sums[MOST_ROWS];
+            multiply(sums, word, MOST_ROWS, WIDE, codes, ints);
+            UNROLL
+            for (uint j = 0; j < UP_ROWS; ++j) {
+                const uint r = start + j * SETS + lid / LANES;
+                const float gate = (float)(sums[j] - row.qsum) * row.scale * factor[j];
+                const float up = (float)(sums[UP_ROWS + j] - row.qsum) * row.scale * factor[UP_ROWS + j];
+                if (r < rows_of(FFN) && lane == 0) m[first_of(FFN) + r] = glu(gate, up);
+            }
+        }
+    }
+    arrive(parts, 3);
+    {
+        uint4 word[STEPS_OF(WIDE_M)];
+        float factor;
+        if (NORM) load_row(gains, gamma_down, FFN, WIDE_M);
+        load_weights(word, &factor, w_down, s_down, HIDDEN, 1, 1, WIDE_M, 0);
+        const float old = old_x(x);
+        await(parts, 3, &lost);
+        load_row(held, m, FFN, WIDE_M);
+        row = unless(norm_row(held, gains, NORM, FFN, WIDE_M, eps, (__local uint *)codes, scratch), &lost);
+        add_to_x(x, old, word, factor, w_down, s_down, WIDE_M, row, codes, ints);
+    }
+}
