@@ -24,6 +24,7 @@ from bitnet_opencl import discovery
 from bitnet_opencl.compiler import BinaryCache, Compiler
 from bitnet_opencl.device import OpenCLDevice
 from bitnet_opencl.errors import TABLE, Status, check
+from bitnet_opencl.layer import SPEC as LAYER_SPEC
 from bitnet_opencl.memory import (
     STAGING_BYTES,
     DirectPath,
@@ -96,9 +97,9 @@ def test_shipped_sources_have_the_form_of_the_catalogue() -> None:
     folder = Path(discovery.__file__).parent / "kernels"
     stems = {path.stem for path in folder.glob("*.cl")} - {"prelude"}
     expected = {}
-    for name, spec in CATALOGUE.items():
+    for spec in (*CATALOGUE.values(), LAYER_SPEC):
         for variant in VARIANTS:
-            entry = name + variant
+            entry = spec.name + variant
             expected[entry] = len(spec.bindings) + len(spec.params) + EXTRA_ARGUMENTS.get(entry, 0)
     assert stems <= set(expected)
     assert {name for name, spec in CATALOGUE.items() if spec.base} <= stems

@@ -188,7 +188,7 @@ def layer_constants(profile: Profile, shape: Mapping[str, int], heads: int) -> d
     groups, members = shape["N_HEADS"] // heads, profile.members
     splits = max(1, members // groups)
     quads = ceil_div(groups, 4) + groups * splits * heads * (2 * ceil_div(shape["HEAD_DIM"], 8) + 1)
-    return {"WG": 512 if profile.ptx else 32, "LANES": 16, "KEYS": 2, "MEMBERS": members, "PARTS": 2048 + 16 * quads}
+    return {"WG": 512 if profile.ptx else 32, "LANES": 16, "KEYS": 1, "MEMBERS": members, "PARTS": 2048 + 16 * quads}
 
 
 _GPU = {

@@ -26,9 +26,7 @@ GROUP __kernel void attention_split(IN(float, q), IN(uchar, k_cache), IN(uchar, 
     float8 query[HEADS];
     UNROLL
     for (uint h = 0; h < HEADS; ++h) query[h] = head_values(q + first + h * HEAD_DIM, lane) * (scale * M_LOG2E_F);
-    __global const int *table = tables + (ulong)step[4 * t + 3] * max_blocks;
-    const uint kv_head = group * HEADS / (n_heads / n_kv_heads);
-    attend(query, load_keys(k_cache, v_cache, table, span, span.start, kv_head, n_kv_heads, row_bytes), k_cache, v_cache,
-           table, out + first, span, kv_head, n_kv_heads, row_bytes, t, group, n_heads / HEADS, parts, shared, scratch,
-           &arrived);
+    attend(query, k_cache, v_cache, tables + (ulong)step[4 * t + 3] * max_blocks, out + first, span,
+           group * HEADS / (n_heads / n_kv_heads), n_kv_heads, row_bytes, t, group, n_heads / HEADS, parts, shared,
+           scratch, &arrived);
 }

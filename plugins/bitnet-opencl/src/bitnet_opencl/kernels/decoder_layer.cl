@@ -15,10 +15,6 @@
 #define UP_ROWS 2  // of gate and of up at a time
 #define MOST_ROWS (2 * UP_ROWS)
 #define GROUPS (N_HEADS / HEADS)  // of heads
-#define KV_HEAD_OF(group) ((group) * HEADS / (N_HEADS / KV_HEADS))
-#ifndef PREFETCH
-#define PREFETCH (KV == 1)  // keys and values on their way while waiting
-#endif
 #define SPLITS (MEMBERS < GROUPS ? 1 : MEMBERS / GROUPS)
 #include "attend.clh"
 #include "glu.clh"
@@ -98,22 +94,6 @@ INLINE float8 staged(__local const float *head) {
     return lane < ACTIVE ? vload8(lane, head) : (float8)0;
 }
 
-#if KV == 1
-INLINE uint4 packed(float8 v) {
-    uint4 raw;
-#ifdef HAS_PTX
-#define PACK(to, low, high) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(to) : "f"(high), "f"(low))
-    PACK(raw.x, v.s0, v.s1);
-    PACK(raw.y, v.s2, v.s3);
-    PACK(raw.z, v.s4, v.s5);
-    PACK(raw.w, v.s6, v.s7);
-#else
-    vstore_half8_rte(v, 0, (half *)&raw);
-#endif
-    return raw;
-}
-#endif
-
 INLINE quantized unless(quantized row, __local const uint *lost) {
     if (*lost) row.scale = NAN;
     return row;
@@ -169,8 +149,7 @@ GROUP __kernel void decoder_layer(OUT(float, x), OUT(float, qkv), IN(int, step),
         load_row(held, x, HIDDEN, WIDE);
         row = unless(norm_row(held, gains, true, HIDDEN, WIDE, eps, (__local uint *)codes, scratch), &lost);
         for (uint start = 0; start < SHARE_OF(QKV); start += SETS) {
-            if (start > 0)
-                load_weights(word, &factor, w_qkv, s_qkv, QKV, 1, 1, WIDE, start);
+            if (start > 0) load_weights(word, &factor, w_qkv, s_qkv, QKV, 1, 1, WIDE, start);
             int sum;
             multiply(&sum, word, 1, WIDE, codes, ints);
             const uint r = start + lid / LANES;
@@ -178,44 +157,25 @@ GROUP __kernel void decoder_layer(OUT(float, x), OUT(float, qkv), IN(int, step),
         }
     }
     arrive(parts, 0);
-    uint unit = get_group_id(0);
-    span_of span = span_of_split(max(position, 0), unit / GROUPS);
-    loaded first_keys;
-    const bool ahead = PREFETCH && used && unit < GROUPS * SPLITS && span.split < span.splits;
-    if (ahead) first_keys = load_keys(k_cache, v_cache, table, span, span.start, KV_HEAD_OF(unit % GROUPS), KV_HEADS, row_bytes);
     await(parts, 0, &lost);
     if (!used)
         for (uint i = get_group_id(0) * WG + lid; i < QUERIES; i += MEMBERS * WG) heads[i] = 0;
-    for (; used && unit < GROUPS * SPLITS; unit += MEMBERS) {
-        const uint group = unit % GROUPS, kv_head = KV_HEAD_OF(group);
-        span = span_of_split(position, unit / GROUPS);
+    for (uint unit = get_group_id(0); used && unit < GROUPS * SPLITS; unit += MEMBERS) {
+        const uint group = unit % GROUPS, kv_head = group * HEADS / (N_HEADS / KV_HEADS);
+        const span_of span = span_of_split(position, unit / GROUPS);
         if (span.split >= span.splits) continue;
         stage(fresh, qkv, angle, group, kv_head, scale);
         float8 query[HEADS];
         UNROLL
         for (uint h = 0; h < HEADS; ++h) query[h] = staged(fresh + h * HEAD_DIM);
-        const bool has_newest = span.split == span.splits - 1;
-        const float8 key = staged(fresh + HEADS * HEAD_DIM), value = staged(fresh + (HEADS + 1) * HEAD_DIM);
-        if (has_newest) {
+        if (span.split == span.splits - 1) {
             const ulong newest = cache_row(slot, kv_head, KV_HEADS, row_bytes);
-            store_row(key, k_cache + newest, row_bytes, scratch);
-            store_row(value, v_cache + newest, row_bytes, scratch);
+            store_row(staged(fresh + HEADS * HEAD_DIM), k_cache + newest, row_bytes, scratch);
+            store_row(staged(fresh + (HEADS + 1) * HEAD_DIM), v_cache + newest, row_bytes, scratch);
             barrier(CLK_GLOBAL_MEM_FENCE);
         }
-        if (!PREFETCH || unit != get_group_id(0))
-            first_keys = load_keys(k_cache, v_cache, table, span, span.start, kv_head, KV_HEADS, row_bytes);
-#if PREFETCH
-        else if (has_newest && table[position / KV_BLOCK] == slot / KV_BLOCK) {  // it was not there yet
-            UNROLL
-            for (uint i = 0; i < KEYS; ++i) {
-                const bool is_newest = span.start + i * TEAMS + lid / LANES == (uint)position;
-                first_keys.key[i] = is_newest ? packed(key) : first_keys.key[i];
-                first_keys.value[i] = is_newest ? packed(value) : first_keys.value[i];
-            }
-        }
-#endif
-        attend(query, first_keys, k_cache, v_cache, table, heads + group * HEADS * HEAD_DIM, span, kv_head, KV_HEADS,
-               row_bytes, 0, group, GROUPS, parts + 16 * LINE, shared, scratch, &arrived);
+        attend(query, k_cache, v_cache, table, heads + group * HEADS * HEAD_DIM, span, kv_head, KV_HEADS, row_bytes, 0,
+               group, GROUPS, parts + 16 * LINE, shared, scratch, &arrived);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
     arrive(parts, 1);
@@ -240,8 +200,7 @@ GROUP __kernel void decoder_layer(OUT(float, x), OUT(float, qkv), IN(int, step),
         load_row(held, x, HIDDEN, WIDE);
         row = unless(norm_row(held, gains, true, HIDDEN, WIDE, eps, (__local uint *)codes, scratch), &lost);
         for (uint start = 0; start < SHARE_OF(FFN); start += SETS * UP_ROWS) {
-            if (start > 0)
-                load_weights(word, factor, w_up, s_up, FFN, 2, UP_ROWS, WIDE, start);
+            if (start > 0) load_weights(word, factor, w_up, s_up, FFN, 2, UP_ROWS, WIDE, start);
             int sums[MOST_ROWS];
             multiply(sums, word, MOST_ROWS, WIDE, codes, ints);
             UNROLL

@@ -77,8 +77,6 @@ GROUP __kernel void rope_attention(IN(float, qkv), IN(int, step), IN(float, rope
         store_row(head_values(value, lane), v_cache + row, row_bytes, scratch);
         barrier(CLK_GLOBAL_MEM_FENCE);
     }
-    __global const int *table = tables + (ulong)step[4 * t + 3] * max_blocks;
-    attend(query, load_keys(k_cache, v_cache, table, span, span.start, kv_head, n_kv_heads, row_bytes), k_cache, v_cache,
-           table, out + first, span, kv_head, n_kv_heads, row_bytes, t, group, n_heads / HEADS, parts, shared, scratch,
-           &arrived);
+    attend(query, k_cache, v_cache, tables + (ulong)step[4 * t + 3] * max_blocks, out + first, span, kv_head,
+           n_kv_heads, row_bytes, t, group, n_heads / HEADS, parts, shared, scratch, &arrived);
 }
