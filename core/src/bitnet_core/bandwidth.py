@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from bitnet_core.errors import OutOfMemoryError
 from bitnet_core.hal.device import Buffer, Device, DeviceType, View, whole
 from bitnet_core.kernels.catalogue import CATALOGUE, DENSE_TYPES
 from bitnet_core.model.launch import Launcher
 from bitnet_core.model.weights import DENSE_BLOCKS, DenseType
 
 _TABLE_BYTES = 1 << 30  # larger than any cache
+_LEAST_BYTES = 64 << 20  # below, a cache may hold the table
 _TABLES: tuple[tuple[DenseType, int], ...] = (("f16", 2560), ("f16", 4096), ("f32", 4096))
 """Types and widths of the table: which one a kernel reads fastest differs between devices."""
 _LAUNCHES = 4
@@ -31,12 +33,19 @@ _RUNS = 5
 
 def read_bandwidth(device: Device) -> float:
     """Bytes per second: by matmul_dense of one row, which does little but read its table; by numpy maxima on all cores
-    where the device computes on them."""
+    where the device computes on them. OutOfMemoryError if beside what the device holds there is not even room for a
+    small table."""
     if device.info.type in (DeviceType.CPU, DeviceType.SOFTWARE) or device.info.fake:
         return _host_bandwidth(psutil.cpu_count(logical=False) or 1)
     limits = (_TABLE_BYTES, device.info.max_allocation, device.info.max_binding, device.free_memory() // 2)
     nbytes = min(limit for limit in limits if limit > 0)  # a driver need not tell its limits
-    return max(_table_bandwidth(device, kind, width, nbytes) for kind, width in _TABLES)
+    while True:  # some drivers do not tell how much is free either
+        try:
+            return max(_table_bandwidth(device, kind, width, nbytes) for kind, width in _TABLES)
+        except OutOfMemoryError:
+            if nbytes // 2 < _LEAST_BYTES:
+                raise
+            nbytes //= 2
 
 
 def _host_bandwidth(threads: int) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from bitnet_core import bandwidth
 from bitnet_core.benchmark import bytes_per_token
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError, OutOfMemoryError, UsageError
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.hal.device import DeviceType, Grid, Kernel, View
 from bitnet_core.profiling import profile
@@ -125,6 +125,27 @@ def test_bandwidth_of_a_gpu_is_what_a_product_reads(monkeypatch: pytest.MonkeyPa
     measured = bandwidth.read_bandwidth(device)
     assert max(sizes) == (limits.get("max_binding") or 2 << 20)
     assert measured == pytest.approx(2 * 4 * max(read) / 0.02)  # two replays of four launches, the largest table
+    assert not device._buffers
+
+
+def test_bandwidth_with_little_memory_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that does not tell how much is free: smaller tables are tried, down to the least."""
+    monkeypatch.setattr(bandwidth, "_TABLE_BYTES", 2 << 20)
+    device = NumpyDevice(replace(numpy_info(), type=DeviceType.GPU))
+    alloc, room, sizes = device.alloc, 600 << 10, []
+
+    def scarce(nbytes: int) -> Any:
+        if nbytes > room:
+            raise OutOfMemoryError("full", requested=nbytes, free=-1)
+        sizes.append(nbytes)
+        return alloc(nbytes)
+
+    monkeypatch.setattr(device, "alloc", scarce)
+    with pytest.raises(OutOfMemoryError):
+        bandwidth.read_bandwidth(device)
+    monkeypatch.setattr(bandwidth, "_LEAST_BYTES", 256 << 10)
+    assert bandwidth.read_bandwidth(device) > 0
+    assert max(sizes) == 512 << 10
     assert not device._buffers
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.runner import Runner, Span
-from bitnet_core.errors import GpuError
+from bitnet_core.errors import GpuError, OutOfMemoryError
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.hal.device import TransferMode
 from bitnet_core.hal.pool import MemoryPool
@@ -92,3 +92,19 @@ def test_a_launch_that_gave_up_spoils_later_ones(device: OpenCLDevice) -> None:
     with pytest.raises(GpuError, match="not numbers"):
         decode(device, "f16", members)
     device._layer_kernels.clear()
+
+
+def test_a_driver_that_refuses_the_layer(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the driver says is one of our errors, and the device can record again."""
+    import pyopencl as cl
+
+    def refused(launches: object) -> None:
+        raise cl.MemoryError(cl._cl._ErrorRecord("clCreateKernel", cl.status_code.OUT_OF_HOST_MEMORY, ""))
+
+    monkeypatch.setattr(device, "_joined", refused)
+    with pytest.raises(OutOfMemoryError, match="record"), device.record():
+        pass
+    monkeypatch.undo()
+    with device.record() as recording:
+        pass
+    recording.close()

@@ -241,7 +241,8 @@ class OpenCLDevice:
             yield recording
         finally:
             self._recording = None
-        recording.launches[:] = self._joined(recording.launches)
+        with self._doing("record"):
+            recording.launches[:] = self._joined(recording.launches)
 
     def _joined(self, launches: list[Launch]) -> list[Launch]:
         """The launches, with one in place of those of each decoder layer."""
