@@ -13,8 +13,8 @@ from bitnet_vulkan.binding import WHOLE_SIZE, Handle, constant, ffi, lib, make
 from bitnet_vulkan.errors import Stage, VkResult, check
 from bitnet_vulkan.instance import PhysicalDevice
 
-PIECES = ((1 << 20, 4 << 20),)
-"""Buffers of up to the first many bytes share pieces of the second many: drivers allow as few as 4,096 allocations."""
+SMALL, PIECE = 1 << 20, 4 << 20
+"""Buffers of up to SMALL bytes share pieces of PIECE bytes: drivers allow as few as 4,096 allocations."""
 
 
 class BufferUsage(Flag):
@@ -168,11 +168,10 @@ class Allocator:
         return buffer
 
     def _reserve(self, nbytes: int, alignment: int, index: int, usage: BufferUsage) -> tuple[Memory, int]:
-        piece = next((size for most, size in PIECES if nbytes <= most), 0)
-        if not piece or BufferUsage.STAGING in usage:
+        if nbytes > SMALL or BufferUsage.STAGING in usage:
             return self._new_memory(nbytes, index), 0
         for memory in self._memories:
-            if memory.type_index != index or memory.nbytes != piece:
+            if memory.type_index != index or memory.nbytes != PIECE:
                 continue
             for i, (start, size) in enumerate(memory.free):
                 offset = -(-start // alignment) * alignment
@@ -181,10 +180,10 @@ class Allocator:
                     memory.free[i : i + 1] = [part for part in rest if part[1]]
                     return memory, offset
         try:
-            memory = self._new_memory(piece, index)
+            memory = self._new_memory(PIECE, index)
         except OutOfMemoryError:  # a whole piece does not fit any more; the buffer may
             return self._new_memory(nbytes, index), 0
-        memory.free.append((nbytes, piece - nbytes))
+        memory.free.append((nbytes, PIECE - nbytes))
         return memory, 0
 
     def _new_memory(self, nbytes: int, index: int) -> Memory:
