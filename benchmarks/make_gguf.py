@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from bitnet_core.formats.gguf_writer import GGUFWriter
+from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.formats.ternary import i2_s
 

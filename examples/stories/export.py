@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from bitnet_core.formats.gguf_writer import GGUFWriter
+from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.ternary import codes, hf_packed, i2_s
 from bitnet_core.model.weights import TernaryWeight
 from chat import TEMPLATE

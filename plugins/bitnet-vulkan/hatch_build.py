@@ -10,9 +10,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class SpirvBuildHook(BuildHookInterface[Any]):
-    """Runs `shaders.build` on the package's own kernels."""
+    """Runs `spirv.build` on the package's own kernels."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Rebuild before the files are collected."""
-        shaders = runpy.run_path(str(Path(self.root) / "src" / "bitnet_vulkan" / "shaders.py"))
-        shaders["build"](shaders["KERNELS"])
+        spirv = runpy.run_path(str(Path(self.root) / "spirv.py"))
+        spirv["build"](spirv["KERNELS"])

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bitnet_core.api import Generation, GenerationStream, Model, Piece, load
-    from bitnet_core.hal.selection import devices, gpu_available
+    from bitnet_core.discovery.selection import devices, gpu_available
+    from bitnet_core.doctor.findings import preflight
     from bitnet_core.operations import Provider, provider
-    from bitnet_core.readiness import preflight
 
 _LAZY = {
     "Generation": "bitnet_core.api",
@@ -15,10 +15,10 @@ _LAZY = {
     "Model": "bitnet_core.api",
     "Piece": "bitnet_core.api",
     "Provider": "bitnet_core.operations",
-    "devices": "bitnet_core.hal.selection",
-    "gpu_available": "bitnet_core.hal.selection",
+    "devices": "bitnet_core.discovery.selection",
+    "gpu_available": "bitnet_core.discovery.selection",
     "load": "bitnet_core.api",
-    "preflight": "bitnet_core.readiness",
+    "preflight": "bitnet_core.doctor.findings",
     "provider": "bitnet_core.operations",
 }
 """Public names and their modules, imported on first use so that `import bitnet_core` stays light."""

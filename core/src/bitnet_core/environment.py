@@ -5,6 +5,7 @@ BITNET_GPU_BACKEND, BITNET_GPU_DEVICE  backend and index, composed into a device
 BITNET_GPU_FAKE                        comma list of backends to imitate; empty or "none" hides every GPU
 BITNET_STRICT_MODE                     ignore fakes, treat a model file's warnings as errors
 BITNET_STRICT_NO_FAKE_GPU              refuse to start while BITNET_GPU_FAKE names a backend
+BITNET_GPU_TIMEOUT                     seconds that a device may take for one wait (5)
 BITNET_LOG                             levels per package: "bitnet_core=debug,bitnet_cuda=info"
 """
 
@@ -16,22 +17,6 @@ from bitnet_core.errors import UsageError
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
-
-_DRIVER_VARIABLES = frozenset(
-    {
-        "CUDA_VISIBLE_DEVICES",
-        "HIP_VISIBLE_DEVICES",
-        "ROCR_VISIBLE_DEVICES",
-        "ZE_AFFINITY_MASK",
-        "ONEAPI_DEVICE_SELECTOR",
-        "OCL_ICD_VENDORS",
-        "VK_ICD_FILENAMES",
-        "VK_DRIVER_FILES",
-        "VK_INSTANCE_LAYERS",
-        "WGPU_BACKEND",
-    }
-)
-"""Variables of other projects that change which devices the drivers show."""
 
 
 def flag(name: str) -> bool:
@@ -47,12 +32,3 @@ def flag(name: str) -> bool:
 def strict_mode() -> bool:
     """Whether BITNET_STRICT_MODE is on."""
     return flag("BITNET_STRICT_MODE")
-
-
-def overrides() -> dict[str, str]:
-    """Every set variable that can change a result or its speed, by name."""
-    return {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if name.startswith("BITNET_") or name in _DRIVER_VARIABLES
-    }

@@ -23,6 +23,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 
+def short(value: object) -> str:
+    """The value as text of at most 60 characters, for messages: a file's own text may be of any length."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 class BitnetError(Exception):
     """Base of every error that bitnet raises on purpose; its text is fit for a user."""
 
@@ -64,8 +70,12 @@ class GpuError(BitnetError):
 
     backend: name of the backend ("opencl"); device: name of the device, "" if none was open;
     operation: what was tried; hint: what to do;
-    code: the native status, as the vendor spells it ("CL_OUT_OF_RESOURCES (-5)"), "" if there is none.
+    code: the native status, as the vendor spells it ("CL_OUT_OF_RESOURCES (-5)"), "" if there is none;
+    requested, free: bytes, of OutOfMemoryError; free is -1 where the device cannot tell;
+    kernel, log: of KernelCompileError and LaunchError, the kernel's name and the compiler's own text.
     """
+
+    usual_operation: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -76,14 +86,22 @@ class GpuError(BitnetError):
         operation: str = "",
         code: str = "",
         hint: str = "",
+        requested: int = 0,
+        free: int = -1,
+        kernel: str = "",
+        log: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
         self.backend = backend
         self.device = device
-        self.operation = operation
+        self.operation = operation or self.usual_operation
         self.code = code
         self.hint = hint
+        self.requested = requested
+        self.free = free
+        self.kernel = kernel
+        self.log = log
 
     def __str__(self) -> str:
         where = " ".join(part for part in (self.backend, self.device) if part)
@@ -123,45 +141,21 @@ class DeviceNotFoundError(GpuError, LookupError):
 
 
 class OutOfMemoryError(GpuError, MemoryError):
-    """The device has no room. requested and free are bytes; free is -1 where the device cannot tell."""
+    """The device has no room for `requested` bytes; `free` of them are left."""
 
     exit_code = 13
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        requested: int,
-        free: int = -1,
-        backend: str = "",
-        device: str = "",
-        operation: str = "alloc",
-        code: str = "",
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, backend=backend, device=device, operation=operation, code=code, hint=hint)
-        self.requested = requested
-        self.free = free
+    usual_operation = "alloc"
 
 
 class KernelCompileError(GpuError):
-    """A kernel does not compile. log is the compiler's own text."""
+    """`kernel` does not compile; `log` is the compiler's own text, of which the message shows the telling line."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        kernel: str,
-        log: str,
-        backend: str = "",
-        device: str = "",
-        operation: str = "compile",
-        code: str = "",
-        hint: str = "",
-    ) -> None:
-        super().__init__(message, backend=backend, device=device, operation=operation, code=code, hint=hint)
-        self.kernel = kernel
-        self.log = log
+    usual_operation = "compile"
+
+    def __str__(self) -> str:
+        lines = [" ".join(line.split()) for line in self.log.splitlines() if line.strip()]
+        telling = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
+        return super().__str__() + (f"\nThe compiler says: {telling[:200]}" if telling else "")
 
 
 class LaunchError(GpuError):
@@ -180,3 +174,7 @@ class DeviceLostError(GpuError):
     """The device is gone (reset, unplugged, dead context): the device object and its buffers cannot be used again."""
 
     exit_code = 12
+
+
+DEVICE_FAILURES = (DeviceLostError, GpuTimeoutError, KernelCompileError, LaunchError, UnsupportedError)
+"""After these the device cannot go on with the model, but another one may."""

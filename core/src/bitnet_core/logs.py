@@ -1,11 +1,14 @@
-"""Log levels per package, from BITNET_LOG."""
+"""Log levels per package, from BITNET_LOG, and the texts of compilers."""
 
 from __future__ import annotations
 
 import logging
 import re
+from pathlib import Path
 
-from bitnet_core.errors import UsageError
+import platformdirs
+
+from bitnet_core.errors import KernelCompileError, UsageError
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -31,3 +34,18 @@ def configure_logging(levels: str) -> None:
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     for package, level in wanted.items():
         logging.getLogger(package).setLevel(level)
+
+
+def log_hint(error: BaseException) -> str:
+    """Where a compiler's whole text is kept now, as a line for the user; "" where the error has none."""
+    if not isinstance(error, KernelCompileError) or not error.log:
+        return ""
+    folder = Path(platformdirs.user_log_dir("bitnet", appauthor=False))
+    path = folder / re.sub(r"[^\w-]", "_", f"compile-{error.backend}-{error.kernel}", flags=re.ASCII)[:100]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = path.with_suffix(".log")
+        path.write_text(error.log + "\n", encoding="utf-8", errors="backslashreplace")
+    except OSError as exc:
+        return f"\nThe compiler's log could not be kept in {folder}: {exc.strerror}"
+    return f"\nThe compiler's whole log: {path}"

@@ -8,14 +8,14 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from bitnet_core.discovery.request import DeviceRequest
+from bitnet_core.discovery.selection import BackendStartupSummary, open_device
 from bitnet_core.errors import ModelError, UsageError
 from bitnet_core.formats.ternary.floats import absmean, exact
 from bitnet_core.hal.device import Device, View, whole
-from bitnet_core.hal.request import DeviceRequest
-from bitnet_core.hal.selection import BackendStartupSummary, open_device
 from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.model.launch import Launcher
 from bitnet_core.model.weights import TernaryWeight, padded
+from bitnet_core.plan.launcher import Launcher
 
 
 def provider(device: str | DeviceRequest | None = "auto") -> Provider:

@@ -10,14 +10,15 @@ import json
 import os
 import platform
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bitnet_core import environment
+from bitnet_core.discovery.known import KNOWN
+from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.errors import ReceiptError
-from bitnet_core.hal.selection import BackendStartupSummary
+from bitnet_core.output import new_file
 from bitnet_core.version import core_version
 
 SCHEMA_VERSION = 1
@@ -75,7 +76,7 @@ def make_receipt(
         "seconds": {"prefill": round(prefill_seconds, 6), "decode": round(decode_seconds, 6)},
         "sampling": dict(sampling),
         "output": {"tokens_sha256": tokens_sha256(tokens), "finish_reason": finish_reason},
-        "environment": environment.overrides(),
+        "environment": _overrides(),
     }
     receipt["content_sha256"] = _content_sha256(receipt)
     return receipt
@@ -86,17 +87,16 @@ def tokens_sha256(tokens: Sequence[int]) -> str:
     return hashlib.sha256(struct.pack(f"<{len(tokens)}I", *tokens)).hexdigest()
 
 
-def write_receipt(receipt: Json, path: Path) -> None:
-    """Write all of it or nothing; ReceiptError if that is impossible."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            temporary.write_bytes(_render(receipt))
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as exc:
-        raise ReceiptError(f"the receipt {path} cannot be written: {exc.strerror}. Choose another place") from exc
+def _overrides() -> dict[str, str]:
+    """Every set variable that can change a result or its speed, by name."""
+    drivers = {name for backend in KNOWN.values() for name in backend.variables}
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith("BITNET_") or name in drivers}
+
+
+def write_receipt(receipt: Json, path: Path, inputs: Iterable[Path] = (), *, force: bool = False) -> None:
+    """Write all of it or nothing, by the rule of `output`; ReceiptError if that is impossible."""
+    with new_file(path, inputs, force=force, error=ReceiptError) as file:
+        file.write(_render(receipt))
 
 
 def verify_receipt(path: Path) -> Json:

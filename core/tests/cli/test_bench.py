@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core import bandwidth
-from bitnet_core.benchmark import bytes_per_token
 from bitnet_core.errors import ModelError, OutOfMemoryError, UsageError
+from bitnet_core.formats.names import tables, ternaries, vectors
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
-from bitnet_core.hal.device import DeviceType, Grid, Kernel, View
-from bitnet_core.profiling import profile
+from bitnet_core.hal.device import DeviceType, Kernel, TransferMode, View
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.kernels.types import Grid
+from bitnet_core.measure import bandwidth
+from bitnet_core.measure.benchmark import bytes_per_token
+from bitnet_core.measure.profiling import profile
 from bitnet_core.reference.device import NumpyDevice, numpy_info
 
 
@@ -50,6 +54,52 @@ def test_profile_times_every_launch_of_a_step(bitnet, tmp_path) -> None:
     assert bitnet(*arguments, "--profile", tmp_path).code != 0  # a folder
 
 
+@pytest.fixture
+def everything_joined(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """A numpy device that offers all optional kernels; counts what it runs."""
+    optional = frozenset(spec.name for spec in CATALOGUE.values() if not spec.base)
+    info = replace(numpy_info(), kernels=optional, transfer=TransferMode.EXPLICIT_COPY)
+    monkeypatch.setattr("bitnet_core.reference.device.numpy_info", lambda: info)
+    ran: Counter[str] = Counter()
+    run = NumpyDevice._run
+
+    def counted(self: NumpyDevice, launch: Any) -> None:
+        ran[launch.kernel.spec.name] += 1
+        run(self, launch)
+
+    monkeypatch.setattr(NumpyDevice, "_run", counted)
+    return ran
+
+
+def test_profile_names_what_a_fused_device_runs(bitnet, tmp_path, everything_joined: Counter[str]) -> None:
+    trace = tmp_path / "trace.json"
+    options = ("-p", 40, "-n", 8, "--repeat", 1, "--profile", trace)
+    result = bitnet("bench", "--synthetic", "tiny", *options)
+    assert result.code == 0, result.err
+    named = Counter(e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X")
+    assert named["decoder_layer"] == 2  # one for each layer of the decoding step
+    assert set(named) <= set(everything_joined)
+
+
+def test_counters_name_what_a_fused_device_runs(everything_joined: Counter[str], make_engine, run_all) -> None:
+    engine = make_engine("silu")
+    engine.add([1, 2, 3], max_tokens=5)
+    run_all(engine)
+    assert engine.kernel_launches == everything_joined
+    assert engine.kernel_launches["decoder_layer"] > 0
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e4])
+def test_a_clock_that_cannot_be_believed(bitnet, tmp_path, monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    right = NumpyDevice._timings
+    monkeypatch.setattr(NumpyDevice, "_timings", lambda self, r: [factor * s for s in right(self, r)])
+    arguments = ("bench", "--synthetic", "tiny", "-p", 8, "-n", 4, "--repeat", 1, "--profile", tmp_path / "t.json")
+    result = bitnet(*arguments)
+    assert result.code == 1
+    assert "its clock cannot be believed" in result.err
+    assert not (tmp_path / "t.json").exists()
+
+
 def test_profile_of_a_device_without_a_clock() -> None:
     class Engine:
         device = NumpyDevice(replace(numpy_info(), features=frozenset()))
@@ -64,16 +114,6 @@ def test_several_texts_share_the_weights(bitnet) -> None:
     assert (four["sequences"], four["generated_tokens"]) == (4, 6)
     assert four["decode_speed"] > 0
     assert one["bytes_per_token"] / 4 < four["bytes_per_token"] < one["bytes_per_token"]
-
-
-def test_reads_that_a_device_saves_do_not_count(bitnet, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ("bench", "--synthetic", "tiny", "-p", 8, "-n", 4, "--repeat", 1, "--json")
-    before = json.loads(bitnet(*arguments).out)["bytes_per_token"]
-    info = replace(numpy_info(), features=frozenset({"saved-reads"}))
-    monkeypatch.setattr("bitnet_core.reference.device.numpy_info", lambda: info)
-    saved = {30: 1000}  # bytes, by the launches of a step
-    monkeypatch.setattr(NumpyDevice, "saved_reads", lambda _, r: saved.get(len(r.launches), 0), raising=False)
-    assert json.loads(bitnet(*arguments).out)["bytes_per_token"] == before - 1000
 
 
 def test_texts_that_do_not_fit(bitnet) -> None:
@@ -115,7 +155,7 @@ def test_bandwidth_of_a_gpu_is_what_a_product_reads(monkeypatch: pytest.MonkeyPa
         read.append(views[1].nbytes)
         launch(kernel, grid, views, params)
 
-    def seconds(action: Callable[[], None]) -> float:
+    def seconds(action: Callable[[], None], _: float) -> float:
         action()
         return 0.02
 
@@ -126,6 +166,30 @@ def test_bandwidth_of_a_gpu_is_what_a_product_reads(monkeypatch: pytest.MonkeyPa
     assert max(sizes) == (limits.get("max_binding") or 2 << 20)
     assert measured == pytest.approx(2 * 4 * max(read) / 0.02)  # two replays of four launches, the largest table
     assert not device._buffers
+
+
+def test_a_slow_device_is_not_measured_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that reads 1 GB/s and calls itself a GPU: small tables, and no more than one after the limit."""
+    device, now, said = NumpyDevice(replace(numpy_info(), type=DeviceType.GPU)), [0.0], []
+
+    class Clock:
+        perf_counter = staticmethod(lambda: now[0])
+
+    def launch(kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
+        launches.append(views[1].nbytes)
+
+    def replay(_: Any) -> None:
+        now[0] += sum(launches[-4:]) / 1e9
+
+    launches: list[int] = []
+    for name, instead in (("launch", launch), ("replay", replay), ("free_memory", lambda: 1 << 40)):
+        monkeypatch.setattr(device, name, instead)
+    monkeypatch.setattr(bandwidth, "time", Clock)
+    monkeypatch.setattr(bandwidth, "_fill", lambda *_: None)
+    assert bandwidth.read_bandwidth(device, lambda *step: said.append(step)) == pytest.approx(1e9)
+    assert now[0] < 25
+    assert max(launches) <= 250e6
+    assert said[-1] == ("measuring the memory", 3, 3)
 
 
 def test_bandwidth_with_little_memory_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,17 +230,32 @@ def test_synthetic_shapes(shape: str) -> None:
         assert (weight.rows, weight.columns, weight.codes.shape) == (rows, columns, (rows, weight.width // 4))
         codes = np.concatenate([weight.codes.ravel()[:4096] >> shift & 3 for shift in (0, 2, 4, 6)])
         assert set(np.unique(codes)) == {0, 1, 2}
-    assert source.vector("blk.1.ffn_sub_norm").shape == (config.ffn,)
+    for name, width in vectors(config).items():
+        assert source.vector(name).shape == (width,)
+    for name, (rows, columns) in tables(config).items():
+        assert source.has(name)
+        if config.ternary_tables:
+            weight = source.ternary(name)
+            assert (weight.scale_kind, weight.block) == ("block", 128)
+            assert weight.codes.shape == (rows, columns // 4)
+            assert weight.scales.shape == (rows, columns // 128)
     assert len(source.tokenizer["tokenizer.ggml.tokens"]) == config.vocab
-    assert len(source.tensors) == 7 * config.n_layers + 1
+    assert len(source.tensors) == 7 * config.n_layers + len(tables(config))
     assert not source.has("rope_freqs")
-    assert not source.has("output")
+    assert source.has("output") is not config.tied_head
     with pytest.raises(ModelError):
         source.ternary("blk.0.attn_x")
     with pytest.raises(ModelError):
         source.vector("rope_freqs")
     with pytest.raises(ModelError):
-        source.dense("output")
+        source.dense("attn_x")
+
+
+def test_the_bonsai_shapes_have_the_sizes_of_the_published_files() -> None:
+    """Bytes of Q2_0 in blocks of 128 (codes and f16 scales), in MiB; the norms are the rest."""
+    for shape, size in (("bonsai-8b", 2074.8), ("bonsai-4b", 1018.9), ("bonsai-1.7b", 435.8)):
+        found = sum(34 * rows * columns // 128 for rows, columns in ternaries(SHAPES[shape]).values())
+        assert found / 2**20 == pytest.approx(size, rel=2e-3)
 
 
 def test_synthetic_weights_are_the_same_every_time() -> None:

@@ -1,8 +1,11 @@
-"""The README's programs run, and its tables are complete."""
+"""What README and the user's pages show is what the program does, and their tables are complete."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,15 +13,30 @@ import pytest
 import typer
 from bitnet_core import environment
 from bitnet_core.cli.app import build_app
+from bitnet_core.discovery.known import KNOWN
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROJECTS = sorted(
+    path.parent.relative_to(ROOT).as_posix()
+    for pattern in ("core", "plugins/*", "examples/*")
+    for path in ROOT.glob(f"{pattern}/pyproject.toml")
+)
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def metadata(project: str) -> dict[str, object]:
+    table: dict[str, object] = tomllib.loads((ROOT / project / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return table
 
 
 def test_the_python_programs_run(capsys: pytest.CaptureFixture[str]) -> None:
     stories = Path(str(files("bitnet_core"))) / "data" / "stories.gguf"
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 2
+    blocks = re.findall(r"```python\n(.*?)```", README + page("python.md"), re.DOTALL)
+    assert len(blocks) == 3
     names: dict[str, object] = {}
     for block in blocks:
         exec(block.replace('"model.gguf"', repr(str(stories))), names)
@@ -27,12 +45,58 @@ def test_the_python_programs_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip()
 
 
+def test_the_readme_is_short_and_its_story_is_the_models(bitnet) -> None:
+    assert len(README.splitlines()) <= 80
+    assert "pip install nox && nox" in README
+    shown = README.partition('$ bitnet run "Once upon a time" -n 60\n')[2].partition("\n$ ")[0]
+    assert bitnet("run", "Once upon a time", "-n", 60).out.strip() == shown.strip()
+
+
 def test_every_command_is_listed() -> None:
     group = typer.main.get_command(build_app())
     for name in getattr(group, "commands", {}):
-        assert f"`bitnet {name}" in README
+        assert f"`bitnet {name}" in page("commands.md")
 
 
 def test_every_variable_is_listed() -> None:
-    for name in set(re.findall(r"BITNET_[A-Z_]+", environment.__doc__ or "")):
-        assert f"`{name}" in README
+    names = set(re.findall(r"BITNET_[A-Z_]+", environment.__doc__ or ""))
+    names |= {name for backend in KNOWN.values() for name in backend.variables}
+    for source in ROOT.glob("plugins/*/src/**/*.py"):
+        names |= set(re.findall(r"\bBITNET_[A-Z_]+[A-Z]\b", source.read_text(encoding="utf-8")))
+    assert [name for name in sorted(names) if f"`{name}" not in page("environment.md")] == []
+
+
+def test_links_lead_somewhere() -> None:
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for link in re.findall(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / link).exists(), f"{path.relative_to(ROOT)} links to {link}"
+
+
+def test_the_chart_is_up_to_date() -> None:
+    """`python docs/speed_chart.py` draws it again."""
+    command = [sys.executable, ROOT / "docs" / "speed_chart.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("project", PROJECTS)
+def test_packages_agree(project: str) -> None:
+    """One version, one licence, one range of core."""
+    table = metadata(project)
+    shown = (ROOT / project / "README.md").read_text(encoding="utf-8")
+    assert "](." not in shown, "a relative link leads nowhere on the page of the package"
+    assert (ROOT / project / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+    assert (table["version"], table["license"], table["license-files"]) == ("0.2.0", "MIT", ["LICENSE"])
+    dependencies = table["dependencies"]
+    assert isinstance(dependencies, list)
+    cores = [re.sub(r"\[.*\]", "", text) for text in dependencies]
+    assert project == "core" or "bitnet-core>=0.2,<0.3" in cores
+    assert not [text for text in dependencies if "==" in text]
+
+
+def test_core_has_an_extra_for_every_backend() -> None:
+    extras = metadata("core")["optional-dependencies"]
+    assert isinstance(extras, dict)
+    for backend in KNOWN.values():
+        if backend.package != "bitnet-core":
+            assert extras[backend.name.replace("-", "")] == [f"{backend.package}>=0.2,<0.3"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from bitnet_core.receipt import verify_receipt
 
 PROMPT = "Once upon a time"
@@ -47,6 +48,53 @@ def test_auto_goes_on_with_the_same_text_when_the_device_is_lost(bitnet, install
     assert receipt["compute_path"] == "fallback"
     assert receipt["device"]["backend"] == "numpy"
     assert "fell off the bus" in json.dumps(receipt["startup"]["skipped"])
+
+
+FAILS = """
+from bitnet_core.errors import GpuTimeoutError, KernelCompileError, LaunchError, UnsupportedError
+
+class Frail(NumpyDevice):
+    calls = 0
+
+    def {method}(self, *arguments):
+        self.calls += 1
+        if self.calls > {after}:
+            raise {error}
+        return super().{method}(*arguments)
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "after", "error"),
+    [
+        ("compile", 0, "KernelCompileError('no compiler', kernel='embed', log='')"),
+        ("compile", 6, "KernelCompileError('no compiler', kernel='embed', log='')"),
+        ("launch", 40, "LaunchError('grid refused')"),
+        ("tuning", 3, "UnsupportedError('no dot product')"),
+        ("replay", 9, "GpuTimeoutError('hangs')"),
+        ("upload", 2, "LaunchError('queue refused')"),
+    ],
+)
+def test_auto_always_ends_in_text_and_a_named_device_fails_loudly(
+    bitnet, install_plugin, method: str, after: int, error: str
+) -> None:
+    expected = bitnet("run", PROMPT, "-n", 24, "--device", "numpy").out
+    install_plugin("cuda", DEVICE + FAILS.format(method=method, after=after, error=error))
+    result = bitnet("run", PROMPT, "-n", 24)
+    assert (result.code, result.out) == (0, expected)
+    message = error.split("'")[1]
+    for arguments in (["--device", "cuda"], ["--no-fallback"]):
+        refused = bitnet("run", PROMPT, "-n", 24, *arguments)
+        assert refused.code == 1
+        assert message in refused.err
+
+
+def test_going_on_is_said_once(bitnet, install_plugin, caplog: pytest.LogCaptureFixture) -> None:
+    install_plugin("cuda", DEVICE + FAILS.format(method="launch", after=40, error="LaunchError('grid refused')"))
+    assert bitnet("run", PROMPT, "-n", 24).code == 0
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "cuda:0 cannot go on (grid refused); going on with numpy:0"
+    ]
 
 
 def test_a_named_device_that_is_lost_is_code_12(bitnet, install_plugin) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from bitnet_core.api import Model, load
-from bitnet_core.formats.convert import convert
-from bitnet_core.formats.gguf import GGUFFile
+from bitnet_core.formats.convert.convert import convert
+from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.codes import unpack

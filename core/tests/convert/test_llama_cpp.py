@@ -1,7 +1,7 @@
 """llama.cpp opens the TQ files that we write, and predicts what we predict, by the rules that it knows.
 
-It quantizes activations per 256 columns, so distributions are compared. Needs PyPI's llama-cpp-python, which CI does
-not install.
+It quantizes activations per 256 columns, so distributions are compared. Needs PyPI's llama-cpp-python:
+`nox -s interop -- --with-llama-cpp`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from bitnet_core.engine.engine import Engine, EngineOptions
-from bitnet_core.formats.conversion_target import Target
-from bitnet_core.formats.convert import convert
-from bitnet_core.formats.gguf_source import GGUFSource
+from bitnet_core.formats.convert.convert import convert
+from bitnet_core.formats.convert.target import Target
+from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.open import open_model
 from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.tokenizer import load_tokenizer

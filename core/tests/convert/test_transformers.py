@@ -5,7 +5,7 @@ two neighbouring codes, and one other code moves the logits of its token, and of
 logits are asked for twice: as they come, up to the first token with another code; and of every token, when transformers
 takes our codes, which may be others than its own only where its value lies on a boundary.
 
-Needs torch and transformers, which CI does not install.
+Needs torch and transformers: `nox -s interop`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from bitnet_core.api import load
-from bitnet_core.formats.convert import convert
-from bitnet_core.formats.self_test import SELF_TEST_TEXT
+from bitnet_core.formats.convert.convert import convert
+from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT
 from bitnet_core.reference.meanings import MEANINGS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -10,6 +10,8 @@ from typing import Any
 import bitnet_core
 import numpy as np
 import pytest
+from bitnet_core.discovery import selection
+from bitnet_core.discovery.registry import registry
 from bitnet_core.errors import (
     BitnetError,
     DeviceLostError,
@@ -18,10 +20,8 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UsageError,
 )
-from bitnet_core.formats.self_test import SELF_TEST_TEXT
-from bitnet_core.hal import selection
+from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT
 from bitnet_core.hal.device import MemoryKind
-from bitnet_core.hal.discovery import registry
 from bitnet_core.reference.device import NumpyDevice
 
 PROMPT = "Once upon a time"
@@ -112,6 +112,7 @@ def test_a_stream_that_is_left_gives_its_place_back(model: bitnet_core.Model) ->
     abandoned = model.generate(PROMPT, stream=True)
     next(abandoned)
     del abandoned
+    model.engine.step()
     assert not model.engine.scheduler.running
 
 
@@ -165,7 +166,7 @@ def test_perplexity_of_a_text_longer_than_the_context(model: bitnet_core.Model) 
         ([], {}, "empty"),
         ("a " * 2000, {}, "context"),
         (PROMPT, {"max_tokens": 0}, "max_tokens"),
-        (PROMPT, {"top_p": 0.0}, "top_p"),
+        (PROMPT, {"top_p": -0.1}, "top_p"),
         (PROMPT, {"stop": [""]}, "stop"),
         ([10**9], {}, "outside"),
     ],
@@ -224,8 +225,8 @@ def test_only_an_automatic_choice_survives_the_loss(
     dying, fresh = DyingDevice(), NumpyDevice()
     request = selection.resolve_request(request_name)
     summary = selection.BackendStartupSummary(request, ("numpy",), dying.info)
-    monkeypatch.setattr("bitnet_core.api.open_device", lambda _: (dying, summary))
-    monkeypatch.setattr(selection, "next_device", lambda after: [after])
+    monkeypatch.setattr("bitnet_core.api.open_device", lambda *_: (dying, summary))
+    monkeypatch.setattr(selection, "next_devices", lambda summary, error: [summary.selected])
     monkeypatch.setattr(selection, "open_listed", lambda info: fresh)
     with bitnet_core.load(None, request_name) as loaded:
         if request_name == "auto":
@@ -250,8 +251,8 @@ def test_only_an_automatic_choice_goes_on_where_a_model_does_not_fit(
 ) -> None:
     small, fresh = SmallDevice(), NumpyDevice()
     summary = selection.BackendStartupSummary(selection.resolve_request(request_name), ("numpy",), small.info)
-    monkeypatch.setattr("bitnet_core.api.open_device", lambda _: (small, summary))
-    monkeypatch.setattr(selection, "next_device", lambda after: [after])
+    monkeypatch.setattr("bitnet_core.api.open_device", lambda *_: (small, summary))
+    monkeypatch.setattr(selection, "next_devices", lambda summary, error: [summary.selected])
     monkeypatch.setattr(selection, "open_listed", lambda info: fresh)
     if request_name == "auto":
         with bitnet_core.load(None, request_name) as loaded:

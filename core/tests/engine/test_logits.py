@@ -13,6 +13,7 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.runner import Span
 from bitnet_core.reference.device import NumpyDevice
+from bitnet_core.reference.float_model import FloatModel
 
 REFERENCE = Path(__file__).parents[1] / "golden" / "reference_logits.npz"
 STYLES = ("offline", "online", "silu", "llama")
@@ -67,9 +68,10 @@ def test_recorded_decoding(engine: Any, tiny: Any, reference: dict[str, Any], st
     with scheduler.borrowed(40) as lane, scheduler.borrowed(40) as neighbour:
         for at in range(40):
             pair = [Span(lane, at, (tiny.PROMPT[at],)), Span(neighbour, at, (tiny.PROMPT[-at],))]
-            logits = runner.decode_logits(pair if at % 2 else pair[:1])[0]
+            rows = pair if at % 2 else pair[:1]
+            logits = runner.decode_step(rows, [0] * len(rows))[0].values
             if not at % 2:
-                runner.decode_logits(pair[1:])
+                runner.decode_step(pair[1:], [0])
             np.testing.assert_allclose(logits, reference[f"{style}.logits"][at], rtol=0, atol=TOLERANCE)
 
 
@@ -83,3 +85,17 @@ def test_the_comparison_notices_wrong_rules(
     difference = np.abs(engine.logits(tiny.PROMPT[:5]) - reference[f"{style}.logits"][:5])
     engine.close()
     assert difference.max() > 1
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_float_model_with_rounded_inputs(
+    engine: Any, tiny: Any, float_model: Any, reference: dict[str, Any], style: str
+) -> None:
+    """Where the inputs of its products are rounded, as these models were trained, it is theirs too."""
+
+    class Rounded(FloatModel):
+        def _product(self, x: Any, name: str) -> Any:
+            return super()._product(float_model.rounded(x, x.shape[1]), name)
+
+    logits = Rounded(engine.source).logits(tiny.PROMPT)
+    assert float_model.divergence(reference[f"{style}.logits"], logits).mean() <= 1e-3

@@ -22,7 +22,7 @@ class Budget:
 
     @property
     def used(self) -> int:
-        return sum(buffer.nbytes for buffer in self.device.inner._buffers if buffer.kind.value == "device")
+        return sum(buffer.nbytes for buffer in self.device.inner._buffers.values() if buffer.kind.value == "device")
 
     def check(self, nbytes: int, *_: Any) -> None:
         if self.used + nbytes > self.limit:
@@ -85,8 +85,8 @@ def test_two_devices_may_be_lost(faulty: Any, make_engine: Make, run_all: Run, t
 def test_a_text_that_outgrows_the_next_device_ends(faulty: Any, make_engine: Make, run_all: Run, tiny: Any) -> None:
     """The second device can bind one block of 4,096 bytes a layer; the text needs two."""
     first, second = faulty(), faulty(index=1, max_binding=8000)
-    engine = make_engine("silu", device=first, reopen=lambda _: second)
-    sequence = engine.add(tiny.PROMPT[:100], max_tokens=40)
+    engine = make_engine("silu", device=first, reopen=lambda _: second, context=120)
+    sequence = engine.add(tiny.PROMPT[:70], max_tokens=40)
     engine.step()
     engine.step()
     lose_at(first, "replay", 1)

@@ -99,12 +99,17 @@ def test_nan_is_an_error(temperature: float) -> None:
         {"temperature": -1},
         {"temperature": float("nan")},
         {"top_k": -1},
-        {"top_p": 0},
+        {"top_p": -0.1},
+        {"presence_penalty": 2.5},
+        {"frequency_penalty": -3},
+        {"logprobs": 21},
         {"top_p": 1.5},
         {"min_p": 2},
         {"repetition_penalty": 0},
         {"seed": -1},
         {"logit_bias": {1: float("nan")}},
+        {"logit_bias": {1: 1e300}},
+        {"logit_bias": {1: float("inf")}},
     ],
 )
 def test_parameters_out_of_range(params: dict[str, Any]) -> None:

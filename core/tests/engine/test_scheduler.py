@@ -88,7 +88,7 @@ def test_a_full_cache_makes_the_last_sequence_wait(
     sequences = [engine.add(tokens, sampling, max_tokens=60) for tokens in prompts]
     run_all(engine)
     assert engine.limit == 256
-    assert engine.scheduler.preemptions > 0
+    assert engine.figures()["preemptions"] > 0
     assert [sequence.generated for sequence in sequences] == expected
 
 
@@ -156,11 +156,12 @@ def test_nan_logits_are_an_error_never_garbage(
         tiny.TinySource, "dense", lambda self, name: type(table)("f32", table.rows, table.columns, broken)
     )
     engine = make_engine("silu")
-    engine.add([1, 2], sampling, max_tokens=4)
+    sequence = engine.add([1, 2], sampling, max_tokens=4)
+    (update,) = engine.step()
+    assert (update.sequence, update.tokens, sequence.finish_reason) == (sequence, (), "error")
     with pytest.raises(GpuError, match="not numbers"):
-        engine.step()
-    engine.finish(engine.scheduler.running[0])
-    engine.add([1], sampling, max_tokens=4)
+        raise sequence.error
+    assert engine.step() == []
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.formats.gguf_types import BY_NAME
-from bitnet_core.formats.gguf_writer import GGUFWriter
+from bitnet_core.formats.gguf.types import BY_NAME
+from bitnet_core.formats.gguf.writer import GGUFWriter
 
 GOLDEN = Path(__file__).parent / "golden.npz"
 

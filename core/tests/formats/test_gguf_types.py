@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.gguf_types import BY_NAME, resolve
+from bitnet_core.formats.gguf.types import BY_NAME, resolve
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import tq1_0, tq2_0
 from bitnet_core.formats.ternary.codes import unpack
@@ -35,6 +35,9 @@ def padded(nbytes: int) -> int:
         (39, N // 32 * 17, "MXFP4"),
         (42, N // 64 * 18, "Q2_0"),
         (42, N // 128 * 34, "Q2_0_128"),
+        (142, N // 128 * 34, "PQ2_0"),
+        (143, N // 128 * 28, "PTQ1_0"),
+        (41, N // 128 * 18, "Q1_0"),
         (134, ROWS * 2 + N // 64 * 13, "IQ1_BN"),
         (135, ROWS * 4 + N // 4, "IQ2_BN"),
         (335, ROWS * 4 + N // 4, "IQ2_BN_R4"),
@@ -54,7 +57,8 @@ def test_ids_that_several_types_share(type_id: int, nbytes: int, name: str) -> N
         (134, N // 64 * 13, "no row scales"),
         (135, N // 4, "no row scales"),
         (32, N // 4, "no row scales"),
-        (41, N // 128 * 18, "binary, not ternary"),
+        (142, N // 256 * 66, "ik_llama.cpp"),
+        (143, N // 256 * 54, "ik_llama.cpp"),
         (36, N // 32 * 18, "removed"),
         (39, N // 32 * 17, "4-bit"),
     ],

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.errors import ModelError, StrictModeError
+from bitnet_core.formats.hf.safetensors_file import read_safetensors
+from bitnet_core.formats.mapped import FileBytes
 from bitnet_core.formats.open import open_model
-from bitnet_core.formats.safetensors_file import read_safetensors
 from bitnet_core.formats.ternary import hf_packed
 from bitnet_core.formats.ternary.codes import pack, unpack
 from safetensors.numpy import save, save_file
@@ -307,12 +308,12 @@ def test_unsound_safetensors_files(tmp_path: Path, content: bytes, message: str)
     path = tmp_path / "a.safetensors"
     path.write_bytes(content)
     with pytest.raises(ModelError, match=message):
-        read_safetensors(path)
+        read_safetensors(FileBytes(path, 8))
 
 
 def test_reads_what_the_public_library_writes(tmp_path: Path) -> None:
     arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array(7, np.int64), "c": np.empty(0, np.uint8)}
     save_file(arrays, tmp_path / "a.safetensors", metadata={"x": "y"})
-    tensors = read_safetensors(tmp_path / "a.safetensors")
+    tensors = read_safetensors(FileBytes(tmp_path / "a.safetensors", 8))
     assert {name: t.shape for name, t in tensors.items()} == {name: a.shape for name, a in arrays.items()}
     assert all(t.data.tobytes() == arrays[name].tobytes() for name, t in tensors.items())

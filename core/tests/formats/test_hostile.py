@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.gguf_types import BY_NAME
+from bitnet_core.formats.gguf.types import BY_NAME
 from bitnet_core.formats.names import matrices, tables, vectors
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary.codes import unpack

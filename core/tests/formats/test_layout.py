@@ -13,11 +13,11 @@ import pytest
 from bitnet_core.api import token_losses
 from bitnet_core.engine.engine import Engine, EngineOptions
 from bitnet_core.errors import ModelError, UsageError
-from bitnet_core.formats.gguf import GGUFFile
-from bitnet_core.formats.gguf_source import GGUFSource
-from bitnet_core.formats.layout import Decision
+from bitnet_core.formats.gguf.container import GGUFFile
+from bitnet_core.formats.gguf.source import GGUFSource
+from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT, decide_layout, is_noise
+from bitnet_core.formats.i2_s_layout.statistics import Decision
 from bitnet_core.formats.open import open_model
-from bitnet_core.formats.self_test import SELF_TEST_TEXT, decide_layout, is_noise
 from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.codes import unpack
 from bitnet_core.formats.ternary.i2_s import Layout

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from bitnet_core.hal.device import Device, DeviceInfo
+from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.reference import device as reference
 from bitnet_core.reference.device import NumpyDevice, numpy_info
 from bitnet_core.reference.meanings import MEANINGS
 from bitnet_core.reference.plugin import NumpyBackend
 from bitnet_core.testing import BackendConformance
-from bitnet_core.testing.bench import Bench
 from bitnet_core.testing.cases.registry import all_cases
+from bitnet_core.testing.workbench import Bench
 
 Judge = Callable[..., str]
 
@@ -28,7 +30,7 @@ class BackendOf(NumpyBackend):
 
     def __init__(self, make: Callable[[], Device], info: DeviceInfo | None = None) -> None:
         self.make = make
-        self.info = info or numpy_info()
+        self.info = info or reference.numpy_info()
 
     def devices(self) -> list[DeviceInfo]:
         return [self.info]
@@ -39,11 +41,15 @@ class BackendOf(NumpyBackend):
 
 
 @pytest.fixture
-def judge() -> Judge:
+def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
     """judge(device class or backend, rule, ...) is what the rule says against it, "" if nothing.
 
-    The rule runs as pytest would run it, and its buffers are freed. A rule that skips is an error of the test.
+    Devices offer every optional kernel. The rule runs as pytest would run it, and its buffers are freed. A rule that
+    skips is an error of the test.
     """
+
+    optional = frozenset(spec.name for spec in CATALOGUE.values() if not spec.base)
+    monkeypatch.setattr(reference, "numpy_info", lambda: replace(numpy_info(), kernels=optional))
 
     def judged(subject: Any, rule: str, conformance: type = BackendConformance, **case: Any) -> str:
         backend = subject if hasattr(subject, "devices") else BackendOf(subject)

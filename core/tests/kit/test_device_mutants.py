@@ -17,7 +17,7 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from bitnet_core.hal.device import Device, DeviceInfo, View
+from bitnet_core.hal.device import Device, DeviceInfo, Tuning, View
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel, numpy_info
@@ -28,40 +28,40 @@ Judge = Callable[..., str]
 
 
 class AnyConstantCompiles(NumpyDevice):
-    def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> NumpyKernel:
-        return NumpyKernel(spec, {**dict.fromkeys(spec.constants, 0), **constants})
+    def compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> NumpyKernel:
+        allowed = {name: values[0] for name, values in spec.constants.items()}
+        return super().compile(
+            spec, {**allowed, **{n: v for n, v in constants.items() if v in spec.constants[n]}}, tuning
+        )
 
 
 class UnknownKernelIsAValueError(NumpyDevice):
-    def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> NumpyKernel:
+    def compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> NumpyKernel:
         if spec.name not in CATALOGUE:
             raise ValueError(spec.name)
-        return super().compile(spec, constants)
+        return super().compile(spec, constants, tuning)
 
 
 class LacksInt8Cache(NumpyDevice):
-    def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> NumpyKernel:
+    def compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> NumpyKernel:
         if constants.get("KV") == 2:
             raise UnsupportedError("no int8 cache")
-        return super().compile(spec, constants)
+        return super().compile(spec, constants, tuning)
 
 
 class LacksPrompts(NumpyDevice):
-    def tuning(
-        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
-    ) -> dict[str, int]:
-        return dict.fromkeys(spec.tuning, int(params["rows"]))
+    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+        return Tuning(dict.fromkeys(spec.tuning, int(params["rows"])))
 
-    def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> NumpyKernel:
-        if constants.get("TILE_T", 0) > 100:
+    def compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> NumpyKernel:
+        if tuning.tile.get("TILE_T", 0) > 100:
             raise UnsupportedError("too many rows")
-        return super().compile(spec, constants)
+        return super().compile(spec, constants, tuning)
 
 
 class ForgetsItsConstants(NumpyDevice):
-    def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> NumpyKernel:
-        kernel = super().compile(spec, constants)
-        return NumpyKernel(kernel.spec, {**kernel.constants, "ADD": 0})
+    def compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> NumpyKernel:
+        return super().compile(spec, {**constants, "ADD": 0}, tuning)
 
 
 class FreedBuffersStayUsable(NumpyDevice):
@@ -88,7 +88,7 @@ class CloseDoesNothing(NumpyDevice):
 class SharedState(NumpyDevice):
     """All devices have one set of buffers, which any of them frees when it closes."""
 
-    shared: set[NumpyBuffer] = set()  # noqa: RUF012  # the fault
+    shared: dict[int, NumpyBuffer] = {}  # noqa: RUF012  # the fault
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,8 @@ def test_a_faulty_device_is_rejected(device: type, rule: str, case: dict[str, An
     [
         {"alignment": 48},
         {"alignment": 8192},
-        {"features": frozenset({"telepathy"})},
+        {"alignment": 2},
+        {"max_grid": (-1, 0, 0)},
         {"kernels": frozenset({"rms_norm"})},
         {"name": ""},
         {"backend": "nump"},
@@ -247,13 +248,14 @@ def bitnet_backend():
 @pytest.mark.parametrize(
     ("rule", "imports", "api"),
     [
-        ("test_importing_loads_no_driver", "import numpy", "(1, 0)"),
-        ("test_importing_loads_no_driver", "from bitnet_core.reference import device", "(1, 0)"),
+        ("test_importing_loads_no_driver", "import numpy", "(2, 0)"),
+        ("test_importing_loads_no_driver", "from bitnet_core.reference import device", "(2, 0)"),
         ("test_the_version_is_a_literal", "from bitnet_core.hal.device import API_VERSION", "API_VERSION"),
         ("test_the_version_is_a_literal", "import bitnet_core.hal.device as d", "d.API_VERSION"),
-        ("test_the_version_is_accepted", "", "(2, 0)"),
-        ("test_the_version_is_accepted", "", "(1, 99)"),
-        ("test_the_name_is_the_entry_points", "", "(1, 0)"),
+        ("test_the_version_is_accepted", "", "(3, 0)"),
+        ("test_the_version_is_accepted", "", "(2, 99)"),
+        ("test_the_name_is_the_entry_points", "", "(2, 0)"),
+        ("test_the_rank_is_a_number", "", "(2, 0)\n    rank = 'high'"),
     ],
 )
 def test_a_faulty_plugin_is_rejected(
@@ -273,7 +275,7 @@ def test_a_faulty_plugin_is_rejected(
             del sys.modules[module]
         return ""
 
-    assert verdict("sound_plugin", "", "(1, 0)", "toy") == ""
+    assert verdict("sound_plugin", "", "(2, 0)", "toy") == ""
     assert verdict("faulty_plugin", imports, api, "other")
 
 

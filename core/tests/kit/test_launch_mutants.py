@@ -5,56 +5,66 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from bitnet_core.hal.device import Grid, Kernel, View, whole
+from bitnet_core.errors import KernelCompileError
+from bitnet_core.hal.device import Kernel, Tuning, View, whole
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.reference.device import NumpyDevice, NumpyRecording, numpy_info
+from bitnet_core.kernels.types import Grid
+from bitnet_core.reference.device import NumpyBuffer, NumpyDevice
+from bitnet_core.testing.cases.case import expected
 from bitnet_core.testing.cases.registry import all_cases
+from bitnet_core.testing.compare import check_outputs
 
 CASES = {case.id: case for case in all_cases()}
 Launch = tuple[Kernel, Grid, Sequence[View], bytes]
 
 
+def contents(view: View) -> Any:
+    """What a view holds, as u8 that may be changed."""
+    buffer = view.buffer
+    assert isinstance(buffer, NumpyBuffer)
+    return buffer.data[view.offset : view.offset + view.nbytes]
+
+
 class WritesPastTheEnd(NumpyDevice):
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         super().launch(kernel, grid, views, params)
-        self._bytes(whole(views[-1].buffer))[views[-1].offset + views[-1].nbytes] = 1
+        contents(whole(views[-1].buffer))[views[-1].offset + views[-1].nbytes] = 1
 
 
 class WritesBeforeTheStart(NumpyDevice):
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         super().launch(kernel, grid, views, params)
-        self._bytes(whole(views[-1].buffer))[views[-1].offset - 1] = 1
+        contents(whole(views[-1].buffer))[views[-1].offset - 1] = 1
 
 
 class ScratchInAnInput(NumpyDevice):
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         super().launch(kernel, grid, views, params)
-        self._bytes(views[0])[-1] ^= 1
+        contents(views[0])[-1] ^= 1
 
 
 class RunsWhileRecording(NumpyDevice):
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         super().launch(kernel, grid, views, params)
         if self._recording:
-            self._recording.launches[-1]()
+            self._run(self._recording[-1])
 
 
 class ReplaysOnce(NumpyDevice):
     def replay(self, recording: Any) -> None:
         super().replay(recording)
-        recording.launches = recording.launches[:0] or [lambda: None] if recording.launches else []
+        recording.launches = ()
 
 
 class KeepsInputsOfRecordTime(NumpyDevice):
     """Read-only operands as they were when the launch was recorded."""
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
-        if self._recording:
+        if self._recording is not None:
             kept = [
                 v if b.access != "r" else self._snapshot(v) for b, v in zip(kernel.spec.bindings, views, strict=True)
             ]
@@ -62,7 +72,9 @@ class KeepsInputsOfRecordTime(NumpyDevice):
         super().launch(kernel, grid, views, params)
 
     def _snapshot(self, view: View) -> View:
-        return whole(self._keep(self._bytes(view).copy(), view.buffer.kind))
+        kept = whole(self.alloc(view.nbytes))
+        contents(kept)[:] = contents(view)
+        return kept
 
 
 class Deferred(NumpyDevice):
@@ -70,15 +82,19 @@ class Deferred(NumpyDevice):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lists: dict[NumpyRecording, list[Launch]] = {}
+        self.lists: dict[Any, list[Launch]] = {}
+        self.now: list[Launch] = []
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         super().launch(kernel, grid, views, params)
-        if self._recording:
-            self.lists.setdefault(self._recording, []).append((kernel, grid, self.kept(views), params))
+        if self._recording is not None:
+            self.now.append((kernel, grid, self.kept(views), params))
 
     def kept(self, views: Sequence[View]) -> Sequence[View]:
         return list(views)
+
+    def _record(self, recording: Any) -> None:
+        self.lists[recording], self.now = self.now, []
 
     def replay(self, recording: Any) -> None:
         for launch in self.lists.get(recording, []):
@@ -102,14 +118,17 @@ class ReplaysWithoutBarriers(Deferred):
 
     def replay(self, recording: Any) -> None:
         launches = self.lists.get(recording, [])
-        old = {view.buffer: self._bytes(whole(view.buffer)).copy() for _, _, views, _ in launches for view in views}
+        old: dict[Any, View] = {}
+        for buffer in {view.buffer for _, _, views, _ in launches for view in views}:
+            old[buffer] = whole(self.alloc(buffer.nbytes))
+            contents(old[buffer])[:] = contents(whole(buffer))
         for kernel, grid, views, params in launches:
             stale = []
             for binding, view in zip(kernel.spec.bindings, views, strict=True):
                 if binding.access != "r":
                     stale.append(view)
                     continue
-                stale.append(View(self._keep(old[view.buffer], view.buffer.kind), view.offset, view.nbytes))
+                stale.append(old[view.buffer].part(view.offset, view.nbytes))
             self.launch(kernel, grid, stale, params)
 
 
@@ -134,49 +153,37 @@ class StepBufferFrozen(Deferred):
     """Buffers that a launch both reads and writes start each replay as they were when recorded."""
 
     def kept(self, views: Sequence[View]) -> Sequence[View]:
-        self.first = {view.buffer: self._bytes(whole(view.buffer)).copy() for view in views}
+        self.first = {view.buffer: contents(whole(view.buffer)).copy() for view in views}
         return list(views)
 
     def replay(self, recording: Any) -> None:
         for kernel, grid, views, params in self.lists.get(recording, []):
             for binding, view in zip(kernel.spec.bindings, views, strict=True):
                 if binding.name == "step":
-                    self._bytes(whole(view.buffer))[:] = self.first[view.buffer]
+                    contents(whole(view.buffer))[:] = self.first[view.buffer]
             self.launch(kernel, grid, views, params)
 
 
 class RecordingNeverEndsOnError(NumpyDevice):
     @contextmanager
-    def record(self) -> Iterator[NumpyRecording]:
-        self._recording = recording = NumpyRecording()
-        yield recording
-        self._recording = None
-
-
-class CloseOnce(NumpyRecording):
-    __slots__ = ("closed",)
-
-    def close(self) -> None:
-        if getattr(self, "closed", False):
-            raise RuntimeError("closed twice")
-        self.closed = True
+    def record(self) -> Iterator[Any]:
+        self.under_way = super().record()
+        yield self.under_way.__enter__()
+        self.under_way.__exit__(None, None, None)
 
 
 class RecordingsCloseOnce(NumpyDevice):
-    @contextmanager
-    def record(self) -> Iterator[NumpyRecording]:
-        self._recording = recording = CloseOnce()
-        try:
-            yield recording
-        finally:
-            self._recording = None
+    def forget(self, recording: Any) -> None:
+        if id(recording) not in self._recordings:
+            raise RuntimeError("closed twice")
+        super().forget(recording)
 
 
 class RecordingsStay(NumpyDevice):
     """Each recording keeps 64 KiB for ever."""
 
     @contextmanager
-    def record(self) -> Iterator[NumpyRecording]:
+    def record(self) -> Iterator[Any]:
         kept = mmap.mmap(-1, 64 << 10)  # not from the heap, where it might take the place of something freed
         kept.write(bytes([1]) * len(kept))
         self.__dict__.setdefault("arena", []).append(kept)
@@ -232,19 +239,15 @@ class DeadAfterARefusal(NumpyDevice):
 
 
 class TuningMissing(NumpyDevice):
-    def tuning(
-        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
-    ) -> dict[str, int]:
-        return {name: 1 for name in spec.tuning if name != "TILE_T"}
+    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+        return Tuning({name: 1 for name in spec.tuning if name != "TILE_T"})
 
 
 class GridOfOtherTuning(NumpyDevice):
     """The kernel is compiled for tiles of 64 outputs, the grid counts tiles of 128."""
 
-    def tuning(
-        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
-    ) -> dict[str, int]:
-        return dict.fromkeys(spec.tuning, 128)
+    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+        return Tuning(dict.fromkeys(spec.tuning, 128))
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         values = kernel.spec.unpack(params)
@@ -253,54 +256,29 @@ class GridOfOtherTuning(NumpyDevice):
         super().launch(kernel, grid, views, kernel.spec.pack(values))
 
 
-class Timed(NumpyDevice):
-    """A sound device with the feature "timings"."""
-
-    def __init__(self) -> None:
-        super().__init__(replace(numpy_info(), features=frozenset({"timings"})))
-        self.names: dict[Any, list[str]] = {}
-
-    def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
-        super().launch(kernel, grid, views, params)
-        if self._recording:
-            self.names.setdefault(self._recording, []).append(kernel.spec.name)
-
-    def timings(self, recording: Any) -> list[tuple[str, float]]:
-        self.replay(recording)
-        return [(name, 1e-6) for name in self.names[recording]]
+class TimedWithoutRunning(NumpyDevice):
+    def _timings(self, recording: Any) -> list[float]:
+        return [1e-6] * len(recording.launches)
 
 
-class TimedWithoutRunning(Timed):
-    def replay(self, recording: Any) -> None:
-        pass
-
-
-class TimedInAnyOrder(Timed):
+class TimedInAnyOrder(NumpyDevice):
     def timings(self, recording: Any) -> list[tuple[str, float]]:
         return sorted(super().timings(recording))
 
 
-class TimedNothing(Timed):
-    def timings(self, recording: Any) -> list[tuple[str, float]]:
-        return [(name, 0.0) for name, _ in super().timings(recording)]
+class TimedInTheWrongUnit(NumpyDevice):
+    def _timings(self, recording: Any) -> list[float]:
+        return [1e-6 * seconds for seconds in super()._timings(recording)]
 
 
-class Saving(NumpyDevice):
-    """A sound device with the feature "saved-reads"."""
-
-    def saved_reads(self, recording: Any) -> int:
-        return 0
+class TimedTooLong(NumpyDevice):
+    def _timings(self, recording: Any) -> list[float]:
+        return [1e6 * seconds for seconds in super()._timings(recording)]
 
 
-class SavesTooMuch(Saving):
-    def saved_reads(self, recording: Any) -> int:
-        return 1
-
-
-class SavesByRunning(Saving):
-    def saved_reads(self, recording: Any) -> int:
-        self.replay(recording)
-        return 0
+class TimedNothing(NumpyDevice):
+    def _timings(self, recording: Any) -> list[float]:
+        return [0.0 for _ in super()._timings(recording)]
 
 
 PLAIN = "matmul_dense-f32-t2-n31-k256"
@@ -340,21 +318,44 @@ def test_a_faulty_launch_is_rejected(device: type, rule: str, case: dict[str, An
 
 
 @pytest.mark.parametrize("device", [TimedWithoutRunning, TimedInAnyOrder, TimedNothing])
-def test_faulty_timings_are_rejected(device: type, judge: Callable[..., str], backend_of: Callable[..., Any]) -> None:
-    info = replace(numpy_info(), features=frozenset({"timings"}))
-    assert judge(backend_of(Timed, info), "test_timings") == ""
-    assert judge(backend_of(device, info), "test_timings")
+def test_faulty_timings_are_rejected(device: type, judge: Callable[..., str]) -> None:
+    assert judge(NumpyDevice, "test_timings") == ""
+    assert judge(device, "test_timings")
 
 
-@pytest.mark.parametrize("device", [SavesTooMuch, SavesByRunning])
-def test_faulty_saved_reads_are_rejected(
-    device: type, judge: Callable[..., str], backend_of: Callable[..., Any]
-) -> None:
-    info = replace(numpy_info(), features=frozenset({"saved-reads"}))
-    assert judge(backend_of(Saving, info), "test_saved_reads") == ""
-    assert judge(backend_of(device, info), "test_saved_reads")
+@pytest.mark.parametrize("device", [TimedInTheWrongUnit, TimedTooLong, TimedNothing])
+def test_a_clock_that_cannot_be_believed_is_rejected(device: type, judge: Callable[..., str]) -> None:
+    rule = "test_timings_agree_with_the_clock_on_the_wall"
+    assert judge(NumpyDevice, rule) == ""
+    assert judge(device, rule)
+
+
+class CompilesNotAll(NumpyDevice):
+    def compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> Any:
+        if spec.name in ("top_k", "rms_norm"):
+            raise KernelCompileError("no", kernel=spec.name, log=f"{spec.name}.c:3: what is this?")
+        return super().compile(spec, constants, tuning)
+
+
+def test_the_kernels_that_do_not_compile_are_named_first(judge: Callable[..., str]) -> None:
+    assert judge(NumpyDevice, "test_every_kernel_compiles") == ""
+    verdict = judge(CompilesNotAll, "test_every_kernel_compiles")
+    assert verdict.splitlines()[0] == "AssertionError: 2 kernels do not compile: rms_norm, top_k"
+    assert "rms_norm.c:3: what is this?" in verdict
+    assert "top_k.c:3: what is this?" in judge(CompilesNotAll, "test_kernel_is_offered", kernel="top_k")
+
+
+def test_a_wrong_integer_is_said_to_be_where_it_is() -> None:
+    case = next(case for case in all_cases() if case.kernel == "top_k" and case.launch().params["k"] > 9)
+    launch = case.launch()
+    right = expected(case.spec, launch)
+    wrong = {name: array.copy() for name, array in right.items()}
+    k = int(launch.params["k"])
+    wrong["ids"][k - 1] += 1
+    with pytest.raises(AssertionError, match=f"first at row 0, column {k - 1}"):
+        check_outputs(case, launch, right, wrong)
 
 
 def test_a_missing_tuning_constant_is_named(judge: Callable[..., str]) -> None:
     verdict = judge(TuningMissing, "test_kernel", case=CASES[PLAIN])
-    assert "Device.tuning gives no value for TILE_T" in verdict
+    assert "matmul_dense: a tile of {'TILE_N': 1}, not of TILE_N, TILE_T" in verdict

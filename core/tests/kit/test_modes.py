@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from bitnet_core.reference.plugin import NumpyBackend
-from bitnet_core.testing.bench import Bench
 from bitnet_core.testing.speed import CONTEXT, Shape, measure, shapes
+from bitnet_core.testing.workbench import Bench
 
 ADOPTED = """
 from bitnet_core.reference.plugin import NumpyBackend
@@ -29,7 +29,7 @@ from bitnet_core.testing import BackendConformance
 
 class Absent:
     name = "absent"
-    api = (1, 0)
+    api = (2, 0)
 
     def devices(self):
         raise BackendUnavailableError("libabsent.so is not installed", backend="absent", hint="Install it")

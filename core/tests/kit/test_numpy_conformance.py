@@ -12,7 +12,8 @@ class TestNumpyConformance(BackendConformance):
 
 
 def test_every_kernel_has_cases_and_a_tolerance() -> None:
-    assert {case.kernel for case in all_cases()} == set(CATALOGUE) == set(TOLERANCES)
+    assert {case.kernel for case in all_cases()} == set(CATALOGUE)
+    assert {name.partition(".")[0] for name in TOLERANCES} == set(CATALOGUE)
 
 
 def test_every_semantic_constant_is_tried() -> None:

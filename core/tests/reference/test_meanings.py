@@ -68,8 +68,9 @@ def test_matmul_ternary_block(block: int) -> None:
     y = np.zeros((2, 4), dtype=np.float32)
     w = np.array([list(pack_row(row)) for row in codes.tolist()], dtype=np.uint8)
     params = {"rows": 2, "outs": 4, "width": 384, "y_stride": 4, "y_first": 0}
-    arrays = {"w": w, "wscale": wscale, "q": q, "scale": scale, "y": y}
-    run("matmul_ternary_block", arrays, params, ADD=0, BLOCK=block)
+    qsum = q.sum(axis=1, dtype=np.int32)
+    arrays = {"w": w, "wscale": wscale, "q": q, "scale": scale, "qsum": qsum, "y": y}
+    run("matmul_ternary_block", arrays, params, ADD=0, BLOCK=block, ABLOCK=0)
     terms = (codes[None] - 1) * q[:, None].astype(np.int64) * np.repeat(wscale, block, axis=1)[:, :384]
     np.testing.assert_allclose(y, terms.sum(axis=2) * scale[:, None], rtol=1e-5, atol=1e-4)
 
@@ -83,7 +84,7 @@ def test_quantize_rounds_half_to_even_and_marks_bad_rows() -> None:
     q = np.full((5, 128), 9, dtype=np.int8)
     scale, qsum = np.zeros(5, dtype=np.float32), np.zeros(5, dtype=np.int32)
     arrays = {"x": x, "gamma": np.ones(1, dtype=np.float32), "q": q, "scale": scale, "qsum": qsum}
-    run("rms_norm_quantize", arrays, {"rows": 5, "width": 128, "stride": 128, "eps": 1e-5}, NORM=0)
+    run("rms_norm_quantize", arrays, {"rows": 5, "width": 128, "stride": 128, "eps": 1e-5}, NORM=0, ABLOCK=0)
     assert q[0, :5].tolist() == [127, 0, 2, -2, 0]
     assert qsum[0] == 127
     assert np.isnan(scale[[1, 2]]).all()
@@ -99,7 +100,7 @@ def test_rms_norm_quantize_pads_with_zeros() -> None:
     q = np.full((2, 128), 9, dtype=np.int8)
     scale, qsum = np.zeros(2, dtype=np.float32), np.zeros(2, dtype=np.int32)
     arrays = {"x": x, "gamma": gamma, "q": q, "scale": scale, "qsum": qsum}
-    run("rms_norm_quantize", arrays, {"rows": 2, "width": 100, "stride": 128, "eps": 1e-5}, NORM=1)
+    run("rms_norm_quantize", arrays, {"rows": 2, "width": 100, "stride": 128, "eps": 1e-5}, NORM=1, ABLOCK=0)
     y = x / np.sqrt((x.astype(np.float64) ** 2).mean(axis=1, keepdims=True) + 1e-5) * gamma
     np.testing.assert_allclose(q[:, :100] * scale[:, None], y, atol=scale.max() * 0.51)
     assert (q[:, 100:] == 0).all()
@@ -128,7 +129,8 @@ def test_attention_over_the_paged_cache(kv: int, interleaved: int) -> None:
         part = np.zeros((rows, heads, dim), dtype=np.float32)
         arrays: dict[str, Array] = {"qkv": qkv[first:last], "step": step, "rope": rope, "q": q}
         arrays |= {"k_cache": k_cache, "v_cache": v_cache, "tables": tables, "out": part}
-        run("rope_store_kv", arrays, {"rows": rows, **common}, KV=kv, INTERLEAVED=interleaved)
+        arrays["q_gamma"] = arrays["k_gamma"] = np.ones(dim, dtype=np.float32)
+        run("rope_store_kv", arrays, {"rows": rows, **common, "eps": 0}, KV=kv, INTERLEAVED=interleaved, QKNORM=0)
         more = {"rows": rows, **common, "max_blocks": 2, "scale": dim**-0.5}
         run("attention", arrays, more, KV=kv)
         out[first:last] = part
@@ -154,12 +156,60 @@ def test_argmax_advance_and_top_k() -> None:
     history = np.zeros((3, 3), dtype=np.int32)
     arrays = {"logits": logits, "index": np.array([0, 1, 2], dtype=np.int32), "history": history}
     arrays |= {"tables": np.array([[0, 5]], dtype=np.int32), "step": step}
-    run("argmax_advance", arrays, {"rows": 3, "vocab": 4, "max_blocks": 2, "ring": 2})
+    arrays["mask"] = np.zeros(1, dtype=np.int32)
+    run("argmax_advance", arrays, {"rows": 3, "vocab": 4, "stride": 4, "max_blocks": 2, "ring": 2}, MASK=0)
     assert step.tolist() == [[1, 64, 5 * 64, 0], [-1, -1, -1, 0], [7, -1, -1, 0]]
     assert history.tolist() == [[1, 1, 0], [1, -1, 0], [0, 0, 0]]
     ids, values = np.zeros((3, 2), dtype=np.int32), np.zeros((3, 2), dtype=np.float32)
-    run("top_k", {"logits": logits, "ids": ids, "values": values}, {"rows": 3, "vocab": 4, "k": 2})
+    total = np.zeros((3, 2), dtype=np.float32)
+    arrays = {"logits": logits, "mask": arrays["mask"], "ids": ids, "values": values, "total": total}
+    run("top_k", arrays, {"rows": 3, "vocab": 4, "stride": 4, "k": 2}, MASK=0)
     assert ids.tolist() == [[1, 2], [0, 3], [3, 0]]
+    assert total[0, 0] == 5
+    np.testing.assert_allclose(total[0, 1], math.log(2 + math.exp(-4) + math.exp(-5)), rtol=1e-6)
+    assert np.isnan(total[1]).all()
+    arrays["mask"] = np.array([0b1001, 0b0110, 0], dtype=np.int32)
+    run("top_k", arrays, {"rows": 3, "vocab": 4, "stride": 4, "k": 2}, MASK=1)
+    assert ids.tolist() == [[0, 3], [2, 1], [-1, -1]]
+
+
+@pytest.mark.parametrize("block", [64, 128])
+def test_activations_with_a_scale_for_every_32_columns(block: int) -> None:
+    """Quantized, and multiplied with block scales: as close to the product of the floats as 8 bits are."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(3, 200)).astype(np.float32) * np.logspace(-3, 3, 200, dtype=np.float32)
+    codes, wscale = rng.integers(0, 3, (5, 256)), rng.uniform(0.5, 2, (5, 256 // block)).astype(np.float32)
+    q, scale = np.full((3, 256), 9, dtype=np.int8), np.zeros((3, 8), dtype=np.float32)
+    qsum, y = np.zeros((3, 8), dtype=np.int32), np.zeros((3, 5), dtype=np.float32)
+    arrays = {"x": x, "gamma": np.ones(1, dtype=np.float32), "q": q, "scale": scale, "qsum": qsum}
+    run("rms_norm_quantize", arrays, {"rows": 3, "width": 200, "stride": 256, "eps": 0}, NORM=0, ABLOCK=32)
+    absmax = np.abs(np.pad(x, ((0, 0), (0, 56)))).reshape(3, 8, 32).max(axis=2)
+    np.testing.assert_allclose(scale, np.maximum(absmax, 1e-20) / 127, rtol=1e-6)
+    assert (qsum == q.reshape(3, 8, 32).sum(axis=2)).all()
+    w = np.array([list(pack_row(row)) for row in codes.tolist()], dtype=np.uint8)
+    arrays = {"w": w, "wscale": wscale, "q": q, "scale": scale, "qsum": qsum, "y": y}
+    params = {"rows": 3, "outs": 5, "width": 256, "y_stride": 5, "y_first": 0}
+    run("matmul_ternary_block", arrays, params, ADD=0, BLOCK=block, ABLOCK=32)
+    weights = (codes - 1) * np.repeat(wscale, block, axis=1)
+    exact = (q * np.repeat(scale, 32, axis=1).astype(np.float64)) @ weights.T
+    np.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
+
+
+def test_heads_are_normed_before_they_are_rotated() -> None:
+    rng = np.random.default_rng(7)
+    qkv, gamma = rng.normal(size=(1, 3, 4)).astype(np.float32), rng.uniform(0.5, 2, (2, 4)).astype(np.float32)
+    rope = np.array([[[0.6, 0.8], [0.8, -0.6]]], dtype=np.float32)
+    q, caches = np.zeros((1, 1, 4), dtype=np.float32), [np.zeros(64 * 16, dtype=np.uint8) for _ in range(2)]
+    arrays = {"qkv": qkv, "step": np.zeros(4, dtype=np.int32), "rope": rope, "q": q}
+    arrays |= {"q_gamma": gamma[0], "k_gamma": gamma[1], "k_cache": caches[0], "v_cache": caches[1]}
+    params = {"rows": 1, "n_heads": 1, "n_kv_heads": 1, "head_dim": 4, "row_bytes": 16, "eps": 1e-6}
+    run("rope_store_kv", arrays, params, KV=0, INTERLEAVED=0, QKNORM=1)
+    heads = qkv[0, :2] / np.sqrt((qkv[0, :2] ** 2).mean(axis=1, keepdims=True) + 1e-6) * gamma
+    (c, s), (a, b) = rope[0].T, (heads[:, :2], heads[:, 2:])
+    expected = np.concatenate([a * c - b * s, b * c + a * s], axis=1)
+    np.testing.assert_allclose(q[0, 0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(caches[0].view(np.float32)[:4], expected[1], rtol=1e-5)
+    assert (caches[1].view(np.float32)[:4] == qkv[0, 2]).all()
 
 
 def test_dense_types_agree_with_f32() -> None:

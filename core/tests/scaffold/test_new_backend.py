@@ -36,8 +36,11 @@ def failures(folder: Path) -> tuple[set[str], int]:
     return set(re.findall(r"^FAILED \S+::(\S+)", done.stdout, re.MULTILINE)), int(passed[1])
 
 
-def offered(kernels: set[str]) -> set[str]:
-    return {f"test_kernel_is_offered[acme-npu:0-{kernel}]" for kernel in kernels}
+def missing(kernels: set[str]) -> set[str]:
+    """The rules that fail while these kernels are missing."""
+    return {"test_every_kernel_compiles[acme-npu:0]"} | {
+        f"test_kernel_is_offered[acme-npu:0-{kernel}]" for kernel in kernels
+    }
 
 
 def test_the_skeleton_fails_for_each_kernel_until_it_is_written(tmp_path: Path) -> None:
@@ -45,17 +48,19 @@ def test_the_skeleton_fails_for_each_kernel_until_it_is_written(tmp_path: Path) 
     result = CliRunner().invoke(build_app(), ["new-backend", "acme-npu", str(folder)])
     assert result.exit_code == 0, result.output
     failed, passed = failures(folder)
-    assert failed == offered(BASE)
+    assert failed == missing(BASE)
     assert passed > 30, "memory, plugin and error rules pass from the start"
     (folder / "src/bitnet_acme_npu/kernels/rms_norm.py").write_text(KERNEL)
     failed, more = failures(folder)
-    assert failed == offered(BASE - {"rms_norm"})
+    assert failed == missing(BASE - {"rms_norm"})
     assert more > passed + 5, "the kernel's own cases run now"
 
 
 def test_no_word_of_the_template_is_left(tmp_path: Path) -> None:
     written = write_backend("acme", tmp_path / "plugin")
-    assert len(written) >= 9
+    assert len(written) >= 11
+    names = {path.relative_to(tmp_path / "plugin").as_posix() for path in written}
+    assert {"LICENSE", ".github/workflows/ci.yml"} <= names
     for path in written:
         assert "newbackend" not in str(path).lower()
         assert "newbackend" not in path.read_text().lower().replace("new-backend", ""), path
@@ -67,6 +72,13 @@ def test_no_word_of_the_template_is_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "Acme", "acme npu", "../acme", "-acme", "1acme", "a" * 41, "acme--npu"])
 def test_a_bad_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot name a backend"):
+        write_backend(name, tmp_path / "plugin")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["cuda", "level-zero", "numpy"])
+def test_the_name_of_a_known_backend_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"'{name}' is a backend that bitnet knows"):
         write_backend(name, tmp_path / "plugin")
     assert not list(tmp_path.iterdir())
 

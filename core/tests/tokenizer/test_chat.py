@@ -99,6 +99,17 @@ def test_folder_templates_by_name(tokenizer: Tokenizer) -> None:
     assert chat.render(TALK) == "yes"
 
 
+@pytest.mark.parametrize("source", [[[1]], [{"name": [], "template": "x"}]])
+def test_lists_without_a_template(tokenizer: Tokenizer, source: Any) -> None:
+    assert template(tokenizer, source).origin == "missing"
+
+
+@pytest.mark.parametrize("source", [{"default": "x"}, b"x", [{"name": "default", "template": 7}]])
+def test_templates_that_are_no_text(tokenizer: Tokenizer, source: Any) -> None:
+    with pytest.raises(TokenizerError, match="not text"):
+        template(tokenizer, source)
+
+
 def test_blocks_are_trimmed_and_loops_controlled(tokenizer: Tokenizer) -> None:
     source = (
         "{% for m in messages %}\n    {% if loop.index0 %}\n{% break %}\n    {% endif %}\n{{ m.content | tojson }}\n"

@@ -2,7 +2,7 @@
 
 from bitnet_core.errors import KernelCompileError, LaunchError, OutOfMemoryError
 from bitnet_core.hal.device import Device
-from bitnet_core.kernels.catalogue import RMS_NORM
+from bitnet_core.kernels.base import RMS_NORM
 from bitnet_core.testing import BackendConformance
 from bitnet_core.testing.areas.errors import Failure
 

@@ -1,7 +1,8 @@
-"""Decode and prefill beside llama-cpp-python (TQ2_0), in turns, so that a noisy machine is noisy for both.
+"""Decode and prefill beside llama-cpp-python (TQ2_0, Q2_0), in turns, so that a noisy machine is noisy for both.
 
     python model_files.py FOLDER
-    python compare.py FOLDER [--peer-python PATH] [--rounds 5] [--kernels avx512vnni,avx2] [--threads 16,8]
+    python compare.py FOLDER [--shape bonsai-1.7b] [--peer-python PATH] [--rounds 5] [--kernels avx512vnni,avx2]
+                      [--threads 16,8]
 
 Every contender is a process that keeps its model loaded; in each round each of them decodes once, and one more process
 measures how fast as many threads read memory. Then they take turns at a prompt. Medians over the rounds are printed as
@@ -27,6 +28,7 @@ import numpy as np
 import psutil
 
 CONTEXT = 1024
+BONSAI = "bonsai-1.7b-q20.gguf"
 HEAD_VALUES = 128256 * 2560
 READ_BYTES = 1 << 30
 Command = Callable[[int], float]
@@ -64,7 +66,7 @@ def bitnet(path: str, threads: int) -> dict[str, Command]:
     import bitnet_core
 
     os.environ["BITNET_NUM_THREADS"] = str(threads)
-    model = bitnet_core.load(path, "cpu", context=CONTEXT, layout="A")
+    model = bitnet_core.load(path, "cpu", context=CONTEXT, layout="A" if "i2s" in path else None)
     if model.device.info.backend != "cpu":
         sys.exit("bitnet-cpu is not installed: 'cpu' is the numpy device")
 
@@ -135,23 +137,43 @@ def start(name: str, python: str, side: str, path: Path, threads: int, environme
     return contender
 
 
-def compare(options: argparse.Namespace, threads: int) -> None:
-    """One table."""
-    contenders = []
+def two_b4t(options: argparse.Namespace, threads: int) -> tuple[list[Contender], list[Contender]]:
+    """Ours, with the f16 head and with the small one, and the peer with either head."""
+    ours = []
     for kernel in options.kernels.split(","):
         for small in ("0", "1"):
             name = f"bitnet {kernel}, {'exact small head' if small == '1' else 'f16 head'}"
             environment = {"BITNET_CPU_KERNEL": kernel, "BITNET_CPU_SMALL_HEAD": small}
             path = options.folder / "2b4t-i2s-f16.gguf"
-            contenders.append(start(name, sys.executable, "bitnet", path, threads, environment))
-            contenders[-1].file -= int(small) * HEAD_VALUES
-    peers = {}
+            ours.append(start(name, sys.executable, "bitnet", path, threads, environment))
+            ours[-1].file -= int(small) * HEAD_VALUES
+    peers = []
     for head in ("f16", "q6k"):
         path = options.folder / f"2b4t-tq20-{head}.gguf"
-        peers[head] = start(f"llama.cpp TQ2_0, {head} head", options.peer_python, "llama", path, threads, {})
-        contenders.append(peers[head])
+        peers.append(start(f"llama.cpp TQ2_0, {head} head", options.peer_python, "llama", path, threads, {}))
+    return ours, peers
+
+
+def bonsai(options: argparse.Namespace, threads: int) -> tuple[list[Contender], list[Contender]]:
+    """The same file for both sides."""
+    path = options.folder / BONSAI
+    ours = [
+        start(f"bitnet {kernel}", sys.executable, "bitnet", path, threads, {"BITNET_CPU_KERNEL": kernel})
+        for kernel in options.kernels.split(",")
+    ]
+    return ours, [start("llama.cpp Q2_0", options.peer_python, "llama", path, threads, {})]
+
+
+def compare(options: argparse.Namespace, threads: int) -> None:
+    """One table."""
+    ours, peers = (bonsai if options.shape == "bonsai-1.7b" else two_b4t)(options, threads)
+    contenders = [*ours, *peers]
     bandwidth = start("memory", sys.executable, "memory", options.folder, threads, {})
-    prompted = [contender for contender in contenders if options.prompt and "f16" in contender.name]
+    prompted = [
+        contender
+        for contender in contenders
+        if options.prompt and not contender.name.endswith(("small head", "q6k head"))
+    ]
     memory = {}
     for contender in contenders:  # nothing of this counts but the memory
         if contender in prompted:
@@ -167,19 +189,16 @@ def compare(options: argparse.Namespace, threads: int) -> None:
             contender.speeds["prefill"].append(1 / contender.ask("prefill", options.prompt))
     read = bandwidth.median("read")
     print(f"\n{threads} threads, which read {read / 1e9:.1f} GB/s (best {max(bandwidth.speeds['read']) / 1e9:.1f})\n")
-    titles = ["", "decode tokens/s", "of the bandwidth", "/ f16 peer", "/ q6_K peer", f"prefill {options.prompt}"]
-    print("|", " | ".join([*titles, "/ peer", "load s", "resident MB"]), "|")
-    print("|---|---|---|---|---|---|---|---|---|")
+    ratios = [f"/ {peer.name}" for peer in peers]
+    titles = ["", "decode tokens/s", "of the bandwidth", *ratios, f"prefill {options.prompt}", "/ peer", "load s"]
+    print("|", " | ".join([*titles, "resident MB"]), "|")
+    print("|" + "---|" * (len(titles) + 1))
     for contender in contenders:
         decode, prefill = contender.median("decode"), contender.median("prefill")
-        ratios = [decode / peers[head].median("decode") for head in ("f16", "q6k")]
-        ratios.append(prefill / peers["f16"].median("prefill"))
-        print(
-            f"| {contender.name} | {decode:.2f} | {decode * contender.file / read:.0%} | {ratios[0]:.2f} "
-            f"| {ratios[1]:.2f} | {prefill:.1f} | {ratios[2]:.2f} | {contender.load:.2f} "
-            f"| {memory[contender.name]:.0f} |",
-            flush=True,
-        )
+        cells = [contender.name, f"{decode:.2f}", f"{decode * contender.file / read:.0%}"]
+        cells += [f"{decode / peer.median('decode'):.2f}" for peer in peers]
+        cells += [f"{prefill:.1f}", f"{prefill / peers[0].median('prefill'):.2f}", f"{contender.load:.2f}"]
+        print("|", " | ".join([*cells, f"{memory[contender.name]:.0f}"]), "|", flush=True)
     for contender in (*contenders, bandwidth):
         contender.process.terminate()
 
@@ -187,6 +206,7 @@ def compare(options: argparse.Namespace, threads: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--shape", choices=["2b4t", "bonsai-1.7b"], default="2b4t")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has llama_cpp")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=8, help="decoded per round")

@@ -1,8 +1,9 @@
-"""Write the synthetic 2B-4T model for both sides of a comparison: I2_S for bitnet, TQ2_0 for llama.cpp.
+"""Write the synthetic models of a comparison: 2B-4T as I2_S for bitnet and as TQ2_0 for llama.cpp, Ternary Bonsai 1.7B
+as Q2_0 with 64 columns to a scale, which both read.
 
     python model_files.py FOLDER
 
-Both files hold the same random codes; `q6k` in a name means a q6_K head (random blocks) instead of the f16 one.
+The 2B-4T files hold the same random codes; `q6k` in a name means a q6_K head (random blocks) instead of the f16 one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_core.formats.gguf_writer import GGUFWriter
+from bitnet_core.formats.convert.convert import convert
+from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.synthetic import SyntheticSource
 
 U8 = npt.NDArray[np.uint8]
@@ -93,7 +95,7 @@ def write(path: Path, ternary: str, head: str) -> None:
 
 
 def main(folder: Path) -> None:
-    """All four files, side by side; those that exist are kept."""
+    """All five files, side by side; those that exist are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     kinds = [(ternary, head) for ternary in ("I2_S", "TQ2_0") for head in ("F16", "Q6_K")]
     paths = {
@@ -102,7 +104,10 @@ def main(folder: Path) -> None:
     with ProcessPoolExecutor() as pool:
         for done in [pool.submit(write, path, *kind) for path, kind in paths.items() if not path.exists()]:
             done.result()
-    for path in paths:
+    bonsai = folder / "bonsai-1.7b-q20.gguf"
+    if not bonsai.exists():
+        convert(SyntheticSource("bonsai-1.7b"), bonsai, "q2_0")
+    for path in [*paths, bonsai]:
         print(f"{path}  {path.stat().st_size / 1e6:.0f} MB")
 
 

@@ -10,8 +10,9 @@ namespace {
 
 constexpr std::array<const char*, KERNEL_COUNT> NAMES = {
     "embed_rows",        "rms_norm_quantize", "matmul_ternary", "matmul_ternary_block", "rope_store_kv", "attention",
-    "glu_norm_quantize", "rms_norm",          "matmul_dense",   "argmax_advance",       "top_k"};
-constexpr std::array<size_t, KERNEL_COUNT> VIEWS = {3, 5, 6, 5, 6, 6, 5, 4, 3, 5, 3};
+    "glu_norm_quantize", "rms_norm",          "matmul_dense",   "argmax_advance",       "top_k",
+    "embed_rows_ternary", "pack_head", "draft_logits", "rescore_logits"};
+constexpr std::array<size_t, KERNEL_COUNT> VIEWS = {3, 5, 6, 6, 8, 6, 5, 4, 3, 6, 5, 4, 4, 6, 5};
 constexpr uint64_t MOST_WIDTH = 1u << 20;  // columns: 32-bit sums and float counts stay exact
 constexpr uint64_t MOST_ELEMENTS = uint64_t(1) << 40;
 
@@ -74,9 +75,11 @@ size_t check_quantize(const Launch& l, const Checker& check, uint64_t inputs) {
                 "width or stride makes no sense");
   check.holds(0, inputs == 1 ? "x" : "gate_up", p.rows, inputs * p.width, 4);
   if (l.constants.norm) check.holds(1, "gamma", p.width, 1, 4);
+  const uint32_t block = l.constants.ablock;
+  check.require(block == 0 || p.stride % 128 == 0, "stride is no multiple of 128");
   check.holds(2, "q", p.rows, p.stride, 1);
-  check.holds(3, "scale", p.rows, 1, 4);
-  check.holds(4, "qsum", p.rows, 1, 4);
+  check.holds(3, "scale", p.rows, block != 0 ? p.stride / block : 1, 4);
+  check.holds(4, "qsum", p.rows, block != 0 ? p.stride / block : 1, 4);
   return size_t(p.width) * 4;
 }
 
@@ -89,7 +92,9 @@ MatmulParams check_matmul(const Launch& l, const Checker& check, uint32_t q, uin
     check.require(p.width % 128 == 0, "width is no multiple of 128");
     check.holds(0, "w", p.outs, p.width / 4, 1);
     check.holds(q, "q", p.rows, p.width, 1);
-    check.holds(q + 1, "scale", p.rows, 1, 4);
+    const uint32_t block = l.constants.ablock;
+    check.holds(q + 1, "scale", p.rows, block != 0 ? p.width / block : 1, 4);
+    check.holds(q + 2, "qsum", p.rows, block != 0 ? p.width / block : 1, 4);
   }
   return p;
 }
@@ -108,12 +113,16 @@ void check_cache(const Launch& l, const Checker& check, const P& p, uint32_t k, 
 
 size_t check_rope(const Launch& l, const Checker& check) {
   const auto p = params_of<RopeParams>(l);
-  check_cache(l, check, p, 4, 5);
+  check_cache(l, check, p, 6, 7);
   check.holds(0, "qkv", p.rows, (p.n_heads + 2 * uint64_t(p.n_kv_heads)) * p.head_dim, 4);
   check.holds(1, "step", p.rows, 4, 4);
   check.aligned(2, "rope");
-  check.holds(3, "q", p.rows, uint64_t(p.n_heads) * p.head_dim, 4);
-  return size_t(p.head_dim) * 4;
+  if (l.constants.qknorm) {
+    check.holds(3, "q_gamma", p.head_dim, 1, 4);
+    check.holds(4, "k_gamma", p.head_dim, 1, 4);
+  }
+  check.holds(5, "q", p.rows, uint64_t(p.n_heads) * p.head_dim, 4);
+  return size_t(p.head_dim) * 8;
 }
 
 size_t check_attention(const Launch& l, const Checker& check) {
@@ -139,22 +148,78 @@ void check_norm(const Launch& l, const Checker& check) {
   check.holds(3, "y", p.rows, p.width, 4);
 }
 
+// Rows of logits that are `stride` apart, and the mask where there is one.
+void check_logits(const Launch& l, const Checker& check, uint64_t rows, uint64_t vocab, uint64_t stride) {
+  check.require(vocab > 0 && vocab <= INT32_MAX && stride >= vocab, "vocab or stride makes no sense");
+  check.holds(0, "logits", (rows - 1) * stride + vocab, 1, 4);
+  if (l.constants.mask) check.holds(1, "mask", rows, (vocab + 31) / 32, 4);
+}
+
 void check_argmax(const Launch& l, const Checker& check) {
   const auto p = params_of<ArgmaxParams>(l);
-  check.require(p.vocab > 0 && p.vocab <= INT32_MAX && p.max_blocks > 0, "vocab or max_blocks makes no sense");
-  check.holds(0, "logits", p.rows, p.vocab, 4);
-  check.holds(1, "index", p.rows, 1, 4);
-  check.aligned(2, "tables");
-  check.aligned(3, "step");
-  check.aligned(4, "history");
+  check.require(p.max_blocks > 0, "max_blocks makes no sense");
+  check_logits(l, check, p.rows, p.vocab, p.stride);
+  check.holds(2, "index", p.rows, 1, 4);
+  check.aligned(3, "tables");
+  check.aligned(4, "step");
+  check.aligned(5, "history");
 }
 
 void check_top_k(const Launch& l, const Checker& check) {
   const auto p = params_of<TopKParams>(l);
-  check.require(p.k > 0 && p.k <= 256 && p.k <= p.vocab && p.vocab <= INT32_MAX, "k is not in 1..min(256, vocab)");
-  check.holds(0, "logits", p.rows, p.vocab, 4);
-  check.holds(1, "ids", p.rows, p.k, 4);
-  check.holds(2, "values", p.rows, p.k, 4);
+  check.require(p.k > 0 && p.k <= 256 && p.k <= p.vocab, "k is not in 1..min(256, vocab)");
+  check_logits(l, check, p.rows, p.vocab, p.stride);
+  check.holds(2, "ids", p.rows, p.k, 4);
+  check.holds(3, "values", p.rows, p.k, 4);
+  check.holds(4, "total", p.rows, 2, 4);
+}
+
+void check_embed_ternary(const Launch& l, const Checker& check) {
+  const auto p = params_of<EmbedTernaryParams>(l);
+  check.require(p.hidden > 0 && p.width >= p.hidden && p.width % 128 == 0 && p.width <= MOST_WIDTH, "width makes no sense");
+  check.holds(0, "w", p.count, p.width / 4, 1);
+  check.holds(1, "wscale", p.count, ceil_div(p.width, l.constants.block), 4);
+  check.holds(2, "step", p.rows, 4, 4);
+  check.holds(3, "x", p.rows, p.hidden, 4);
+}
+
+constexpr uint32_t MOST_HEAD_WIDTH = 16384;  // up to here the error norms hold their margin for f32 rounding
+
+void check_head(const Checker& check, uint64_t outs, uint32_t width) {
+  check.require(outs > 0 && outs <= INT32_MAX && width > 0 && width <= MOST_HEAD_WIDTH, "outs or width makes no sense");
+}
+
+size_t check_pack(const Launch& l, const Checker& check) {
+  const auto p = params_of<PackParams>(l);
+  check_head(check, p.outs, p.width);
+  check.holds(0, "w", p.outs, p.width, 2);
+  check.holds(1, "codes", p.outs, p.width, 1);
+  check.holds(2, "scale", p.outs, 1, 4);
+  check.holds(3, "error", p.outs, 1, 4);
+  return size_t(p.width) * 4;
+}
+
+void check_draft(const Launch& l, const Checker& check) {
+  const auto p = params_of<DraftParams>(l);
+  check_head(check, p.outs, p.width);
+  check.holds(0, "x", p.rows, p.width, 4);
+  check.holds(1, "codes", p.outs, p.width, 1);
+  check.holds(2, "scale", p.outs, 1, 4);
+  check.holds(3, "error", p.outs, 1, 4);
+  check.output(4, "logits", p.rows, p.stride, 0, p.outs);
+  check.holds(5, "bound", p.rows, ceil_div(p.outs, HEAD_GROUP), 4);
+}
+
+size_t check_rescore(const Launch& l, const Checker& check) {
+  const auto p = params_of<RescoreParams>(l);
+  check_head(check, p.outs, p.width);
+  check.require(p.k > 0 && p.k <= 256, "k is not in 1..256");
+  check.holds(0, "x", p.rows, p.width, 4);
+  check.holds(1, "w", p.outs, p.width, 2);
+  check.holds(2, "error", p.outs, 1, 4);
+  check.holds(3, "bound", p.rows, ceil_div(p.outs, HEAD_GROUP), 4);
+  check.output(4, "logits", p.rows, p.stride, 0, p.outs);
+  return size_t(p.k) * 8;
 }
 
 // Bounds of one launch; returns the scratch it needs.
@@ -166,13 +231,13 @@ size_t check_bounds(const Launch& l, const Checker& check, const Path& path) {
     case MATMUL_TERNARY: {
       const auto p = check_matmul(l, check, 2, 5);
       check.holds(1, "wscale", p.outs, 1, 4);
-      check.holds(4, "qsum", p.rows, 1, 4);
       return size_t(p.width) * path.panel_rows;
     }
     case MATMUL_TERNARY_BLOCK: {
-      const auto p = check_matmul(l, check, 2, 4);
-      check.holds(1, "wscale", p.outs, ceil_div(p.width, l.constants.block), 4);
-      return p.width;
+      const auto p = check_matmul(l, check, 2, 5);
+      const uint32_t blocks = ceil_div(p.width, l.constants.block);
+      check.holds(1, "wscale", p.outs, blocks, 4);
+      return (size_t(p.width) + size_t(blocks) * 4) * path.panel_rows;  // more than the scales of a few tokens
     }
     case MATMUL_DENSE: {
       const auto p = check_matmul(l, check, 0, 2);
@@ -186,6 +251,10 @@ size_t check_bounds(const Launch& l, const Checker& check, const Path& path) {
     case RMS_NORM: return check_norm(l, check), 0;
     case ARGMAX_ADVANCE: return check_argmax(l, check), 0;
     case TOP_K: return check_top_k(l, check), 0;
+    case EMBED_ROWS_TERNARY: return check_embed_ternary(l, check), 0;
+    case PACK_HEAD: return check_pack(l, check);
+    case DRAFT_LOGITS: return check_draft(l, check), 0;
+    case RESCORE_LOGITS: return check_rescore(l, check);
     default: check.fail("is no kernel");
   }
 }
@@ -195,12 +264,16 @@ std::array<uint64_t, 3> expected_grid(const Launch& l) {
   const uint64_t rows = l.params[0], n = l.constants.tile_n, t = l.constants.tile_t;
   const auto tiles = [](uint64_t count, uint64_t tile) { return (count + tile - 1) / tile; };
   switch (l.kernel) {
-    case EMBED_ROWS: return {tiles(l.params[1], n), rows, 1};
+    case EMBED_ROWS:
+    case EMBED_ROWS_TERNARY: return {tiles(l.params[1], n), rows, 1};
+    case PACK_HEAD: return {tiles(rows, n), 1, 1};
+    case DRAFT_LOGITS:
+    case RESCORE_LOGITS:
     case MATMUL_TERNARY:
     case MATMUL_TERNARY_BLOCK:
     case MATMUL_DENSE:
     case ATTENTION: return {tiles(l.params[1], n), tiles(rows, t), 1};
-    case ROPE_STORE_KV: return {uint64_t(l.params[1]) + 2 * uint64_t(l.params[2]), rows, 1};
+    case ROPE_STORE_KV: return {tiles(uint64_t(l.params[1]) + 2 * uint64_t(l.params[2]), n), rows, 1};
     default: return {rows, 1, 1};
   }
 }
@@ -211,6 +284,24 @@ KernelId kernel_id(const std::string& name) {
   for (uint32_t i = 0; i < KERNEL_COUNT; ++i)
     if (name == NAMES[i]) return KernelId(i);
   throw Unsupported("there is no kernel " + name);
+}
+
+void check_constants(KernelId id, const Constants& c) {
+  const auto require = [id](bool right, const char* text) {
+    if (!right) throw Unsupported(NAMES[id] + (": " + std::string(text)));
+  };
+  require(c.dtype <= Q6_K && c.norm <= 1 && c.add <= 1 && c.kv <= KV_INT8 && c.interleaved <= 1 && c.qknorm <= 1 &&
+              c.act <= 1 && c.mask <= 1 && (c.ablock == 0 || c.ablock == 32),
+          "a constant is outside the catalogue");
+  const bool blocks = id == MATMUL_TERNARY_BLOCK || id == EMBED_ROWS_TERNARY;
+  require(!blocks || c.block == 64 || c.block == 128 || c.block == 256, "BLOCK is not 64, 128 or 256");
+  const bool tokens = id == MATMUL_TERNARY || id == MATMUL_TERNARY_BLOCK || id == MATMUL_DENSE || id == ATTENTION;
+  const bool head = id == DRAFT_LOGITS || id == RESCORE_LOGITS, embed = id == EMBED_ROWS || id == EMBED_ROWS_TERNARY;
+  require(!(tokens || head) || (c.tile_n != 0 && c.tile_t != 0), "a tile size is missing");
+  require(!head || c.tile_t == 1, "a workgroup is for one row");
+  require(!(embed || head) || (c.tile_n != 0 && c.tile_n % 256 == 0), "TILE_N is no multiple of 256");
+  require(id != ROPE_STORE_KV || c.tile_n == 1, "a workgroup is for one head");
+  require(id != PACK_HEAD || c.tile_n != 0, "TILE_N is missing");
 }
 
 void prepare(Launch& launch, size_t view_count, const Path& path) {

@@ -20,6 +20,9 @@ struct Unsupported : std::invalid_argument {
 // Index of a catalogue name; Unsupported if this device has no such kernel.
 KernelId kernel_id(const std::string& name);
 
+// Unsupported if a constant or tile is not one that the kernel was made for.
+void check_constants(KernelId id, const Constants& constants);
+
 // Fills run, workgroups and scratch of a launch whose other fields are set. LaunchFault if a view is too small or not
 // aligned, or a parameter or the grid makes no sense.
 void prepare(Launch& launch, size_t view_count, const Path& path);

@@ -18,6 +18,10 @@ enum KernelId : uint32_t {
   MATMUL_DENSE,
   ARGMAX_ADVANCE,
   TOP_K,
+  EMBED_ROWS_TERNARY,
+  PACK_HEAD,
+  DRAFT_LOGITS,
+  RESCORE_LOGITS,
   KERNEL_COUNT,
 };
 
@@ -25,6 +29,7 @@ enum Dtype : uint32_t { F32, F16, BF16, Q8_0, Q6_K };
 enum KvType : uint32_t { KV_F32, KV_F16, KV_INT8 };
 
 constexpr uint32_t KV_BLOCK = 64;
+constexpr uint32_t HEAD_GROUP = 64;  // rows of a head whose best lower bound is kept
 constexpr uint32_t MAX_VIEWS = 8;
 constexpr uint32_t MAX_PARAMS = 8;
 
@@ -35,7 +40,7 @@ struct Bytes {
 
 // Compile-time constants of the catalogue and tile sizes; those that a kernel lacks stay 0.
 struct Constants {
-  uint32_t dtype, norm, add, block, kv, interleaved, act, tile_n, tile_t;
+  uint32_t dtype, norm, add, block, ablock, kv, interleaved, qknorm, act, mask, tile_n, tile_t;
 };
 
 struct Launch;
@@ -66,6 +71,7 @@ struct MatmulParams {
 };
 struct RopeParams {
   uint32_t rows, n_heads, n_kv_heads, head_dim, row_bytes;
+  float eps;
 };
 struct AttentionParams {
   uint32_t rows, n_heads, n_kv_heads, head_dim, row_bytes, max_blocks;
@@ -76,10 +82,22 @@ struct NormParams {
   float eps;
 };
 struct ArgmaxParams {
-  uint32_t rows, vocab, max_blocks, ring;
+  uint32_t rows, vocab, stride, max_blocks, ring;
 };
 struct TopKParams {
-  uint32_t rows, vocab, k;
+  uint32_t rows, vocab, stride, k;
+};
+struct EmbedTernaryParams {
+  uint32_t rows, hidden, width, first, count;
+};
+struct PackParams {
+  uint32_t outs, width;
+};
+struct DraftParams {
+  uint32_t rows, outs, width, stride;
+};
+struct RescoreParams {
+  uint32_t rows, outs, width, stride, k;
 };
 
 template <class P>
@@ -95,10 +113,6 @@ static inline T* view(const Launch& launch, uint32_t index) {
   return reinterpret_cast<T*>(launch.views[index].data);
 }
 
-struct SmallHeadParams {
-  uint32_t outs, width, k;
-};
-
 struct Step {
   int32_t token, position, slot, sequence;
 };
@@ -111,7 +125,6 @@ struct Path {
   const char* name;
   Run kernels[KERNEL_COUNT];
   uint32_t panel_rows;  // matrix rows that the prefill kernel multiplies together
-  Run small_head[4];    // build, draft, select, rescore: see kernels/small_head.hpp
 };
 
 extern const Path portable_path;

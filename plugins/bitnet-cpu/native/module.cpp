@@ -11,7 +11,6 @@
 #include "check.hpp"
 #include "paths.hpp"
 #include "pool.hpp"
-#include "small_head.hpp"
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -112,18 +111,20 @@ uint32_t constant(const nb::dict& constants, const char* name) {
 
 Compiled compile(const std::string& kernel, const nb::dict& constants, const std::string& path) {
   Compiled compiled{kernel_id(kernel), {}, &path_named(path)};
-  compiled.constants = {constant(constants, "DTYPE"), constant(constants, "NORM"),  constant(constants, "ADD"),
-                        constant(constants, "BLOCK"), constant(constants, "KV"),    constant(constants, "INTERLEAVED"),
-                        constant(constants, "ACT"),   constant(constants, "TILE_N"), constant(constants, "TILE_T")};
-  const Constants& c = compiled.constants;
-  const KernelId id = compiled.kernel;
-  const bool outs = id == MATMUL_TERNARY || id == MATMUL_TERNARY_BLOCK || id == MATMUL_DENSE || id == ATTENTION;
-  if (c.dtype > Q6_K || c.norm > 1 || c.add > 1 || c.kv > KV_INT8 || c.interleaved > 1 || c.act > 1)
-    throw Unsupported(kernel + ": a constant is outside the catalogue");
-  if (id == MATMUL_TERNARY_BLOCK && c.block != 64 && c.block != 128 && c.block != 256)
-    throw Unsupported(kernel + ": BLOCK is not 64, 128 or 256");
-  if ((outs && (c.tile_n == 0 || c.tile_t == 0)) || (id == EMBED_ROWS && (c.tile_n == 0 || c.tile_n % 256 != 0)))
-    throw Unsupported(kernel + ": a tile size is missing or not usable");
+  Constants& c = compiled.constants;
+  c.dtype = constant(constants, "DTYPE");
+  c.norm = constant(constants, "NORM");
+  c.add = constant(constants, "ADD");
+  c.block = constant(constants, "BLOCK");
+  c.ablock = constant(constants, "ABLOCK");
+  c.kv = constant(constants, "KV");
+  c.interleaved = constant(constants, "INTERLEAVED");
+  c.qknorm = constant(constants, "QKNORM");
+  c.act = constant(constants, "ACT");
+  c.mask = constant(constants, "MASK");
+  c.tile_n = constant(constants, "TILE_N");
+  c.tile_t = constant(constants, "TILE_T");
+  check_constants(compiled.kernel, c);
   return compiled;
 }
 
@@ -135,13 +136,6 @@ struct Bound {
 
 struct Launches {
   std::vector<Launch> launches;
-  std::vector<std::shared_ptr<Storage>> storages;
-  std::vector<std::shared_ptr<SmallHead>> heads;
-};
-
-// The int8 copy of a table, and what it was made from: the table must stay where it is.
-struct Head {
-  std::shared_ptr<SmallHead> head;
   std::vector<std::shared_ptr<Storage>> storages;
 };
 
@@ -217,12 +211,6 @@ NB_MODULE(_native, m) {
              self.launches.push_back(bound.launch);
              self.storages.insert(self.storages.end(), bound.storages.begin(), bound.storages.end());
            })
-      .def("append_small_head",
-           [](Launches& self, const Bound& dense, const Head& head, uint32_t k) {
-             for (const Launch& step : head.head->launches(dense.launch, k)) self.launches.push_back(step);
-             self.storages.insert(self.storages.end(), dense.storages.begin(), dense.storages.end());
-             self.heads.push_back(head.head);
-           })
       .def("clear", [](Launches& self) { self = {}; });
 
   nb::class_<Pool>(m, "Pool")
@@ -230,12 +218,6 @@ NB_MODULE(_native, m) {
       .def_prop_ro("threads", &Pool::threads)
       .def("run", [](Pool& self, const Bound& bound) { run(self, &bound.launch, 1); })
       .def("replay", [](Pool& self, const Launches& all) { run(self, all.launches.data(), all.launches.size()); });
-
-  nb::class_<Head>(m, "SmallHead").def_static("bytes_of", &SmallHead::bytes_of);
-  m.def("small_head", [](const Bound& dense, Pool& pool) {
-    const nb::gil_scoped_release release;
-    return Head{std::make_shared<SmallHead>(dense.launch, *dense.path, pool), dense.storages};
-  });
 
   m.def("paths", [] {
     std::vector<std::string> names;

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from bitnet_core.errors import LaunchError, UnsupportedError, UsageError
-from bitnet_core.hal.device import TransferMode, View, whole
-from bitnet_core.kernels.catalogue import EMBED_ROWS, RMS_NORM
+from bitnet_core.hal.device import TransferMode, Tuning, View, whole
+from bitnet_core.kernels.base import EMBED_ROWS, RMS_NORM
 from bitnet_cpu import _native
+from bitnet_cpu.describe import active_kernel, usable_paths
 from bitnet_cpu.device import CpuDevice
 from bitnet_cpu.errors import native
-from bitnet_cpu.info import active_kernel, usable_paths
 
 
 def norm_launch(device: CpuDevice, width: int = 8) -> tuple[list[View], bytes]:
@@ -41,25 +41,14 @@ def test_the_native_module_checks_sizes_itself() -> None:
     device = CpuDevice()
     views, params = norm_launch(device)
     views[3] = views[3].part(0, 28)
-    kernel, parts = device.compile(RMS_NORM, {}), [(v.buffer.memory, v.offset, v.nbytes) for v in views]
+    kernel, parts = device.compile(RMS_NORM, {}, Tuning()), [(v.buffer.memory, v.offset, v.nbytes) for v in views]
     with pytest.raises(LaunchError, match="y holds 28 bytes, the launch needs 32"), native("launch"):
         _native.make_launch(kernel.compiled, (1, 1, 1), parts, params)
 
 
 def test_tile_that_splits_blocks_is_unsupported() -> None:
-    with pytest.raises(UnsupportedError, match="tile"):
-        CpuDevice().compile(EMBED_ROWS, {"DTYPE": 4, "TILE_N": 100})
-
-
-def test_recording_outlives_its_freed_buffers() -> None:
-    device = CpuDevice()
-    views, params = norm_launch(device)
-    with device.record() as recording:
-        device.launch(device.compile(RMS_NORM, {}), (1, 1, 1), views, params)
-    for view in views:
-        device.free(view.buffer)
-    device.replay(recording)  # the memory is still there, or this would crash
-    recording.close()
+    with pytest.raises(UnsupportedError, match="TILE_N"):
+        CpuDevice().compile(EMBED_ROWS, {"DTYPE": 4}, Tuning({"TILE_N": 100}))
 
 
 def test_wrapped_memory_is_used_in_place_and_read_only() -> None:
@@ -83,7 +72,7 @@ def test_every_pool_size_gives_the_same(threads: int) -> None:
     x = np.linspace(-2, 3, 640, dtype=np.float32)
     for view, data in zip(views, (x, np.zeros(1, np.int32), np.ones(640, np.float32)), strict=False):
         device.upload(view, data.view(np.uint8).data)
-    device.launch(device.compile(RMS_NORM, {}), (1, 1, 1), views, params)
+    device.launch(device.compile(RMS_NORM, {}, Tuning()), (1, 1, 1), views, params)
     y = np.empty_like(x)
     device.download(views[3], y.view(np.uint8).data)
     np.testing.assert_allclose(y, x / np.sqrt(np.mean(x * x) + 1e-5), rtol=1e-5)

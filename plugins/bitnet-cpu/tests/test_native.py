@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from bitnet_cpu.info import usable_paths
+from bitnet_cpu.describe import usable_paths
 
 PROJECT = Path(__file__).parents[1]
 SANITIZED = "-O0 -g -fno-sanitize-recover=all -fsanitize="

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from bitnet_core.hal.device import Device, DeviceInfo
 from bitnet_core.testing.areas.kernels import KernelRules
 from bitnet_core.testing.areas.model import ModelRules
+from bitnet_cpu.describe import cpu_info, usable_paths
 from bitnet_cpu.device import CpuDevice
-from bitnet_cpu.info import cpu_info, usable_paths
 
 
 @dataclass(frozen=True)

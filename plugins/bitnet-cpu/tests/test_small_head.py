@@ -1,67 +1,62 @@
-"""The exact small head: its tokens are those of the f16 head, and it stays away where it does not fit."""
+"""The exact small head: its tokens, and the bits of their logits, are those of the f16 head."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_core.errors import UsageError
 from bitnet_core.hal.device import View, whole
-from bitnet_core.kernels.catalogue import ARGMAX_ADVANCE, MATMUL_DENSE, TOP_K
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.plan.launcher import Launcher
+from bitnet_cpu.describe import usable_paths
 from bitnet_cpu.device import CpuDevice
-from bitnet_cpu.info import usable_paths
 
-OUTS, WIDTH = 20011, 1024  # 41 MB of f16: enough for a small head
+OUTS, WIDTH = 20011, 1024
 F32 = npt.NDArray[np.float32]
 
 
 class Head:
-    """A recording of matmul_dense and what chooses from its logits, with or without a small head."""
+    """A head and its int8 copy on one code path."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, table: npt.NDArray[np.float16], small: bool, path: str) -> None:
-        monkeypatch.setenv("BITNET_CPU_SMALL_HEAD", "1" if small else "0")
+    def __init__(self, table: npt.NDArray[np.float16], path: str) -> None:
         self.device = CpuDevice(path)
-        wrapped = self.device.wrap(table.view(np.uint8).reshape(-1).data)
-        assert wrapped is not None
-        self.x, self.logits = self._view(4 * WIDTH), self._view(4 * OUTS)
-        self.ids, self.values, self.step = self._view(4 * 40), self._view(4 * 40), self._view(16)
-        self.index, self.tables, self.history = self._view(4), self._view(4), self._view(4 * 3)
-        dense = {"rows": 1, "outs": OUTS, "width": WIDTH, "y_stride": OUTS, "y_first": 0}
-        top = {"rows": 1, "vocab": OUTS, "k": 40}
-        greedy = {"rows": 1, "vocab": OUTS, "max_blocks": 1, "ring": 2}
-        with self.device.record() as self.top:
-            self._launch(MATMUL_DENSE, dense, (self.x, whole(wrapped), self.logits), {"DTYPE": 1})
-            self._launch(TOP_K, top, (self.logits, self.ids, self.values))
-        with self.device.record() as self.greedy:
-            self._launch(MATMUL_DENSE, dense, (self.x, whole(wrapped), self.logits), {"DTYPE": 1})
-            views = (self.logits, self.index, self.tables, self.step, self.history)
-            self._launch(ARGMAX_ADVANCE, greedy, views)
+        self.launcher = Launcher(self.device)
+        self.w = self._put(table)
+        self.x, self.logits = self._room(4 * WIDTH), self._room(4 * OUTS)
+        self.codes, self.scale, self.error = (self._room(n) for n in (OUTS * WIDTH, 4 * OUTS, 4 * OUTS))
+        self.bound = self._room(4 * -(-OUTS // 64))
+        self._run("pack_head", {"outs": OUTS, "width": WIDTH}, (self.w, self.codes, self.scale, self.error))
 
-    def _view(self, nbytes: int) -> View:
+    def _room(self, nbytes: int) -> View:
         return whole(self.device.alloc(nbytes))
 
-    def _launch(
-        self, spec: KernelSpec, params: dict[str, int], views: tuple[View, ...], constants: dict[str, int] | None = None
-    ) -> None:
-        every = {**(constants or {}), **self.device.tuning(spec, constants or {}, params)}
-        self.device.launch(self.device.compile(spec, every), spec.grid(params, every), views, spec.pack(params))
+    def _put(self, values: npt.NDArray[Any]) -> View:
+        view = self._room(values.nbytes)
+        self.device.upload(view, values.view(np.uint8).reshape(-1).data)
+        return view
 
-    def token(self, x: F32) -> int:
-        self.device.upload(self.x, x.view(np.uint8).data)
-        self.device.upload(self.step, np.zeros(4, np.int32).view(np.uint8).data)
-        self.device.replay(self.greedy)
-        return int(self._read(self.step, np.int32)[0])
+    def _run(self, name: str, params: dict[str, int], views: tuple[View, ...], **constants: int) -> None:
+        self.launcher.run([self.launcher.prepare(CATALOGUE[name], params, views, constants)])
 
-    def shortlist(self, x: F32) -> tuple[npt.NDArray[np.int32], F32]:
-        self.device.upload(self.x, x.view(np.uint8).data)
-        self.device.replay(self.top)
-        return self._read(self.ids, np.int32), self._read(self.values, np.float32)
-
-    def _read(self, view: View, dtype: type) -> npt.NDArray[np.int32]:
-        out = np.empty(view.nbytes // 4, dtype)
-        self.device.download(view, out.view(np.uint8).data)
+    def _read(self) -> F32:
+        out = np.empty(OUTS, np.float32)
+        self.device.download(self.logits, out.view(np.uint8).data)
         return out
+
+    def exact(self, x: F32) -> F32:
+        self.device.upload(self.x, x.view(np.uint8).data)
+        shape = {"rows": 1, "outs": OUTS, "width": WIDTH, "y_stride": OUTS, "y_first": 0}
+        self._run("matmul_dense", shape, (self.x, self.w, self.logits), DTYPE=1)
+        return self._read()
+
+    def small(self, x: F32, k: int) -> F32:
+        self.device.upload(self.x, x.view(np.uint8).data)
+        shape = {"rows": 1, "outs": OUTS, "width": WIDTH, "stride": OUTS}
+        self._run("draft_logits", shape, (self.x, self.codes, self.scale, self.error, self.logits, self.bound))
+        self._run("rescore_logits", shape | {"k": k}, (self.x, self.w, self.error, self.bound, self.logits))
+        return self._read()
 
 
 def head_table(name: str) -> npt.NDArray[np.float16]:
@@ -83,48 +78,20 @@ CASES += [("normal", path) for path in usable_paths()[1:]]
 
 
 @pytest.mark.parametrize(("name", "path"), CASES)
-def test_tokens_and_values_are_the_f16_heads(name: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = head_table(name)
-    rng = np.random.default_rng(4)
-    heads = [Head(monkeypatch, table, small, path) for small in (False, True)]
+def test_the_largest_logits_are_the_f16_heads(name: str, path: str) -> None:
+    head, rng = Head(head_table(name), path), np.random.default_rng(4)
     for round_ in range(6):
         x = rng.standard_normal(WIDTH, np.float32) * np.float32(10.0 ** (round_ - 3))
-        full, small = (head.shortlist(x) for head in heads)
-        np.testing.assert_array_equal(full[0], small[0])
-        np.testing.assert_array_equal(full[1], small[1])  # the same bits
-        assert heads[0].token(x) == heads[1].token(x) == full[0][0]
+        full = head.exact(x)
+        for k in (1, 40):
+            mixed, order = head.small(x, k), np.argsort(-full, kind="stable")[:k]
+            np.testing.assert_array_equal(np.argsort(-mixed, kind="stable")[:k], order)
+            np.testing.assert_array_equal(mixed[order], full[order])  # the same bits
 
 
-def test_nan_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    head = Head(monkeypatch, head_table("normal"), True, usable_paths()[0])
-    x = np.ones(WIDTH, np.float32)
-    x[7] = np.nan
-    assert head.token(x) == -1
-
-
-def test_logits_below_the_top_are_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    # what the documentation says of a download: this shows that the small head really ran
-    table = head_table("normal")
+def test_few_logits_are_computed_exactly() -> None:
+    head = Head(head_table("normal"), usable_paths()[0])
     x = np.random.default_rng(5).standard_normal(WIDTH, np.float32)
-    full, small = (Head(monkeypatch, table, on, usable_paths()[0]) for on in (False, True))
-    for head in (full, small):
-        head.token(x)
-    exact, mixed = full._read(full.logits, np.float32), small._read(small.logits, np.float32)
+    exact, mixed = head.exact(x), head.small(x, 1)
     assert 0 < np.mean(exact == mixed) < 0.5
     np.testing.assert_allclose(exact, mixed, atol=0.02 * float(np.abs(exact).max()))
-
-
-def test_what_is_saved_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = head_table("normal")
-    full, small = (Head(monkeypatch, table, on, usable_paths()[0]) for on in (False, True))
-    assert full.device.saved_reads(full.greedy) == full.device.saved_reads(full.top) == 0
-    for recording in (small.greedy, small.top):  # an int8 copy instead of f16, and three values for each row
-        assert small.device.saved_reads(recording) == pytest.approx(table.nbytes / 2 - 12 * OUTS, abs=64)
-    with pytest.raises(ValueError, match="not one of this device"):
-        full.device.saved_reads(object())
-
-
-def test_senseless_choice_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BITNET_CPU_SMALL_HEAD", "perhaps")
-    with pytest.raises(UsageError, match="BITNET_CPU_SMALL_HEAD"):
-        CpuDevice()

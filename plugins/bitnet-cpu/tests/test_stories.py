@@ -7,7 +7,7 @@ import platform
 import bitnet_core
 import pytest
 from bitnet_core.testing.areas.model import golden_stories
-from bitnet_cpu.info import usable_paths
+from bitnet_cpu.describe import usable_paths
 
 ARM = platform.machine().lower() in ("aarch64", "arm64")
 PATHS = ["neon-i8mm", "neon-dotprod", "neon"] if ARM else ["amx", "avx512vnni", "avx-vnni", "avx2"]

@@ -1,8 +1,8 @@
-"""Prefill and decoding speed of the shape of BitNet b1.58 2B-4T (random weights, f16 head), and the memory it takes.
+"""Prefill and decoding speed of a model's shape (random weights), and the memory it takes.
 
-    python plugins/bitnet-cuda/benchmarks/throughput.py [--json FILE]
+    python plugins/bitnet-cuda/benchmarks/throughput.py [--shape 2b4t] [--json FILE]
 
-The same measurement as `bitnet bench --synthetic 2b4t --device cuda`, several times with the model loaded once.
+The same measurement as `bitnet bench --synthetic SHAPE --device cuda`, several times with the model loaded once.
 """
 
 from __future__ import annotations
@@ -13,34 +13,44 @@ import time
 from pathlib import Path
 
 from bitnet_core.api import load
-from bitnet_core.benchmark import measure
+from bitnet_core.discovery.request import resolve_request
+from bitnet_core.errors import BitnetError
 from bitnet_core.formats.synthetic import SyntheticSource
-from bitnet_core.hal.request import resolve_request
+from bitnet_core.measure.benchmark import measure
 from bitnet_cuda.device import CudaDevice
 
-RUNS = ((512, 16, 5, 1), (2048, 16, 5, 1), (128, 128, 5, 1), (2048, 128, 3, 1), (128, 128, 5, 8), (128, 128, 5, 32))
+RUNS = (
+    *((512, 16, 5, 1), (2048, 16, 5, 1), (128, 128, 5, 1), (512, 128, 3, 1), (2048, 128, 3, 1)),
+    *((128, 128, 3, 8), (128, 128, 3, 32), (128, 128, 2, 64)),
+)
 """Tokens of a prompt and after it, repetitions, texts at a time."""
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", default="2b4t")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     witness = CudaDevice(0)  # keeps the context alive, so that its own memory does not count
     free = witness.free_memory()
     began = time.perf_counter()
-    lines = []
-    with load(SyntheticSource("2b4t"), resolve_request("cuda:0")) as model:
+    lines: list[str] = []
+    runs = []
+    with load(SyntheticSource(arguments.shape), resolve_request("cuda:0")) as model:
         seconds = time.perf_counter() - began
         for prompt, after, repeat, texts in RUNS:
-            result = measure(model, seconds, prompt, after, repeat, texts)
-            lines.append(result.document())
-            print(
+            try:
+                result = measure(model, seconds, prompt, after, repeat, texts)
+            except BitnetError as exc:  # more texts than fit the cache
+                print(f"{texts:2} x {prompt:4} + {after:3} tokens: {exc}")
+                continue
+            runs.append(result.document())
+            lines.append(
                 f"{texts:2} x {prompt:4} + {after:3} tokens: prefill {result.prefill_speed:9,.0f} tokens/s, "
-                f"decode {result.decode_speed:8,.0f} tokens/s, {result.bandwidth_fraction:.0%} of the bandwidth",
-                flush=True,
+                f"decode {result.decode_speed:8,.0f} tokens/s, {result.bandwidth_fraction:.0%} of the bandwidth"
             )
+            print(lines[-1], flush=True)
         taken = free - witness.free_memory()
         memory = model.engine.memory()
         needed = int(memory["weights_bytes"] + memory["kv_cache_bytes"])
@@ -51,7 +61,9 @@ def main() -> None:
         print(f"{witness.info.name}, {witness.info.driver}")
     witness.close()
     if arguments.json:
-        arguments.json.write_text(json.dumps({"taken": taken, "needed": needed, "runs": lines}, indent=1))
+        arguments.json.write_text(
+            json.dumps({"taken": taken, "needed": needed, "lines": lines, "runs": runs}, indent=1)
+        )
 
 
 if __name__ == "__main__":

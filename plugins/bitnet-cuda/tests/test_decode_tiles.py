@@ -24,44 +24,56 @@ def attention_shapes() -> Iterator[tuple[int, int, int, int]]:
 def test_parts_of_attention_fit_the_workspace_and_the_block(tensor_cores: bool) -> None:
     for rows, heads, kv_heads, head_dim in attention_shapes():
         params = {"rows": rows, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": head_dim}
-        tile = decode_tiles.choose("rope_attention", {"KV": 1}, params, tensor_cores=tensor_cores)
-        assert tile is not None
+        tuned = decode_tiles.choose("rope_attention", {"KV": 1}, params, tensor_cores=tensor_cores)
+        assert tuned is not None
+        assert tuned.workspace == decode_tiles.WORKSPACE
+        tile, private = tuned.tile, tuned.private
         assert heads // kv_heads % tile["TILE_N"] == 0, "a block's heads share a key/value head"
         assert tile["TILE_N"] * head_dim <= 1024, "shared memory"
         if tile["SPLITS"] > 1:
             parts = 4 * rows * heads * tile["SPLITS"] * (head_dim + 4)
             assert 4 * MEETINGS + parts <= decode_tiles.WORKSPACE
             assert rows * heads // tile["TILE_N"] <= MEETINGS
-        if "LANES" in tile:
-            assert 32 % tile["LANES"] == 0
-            assert 8 * tile["LANES"] >= head_dim
+        if "LANES" in private:
+            assert 32 % private["LANES"] == 0
+            assert 8 * private["LANES"] >= head_dim
 
 
 def test_parts_of_argmax_fit_the_workspace() -> None:
     for rows, vocab in itertools.product((1, 8, 64, 65, 512), (100, 32000, 128256)):
-        tile = decode_tiles.choose("argmax_advance", {}, {"rows": rows, "vocab": vocab}, tensor_cores=True)
-        assert tile is not None
-        if tile["SPLITS"] > 1:
-            assert 4 * MEETINGS + 12 * rows * tile["SPLITS"] <= decode_tiles.WORKSPACE
+        tuned = decode_tiles.choose("argmax_advance", {}, {"rows": rows, "vocab": vocab}, tensor_cores=True)
+        assert tuned is not None
+        if (splits := tuned.tile["SPLITS"]) > 1:
+            assert 4 * MEETINGS + 12 * rows * splits <= tuned.workspace
             assert rows <= MEETINGS
-            assert tile["SPLITS"] <= tile["GROUP"]
+            assert splits <= tuned.private["GROUP"]
 
 
 @pytest.mark.parametrize("width", [128, 640, 2560, 6912, 8704, 14336, 32768])
 @pytest.mark.parametrize("outs", [1, 2560, 13824])
 def test_warps_cover_all_columns(width: int, outs: int) -> None:
-    tile = decode_tiles.ternary({"width": width}, outs)
-    assert tile["GROUP"] <= 1024
-    assert tile["GROUP"] // 32 * tile["STEPS"] * 256 >= width
-    assert tile["TILE_N"] <= tile["GROUP"]
+    tuned = decode_tiles.ternary({"width": width}, outs)
+    group, steps = tuned.private["GROUP"], tuned.private["STEPS"]
+    assert group <= 1024
+    assert group // 32 * steps * 256 >= width
+    assert tuned.tile["TILE_N"] <= group
 
 
 @pytest.mark.parametrize("kernel", ["norm_matmul", "norm_matmul_glu"])
-def test_rows_too_long_for_shared_memory_are_refused(kernel: str) -> None:
-    params = {"rows": 1, "columns": 40_960, "width": 40_960, "outs": 256}
-    tile = decode_tiles.choose(kernel, {}, params, tensor_cores=True)
-    assert tile is not None
-    warps, outs = tile["GROUP"] // 32, tile["TILE_N"] * (2 if kernel == "norm_matmul_glu" else 1)
-    assert tile["STEPS"] * warps * 256 + 4 * warps * (outs + 3) <= 48 << 10
-    with pytest.raises(UnsupportedError, match="40961 columns"):
-        decode_tiles.choose(kernel, {}, params | {"columns": 40_961, "width": 41_216}, tensor_cores=True)
+@pytest.mark.parametrize("block", [0, 128])
+def test_rows_too_long_for_shared_memory_are_refused(kernel: str, block: int) -> None:
+    params = {"rows": 1, "columns": 32_768, "width": 32_768, "outs": 256}
+    tuned = decode_tiles.choose(kernel, {"BLOCK": block}, params, tensor_cores=True)
+    assert tuned is not None
+    warps, outs = tuned.private["GROUP"] // 32, tuned.tile["TILE_N"] * (2 if kernel == "norm_matmul_glu" else 1)
+    scales = tuned.private["STEPS"] * warps * 8 * 4 if block else 0
+    assert tuned.private["STEPS"] * warps * 256 + scales + 4 * warps * (outs + 3) <= 48 << 10
+    with pytest.raises(UnsupportedError, match="32769 columns"):
+        decode_tiles.choose(kernel, {"BLOCK": block}, params | {"columns": 32_769, "width": 33_024}, tensor_cores=True)
+
+
+@pytest.mark.parametrize("kernel", ["norm_matmul", "norm_matmul_glu"])
+def test_several_rows_are_left_to_separate_launches(kernel: str) -> None:
+    params = {"rows": 2, "columns": 2560, "width": 2560, "outs": 256}
+    with pytest.raises(UnsupportedError, match="one row"):
+        decode_tiles.choose(kernel, {"BLOCK": 0}, params, tensor_cores=True)

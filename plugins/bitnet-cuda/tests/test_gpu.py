@@ -11,15 +11,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from bitnet_core.errors import BackendUnavailableError, LaunchError, OutOfMemoryError
-from bitnet_core.hal import View
+from bitnet_core.hal import Tuning
 from bitnet_core.hal.device import whole
-from bitnet_core.kernels.catalogue import RMS_NORM
+from bitnet_core.kernels.base import RMS_NORM
 from bitnet_core.kernels.spec import KernelSpec
-from bitnet_cuda import compiler
+from bitnet_cuda import compile
 from bitnet_cuda.device import CudaDevice
 from bitnet_cuda.plugin import CudaBackend
 
@@ -29,16 +30,17 @@ FATAL = """
 import sys
 import numpy as np
 from bitnet_core.errors import DeviceLostError
-from bitnet_core.hal.device import whole
-from bitnet_core.kernels.catalogue import RMS_NORM
+from bitnet_core.hal.device import Tuning, whole
+from bitnet_core.kernels.base import RMS_NORM
+from bitnet_cuda import compile
 from bitnet_cuda.device import CudaDevice
 
 device = CudaDevice(0)
 buffer = device.alloc(64)
-source = sys.argv[1]
-kernel = device.compile_source(RMS_NORM, {"GROUP": 32}, source)
+compile.source = lambda *_: sys.argv[1]
+kernel = device.compile(RMS_NORM, {}, Tuning(private={"GROUP": 32}))
 params = RMS_NORM.pack({"rows": 1, "width": 1, "eps": 0.0})
-device.launch(kernel, (1, 1, 1), [whole(buffer)] * 4, params)
+device.launch(kernel, (1, 1, 1), [whole(device.alloc(64)) for _ in range(4)], params)
 for attempt in range(2):  # what is queued fails, and so does everything after it
     try:
         device.download(whole(buffer), memoryview(bytearray(64)))
@@ -48,7 +50,7 @@ for attempt in range(2):  # what is queued fails, and so does everything after i
 try:
     device.free(buffer)
 except DeviceLostError as exc:
-    print("free:", exc.code)
+    print("free:", exc)
 device.close()
 device.close()
 print("closed")
@@ -78,18 +80,18 @@ def works(device: CudaDevice) -> bool:
     for array in (x, np.zeros(1, np.int32), np.ones(2, np.float32), np.zeros(2, np.float32)):
         views.append(whole(device.alloc(array.nbytes)))
         device.upload(views[-1], array.view(np.uint8).data)
-    kernel = device.compile(RMS_NORM, {"GROUP": 32})
+    kernel = device.compile(RMS_NORM, {}, Tuning(private={"GROUP": 512}))
     device.launch(kernel, (1, 1, 1), views, RMS_NORM.pack({"rows": 1, "width": 2, "eps": 0.0}))
     y = np.zeros(2, np.float32)
     device.download(views[-1], y.view(np.uint8).data)
     return bool(np.allclose(y, x / np.sqrt(12.5)))
 
 
-def launch(device: CudaDevice, spec: KernelSpec, source: str, group: int) -> None:
+def launch(device: CudaDevice, spec: KernelSpec, source: str, group: int, shared: int = 0) -> None:
     """Run a kernel of our own on one small buffer."""
-    buffer = device.alloc(64)
-    kernel = device.compile_source(spec, {"GROUP": group}, source)
-    views: list[View] = [whole(buffer)] * 4
+    with patch.object(compile, "source", lambda *_: source):
+        kernel = device.compile(spec, {}, Tuning(private={"GROUP": group, "SHARED": shared}))
+    views = [whole(device.alloc(64)) for _ in range(4)]
     device.launch(kernel, (1, 1, 1), views, spec.pack({"rows": 1, "width": 1, "eps": 0.0}))
     device.synchronize()
 
@@ -121,7 +123,7 @@ def test_a_launch_beyond_its_bounds_is_refused(device: CudaDevice) -> None:
 def test_more_shared_memory_than_there_is_is_refused(device: CudaDevice) -> None:
     source = f'extern "C" __global__ void rms_norm{ARGUMENTS} {{}}'
     with pytest.raises(LaunchError, match="load kernel"):
-        device.compile_source(RMS_NORM, {"GROUP": 32, "SHARED": 1 << 20}, source)
+        launch(device, RMS_NORM, source, 32, shared=1 << 20)
     assert works(device)
 
 
@@ -142,17 +144,16 @@ def test_a_dead_context_is_a_lost_device(body: str, code: str) -> None:
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert len(lines) == 4
-    for line in lines[:2]:
-        assert line.startswith(code)
-        assert "open the device again" in line
-    assert lines[2].startswith("free: CUDA_ERROR_")
+    assert lines[0].startswith(code)
+    assert "open the device again" in lines[0]
+    assert "lost" in lines[2]
     assert lines[3] == "closed"
 
 
 def test_a_damaged_cubin_is_compiled_again(device: CudaDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler.platformdirs, "user_cache_dir", lambda name: str(tmp_path))
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *_, **__: str(tmp_path))
     assert works(device)
-    (path,) = tmp_path.rglob("*.cubin")
+    (path,) = tmp_path.rglob("*.bin")
     whole_file = path.read_bytes()
     path.write_bytes(whole_file[:100] + b"\xff" * 100 + whole_file[200:])
     assert works(device)
@@ -198,7 +199,6 @@ def test_what_is_known_of_a_gpu() -> None:
         "max_shared_memory_per_block",
         "max_registers_per_block",
         "warp_size",
-        "max_grid_x",
         "clock_khz",
         "memory_clock_khz",
         "memory_bus_bits",
@@ -225,9 +225,9 @@ def test_name_and_memory_are_those_of_nvidia_smi() -> None:
         name, memory, bus = (part.strip() for part in line.split(","))
         known[bus.lower()[-12:]] = name, int(memory)
     for info in CudaBackend().devices():
-        name, memory = known[info.physical_id[-12:]]
-        assert info.name == name
-        assert abs(info.total_memory / 2**20 - memory) < 0.02 * memory
+        listed_name, listed_memory = known[info.physical_id[-12:]]
+        assert info.name == listed_name
+        assert abs(info.total_memory / 2**20 - listed_memory) < 0.02 * listed_memory
 
 
 def test_no_gpu_is_one_line() -> None:

@@ -19,10 +19,9 @@ from typing import Any
 
 import bitnet_core
 import numpy as np
-from bitnet_core.benchmark import measure
 from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.measure.benchmark import measure
 from bitnet_opencl.device import OpenCLDevice
-from bitnet_opencl.recording import OpenCLRecording
 from spin import device_seconds
 
 PROMPT = (
@@ -78,7 +77,7 @@ def kernel_times(model: bitnet_core.Model, context: int) -> dict[str, float]:
     device = model.device
     if not isinstance(device, OpenCLDevice):
         raise TypeError(f"{device.info.request} is not an OpenCL device")
-    replayed: list[OpenCLRecording] = []
+    replayed: list[Any] = []
     replay = device.replay
 
     def watched(recording: Any) -> None:
@@ -95,7 +94,7 @@ def kernel_times(model: bitnet_core.Model, context: int) -> dict[str, float]:
 def replay_times(model: bitnet_core.Model, context: int) -> dict[str, float]:
     """Milliseconds that one decoded token at `context` positions takes of the host alone, and of the device alone."""
     device: Any = model.device
-    replayed: list[OpenCLRecording] = []
+    replayed: list[Any] = []
     replay = device.replay
 
     def watched(recording: Any) -> None:
@@ -113,7 +112,7 @@ def replay_times(model: bitnet_core.Model, context: int) -> dict[str, float]:
         replay(recording)
         host.append(time.perf_counter() - start)
     alone = device_seconds(device, lambda: replay(recording))
-    return {"launches": len(recording.launches), "host": min(host) * 1e3, "device": alone * 1e3}
+    return {"launches": len(recording.native), "host": min(host) * 1e3, "device": alone * 1e3}
 
 
 def main() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 from bitnet_core.errors import BackendUnavailableError
-from bitnet_opencl.compiler import Compiler
+from bitnet_core.hal.device import DeviceInfo
+from bitnet_core.testing.workbench import Bench
+from bitnet_opencl.compile import Compiler
+from bitnet_opencl.describe import list_devices
 from bitnet_opencl.device import OpenCLDevice
-from bitnet_opencl.discovery import list_devices
 
 _KEEP = Compiler._keep
 
@@ -44,8 +47,27 @@ def session_device(request: pytest.FixtureRequest) -> Iterator[OpenCLDevice]:
 
 
 @pytest.fixture
-def opencl_device(session_device: OpenCLDevice) -> Iterator[OpenCLDevice]:
-    """The device, with its own tuning again after the test."""
-    profile = session_device.profile
-    yield session_device
-    session_device.profile = profile
+def opencl_device(session_device: OpenCLDevice) -> OpenCLDevice:
+    """The device."""
+    return session_device
+
+
+@dataclass
+class Opened:
+    """A backend for the workbench that is open already."""
+
+    device: OpenCLDevice
+    name: str = "opencl"
+    api: tuple[int, int] = (2, 0)
+
+    def devices(self) -> list[DeviceInfo]:
+        return [self.device.info]
+
+    def open(self, index: int) -> OpenCLDevice:
+        return self.device
+
+
+@pytest.fixture(scope="session")
+def open_bench() -> Callable[[OpenCLDevice], Bench]:
+    """The kit's workbench on a device as it is."""
+    return lambda device: Bench(Opened(device), 0, device.info)

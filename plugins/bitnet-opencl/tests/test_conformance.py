@@ -22,6 +22,6 @@ class TestConformance(BackendConformance):
 
     def failures(self) -> Sequence[tuple[str, Callable[[], object], type[GpuError]]]:
         pytest.importorskip("pyopencl")
-        from bitnet_opencl.errors import TABLE, check
+        from bitnet_opencl.errors import TABLE, check, status_name
 
-        return [(status.name, partial(check, status, "test"), kind) for status, (kind, _) in TABLE.items()]
+        return [(status_name(status), partial(check, status, "test"), kind) for status, (kind, _) in TABLE.items()]

@@ -1,11 +1,12 @@
-"""What is OpenCL's own: transfer modes, status codes, sources, cached binaries, recordings."""
+"""What is OpenCL's own: transfer modes, PCI addresses, status codes, sources, cached binaries, recordings, waits."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,36 +14,24 @@ from bitnet_core.errors import (
     BackendUnavailableError,
     DeviceLostError,
     DeviceNotFoundError,
-    GpuError,
+    GpuTimeoutError,
     KernelCompileError,
     LaunchError,
     OutOfMemoryError,
 )
-from bitnet_core.hal.device import DeviceType, TransferMode, View, whole
+from bitnet_core.hal.device import DeviceType, TransferMode, Tuning, View, whole
+from bitnet_core.hal.program_cache import ProgramCache
 from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_opencl import discovery
-from bitnet_opencl.compiler import BinaryCache, Compiler
+from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.plan.launcher import Launch, Launcher
+from bitnet_opencl import clc
+from bitnet_opencl.clc.sources import Dialect, program_source
+from bitnet_opencl.compile import Compiler
+from bitnet_opencl.describe import physical_id, transfer_mode, usm_support
 from bitnet_opencl.device import OpenCLDevice
-from bitnet_opencl.errors import TABLE, Status, check
-from bitnet_opencl.layer import SPEC as LAYER_SPEC
-from bitnet_opencl.memory import (
-    STAGING_BYTES,
-    DirectPath,
-    StagedPath,
-    SvmCapabilities,
-    UsmSupport,
-    detect_usm_capabilities,
-)
+from bitnet_opencl.errors import OUT_OF_RESOURCES, TABLE, check, status_name
+from bitnet_opencl.memory import STAGING_BYTES, PinnedSlots
 from bitnet_opencl.plugin import OpenCLBackend
-from bitnet_opencl.sources import (
-    EXTRA_ARGUMENTS,
-    KernelValidationError,
-    SourceProblem,
-    kernel_source,
-    validate_kernel_source,
-    with_one_struct,
-)
-from bitnet_opencl.tuning import VARIANTS
 
 
 def test_import_loads_no_driver() -> None:
@@ -50,75 +39,75 @@ def test_import_loads_no_driver() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_sources_and_tuning_need_no_binding() -> None:
+    code = "import sys, bitnet_opencl.clc.sources, bitnet_opencl.clc.tuning; assert 'pyopencl' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize(
     ("raw", "support", "mode"),
     [
-        (4 | 2 | 1, UsmSupport.FINE_GRAIN_SYSTEM, TransferMode.UNIFIED),
-        (2 | 1, UsmSupport.FINE_GRAIN_BUFFER, TransferMode.UNIFIED),
-        (1, UsmSupport.COARSE_GRAIN_BUFFER, TransferMode.EXPLICIT_COPY),
-        (0, UsmSupport.NONE, TransferMode.EXPLICIT_COPY),
+        (4 | 2 | 1, "fine-grain system", TransferMode.UNIFIED),
+        (8 | 2 | 1, "fine-grain buffer", TransferMode.UNIFIED),
+        (1, "coarse-grain buffer", TransferMode.EXPLICIT_COPY),
+        (8, "none", TransferMode.EXPLICIT_COPY),
+        (0, "none", TransferMode.EXPLICIT_COPY),
     ],
 )
-def test_transfer_mode_table(raw: int, support: UsmSupport, mode: TransferMode) -> None:
-    assert detect_usm_capabilities(raw) is support
-    assert support.transfer is mode
-    assert detect_usm_capabilities(raw | SvmCapabilities.ATOMICS) is support
+def test_transfer_mode_table(raw: int, support: str, mode: TransferMode) -> None:
+    assert usm_support(raw) == support
+    assert transfer_mode(raw, unified=True) is mode
+    assert transfer_mode(raw, unified=False) is TransferMode.EXPLICIT_COPY
+
+
+def test_one_card_has_one_address() -> None:
+    """What CUDA and Vulkan call 0000:00:06.0 is bus 0, slot 6 to NVIDIA's OpenCL; AMD's tells device and function."""
+    nvidia = SimpleNamespace(pci_domain_id_nv=0, pci_bus_id_nv=0, pci_slot_id_nv=6)
+    assert physical_id(nvidia, ["cl_nv_device_attribute_query"]) == "0000:00:06.0"
+    second = SimpleNamespace(pci_domain_id_nv=1, pci_bus_id_nv=0x1A, pci_slot_id_nv=0)
+    assert physical_id(second, ["cl_nv_device_attribute_query"]) == "0001:1a:00.0"
+    amd = SimpleNamespace(topology_amd=SimpleNamespace(bus=-125, device=0, function=0))
+    assert physical_id(amd, []) == "0000:83:00.0"
+    assert physical_id(SimpleNamespace(), []) == ""
 
 
 def test_every_status_becomes_an_exception() -> None:
     check(0, "nothing")
-    for status in Status:
-        expected = TABLE.get(status, (LaunchError, ""))[0]
-        with pytest.raises(expected, match=f"CL_{status.name} \\({status.value}\\)"):
+    for status, (kind, _) in TABLE.items():
+        with pytest.raises(kind) as caught:
             check(status, "test")
-    with pytest.raises(GpuError, match="CL status -12345"):
+        assert caught.value.code.endswith(f"({status})")
+    with pytest.raises(LaunchError, match="CL status -12345"):
         check(-12345, "test")
-    with pytest.raises(OutOfMemoryError) as caught:
-        check(Status.OUT_OF_RESOURCES, "alloc", requested=7)
-    assert caught.value.requested == 7
+    assert status_name(-36) == "CL_INVALID_COMMAND_QUEUE (-36)"
+    assert status_name(-1001) == "CL_PLATFORM_NOT_FOUND_KHR (-1001)"
+    with pytest.raises(OutOfMemoryError) as out:
+        check(OUT_OF_RESOURCES, "alloc", requested=7)
+    assert out.value.requested == 7
 
 
-@pytest.mark.parametrize(
-    ("source", "problem"),
-    [
-        ("void helper(int a) {} // __kernel void gone(int a)", SourceProblem.NO_KERNELS_FOUND),
-        ("__kernel void a() {}", SourceProblem.EMPTY_ARG_LIST),
-        ("__kernel void a(IN(float, x), const uint n, const uint m) {}", SourceProblem.ARG_COUNT_MISMATCH),
-        ("__kernel void a(int x, int y) {} kernel void a(int x, int y) {}", SourceProblem.DUPLICATE_KERNEL_NAME),
-    ],
-)
-def test_bad_sources_are_refused(source: str, problem: SourceProblem) -> None:
-    with pytest.raises(KernelValidationError) as caught:
-        validate_kernel_source(source, 2)
-    assert caught.value.problem is problem
+def test_every_source_has_a_kernel_of_the_catalogue() -> None:
+    """Named as its file, with the arguments that the catalogue gives it."""
+    folder = Path(str(clc.__file__)).parent
+    names = sorted(CATALOGUE, key=len, reverse=True)
+    seen = set()
+    for path in (*folder.glob("kernels/*.cl"), *folder.glob("nvidia/*.cl")):
+        name = next(name for name in names if path.stem == name or path.stem.startswith(f"{name}_"))
+        variant = path.stem[len(name) + 1 :]
+        source = program_source(CATALOGUE[name], Tuning(variant=variant, workspace=16), Dialect.NVIDIA)
+        assert source.count(f"KERNEL {path.stem}(ARGUMENTS) {{") == source.count("KERNEL ") - 1 == 1, path
+        for binding in (*CATALOGUE[name].bindings, SimpleNamespace(name="workspace")):
+            assert f"uchar *{binding.name}_buffer" in source
+        seen.add(name)
+    assert seen == set(CATALOGUE)
 
 
-def test_shipped_sources_have_the_form_of_the_catalogue() -> None:
-    folder = Path(discovery.__file__).parent / "kernels"
-    stems = {path.stem for path in folder.glob("*.cl")} - {"prelude"}
-    expected = {}
-    for spec in (*CATALOGUE.values(), LAYER_SPEC):
-        for variant in VARIANTS:
-            entry = spec.name + variant
-            expected[entry] = len(spec.bindings) + len(spec.params) + EXTRA_ARGUMENTS.get(entry, 0)
-    assert stems <= set(expected)
-    assert {name for name, spec in CATALOGUE.items() if spec.base} <= stems
-    for stem in stems:
-        assert validate_kernel_source(kernel_source(stem), expected[stem]) == [stem]
-
-
-def test_offsets_and_parameters_become_one_struct() -> None:
-    listed = "IN(float, x), OUT(int, y),\n const uint rows, const float eps, __global uint *p"
-    source = f"\n__kernel void k({listed}) {{ *y = 1; }}"
-    validate_kernel_source(source, 5)
-    packed = " ".join(with_one_struct(source).split())
-    assert "typedef struct { ulong x_offset; ulong y_offset; uint rows; float eps; } launch_arguments;" in packed
-    buffers = "__global const float *x_buffer, __global int *y_buffer"
-    arguments = f"{buffers}, const launch_arguments launch, __global uint *p"
-    assert f"__kernel void k({arguments}) {{ const ulong x_offset = launch.x_offset;" in packed
-    assert packed.endswith("const float eps = launch.eps; *y = 1; }")
-    with pytest.raises(KernelValidationError):
-        with_one_struct("void helper(int a) {}")
+def test_arguments_are_buffers_and_one_struct() -> None:
+    lines = program_source(CATALOGUE["rms_norm"], Tuning(), Dialect.PORTABLE).splitlines()
+    fields = "ulong x_offset; ulong index_offset; ulong gamma_offset; ulong y_offset; uint rows; uint width; float eps;"
+    assert lines[0] == f"typedef struct {{ {fields} }} launch_arguments;"
+    assert lines[1].endswith("__global uchar *y_buffer, const launch_arguments launch")
+    assert "const float eps = launch.eps;" in lines[2]
 
 
 def test_no_driver_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,30 +142,27 @@ def test_cpu_devices_are_software(opencl_device: OpenCLDevice) -> None:
 
 
 def options_of(device: OpenCLDevice) -> list[str]:
-    return [*device._abilities, "-DWG=8"]
+    return [*device._abilities, "-DGROUP=8"]
 
 
 @pytest.mark.usefixtures("keeping")
 def test_binaries_are_cached_and_damaged_ones_rebuilt(opencl_device: OpenCLDevice, tmp_path: Path) -> None:
-    cache = BinaryCache(tmp_path)
+    cache = ProgramCache("opencl", tmp_path)
     compiler = Compiler(opencl_device._context, opencl_device._device, cache)
     source = "__kernel void one(__global int *out) { out[0] = 1; }"
     compiler.build("one", source, options_of(opencl_device))
     (path,) = tmp_path.glob("*.bin")
-    good = path.read_bytes()
-    assert cache.load(path.stem)
-    for damaged in (b"", good[:40], good[:-1], good[:-1] + bytes([good[-1] ^ 1])):
-        path.write_bytes(damaged)
-        assert cache.load(path.stem) is None
-    program = compiler.build("one", source, options_of(opencl_device))
-    assert path.read_bytes()[:16] == good[:16]
-    assert cache.load(path.stem)
-    assert program.kernel_names == "one"
     cache.store(path.stem, b"whole, but no program of this driver")
     assert compiler.build("one", source, options_of(opencl_device)).kernel_names == "one"
-    assert not list(tmp_path.glob("*.part"))
+    assert cache.load(path.stem) != b"whole, but no program of this driver"
     compiler.build("one", source, [*options_of(opencl_device), "-DOTHER=1"])
     assert len(list(tmp_path.glob("*.bin"))) == 2
+
+
+def launch_of(device: OpenCLDevice, spec: KernelSpec, params: dict[str, int | float], sizes: Sequence[int]) -> Launch:
+    """A launch on fresh buffers of so many bytes."""
+    constants = {name: values[0] for name, values in spec.constants.items()}
+    return Launcher(device).prepare(spec, params, [whole(device.alloc(nbytes)) for nbytes in sizes], constants)
 
 
 @pytest.mark.usefixtures("keeping")
@@ -193,15 +179,12 @@ def test_a_program_from_the_cache_computes(
     results = []
     for _ in range(2):
         device = OpenCLDevice(opencl_device._device, opencl_device.info)
-        constants = device.tuning(spec, {}, params)
-        kernel = device.compile(spec, constants)
-        x, index, gamma, y = (device.alloc(nbytes) for nbytes in (256, 4, 256, 256))
-        for buffer in (x, gamma):
-            device.upload(whole(buffer), memoryview(np.arange(64, dtype=np.float32)).cast("B"))
-        views = [whole(buffer) for buffer in (x, index, gamma, y)]
-        device.launch(kernel, spec.grid(params, constants), views, spec.pack(params))
+        launch = launch_of(device, spec, params, (256, 4, 256, 256))
+        for view in (launch.views[0], launch.views[2]):
+            device.upload(view, memoryview(np.arange(64, dtype=np.float32)).cast("B"))
+        Launcher(device).run([launch])
         results.append(np.empty(64, np.float32))
-        device.download(whole(y), memoryview(results[-1]).cast("B"))
+        device.download(launch.views[3], memoryview(results[-1]).cast("B"))
         device.close()
         monkeypatch.setattr(Compiler, "_keep", refuse)  # which follows a build from source
     np.testing.assert_array_equal(results[0], results[1])
@@ -209,28 +192,28 @@ def test_a_program_from_the_cache_computes(
     assert len(list(tmp_path.rglob("*.bin"))) == 1
 
 
-def test_build_failures_carry_the_log(opencl_device: OpenCLDevice, tmp_path: Path) -> None:
-    compiler = Compiler(opencl_device._context, opencl_device._device, BinaryCache(tmp_path))
+def test_build_failures_carry_the_log(opencl_device: OpenCLDevice) -> None:
     with pytest.raises(KernelCompileError) as caught:
-        compiler.build("broken", "__kernel void broken(__global int *o) { o[0] = nowhere; }", [])
+        opencl_device._compiler.build("broken", "__kernel void broken(__global int *o) { o[0] = nowhere; }", [])
     assert caught.value.kernel == "broken"
     assert "nowhere" in caught.value.log
 
 
-@pytest.mark.parametrize("kind", [DirectPath, StagedPath])
 @pytest.mark.parametrize("nbytes", [1, 70_000, 2 * STAGING_BYTES + 5])
-def test_both_data_paths_carry_bytes(opencl_device: OpenCLDevice, kind: type[DirectPath], nbytes: int) -> None:
+def test_pinned_slots_carry_bytes(opencl_device: OpenCLDevice, nbytes: int) -> None:
+    """As on a device with memory of its own."""
     device = opencl_device
-    path = StagedPath(device._queue, device._context) if issubclass(kind, StagedPath) else DirectPath(device._queue)
+    slots = PinnedSlots(device._queue, device._context, device._reach)
     data = np.random.default_rng(1).integers(0, 256, nbytes, dtype=np.uint8)
     buffer = device.alloc(nbytes + 32)
-    path.upload(device._handle(buffer), 16, memoryview(data))
+    slots.ring.upload(buffer, 16, memoryview(data))
     found = np.empty(buffer.nbytes, np.uint8)
     device.download(whole(buffer), memoryview(found))
     np.testing.assert_array_equal(found[16:-16], data)
     assert not found[:16].any()
     assert not found[-16:].any()
-    path.close()
+    slots.drained()
+    slots.close()
     device.free(buffer)
 
 
@@ -243,14 +226,10 @@ def test_replay_creates_nothing(opencl_device: OpenCLDevice, monkeypatch: pytest
     device, spec = opencl_device, CATALOGUE["embed_rows"]
     if not direct:
         monkeypatch.setattr(device._enqueuer, "_function", None)
-    params = {"rows": 1, "hidden": 64, "first": 0, "count": 4}
-    constants = {"DTYPE": 0, **device.tuning(spec, {"DTYPE": 0}, params)}
-    table = device.alloc(4 * 64 * 4)
-    step, x = device.alloc(16), device.alloc(256)
-    device.upload(whole(table), memoryview(np.arange(256, dtype=np.float32)).cast("B"))
-    with device.record() as recording:
-        kernel = device.compile(spec, constants)
-        device.launch(kernel, spec.grid(params, constants), [whole(table), whole(step), whole(x)], spec.pack(params))
+    launch = launch_of(device, spec, {"rows": 1, "hidden": 64, "first": 0, "count": 4}, (1024, 16, 256))
+    table, step, x = launch.views
+    device.upload(table, memoryview(np.arange(256, dtype=np.float32)).cast("B"))
+    recorded = Launcher(device).record([launch])
 
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("something was created")
@@ -258,46 +237,46 @@ def test_replay_creates_nothing(opencl_device: OpenCLDevice, monkeypatch: pytest
     for name in ("Kernel", "Buffer", "Program"):
         monkeypatch.setattr(cl, name, refuse)
     for token in (3, 1):
-        device.upload(View(step, 0, 16), memoryview(np.array([token, 0, 0, 0], np.int32)).cast("B"))
-        device.replay(recording)
+        device.upload(View(step.buffer, 0, 16), memoryview(np.array([token, 0, 0, 0], np.int32)).cast("B"))
+        device.replay(recorded.recording)
         found = np.empty(64, np.float32)
-        device.download(whole(x), memoryview(found).cast("B"))
+        device.download(x, memoryview(found).cast("B"))
         np.testing.assert_array_equal(found, np.arange(64 * token, 64 * token + 64))
-    ((name, seconds),) = device.timings(recording)
+    ((name, seconds),) = device.timings(recorded.recording)
     assert name == "embed_rows"
     assert 0 < seconds < 10
-    recording.close()
-    for buffer in (table, step, x):
-        device.free(buffer)
+    recorded.recording.close()
 
 
 def test_a_replay_that_the_driver_refuses_is_an_error(
     opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device, spec, params = opencl_device, CATALOGUE["rms_norm"], {"rows": 1, "width": 4, "eps": 0.0}
-    constants = device.tuning(spec, {}, params)
-    buffer = device.alloc(64)
-    with device.record() as recording:
-        kernel = device.compile(spec, constants)
-        device.launch(kernel, spec.grid(params, constants), [whole(buffer)] * 4, spec.pack(params))
-    refused = replace(recording.launches[0], enqueue=lambda: Status.INVALID_KERNEL_ARGS.value)
-    recording.launches[0] = refused
+    device = opencl_device
+    monkeypatch.setattr(device._enqueuer, "_call", lambda *sizes: lambda: -52)
+    launch = launch_of(device, CATALOGUE["rms_norm"], {"rows": 1, "width": 4, "eps": 0.0}, (16, 4, 16, 16))
+    recorded = Launcher(device).record([launch])
     with pytest.raises(LaunchError, match="CL_INVALID_KERNEL_ARGS"):
-        device.replay(recording)
-    recording.close()
-    device.free(buffer)
+        device.replay(recorded.recording)
+    recorded.recording.close()
+
+
+def test_waits_are_bounded(opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that is never reached; a CPU is waited for only where a limit was asked for."""
+    monkeypatch.setenv("BITNET_GPU_TIMEOUT", "0.05")
+    device = OpenCLDevice(opencl_device._device, opencl_device.info)
+    assert not device._patient
+    with pytest.raises(GpuTimeoutError, match=r"0\.05 s"):
+        device._reach(SimpleNamespace(command_execution_status=1))
+    monkeypatch.delenv("BITNET_GPU_TIMEOUT")
+    if opencl_device.info.type is DeviceType.SOFTWARE:
+        assert OpenCLDevice(opencl_device._device, opencl_device.info)._patient
+    device.close()
 
 
 def test_a_lost_device_stays_lost(opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pyopencl as cl
-
     device = OpenCLDevice(opencl_device._device, opencl_device.info)
-
-    class GoneQueue:
-        def finish(self) -> None:
-            raise cl.LogicError(cl._cl._ErrorRecord("clFinish", Status.DEVICE_NOT_AVAILABLE.value, ""))
-
-    monkeypatch.setattr(device, "_queue", GoneQueue())
+    monkeypatch.setattr(device, "_patient", False)
+    monkeypatch.setattr("pyopencl.enqueue_marker", lambda queue: SimpleNamespace(command_execution_status=-2))
     with pytest.raises(DeviceLostError, match="CL_DEVICE_NOT_AVAILABLE"):
         device.synchronize()
     with pytest.raises(DeviceLostError):

@@ -38,12 +38,20 @@ inline vec4 operator/(vec4 a, float b) { return {a[0] / b, a[1] / b, a[2] / b, a
 inline vec4 operator-(vec4 a, vec4 b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3]}; }
 inline uvec4 operator>>(uvec4 a, uint b) { return {a[0] >> b, a[1] >> b, a[2] >> b, a[3] >> b}; }
 inline uvec4 operator&(uvec4 a, uint b) { return {a[0] & b, a[1] & b, a[2] & b, a[3] & b}; }
+inline uvec4 operator|(uvec4 a, uint b) { return {a[0] | b, a[1] | b, a[2] | b, a[3] | b}; }
+inline uvec4 operator^(uvec4 a, uint b) { return {a[0] ^ b, a[1] ^ b, a[2] ^ b, a[3] ^ b}; }
+inline uvec4 operator-(uvec4 a, uint b) { return {a[0] - b, a[1] - b, a[2] - b, a[3] - b}; }
 inline float max(float a, float b) { return a > b ? a : b; }
 inline int max(int a, int b) { return a > b ? a : b; }
 inline uint min(uint a, uint b) { return a < b ? a : b; }
 inline vec4 clamp(vec4 v, float a, float b) {
     for (float &e : v.e) e = std::fmin(std::fmax(e, a), b);
     return v;
+}
+inline float intBitsToFloat(int v) {
+    float r;
+    memcpy(&r, &v, sizeof r);
+    return r;
 }
 inline vec4 uintBitsToFloat(uvec4 v) {
     vec4 r;
@@ -104,6 +112,7 @@ struct Matrix {
     explicit Matrix(T v) {
         for (T &one : e) one = v;
     }
+    T &operator[](uint i) { return e[gl_SubgroupInvocationID * 8 + i]; }  // what an invocation has of it
 };
 struct HalfLeft : Matrix<float, 16, 16> {};
 struct HalfRight : Matrix<float, 16, 16> {};
@@ -121,6 +130,9 @@ inline void take(int &e, const uvec4 *from, uint major, uint stride, uint minor)
 }
 inline void coopMatLoad(FloatSum &m, const uvec4 *from, uint at, uint stride, Order) {
     for (uint i = 0; i < 256; i++) memcpy(&m.e[i], &from[at + i / 16 * stride + i % 16 / 4].e[i % 4], 4);
+}
+inline void coopMatLoad(IntSum &m, const int *from, uint at, uint stride, Order) {
+    for (uint i = 0; i < 256; i++) m.e[i] = from[at + i / 16 * stride + i % 16];
 }
 template <class M>
 void coopMatLoad(M &m, const uvec4 *from, uint at, uint stride, Order order) {

@@ -1,79 +1,72 @@
-"""Decoder layers in one dispatch: the same as by single launches, and an error where workgroups did not meet."""
+"""decoder_layer with one workgroup, which waits for nobody, and the error where workgroups did not meet."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from bitnet_core.engine.cache import KVCache
-from bitnet_core.engine.runner import Runner, Span
-from bitnet_core.errors import GpuError
-from bitnet_core.formats.synthetic import SyntheticSource
-from bitnet_core.hal import View
-from bitnet_core.hal.pool import MemoryPool
-from bitnet_core.model.launch import Launcher
-from bitnet_core.model.upload import upload
-from bitnet_vulkan.device import VulkanDevice, VulkanRecording
-from bitnet_vulkan.pipelines import Source
+from bitnet_core.hal import Buffer, View, whole
+from bitnet_core.plan.launcher import Launcher
+from bitnet_core.testing.cases.case import Arrays, Case, expected
+from bitnet_core.testing.cases.registry import cases_of
+from bitnet_core.testing.compare import check_outputs
+from bitnet_vulkan.describe import offered
+from bitnet_vulkan.device import VulkanDevice
 
-PROMPT, TOKENS = 150, 6
 LOST = 256
 """As in meeting.glsl."""
 
 
-@pytest.fixture(autouse=True)
-def weights_in_device_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights that chance to lie where they can be used in place would stay matrices of their own: no such layer."""
-    monkeypatch.setenv("BITNET_VULKAN_WITHOUT", "import")
-
-
-def decode(device: VulkanDevice, kv: str, groups: int) -> tuple[list[str], np.ndarray, list[np.ndarray]]:
-    """Kernels of a step, tokens after a prompt, and the caches, with so many workgroups that wait for each other."""
+@pytest.fixture
+def launcher(device: VulkanDevice) -> Iterator[Launcher]:
+    """Of a device that has one multiprocessor."""
     physical = device._physical
     if not physical.features.subgroups:
         pytest.skip("the layer kernel needs subgroups")
-    device._physical = replace(physical, features=replace(physical.features, resident=groups))
-    source = SyntheticSource("tiny")
-    weights, pool = upload(source, device, 256), MemoryPool(device)
-    cache = KVCache(device, pool, source.config, kv_dtype=kv, blocks=4, sequences=1, context=256)
-    cache.set_table(0, [2, 0, 3, 1])
-    runner = Runner(device, Launcher(device), pool, weights, cache, kv)
-    prompt = tuple(np.random.default_rng(0).integers(0, source.config.vocab, PROMPT).tolist())
-    runner.forward([Span(0, 0, prompt)], [], PROMPT)
-    tokens = runner.decode_greedy([Span(0, PROMPT, (1,))], TOKENS)
-    recording = runner._recorded("greedy", 1).recording
-    assert isinstance(recording, VulkanRecording)
-    names = [dispatch.kernel.spec.name for dispatch in recording.dispatches]
-    caches = []
-    for view in (*cache.keys, *cache.values):
-        content = np.empty(view.nbytes, np.uint8)
-        device.download(view, content.data)
-        caches.append(content)
-    return names, tokens, caches
+    features = replace(physical.features, resident=physical.features.resident or 1)
+    device.info = replace(physical.info, kernels=offered(features))
+    device._physical = replace(physical, features=features, info=device.info)
+    return Launcher(device)
 
 
-@pytest.mark.parametrize("kv", ["f16", "f32", "int8"])
-def test_layers_do_what_their_launches_do(device: VulkanDevice, kv: str) -> None:
-    apart, expected, caches = decode(device, kv, 0)
-    joined, tokens, same_caches = decode(device, kv, device._physical.features.resident or 1)
-    assert "decoder_layer" not in apart
-    assert "decoder_layer" in joined
-    assert "attention.rope" not in joined
-    assert np.array_equal(tokens, expected)
-    size, kind = {"f16": (2, np.float16), "f32": (4, np.float32), "int8": (1, np.int8)}[kv]
-    for ours, theirs in zip(same_caches, caches, strict=True):
-        a, b = (content[: content.size // size * size].view(kind).astype(np.float64) for content in (ours, theirs))
-        if kv == "int8":  # scales among the codes: most are the same
-            assert (a == b).mean() > 0.98
-        else:
-            np.testing.assert_allclose(a, b, rtol=0.02, atol=0.02)
+def run(launcher: Launcher, case: Case, *, spoiled: bool = False) -> tuple[Arrays, Buffer | None]:
+    """Every binding after the launch, and the workspace."""
+    device, launch, views = launcher.device, case.launch(), []
+    for binding in case.spec.bindings:
+        array = launch.arrays[binding.name]
+        views.append(whole(device.alloc(array.nbytes)))
+        device.upload(views[-1], array.view(np.uint8).data)
+    compiled, _ = launcher.compiled(case.spec, launch.params, launch.constants)
+    if spoiled:
+        assert compiled.workspace is not None
+        flag = np.ones(1, np.uint32)
+        device.upload(View(compiled.workspace, 4 * LOST, 4), flag.view(np.uint8).data)
+    launcher.run([launcher.prepare(case.spec, launch.params, views, launch.constants)])
+    made = {}
+    for binding, view in zip(case.spec.bindings, views, strict=True):
+        made[binding.name] = np.empty_like(launch.arrays[binding.name])
+        device.download(view, made[binding.name].view(np.uint8).data)
+        device.free(view.buffer)
+    return made, compiled.workspace
 
 
-def test_a_dispatch_that_gave_up_spoils_later_ones(device: VulkanDevice) -> None:
+@pytest.mark.parametrize("case", cases_of("decoder_layer"), ids=lambda case: case.label)
+def test_layers(launcher: Launcher, case: Case) -> None:
+    launch = case.launch()
+    made, workspace = run(launcher, case)
+    check_outputs(case, launch, expected(case.spec, launch), made)
+    assert workspace is not None
+    counters = np.empty(LOST + 1, np.uint32)
+    launcher.device.download(View(workspace, 0, counters.nbytes), counters.view(np.uint8).data)
+    assert not counters[32 * 3 + 1 :].any()  # the last meeting's count is taken back by the next launch
+    again, _ = run(launcher, case)
+    assert np.array_equal(again["x"], made["x"], equal_nan=True)
+
+
+def test_a_dispatch_that_gave_up_spoils_later_ones(launcher: Launcher) -> None:
     """Workgroups that never meet cannot be had on a CPU: what they would leave behind stands in for them."""
-    decode(device, "f16", 1)
-    _, meetings = device._scratch[Source.RESIDENT]
-    device.upload(View(meetings, 4 * LOST, 4), np.ones(1, np.uint32).view(np.uint8).data)
-    with pytest.raises(GpuError, match="not numbers"):
-        decode(device, "f16", 1)
+    case = cases_of("decoder_layer")[0]
+    assert not np.isnan(run(launcher, case)[0]["x"]).any()
+    assert np.isnan(run(launcher, case, spoiled=True)[0]["x"]).all()

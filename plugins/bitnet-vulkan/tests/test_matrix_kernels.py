@@ -16,7 +16,7 @@ import pytest
 from bitnet_core.testing.cases.case import Case, expected
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
-from bitnet_vulkan.shaders import KERNELS
+from bitnet_vulkan.compile import KERNELS
 
 HERE = Path(__file__).parent
 TYPES = {
@@ -29,6 +29,7 @@ TYPES = {
 }
 ATTENTION = ("f16-gqa", "large-scores", "prompt-d128", "prompts-d64", "nan-query")
 TERNARY = ("t33-n127-k384", "add-t33-n65-k640", "spoiled-rows")
+BLOCKS = ("b64-t33-n7-k384", "b256-add", "a32-b64-t33-n70-k384", "a32-b128-t70-n130-k256", "a32-spoiled-rows")
 
 
 def as_cpp(source: str, constants: Mapping[str, int]) -> str:
@@ -79,8 +80,8 @@ def chosen() -> list[tuple[Case, dict[str, int]]]:
             tile_n = 2 if heads % 2 == 0 else 1
             tile = {"GROUP": 64, "TILE_N": tile_n, "TILE_T": 32 // tile_n}
             found.append((case, {**tile, "DIM": int(params["head_dim"])}))
-    for case in cases_of("matmul_ternary"):
-        if case.label in TERNARY:
+    for case in (*cases_of("matmul_ternary"), *cases_of("matmul_ternary_block")):
+        if case.label in (TERNARY if case.kernel == "matmul_ternary" else BLOCKS):
             found.append((case, {"GROUP": 128, "TILE_N": 64, "TILE_T": 64, "WAVE_T": 32}))
     return found
 
@@ -101,7 +102,7 @@ def test_matrix_kernels(case: Case, tuning: dict[str, int], tmp_path: Path) -> N
         np.ascontiguousarray(launch.arrays[binding.name]).tofile(tmp_path / block)
     (tmp_path / "params").write_bytes(case.spec.pack(launch.params))
     last = launch.arrays[case.spec.bindings[-1].name]
-    x, y, _ = case.spec.grid(launch.params, tuning)
+    x, y, _ = case.spec.grid(launch.params, tuning | {"SPLITS": 1})
     subprocess.run(["./kernel", str(x), str(y), str(last.nbytes)], cwd=tmp_path, check=True, timeout=120)
     result = np.fromfile(tmp_path / "result", last.dtype).reshape(last.shape)
     actual = launch.arrays | {case.spec.bindings[-1].name: result}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -22,15 +23,16 @@ from bitnet_core.errors import (
     UsageError,
 )
 from bitnet_core.hal import DeviceType, MemoryKind, View, whole
-from bitnet_vulkan.binding import ffi, make, module
-from bitnet_vulkan.device import VulkanDevice
-from bitnet_vulkan.errors import Stage, VkResult, check
-from bitnet_vulkan.features import Features
-from bitnet_vulkan.instance import Instance, pci_address
-from bitnet_vulkan.memory import _NEXT, BufferState, Memory, VulkanBuffer, _merged
-from bitnet_vulkan.queue import Queue, wait_seconds
-from bitnet_vulkan.shaders import KERNELS, build, variants
-from bitnet_vulkan.transfer import LARGE
+from bitnet_core.hal.base import TIMEOUT_VARIABLE
+from bitnet_vulkan.compile import KERNELS
+from bitnet_vulkan.describe import Features, pci_address, physical_devices
+from bitnet_vulkan.device import LARGE, VulkanDevice
+from bitnet_vulkan.driver import Instance, ffi, make, module
+from bitnet_vulkan.errors import Stage, check
+from bitnet_vulkan.recording import Queue
+
+SPIRV = runpy.run_path(str(Path(__file__).parents[1] / "spirv.py"))
+"""How the binaries are made."""
 
 
 @pytest.fixture(scope="module")
@@ -44,43 +46,43 @@ def loader() -> None:
 @pytest.mark.parametrize(
     ("status", "stage", "error"),
     [
-        (VkResult.ERROR_OUT_OF_DEVICE_MEMORY, Stage.BUFFER_ALLOCATION, OutOfMemoryError),
-        (VkResult.ERROR_OUT_OF_HOST_MEMORY, Stage.QUEUE, OutOfMemoryError),
-        (VkResult.ERROR_TOO_MANY_OBJECTS, Stage.BUFFER_ALLOCATION, OutOfMemoryError),
-        (VkResult.ERROR_DEVICE_LOST, Stage.WAIT, DeviceLostError),
-        (VkResult.TIMEOUT, Stage.WAIT, GpuTimeoutError),
-        (VkResult.ERROR_LAYER_NOT_PRESENT, Stage.INSTANCE_CREATION, BackendUnavailableError),
-        (VkResult.ERROR_INCOMPATIBLE_DRIVER, Stage.INSTANCE_CREATION, BackendUnavailableError),
-        (VkResult.ERROR_FEATURE_NOT_PRESENT, Stage.DEVICE_CREATION, UnsupportedError),
-        (VkResult.ERROR_INVALID_SHADER_NV, Stage.SHADER_COMPILATION, KernelCompileError),
-        (VkResult.ERROR_UNKNOWN, Stage.PIPELINE_CREATION, KernelCompileError),
-        (VkResult.ERROR_UNKNOWN, Stage.QUEUE, LaunchError),
-        (-12345, Stage.DEVICE_CREATION, BackendUnavailableError),
+        (-2, Stage.MEMORY, OutOfMemoryError),
+        (-1, Stage.QUEUE, OutOfMemoryError),
+        (-10, Stage.MEMORY, OutOfMemoryError),
+        (-4, Stage.WAIT, DeviceLostError),
+        (2, Stage.WAIT, GpuTimeoutError),
+        (-6, Stage.INSTANCE, BackendUnavailableError),
+        (-9, Stage.INSTANCE, BackendUnavailableError),
+        (-8, Stage.DEVICE, UnsupportedError),
+        (-1000012000, Stage.PIPELINE, KernelCompileError),
+        (-13, Stage.PIPELINE, KernelCompileError),
+        (-13, Stage.QUEUE, LaunchError),
+        (-12345, Stage.DEVICE, BackendUnavailableError),
     ],
 )
 def test_every_status_has_its_class(status: int, stage: Stage, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
-        check(status, stage, device="d", kernel="k", requested=7)
+        check(status, stage, "d", kernel="k", requested=7)
     assert getattr(caught.value, "operation", None) == stage.value
     assert str(int(status)) in str(caught.value)
 
 
 def test_source_and_binary_agree(tmp_path: Path) -> None:
-    if not build(tmp_path):
+    if not SPIRV["build"](tmp_path):
         pytest.skip("glslang 13.1.1 is not installed")
-    for _, binary, _ in variants():
+    for _, binary, _ in SPIRV["variants"]():
         assert (tmp_path / binary.name).read_bytes() == binary.read_bytes(), f"{binary.name} is stale"
 
 
 def test_spirv_is_valid() -> None:
     if shutil.which("spirv-val") is None:
         pytest.skip("spirv-val is not installed")
-    for _, binary, _ in variants():
+    for _, binary, _ in SPIRV["variants"]():
         subprocess.run(["spirv-val", "--target-env", "vulkan1.1", str(binary)], check=True)
 
 
 def test_no_stray_binaries() -> None:
-    assert {path.name for path in KERNELS.glob("*.spv")} == {binary.name for _, binary, _ in variants()}
+    assert {path.name for path in KERNELS.glob("*.spv")} == {binary.name for _, binary, _ in SPIRV["variants"]()}
 
 
 @pytest.mark.usefixtures("loader")
@@ -103,30 +105,14 @@ def test_structure_types_are_found() -> None:
     assert make("VkPhysicalDeviceMaintenance3Properties").sType == expected
 
 
-@pytest.mark.parametrize("first", list(BufferState))
-@pytest.mark.parametrize("then", list(BufferState))
-def test_the_life_of_a_buffer(first: BufferState, then: BufferState) -> None:
-    buffer = VulkanBuffer(None, 4, MemoryKind.DEVICE, Memory(None, 4, 0, []), 0, 4, first)
-    if then in _NEXT[first]:
-        buffer.enter(then)
-        assert buffer.state is then
-    else:
-        with pytest.raises(ValueError, match="cannot become"):
-            buffer.enter(then)
-
-
-def test_free_ranges_merge() -> None:
-    assert _merged([(8, 4), (0, 4), (4, 4), (20, 1)]) == [(0, 12), (20, 1)]
-
-
-def test_timeout_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BITNET_VULKAN_TIMEOUT", raising=False)
-    assert wait_seconds(False) == 5
-    monkeypatch.setenv("BITNET_VULKAN_TIMEOUT", "0.5")
-    assert wait_seconds(True) == 0.5
-    monkeypatch.setenv("BITNET_VULKAN_TIMEOUT", "soon")
-    with pytest.raises(UsageError, match="soon"):
-        wait_seconds(False)
+@pytest.mark.usefixtures("loader")
+def test_software_devices_have_more_time(device: VulkanDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    if device.info.type is DeviceType.SOFTWARE and not os.environ.get(TIMEOUT_VARIABLE):
+        assert device.timeout == 60
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "7")
+    other = VulkanDevice(0)
+    assert other.timeout == 7
+    other.close()
 
 
 def test_sub_allocation_and_software_marking(device: VulkanDevice) -> None:
@@ -156,8 +142,9 @@ def test_a_card_is_known_by_its_pci_address() -> None:
 def test_large_uploads_through_a_copy_engine(device: VulkanDevice) -> None:
     """A second queue takes the pieces; what runs after sees all of them. (Software devices have no copy engine: there
     both queues are one.)"""
-    copies = device._copies or Queue(device._handle, device._physical, device._physical.queue_family)
-    device._copies = device._transfers._copies = device._queue._after = copies
+    family = device._physical.queue_family
+    copies = device._copies or Queue(device._handle, device._physical, family, lambda: device.timeout)
+    device._copies = device._queue._after = copies
     content = np.random.default_rng(0).integers(0, 256, (40 << 20) + 12345, dtype=np.uint8)
     first, second = device.alloc(content.nbytes), device.alloc(content.nbytes)
     device.upload(whole(first), content.data)
@@ -176,7 +163,8 @@ def test_large_uploads_through_a_copy_engine(device: VulkanDevice) -> None:
 def test_features_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def found() -> Features:
         with Instance() as instance:
-            return instance.physical_devices()[0].features
+            found = next(one for one in physical_devices(instance) if not isinstance(one, str))
+            return found.features
 
     try:
         found()
@@ -190,6 +178,16 @@ def test_features_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BITNET_VULKAN_WITHOUT", "luck")
     with pytest.raises(UsageError, match="luck"):
         found()
+
+
+@pytest.mark.usefixtures("loader")
+def test_memory_kinds(device: VulkanDevice) -> None:
+    for kind in (MemoryKind.DEVICE, MemoryKind.HOST):
+        buffer = device.alloc(3000, kind)
+        device.upload(whole(buffer), memoryview(bytes(range(250)) * 12))
+        content = bytearray(3000)
+        device.download(whole(buffer), memoryview(content))
+        assert content == bytes(range(250)) * 12
 
 
 @pytest.mark.usefixtures("loader")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from bitnet_core.errors import DeviceLostError, GpuTimeoutError
 from bitnet_core.hal import whole
-from bitnet_vulkan import queue
-from bitnet_vulkan.binding import lib
+from bitnet_vulkan import recording
 from bitnet_vulkan.device import VulkanDevice
-from bitnet_vulkan.errors import VkResult
+from bitnet_vulkan.driver import lib
+from bitnet_vulkan.errors import DEVICE_LOST
 
 NBYTES = 64 << 20
 
@@ -23,11 +23,12 @@ def busy(device: VulkanDevice) -> Iterator[VulkanDevice]:
     first, second = device.alloc(NBYTES), device.alloc(NBYTES)
     device.upload(whole(first), np.full(NBYTES, 7, np.uint8).data)
     device.synchronize()
-    patient, device._queue._timeout = device._queue._timeout, 1000
+    patient, device.timeout = device.timeout, 1e-6
     for _ in range(40):
         device.copy(whole(first), whole(second))
     yield device
-    device._queue._timeout = patient
+    device.timeout = patient
+    device._lost = False
     device.synchronize()
     content = np.empty(NBYTES, np.uint8)
     device.download(whole(second), content.data)  # the work went on, and the device is as good as before
@@ -37,7 +38,7 @@ def busy(device: VulkanDevice) -> Iterator[VulkanDevice]:
 def test_a_device_that_is_only_slow(busy: VulkanDevice) -> None:
     with pytest.raises(GpuTimeoutError, match="wait") as caught:
         busy.synchronize()
-    assert "BITNET_VULKAN_TIMEOUT" in str(caught.value)
+    assert "BITNET_GPU_TIMEOUT" in str(caught.value)
 
 
 def test_a_device_that_is_gone(busy: VulkanDevice, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,10 +46,10 @@ def test_a_device_that_is_gone(busy: VulkanDevice, monkeypatch: pytest.MonkeyPat
         """The driver, but every fence says that the device is lost."""
 
         def __getattr__(self, name: str) -> Any:
-            return (lambda *_: VkResult.ERROR_DEVICE_LOST) if name == "vkGetFenceStatus" else getattr(lib(), name)
+            return (lambda *_: DEVICE_LOST) if name == "vkGetFenceStatus" else getattr(lib(), name)
 
     busy._queue.flush()
-    monkeypatch.setattr(queue, "lib", Gone)
+    monkeypatch.setattr(recording, "lib", Gone)
     with pytest.raises(DeviceLostError, match="VK_ERROR_DEVICE_LOST"):
         busy.synchronize()
     monkeypatch.undo()

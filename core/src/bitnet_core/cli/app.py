@@ -5,19 +5,40 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
+import signal
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from bitnet_core.cli import bench, chat, convert, devices, doctor, inspect, new_backend, perplexity, receipt, run
+from bitnet_core.cli import (
+    bench,
+    chat,
+    convert,
+    devices,
+    doctor,
+    inspect,
+    kernels,
+    models,
+    new_backend,
+    perplexity,
+    receipt,
+    run,
+)
 from bitnet_core.cli.console import harmless
+from bitnet_core.discovery.apart import described, quiet_stdout
+from bitnet_core.discovery.registry import registry
 from bitnet_core.errors import BitnetError
-from bitnet_core.hal.discovery import registry
-from bitnet_core.logs import configure_logging
+from bitnet_core.logs import configure_logging, log_hint
 from bitnet_core.version import core_version
 
+_COMMAND = re.compile(r"[a-z][a-z0-9-]{0,39}", re.ASCII)
+
+LONGEST_MESSAGE = 6000  # a path alone may have 4,096 characters
 OUT_OF_MEMORY = 13
 INTERRUPTED = 130
 
@@ -34,7 +55,20 @@ def build_app() -> typer.Typer:
         rich_markup_mode="rich" if sys.stdout.isatty() else None,  # rich doubles the time that help takes
     )
     app.callback()(_options)
-    for module in (run, chat, inspect, convert, bench, perplexity, devices, doctor, receipt, new_backend):
+    for module in (
+        run,
+        chat,
+        models,
+        inspect,
+        convert,
+        bench,
+        perplexity,
+        devices,
+        doctor,
+        receipt,
+        kernels,
+        new_backend,
+    ):
         module.register(app)
     _add_plugin_commands(app)
     return app
@@ -42,21 +76,58 @@ def build_app() -> typer.Typer:
 
 def main() -> None:
     """Entry point of `bitnet`; leaves through SystemExit."""
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace" if stream is sys.stderr else None)
+    _open_streams()
+    _end_on_signals()
     try:
         configure_logging(os.environ.get("BITNET_LOG", ""))
-        build_app()(prog_name="bitnet")
+        try:
+            build_app()(prog_name="bitnet")
+        finally:
+            sys.stdout.flush()  # what cannot be written is known now, not after the exit code
     except BitnetError as error:
-        _fail(str(error), error.exit_code, error)
+        _fail(str(error) + log_hint(error), error.exit_code, error)
     except MemoryError as error:
         _fail("out of memory. Use a smaller context, a smaller model, or close other programs", OUT_OF_MEMORY, error)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - what waits in it is not tried again
+        if isinstance(error, BrokenPipeError):  # the reader has seen enough
+            sys.exit(1)
+        _fail(f"{error.filename or 'the output'}: {error.strerror or error}", 1, error)
     except Exception as error:  # noqa: BLE001 - the last resort: a message instead of a traceback
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         _fail(f"unexpected failure: {text}. BITNET_LOG=debug shows where", 1, error)
+
+
+def _open_streams() -> None:
+    """UTF-8 everywhere; a text that has none (a file name of other bytes) is written as escapes, which JSON has too.
+    Streams that the caller closed become empty ones, so that no file that is opened later takes their place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            with suppress(OSError):
+                while os.open(os.devnull, os.O_RDWR) < number:
+                    pass
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115 - kept open
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace" if number else "strict")
+
+
+def _end_on_signals() -> None:
+    """A request to end becomes an exit, so that what is being written is cleaned up."""
+
+    def end(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if (
+            number is not None
+            and threading.current_thread() is threading.main_thread()
+            and signal.getsignal(number) is signal.SIG_DFL  # under nohup it stays ignored
+        ):
+            signal.signal(number, end)
 
 
 def _print_version(wanted: bool) -> None:
@@ -75,7 +146,8 @@ def _options(
 
 def _fail(message: str, code: int, error: BaseException) -> None:
     log.debug("traceback", exc_info=error)
-    print(f"bitnet: error: {harmless(message)}", file=sys.stderr)  # noqa: T201 - the program's own voice
+    shown = message if len(message) <= LONGEST_MESSAGE else message[:LONGEST_MESSAGE] + "..."
+    print(f"bitnet: error: {harmless(shown)}", file=sys.stderr)  # noqa: T201 - the program's own voice
     sys.exit(code)
 
 
@@ -85,11 +157,24 @@ def _add_plugin_commands(app: typer.Typer) -> None:
     def register(name: str, function: Callable[..., None]) -> None:
         if name in taken:
             raise ValueError(f"the command '{name}' exists already")
+        _check_command(name, function)
         taken.add(name)
         app.command(name, rich_help_panel="Commands of plugins")(function)
 
     for plugin, function, names in registry().hook_functions("bitnet_commands"):
         try:
-            function(**{"register": register} if "register" in names else {})
-        except Exception as error:  # noqa: BLE001 - one plugin's commands must not take the program down
-            log.warning("plugin %s failed to add its commands: %s: %s", plugin, type(error).__name__, error)
+            with quiet_stdout():
+                function(**{"register": register} if "register" in names else {})
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - one plugin's commands must not take the program down
+            log.warning("plugin %s failed to add its commands: %s", plugin, described(error))
+
+
+def _check_command(name: str, function: Callable[..., None]) -> None:
+    """Raises what typer would raise for this command later, when it would take the others down."""
+    if not isinstance(name, str) or not _COMMAND.fullmatch(name) or not callable(function):
+        raise ValueError("a command is a name of small letters, digits and hyphens, and a function")
+    alone = typer.Typer()
+    alone.command(name)(function)
+    typer.main.get_command(alone)

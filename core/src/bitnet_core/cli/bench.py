@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bitnet_core.cli import options
-from bitnet_core.cli.console import print_json, print_table
+from bitnet_core.cli.console import cell, print_json, print_table, progress_bar
 from bitnet_core.cli.devices import size
-from bitnet_core.errors import UsageError
+from bitnet_core.errors import BitnetError, UsageError
+from bitnet_core.output import check_output, new_file
 
 if TYPE_CHECKING:
-    from bitnet_core.benchmark import BenchResult
-    from bitnet_core.profiling import StepProfile
+    from bitnet_core.measure.benchmark import BenchResult
+    from bitnet_core.measure.profiling import StepProfile
 
 
 def register(app: typer.Typer) -> None:
@@ -35,41 +37,93 @@ def bench(
     sequences: Annotated[int, typer.Option("--sequences", "-s", min=1, help="Texts at a time.")] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Runs; the medians are printed.")] = 3,
     synthetic: Annotated[
-        str | None, typer.Option(metavar="SHAPE", help="Random weights of a shape instead of a file: 2b4t or tiny.")
+        str | None,
+        typer.Option(
+            metavar="SHAPE",
+            help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai-tiny or tiny.",
+        ),
     ] = None,
     as_json: options.JsonOption = False,
     kv: options.KvOption = options.KvType.f16,
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
+    mmap: options.MmapOption = True,
+    fallback: options.FallbackOption = True,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Time each kernel of a step; FILE gets a Chrome trace of it.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE of --profile.")] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Measure a running server instead: --sequences clients at a time, streaming."),
     ] = None,
 ) -> None:
     """Measure prefill and decode speed, load time and memory.
 
-    The tokens of the prompt are random, and the model's end token does not end a run.
+    The tokens of the prompt are random, and the model's end token does not end a run. With --server: tokens a second,
+    the time to the first token and between tokens, and errors, of --sequences clients that ask --repeat times each.
     """
-    from bitnet_core.benchmark import measure
-    from bitnet_core.profiling import chrome_trace
-    from bitnet_core.profiling import profile as measure_kernels
+    if server is not None:
+        if model is not None or synthetic is not None or profile is not None:
+            raise UsageError("--server measures what runs there: --model, --synthetic and --profile do not go with it")
+        _bench_server(server, sequences, repeat, prompt_tokens or 128, max_tokens, as_json=as_json)
+        return
+    from bitnet_core.measure.benchmark import measure
+    from bitnet_core.measure.profiling import chrome_trace
+    from bitnet_core.measure.profiling import profile as measure_kernels
 
     if model is not None and synthetic is not None:
         raise UsageError("--model and --synthetic exclude each other")
-    start = time.perf_counter()
-    with options.opened(options.ModelChoice(model, device, kv, context, layout, synthetic)) as loaded:
-        result = measure(loaded, time.perf_counter() - start, prompt_tokens, max_tokens, repeat, sequences)
-        profiles = measure_kernels(loaded.engine) if profile else []
     if profile:
-        try:
-            profile.write_text(json.dumps(chrome_trace(profiles)))
-        except OSError as exc:
-            raise UsageError(f"{profile} cannot be written: {exc.strerror or exc}") from exc
+        check_output(profile, [Path(model)] if model else [], force=force)
+    start = time.perf_counter()
+    choice = options.ModelChoice(model, device, kv, context, layout, mmap, synthetic, fallback=fallback)
+    with options.opened(choice) as loaded:
+        loading = time.perf_counter() - start
+        with progress_bar() as progress:
+            result = measure(loaded, loading, prompt_tokens, max_tokens, repeat, sequences, progress)
+        profiles = measure_kernels(loaded.engine) if profile else []
+        inputs = [loaded.source.path]
+    if profile:
+        with new_file(profile, inputs, force=force) as file:
+            file.write(json.dumps(chrome_trace(profiles)).encode())
     if as_json:
         print_json(result.document())
     else:
         _print(result)
         for step in profiles:
             _print_kernels(step, result.read_bandwidth)
+
+
+def _bench_server(url: str, clients: int, repeat: int, words: int, max_tokens: int, *, as_json: bool) -> None:
+    from collections import Counter
+
+    from rich.table import Table
+
+    from bitnet_core.measure.server import measure_server
+
+    result = measure_server(url, clients, clients * repeat, words, max_tokens, os.environ.get("BITNET_API_KEY", ""))
+    document = result.document()
+    if as_json:
+        print_json(document)
+    else:
+        table = Table(box=None, show_header=False, pad_edge=False)
+        first, token, gap = (document[name] for name in ("ttft_ms", "token_ms", "chunk_gap_ms"))
+        rows = (
+            ("model", f"{cell(result.model)} at {cell(url)}"),
+            ("clients", f"{clients}, {document['requests']} requests in {result.seconds:.1f} s"),
+            ("speed", f"{document['tokens_per_second']:,} tokens/s of all together ({document['tokens']:,} tokens)"),
+            ("first token", f"{first['p50']:.0f} ms, 95% within {first['p95']:.0f} ms"),
+            ("each token", f"{token['p50']:.2f} ms, 95% within {token['p95']:.2f} ms"),
+            ("gap between chunks", f"{gap['p50']:.1f} ms, 95% within {gap['p95']:.1f} ms"),
+            ("errors", str(document["errors"])),
+        )
+        for name, value in rows:
+            table.add_row(f"[bold]{name}[/bold]", value)
+        print_table(table)
+    if result.errors:
+        counted = Counter(result.errors).most_common(3)
+        raise BitnetError("requests failed: " + "; ".join(f"{count} x {text[:200]}" for text, count in counted))
 
 
 def _print(result: BenchResult) -> None:
@@ -100,7 +154,7 @@ def _print(result: BenchResult) -> None:
         ),
     ]
     for name, value in rows:
-        table.add_row(f"[bold]{name}[/bold]", value)
+        table.add_row(cell(name, "bold"), cell(value))
     print_table(table)
 
 
@@ -113,5 +167,6 @@ def _print_kernels(step: StepProfile, bandwidth: float) -> None:
     for kernel in step.kernels():
         us, rate = 1e6 * kernel.seconds, kernel.bytes_per_second
         figures = (f"{us:.1f}", f"{us / kernel.launches:.2f}", f"{kernel.seconds / step.seconds:.0%}")
-        table.add_row(kernel.kernel, str(kernel.launches), *figures, f"{rate / 1e9:.0f}", f"{rate / bandwidth:.0%}")
+        speeds = (f"{rate / 1e9:.0f}", f"{rate / bandwidth:.0%}")
+        table.add_row(*map(cell, (kernel.kernel, kernel.launches, *figures, *speeds)))
     print_table(table)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bitnet_core.cli import options
-from bitnet_core.cli.console import say, write_text
-from bitnet_core.cli.options import ModelChoice, Sampling
+from bitnet_core.cli.console import ReplyWriter, say, write_text
+from bitnet_core.cli.options import ModelChoice, Sampling, Thinking
 from bitnet_core.cli.run import report_speed
 from bitnet_core.errors import UsageError
 
@@ -30,24 +30,31 @@ def chat(
     system: Annotated[str | None, typer.Option(help="A system message to begin with.")] = None,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", min=1, help="Tokens of one answer at most.")] = 512,
     device: options.DeviceOption = None,
-    temperature: options.TemperatureOption = 0.0,
-    top_k: options.TopKOption = 0,
-    top_p: options.TopPOption = 1.0,
-    min_p: options.MinPOption = 0.0,
-    repetition_penalty: options.PenaltyOption = 1.0,
+    temperature: options.TemperatureOption = None,
+    top_k: options.TopKOption = None,
+    top_p: options.TopPOption = None,
+    min_p: options.MinPOption = None,
+    repetition_penalty: options.PenaltyOption = None,
     seed: options.SeedOption = None,
     stop: options.StopOption = None,
     kv: options.KvOption = options.KvType.f16,
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
+    mmap: options.MmapOption = True,
+    fallback: options.FallbackOption = True,
+    think: options.ThinkOption = None,
+    max_thinking: options.MaxThinkingOption = None,
 ) -> None:
     """Talk with a model, with its own chat template.
 
     /clear forgets the conversation, /exit ends it. Ctrl-C stops an answer, and the program where there is none.
+    What a model reasons before it answers is shown dim on a terminal, and is no part of the conversation.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
+    thinking = Thinking(think, max_thinking)
     beginning: Messages = [{"role": "system", "content": system}] if system else []
-    with options.opened(ModelChoice(model, device, kv, context, layout)) as loaded:
+    with options.opened(ModelChoice(model, device, kv, context, layout, mmap, fallback=fallback)) as loaded:
+        sampling = sampling.of(loaded)
         say("/clear forgets the conversation, /exit ends it.")
         messages = list(beginning)
         while (line := _read_line()) is not None:
@@ -59,7 +66,7 @@ def chat(
             elif line.startswith("/"):
                 say(f"There is no {line.split()[0]}; there are /clear and /exit.")
             elif line:
-                _turn(loaded, messages, line, max_tokens, sampling)
+                _turn(loaded, messages, line, max_tokens, sampling, thinking)
 
 
 def _read_line() -> str | None:
@@ -75,16 +82,22 @@ def _read_line() -> str | None:
         raise UsageError("the input is not UTF-8 text") from exc
 
 
-def _turn(model: Model, messages: Messages, line: str, max_tokens: int, sampling: Sampling) -> None:
+def _turn(model: Model, messages: Messages, line: str, max_tokens: int, sampling: Sampling, thinking: Thinking) -> None:
     """One question and its answer, both added to `messages`; neither if the question does not fit."""
-    answer = ""
+    answer, reply = "", ReplyWriter()
     question = {"role": "user", "content": line}
     try:
-        pieces = model.chat([*messages, question], max_tokens=max_tokens, stream=True, **sampling.parameters())
+        pieces = model.chat(
+            [*messages, question],
+            max_tokens=max_tokens,
+            stream=True,
+            **sampling.parameters(),
+            **thinking.parameters(),
+        )
         try:
             for piece in pieces:
                 answer += piece.text
-                write_text(piece.text)
+                reply.write(piece)
         except KeyboardInterrupt:
             write_text("\n")
             say("Stopped.")

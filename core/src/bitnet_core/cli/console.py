@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # rich is imported where it is used: help must come at once
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+
+    from bitnet_core.engine.text import Piece
+
+_DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # bidirectional embeddings
 
 ProgressCallback = Callable[[str, int, int], None]
 """progress(what is under way, units done, units in all)"""
@@ -34,7 +39,7 @@ def say(text: str, style: str = "dim") -> None:
 def echo_prompt(text: str) -> None:
     """Show the prompt in front of the text that follows it, where a person reads both."""
     if sys.stdout.isatty() and stderr().is_terminal:
-        stderr().print(text, style="dim", end="", markup=False)
+        stderr().print(harmless(text), style="dim", end="", markup=False)
 
 
 def write_text(text: str) -> None:
@@ -43,9 +48,40 @@ def write_text(text: str) -> None:
     sys.stdout.flush()
 
 
+class ReplyWriter:
+    """Writes a reply as it comes: where a person reads along its reasoning too, dim, with an empty line after it."""
+
+    def __init__(self) -> None:
+        self._reasoned = False
+
+    def write(self, piece: Piece) -> None:
+        """The next piece."""
+        if piece.reasoning:
+            self._dim(piece.reasoning)
+            self._reasoned = True
+        if piece.text:
+            if self._reasoned:
+                self._dim("\n\n")
+                self._reasoned = False
+            write_text(piece.text)
+
+    def _dim(self, text: str) -> None:
+        if sys.stdout.isatty():
+            sys.stdout.write(f"\x1b[2m{harmless(text)}\x1b[0m")
+            sys.stdout.flush()
+
+
 def harmless(text: str) -> str:
-    """Without control characters, which a model or a file's name could use to take a terminal over."""
-    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) != "Cc")
+    """Without control characters and changes of direction, which a model or a file's name could use to take a terminal
+    over or to show something else than what is there."""
+    return "".join(c for c in text if c in "\n\t" or (unicodedata.category(c) != "Cc" and c not in _DIRECTIONS))
+
+
+def cell(text: object, style: str = "") -> Text:
+    """The text as it is in a cell of a table: never markup, never an escape sequence."""
+    from rich.text import Text
+
+    return Text(harmless(str(text)), style, overflow="fold")
 
 
 def print_json(document: Any) -> None:

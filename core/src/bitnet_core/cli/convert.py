@@ -13,7 +13,7 @@ from bitnet_core.cli.console import progress_bar, say
 from bitnet_core.cli.options import LayoutOption
 
 if TYPE_CHECKING:  # heavy modules are imported where they are used: help must come at once
-    from bitnet_core.formats.source import Finding, ModelSource
+    from bitnet_core.model.source import Finding, ModelSource
 
 
 class To(StrEnum):
@@ -22,12 +22,17 @@ class To(StrEnum):
     i2_s = "i2_s"
     tq2_0 = "tq2_0"
     tq1_0 = "tq1_0"
+    q2_0 = "q2_0"
+    pq2_0 = "pq2_0"
     safetensors = "safetensors"
+    mlx = "mlx"
 
 
-SourceArgument = Annotated[Path, typer.Argument(metavar="SRC", help="A GGUF file or a Hugging Face folder.")]
-DestinationArgument = Annotated[Path, typer.Argument(metavar="DST", help="The file (safetensors: folder) to write.")]
-ToOption = Annotated[To, typer.Option("--to", help="GGUF with this encoding, or a Hugging Face folder.")]
+SourceArgument = Annotated[str, typer.Argument(metavar="SRC", help="A GGUF file, a model folder or hf:OWNER/REPO.")]
+DestinationArgument = Annotated[
+    Path, typer.Argument(metavar="DST", help="The file (safetensors and mlx: folder) to write.")
+]
+ToOption = Annotated[To, typer.Option("--to", help="GGUF with this encoding, or a Hugging Face or MLX folder.")]
 VerifyOption = Annotated[bool, typer.Option("--verify", help="Read the result back and compare every value and scale.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is at the destination.")]
 
@@ -51,8 +56,11 @@ def convert(
     Float masters of a Hugging Face folder are quantized (absmean per matrix). Nothing is left behind on failure.
     """
     from bitnet_core.formats.open import open_model
+    from bitnet_core.hub import local
 
-    _run(open_model(source, layout=None if layout is None else layout.value), destination, to, verify, force)
+    _run(
+        open_model(local(source, say), layout=None if layout is None else layout.value), destination, to, verify, force
+    )
 
 
 def quantize(
@@ -67,10 +75,11 @@ def quantize(
     For Hugging Face folders and GGUF files whose matrices are F32, F16 or BF16.
     """
     from bitnet_core.errors import UsageError
-    from bitnet_core.formats.convert import has_masters
+    from bitnet_core.formats.convert.convert import has_masters
     from bitnet_core.formats.open import open_model
+    from bitnet_core.hub import local
 
-    opened = open_model(source, quantize=True)
+    opened = open_model(local(source, say), quantize=True)
     if not has_masters(opened):
         raise UsageError(
             f"{source}: its weights are ternary already ({opened.format}); change the format with `bitnet convert`"
@@ -80,7 +89,7 @@ def quantize(
 
 def _run(source: ModelSource, destination: Path, to: To, verify: bool, force: bool) -> None:
     from bitnet_core.api import settle_layout
-    from bitnet_core.formats.convert import convert as convert_model
+    from bitnet_core.formats.convert.convert import convert as convert_model
 
     try:
         settle_layout(source)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bitnet_core.cli.console import print_json, print_table, say
+from bitnet_core.cli.console import cell, print_json, print_table, say
 
 if TYPE_CHECKING:
     from bitnet_core.hal.device import DeviceInfo
@@ -22,9 +22,9 @@ def devices(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show everything the drivers tell.")] = False,
 ) -> None:
     """List the compute devices, best first."""
-    from bitnet_core.hal.discovery import registry
-    from bitnet_core.hal.selection import devices as list_devices
-    from bitnet_core.hal.selection import rank
+    from bitnet_core.discovery.registry import registry
+    from bitnet_core.discovery.selection import devices as list_devices
+    from bitnet_core.discovery.selection import rank
 
     found = sorted(list_devices(), key=rank, reverse=True)
     if as_json:
@@ -37,11 +37,12 @@ def devices(
         table.add_column(column, overflow="fold")
     for info in found:
         kind = f"{info.type.value} (fake)" if info.fake else info.type.value
-        table.add_row(info.request, info.name, kind, size(info.total_memory) if info.total_memory else "?", info.driver)
+        memory = size(info.total_memory) if info.total_memory else "?"
+        table.add_row(*map(cell, (info.request, info.name, kind, memory, info.driver)))
         if verbose:
             for name, value in describe(info).items():
                 if name not in ("device", "name", "type", "total_memory", "driver") and value not in ("", 0, [], {}):
-                    table.add_row("", f"[dim]{name}: {_plain(value)}[/dim]")
+                    table.add_row("", cell(f"{name}: {_plain(value)}", "dim"))
     print_table(table)
     if left_out := [entry.name for entry in registry().quarantined]:
         say(f"Left out: {', '.join(left_out)}. `bitnet doctor` tells why.")

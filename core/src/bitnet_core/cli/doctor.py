@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bitnet_core.cli.console import print_json, print_table, progress_bar
+from bitnet_core.cli.console import cell, harmless, print_json, print_table, progress_bar
 from bitnet_core.cli.devices import describe
 
 if TYPE_CHECKING:
-    from bitnet_core.formats.source import Finding
-    from bitnet_core.hal.discovery import Quarantine
-    from bitnet_core.readiness import DeviceCheck
+    from bitnet_core.discovery.registry import Quarantine
+    from bitnet_core.doctor.findings import DeviceCheck
+    from bitnet_core.model.source import Finding
 
 
 def register(app: typer.Typer) -> None:
@@ -21,13 +21,13 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Run one small kernel on every device, and tell what is wrong and how to mend it.
+    """Compile every kernel on every device, run one, and tell what is wrong and how to mend it.
 
     The exit code is 1 if a device fails or a plugin is broken; an absent driver is no failure.
     """
-    from bitnet_core.hal.discovery import Stage, registry
-    from bitnet_core.hal.selection import devices
-    from bitnet_core.readiness import check_device, setting_findings
+    from bitnet_core.discovery.registry import Stage, registry
+    from bitnet_core.discovery.selection import devices
+    from bitnet_core.doctor.findings import check_device, setting_findings
 
     present = devices()
     checks = []
@@ -82,20 +82,21 @@ def _print(checks: list[DeviceCheck], quarantined: list[Quarantine], findings: l
         table.add_column(column, overflow="fold")
     for check in checks:
         mark = Text("PASS", "green") if check.passed else Text("FAIL", "bold red")
-        note = f"ternary matmul as numpy computes it, {check.seconds:.2f} s" if check.passed else check.reason
+        sound = f"all kernels compile, ternary matmul as numpy computes it, {check.seconds:.2f} s"
+        note = sound if check.passed else check.reason
         active = check.info.extra.get("active_kernel", "")
         name = f"{check.info.name}, {active}" if active not in ("", check.info.backend) else check.info.name
-        table.add_row(mark, Text(f"{check.info.request}\n{name}"), _note(note, check.fix))
+        table.add_row(mark, cell(f"{check.info.request}\n{name}"), _note(note, check.fix))
     for entry in quarantined:
         mark = Text("OUT", "yellow")
-        what = Text(f"{entry.name}\n{entry.distribution} {entry.version}")
+        what = cell(f"{entry.name}\n{entry.distribution} {entry.version}")
         table.add_row(mark, what, _note(f"{entry.stage.value}: {entry.reason}", entry.fix))
     for finding in findings:
-        table.add_row(Text("NOTE", "cyan"), Text(finding.code), Text(finding.message))
+        table.add_row(Text("NOTE", "cyan"), cell(finding.code), cell(finding.message))
     print_table(table)
 
 
 def _note(reason: str, fix: str) -> Any:
     from rich.text import Text
 
-    return Text.assemble(reason, ("\nFix: " + fix, "dim") if fix else "")
+    return Text.assemble(harmless(reason), ("\nFix: " + harmless(fix), "dim") if fix else "")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bitnet_core.cli.console import print_json, print_table
+from bitnet_core.cli.console import print_json, print_table, say
 from bitnet_core.cli.devices import size
 from bitnet_core.cli.options import JsonOption, LayoutOption
 
 if TYPE_CHECKING:
-    from bitnet_core.formats.source import ModelSource
+    from bitnet_core.model.source import ModelSource
 
 _SHOWN = 300  # characters of a value that a table shows
 
@@ -24,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A GGUF file or a Hugging Face folder.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A GGUF file, a model folder or hf:OWNER/REPO[:FILE].")],
     as_json: JsonOption = False,
     layout: LayoutOption = None,
     all_tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor, not only their kinds.")] = False,
@@ -36,8 +35,9 @@ def inspect(
     """
     from bitnet_core.api import settle_layout
     from bitnet_core.formats.open import open_model
+    from bitnet_core.hub import local
 
-    source = open_model(file, layout=None if layout is None else layout.value)
+    source = open_model(local(file, say), layout=None if layout is None else layout.value)
     try:
         settle_layout(source)
         found = describe(source)
@@ -123,10 +123,10 @@ def _show(found: dict[str, Any], all_tensors: bool) -> None:
         ("Format", found["format"]),
         ("Model", f"{config['name']} ({config['arch']})"),
         ("Shape", shape),
-        ("Vocabulary", f"{config['vocab']}, {'tied head' if config['tied_head'] else 'head of its own'}"),
+        ("Vocabulary", _vocabulary(config)),
         ("Context", str(config["context"])),
         ("Activation", {"relu2": "squared ReLU", "silu": "SiLU"}[config["activation"]]),
-        ("Sub-norms", "yes" if config["sub_norms"] else "no"),
+        ("Norms", _norms(config)),
         ("RoPE", rope),
         ("Tensors", ", ".join(kinds)),
         ("Tokenizer", ", ".join(f"{name} {value}" for name, value in found["tokenizer"].items())),
@@ -140,6 +140,18 @@ def _show(found: dict[str, Any], all_tensors: bool) -> None:
         )
     if found["findings"]:
         table("\nFindings", [(f["severity"], f["code"], f["message"]) for f in found["findings"]])
+
+
+def _vocabulary(config: dict[str, Any]) -> str:
+    rows, tokens = config["vocab"], config["vocab_tokens"]
+    parts = [f"{tokens} tokens in {rows} rows" if 0 < tokens < rows else str(rows)]
+    parts.append("tied head" if config["tied_head"] else "head of its own")
+    return ", ".join([*parts, "ternary"] if config["ternary_tables"] else parts)
+
+
+def _norms(config: dict[str, Any]) -> str:
+    parts = [text for key, text in (("sub_norms", "sub-norms"), ("qk_norm", "each query and key head")) if config[key]]
+    return " and ".join(["before attention and FFN", *parts])
 
 
 def _short(text: str) -> str:

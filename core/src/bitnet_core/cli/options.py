@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,7 +44,7 @@ ModelOption = Annotated[
         "--model",
         "-m",
         metavar="FILE",
-        help="GGUF file or model folder. Default: the small model that comes with bitnet.",
+        help="GGUF file, model folder or hf:OWNER/REPO[:FILE]. Default: the small model that comes with bitnet.",
     ),
 ]
 DeviceOption = Annotated[
@@ -64,15 +64,37 @@ LayoutOption = Annotated[
     Layout | None,
     typer.Option("--layout", help="Byte layout of I2_S tensors, where bitnet's own guess is wrong."),
 ]
-TemperatureOption = Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")]
-TopKOption = Annotated[int, typer.Option(min=0, help="Sample from the K likeliest tokens; 0 for all.")]
-TopPOption = Annotated[float, typer.Option(min=0.0, max=1.0, help="Sample from the likeliest tokens of this mass.")]
-MinPOption = Annotated[
-    float, typer.Option(min=0.0, max=1.0, help="Leave out tokens less likely than this part of the likeliest.")
+MmapOption = Annotated[
+    bool, typer.Option("--mmap/--no-mmap", help="Map the file, or read it as a whole, so that it may change meanwhile.")
 ]
-PenaltyOption = Annotated[float, typer.Option(min=0.01, help="Divide the logits of tokens seen by this; 1 for none.")]
+FallbackOption = Annotated[
+    bool, typer.Option("--fallback/--no-fallback", help="Whether auto goes on with the next device where one fails.")
+]
+TemperatureOption = Annotated[
+    float | None,
+    typer.Option(min=0.0, help="0 takes the likeliest token. Default, here and below: what the model says."),
+]
+TopKOption = Annotated[int | None, typer.Option(min=0, help="Sample from the K likeliest tokens; 0 for all.")]
+TopPOption = Annotated[
+    float | None, typer.Option(min=0.0, max=1.0, help="Sample from the likeliest tokens of this mass.")
+]
+MinPOption = Annotated[
+    float | None, typer.Option(min=0.0, max=1.0, help="Leave out tokens less likely than this part of the likeliest.")
+]
+PenaltyOption = Annotated[
+    float | None, typer.Option(min=0.01, help="Divide the logits of tokens seen by this; 1 for none.")
+]
 SeedOption = Annotated[int | None, typer.Option(help="Same seed, same text.")]
 StopOption = Annotated[list[str] | None, typer.Option("--stop", help="Stop before this text; may be repeated.")]
+ThinkOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--think/--no-think", help="Have the model reason first, or not. Default: as its chat template has it."
+    ),
+]
+MaxThinkingOption = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Tokens of reasoning after which the model is made to answer.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -85,20 +107,42 @@ class ModelChoice:
     kv: KvType
     context: int | None
     layout: Layout | None
+    mmap: bool = True
     synthetic: str | None = None  # a shape of random weights instead of a model
+    fallback: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are chosen; the fields are parameters of `Model.generate`."""
+    """How tokens are chosen; the fields are parameters of `Model.generate`, None for what the model says."""
 
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repetition_penalty: float
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
     seed: int | None
     stop: tuple[str, ...]
+
+    def parameters(self) -> dict[str, Any]:
+        """As keyword arguments."""
+        return asdict(self)
+
+    def of(self, model: Model) -> Sampling:
+        """With the model's own values where none are given; a line says so where they make it sample."""
+        own = model.defaults
+        if self.temperature is None and own.temperature > 0:
+            say(f"{own.described()}: from {own.origin}; --temperature 0 takes the likeliest tokens")
+        missing = {name: getattr(own, name) for name, value in asdict(self).items() if value is None and name != "seed"}
+        return replace(self, **missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """Whether, and for how long, a model reasons before it answers; parameters of `Model.chat`."""
+
+    enable_thinking: bool | None
+    max_thinking: int | None
 
     def parameters(self) -> dict[str, Any]:
         """As keyword arguments."""
@@ -109,17 +153,21 @@ class Sampling:
 def opened(choice: ModelChoice) -> Iterator[Model]:
     """The model, with a progress bar while it loads, and a line that names it and its device."""
     from bitnet_core.api import load
+    from bitnet_core.discovery.request import resolve_request
     from bitnet_core.formats.synthetic import SyntheticSource
-    from bitnet_core.hal.request import resolve_request
+    from bitnet_core.hub import local
 
+    path = local(choice.model, say) if choice.model else None
     request = resolve_request(choice.device)
     with progress_bar() as progress:
         model = load(
-            SyntheticSource(choice.synthetic) if choice.synthetic else choice.model,
+            SyntheticSource(choice.synthetic) if choice.synthetic else path,
             request,
             kv_dtype=choice.kv.value,
             context=choice.context,
             layout=choice.layout.value if choice.layout else None,
+            mmap=choice.mmap,
+            fallback=choice.fallback,
             progress=progress,
         )
     with model:

@@ -27,15 +27,31 @@ def perplexity(
     kv: options.KvOption = options.KvType.f16,
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
+    mmap: options.MmapOption = True,
+    fallback: options.FallbackOption = True,
+    float_activations: Annotated[
+        bool,
+        typer.Option(
+            "--float-activations",
+            help="Compute in float64 on the host, with activations that are not rounded to int8. Slow; windows of 2048 "
+            "tokens at most.",
+        ),
+    ] = False,
 ) -> None:
     """Print the perplexity of a text: exp of the mean negative log-likelihood per token."""
+    if float_activations and device not in (None, "numpy", "numpy:0"):
+        raise UsageError(f"--float-activations is of the numpy device alone, not of {device}; leave --device out")
     text = options.read_text(file)
     if not text:
         raise UsageError(f"{file} is empty")
-    with options.opened(options.ModelChoice(model, device, kv, context, layout)) as loaded:
+    where = "numpy" if float_activations else device
+    choice = options.ModelChoice(model, where, kv, context, layout, mmap, fallback=fallback)
+    with options.opened(choice) as loaded:
         with progress_bar() as progress:
-            value = loaded.perplexity(text, stride=stride, progress=progress)
+            value = loaded.perplexity(text, stride=stride, float_activations=float_activations, progress=progress)
         if as_json:
-            print_json({"perplexity": value, "model": loaded.name, "device": loaded.device.info.request})
+            activations = "float64" if float_activations else "int8"
+            used = loaded.device.info.request
+            print_json({"perplexity": value, "model": loaded.name, "device": used, "activations": activations})
         else:
             typer.echo(f"{value:.4f}")

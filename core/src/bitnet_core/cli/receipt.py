@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from bitnet_core.cli.console import write_text
+
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
@@ -15,7 +17,9 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="receipt", help="Check receipts.")
 
 
-def verify(file: Annotated[Path, typer.Argument(help="A receipt that `bitnet run --receipt` wrote.")]) -> None:
+def verify(
+    file: Annotated[Path, typer.Argument(readable=False, help="A receipt that `bitnet run --receipt` wrote.")],
+) -> None:
     """Check a receipt: its fields, its hash, and that its parts do not contradict each other.
 
     Exit code 14 if it does not verify.
@@ -24,7 +28,7 @@ def verify(file: Annotated[Path, typer.Argument(help="A receipt that `bitnet run
 
     receipt = verify_receipt(file)
     device, model = receipt["device"], receipt["model"]
-    typer.echo(
+    write_text(
         f"{file} verifies: {model['name']} on {device['backend']}:{device['index']} ({device['name']}), "
-        f"path {receipt['compute_path']}, {receipt['tokens']['generated']} tokens, {receipt['time']}"
+        f"path {receipt['compute_path']}, {receipt['tokens']['generated']} tokens, {receipt['time']}\n"
     )

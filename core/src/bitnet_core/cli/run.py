@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bitnet_core.cli import options
-from bitnet_core.cli.console import echo_prompt, print_json, progress_bar, say, write_text
-from bitnet_core.cli.options import ModelChoice, Sampling
+from bitnet_core.cli.console import ReplyWriter, echo_prompt, print_json, progress_bar, say, write_text
+from bitnet_core.cli.options import ModelChoice, Sampling, Thinking
 from bitnet_core.errors import ReceiptError, UsageError
+from bitnet_core.output import check_output
 
 if TYPE_CHECKING:
     from bitnet_core.api import Generation, GenerationStream, Model
@@ -28,33 +30,51 @@ def run(
     model: options.ModelOption = None,
     max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", min=1, help="Tokens to generate at most.")] = 512,
     device: options.DeviceOption = None,
-    temperature: options.TemperatureOption = 0.0,
-    top_k: options.TopKOption = 0,
-    top_p: options.TopPOption = 1.0,
-    min_p: options.MinPOption = 0.0,
-    repetition_penalty: options.PenaltyOption = 1.0,
+    temperature: options.TemperatureOption = None,
+    top_k: options.TopKOption = None,
+    top_p: options.TopPOption = None,
+    min_p: options.MinPOption = None,
+    repetition_penalty: options.PenaltyOption = None,
     seed: options.SeedOption = None,
     stop: options.StopOption = None,
     as_json: options.JsonOption = False,
     receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a receipt of the run.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing receipt.")] = False,
     kv: options.KvOption = options.KvType.f16,
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
+    mmap: options.MmapOption = True,
+    fallback: options.FallbackOption = True,
+    json_schema: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write JSON that follows this schema, and nothing else.")
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Take the prompt as a message, and print the answer by the chat template.")
+    ] = False,
+    think: options.ThinkOption = None,
+    max_thinking: options.MaxThinkingOption = None,
 ) -> None:
-    """Stream the text that follows a prompt.
+    """Stream the text that follows a prompt, or with --chat the answer to it.
 
-    The text goes to stdout; the model, the device and the speed to stderr.
+    The text goes to stdout; the model, the device and the speed to stderr. What a model reasons before it answers is
+    shown dim on a terminal; only --json holds it.
     """
     text = _prompt(prompt, prompt_option)
-    _check_receipt(receipt)
+    if receipt is not None:  # found out now, not after the run
+        check_output(receipt, [Path(model)] if model else [], force=force, error=ReceiptError)
+    if not chat and (think is not None or max_thinking is not None):
+        raise UsageError("--think, --no-think and --max-thinking are for --chat")
+    thinking = Thinking(think, max_thinking) if chat else None
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
-    with options.opened(ModelChoice(model, device, kv, context, layout)) as loaded:
-        result = _generate(loaded, text, max_tokens, sampling, quiet=as_json)
+    response_format = _schema_format(json_schema) if json_schema else None
+    with options.opened(ModelChoice(model, device, kv, context, layout, mmap, fallback=fallback)) as loaded:
+        sampling = sampling.of(loaded)
+        result = _generate(loaded, text, max_tokens, sampling, response_format, thinking, quiet=as_json)
         report_speed(result)
         if as_json:
             print_json(_document(loaded, result))
         if receipt is not None:
-            _write_receipt(receipt, loaded, result, max_tokens, sampling)
+            _write_receipt(receipt, force, loaded, result, max_tokens, sampling)
 
 
 def _prompt(argument: str | None, option: str | None) -> str:
@@ -74,24 +94,42 @@ def _prompt(argument: str | None, option: str | None) -> str:
     return text
 
 
-def _check_receipt(path: Path | None) -> None:
-    """Find out now, not after the run, that the place is wrong."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise ReceiptError(f"the receipt {path} cannot be written: the folder is missing, or the name is a folder's")
+def _schema_format(path: Path) -> dict[str, Any]:
+    """A response_format for the schema in a file."""
+    try:
+        schema = json.loads(options.read_text(str(path)))
+    except (ValueError, RecursionError) as exc:
+        raise UsageError(f"{path} is not JSON: {exc}") from exc
+    return {"type": "json_schema", "json_schema": {"schema": schema}}
 
 
-def _generate(model: Model, text: str, max_tokens: int, sampling: Sampling, *, quiet: bool) -> Generation:
+def _generate(
+    model: Model,
+    text: str,
+    max_tokens: int,
+    sampling: Sampling,
+    response_format: dict[str, Any] | None,
+    thinking: Thinking | None,
+    *,
+    quiet: bool,
+) -> Generation:
     with progress_bar() as progress:
-        pieces: GenerationStream = model.generate(
-            text, max_tokens=max_tokens, stream=True, progress=progress, **sampling.parameters()
-        )
+        common: dict[str, Any] = {"max_tokens": max_tokens, "response_format": response_format, "progress": progress}
+        common |= sampling.parameters()
+        pieces: GenerationStream
+        if thinking is None:
+            pieces = model.generate(text, stream=True, **common)
+        else:
+            message = {"role": "user", "content": text}
+            pieces = model.chat([message], stream=True, **common, **thinking.parameters())
         first = next(pieces, None)  # the prefill
-    if not quiet:
+    reply = ReplyWriter()
+    if not quiet and thinking is None:
         echo_prompt(text)
     try:
         for piece in chain([first] if first else [], pieces):
             if not quiet:
-                write_text(piece.text)
+                reply.write(piece)
     finally:
         # also after an interrupt, so that the shell's prompt starts on a line of its own
         if not quiet:
@@ -116,6 +154,7 @@ def speed(tokens: int, seconds: float) -> str:
 def _document(model: Model, result: Generation) -> dict[str, Any]:
     return {
         "text": result.text,
+        **({"reasoning": result.reasoning} if result.reasoning else {}),
         "tokens": list(result.tokens),
         "finish_reason": result.finish_reason,
         "prompt_tokens": result.prompt_tokens,
@@ -128,7 +167,9 @@ def _document(model: Model, result: Generation) -> dict[str, Any]:
     }
 
 
-def _write_receipt(path: Path, model: Model, result: Generation, max_tokens: int, sampling: Sampling) -> None:
+def _write_receipt(
+    path: Path, force: bool, model: Model, result: Generation, max_tokens: int, sampling: Sampling
+) -> None:
     from bitnet_core.receipt import make_receipt, write_receipt
 
     receipt = make_receipt(
@@ -142,5 +183,5 @@ def _write_receipt(path: Path, model: Model, result: Generation, max_tokens: int
         decode_seconds=result.decode_seconds,
         sampling={"max_tokens": max_tokens, **sampling.parameters(), "seed": result.seed},
     )
-    write_receipt(receipt, path)
+    write_receipt(receipt, path, [model.source.path], force=force)
     say(f"receipt: {path}")

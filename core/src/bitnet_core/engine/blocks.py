@@ -42,7 +42,7 @@ class BlockPool:
 
     def __init__(self, total: int, eviction: Eviction = "lru") -> None:
         self.total, self.eviction = total, eviction
-        self.hits = self.evictions = 0
+        self.evictions = 0
         self._free = list(range(total - 1, -1, -1))
         self._owners: dict[int, int] = {}
         self._shared: dict[int, _Shared] = {}
@@ -53,6 +53,11 @@ class BlockPool:
     def available(self) -> int:
         """Blocks that `take` can give."""
         return self.total - len(self._owners)
+
+    @property
+    def owned(self) -> int:
+        """Blocks that sequences own."""
+        return len(self._owners)
 
     @property
     def reusable(self) -> int:
@@ -70,7 +75,6 @@ class BlockPool:
         for block in found:
             self._owners[block] = self._owners.get(block, 0) + 1
             self._touch(self._shared[block])
-        self.hits += len(found)
         return found
 
     def take(self) -> int | None:

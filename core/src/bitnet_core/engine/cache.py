@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.hal.device import Buffer, Device, View
-from bitnet_core.hal.pool import MemoryPool
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
 from bitnet_core.model.config import ModelConfig
+from bitnet_core.plan.pool import MemoryPool
 
 KV_BUDGET = 1 << 30
 """Default bytes for keys and values of all layers."""
@@ -46,10 +46,10 @@ class KVCache:
             self.keys = tuple(self._alloc(size) for _ in range(config.n_layers))
             self.values = tuple(self._alloc(size) for _ in range(config.n_layers))
             self.tables = self._alloc(self._rows.nbytes)
+            device.upload(self.tables, self._rows.data.cast("B"))
         except BaseException:
             self.free()
             raise
-        device.upload(self.tables, self._rows.data.cast("B"))
 
     def set_table(self, lane: int, blocks: Sequence[int]) -> None:
         """Make `blocks` the table of a lane; uploads only if it differs."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+import threading
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -12,35 +13,48 @@ import numpy.typing as npt
 
 from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.cache import KVCache, block_bytes
+from bitnet_core.engine.constraint import Constraint
 from bitnet_core.engine.ladder import Ladder
 from bitnet_core.engine.options import EngineOptions, widest_chunk
 from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.engine.sampling import Sampler, SamplingParams
-from bitnet_core.engine.scheduler import Scheduler, Update
-from bitnet_core.engine.sequence import FinishReason
+from bitnet_core.engine.scheduler import COUNTED, Scheduler, Update
+from bitnet_core.engine.sequence import FinishReason, Scored
 from bitnet_core.engine.sequence import Sequence as TokenSequence
-from bitnet_core.errors import DeviceLostError, GpuError, OutOfMemoryError, UsageError
-from bitnet_core.formats.source import ModelSource
+from bitnet_core.errors import DEVICE_FAILURES, DeviceLostError, GpuError, OutOfMemoryError, UsageError
 from bitnet_core.hal.device import Device
-from bitnet_core.hal.pool import MemoryPool
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
-from bitnet_core.model.launch import Launcher, Recorded
-from bitnet_core.model.plan_memory import DeviceMemoryPlan, plan_memory
-from bitnet_core.model.upload import DeviceWeights, Progress, upload
+from bitnet_core.model.source import ModelSource
+from bitnet_core.plan.launcher import Launcher, Recorded
+from bitnet_core.plan.memory import DeviceMemoryPlan, plan_memory
+from bitnet_core.plan.pool import MemoryPool
+from bitnet_core.plan.small_head import add_small_head
+from bitnet_core.plan.upload import DeviceWeights, Progress, upload
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_SURE_TOKENS = 512
+"""Lack of memory never makes the cache too small for so many more tokens of a text; a longer answer may end early."""
+
 _FEWEST_BLOCKS = 8
 """Lack of memory does not shrink the cache below this, unless the context is shorter."""
 
-Reopen = Callable[[DeviceLostError], Device | None]
-"""Opens the next device in rank after a lost one; None if there is none."""
+Reopen = Callable[[GpuError], Device | None]
+"""Opens the next device in rank after one of DEVICE_FAILURES; None if there is none."""
+
+
+def closed() -> UsageError:
+    """What using a model after its end raises."""
+    return UsageError("the model is closed")
 
 
 class Engine:
-    """Owns the device. Used by one thread; the source stays open as long as the engine (weights may view its file)."""
+    """Owns the device. The source stays open as long as the engine (weights may view its file).
+
+    Several threads may use it, one at a time: `lock` is held by every method, and by whoever looks and then steps.
+    """
 
     def __init__(
         self,
@@ -57,10 +71,14 @@ class Engine:
         self._reopen, self._progress = reopen, progress
         self.context = self.options.context_of(self.config)
         self.sequences = self.options.max_sequences
-        self.scheduler = Scheduler(self.context, max(self.options.prefill_chunk, self.sequences))
+        chunk = max(self.options.prefill_chunk, self.sequences)
+        self.scheduler = Scheduler(self.context, chunk, self.options.burst_seconds)
+        self.lock = threading.RLock()
+        self._abandoned: deque[TokenSequence] = deque()
         self._counts: Counter[str] = Counter()
         self._weights: DeviceWeights | None = None
         self._runner: Runner | None = None
+        self._freed = False
         self._use(device)
         self._guarded(self._ready)
 
@@ -68,7 +86,7 @@ class Engine:
     def weights(self) -> DeviceWeights:
         """The weights on the present device."""
         if self._weights is None:
-            raise GpuError("the engine is closed")
+            raise closed()
         return self._weights
 
     @property
@@ -88,36 +106,56 @@ class Engine:
         *,
         max_tokens: int = 128,
         stop_ids: Iterable[int] = (),
+        constraint: Constraint | None = None,
+        scored: Scored | None = None,
     ) -> TokenSequence:
-        """Queue a prompt. UsageError if it is empty, too long, or names tokens that the model does not have."""
+        """Queue a prompt. `scored` is given the logits after every token of it, and max_tokens may then be 0.
+
+        UsageError if the prompt is empty, too long, or names tokens that the model does not have.
+        """
         ids = [int(token) for token in tokens]
         self._check_tokens(ids)
-        if max_tokens < 1:
+        if max_tokens < (scored is None):
             raise UsageError("max_tokens must be 1 or more")
-        sampler = Sampler(sampling or SamplingParams(), self.config.vocab)
-        sequence = TokenSequence(ids, max_tokens, sampler, frozenset(stop_ids))
-        self.scheduler.add(sequence)
+        sampler = Sampler(sampling or SamplingParams(), self.config.tokens, len(ids))
+        sequence = TokenSequence(ids, max_tokens, sampler, frozenset(stop_ids), constraint, scored)
+        with self.lock:
+            self.scheduler.add(sequence)
         return sequence
 
     def step(self) -> list[Update]:
         """One step of all sequences; empty when there is nothing to do."""
-        return self._guarded(self._step)
+        with self.lock:
+            while self._abandoned:
+                self.scheduler.finish(self._abandoned.popleft(), "cancelled")
+            return self._guarded(self._step)
 
     def finish(self, sequence: TokenSequence, reason: FinishReason = "cancelled") -> None:
         """End a sequence now."""
-        self.scheduler.finish(sequence, reason)
+        with self.lock:
+            self.scheduler.finish(sequence, reason)
+
+    def abandon(self, sequence: TokenSequence) -> None:
+        """End a sequence before the next step; for finalizers, which may run at any point of any thread."""
+        self._abandoned.append(sequence)
+
+    def fail_all(self, error: Exception) -> list[Update]:
+        """End every sequence with an error."""
+        with self.lock:
+            return self.scheduler.fail_all(error)
 
     def score(self, tokens: Sequence[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int = 0) -> None:
         """Compute f32[n, V] logits after every token, n <= chunk (0: the prefill chunk) at a time, and hand each part
         to `use(first position, logits)`; from the start again if memory lacks or the device is lost."""
+        self._check_length(tokens)
         ids = [int(token) for token in tokens]
         self._check_tokens(ids)
-        if not ids or len(ids) > self.limit:
-            raise UsageError(f"logits are for 1 to {self.limit} tokens, not {len(ids)}")
-        self._guarded(lambda: self._score(ids, use, chunk))
+        with self.lock:
+            self._guarded(lambda: self._score(ids, use, chunk))
 
     def logits(self, tokens: Sequence[int], chunk: int = 0) -> npt.NDArray[np.float32]:
         """f32[T, V] logits after every token, computed `chunk` rows at a time."""
+        self._check_length(tokens)
         out = np.empty((len(tokens), self.config.vocab), np.float32)
 
         def keep(first: int, part: npt.NDArray[np.float32]) -> None:
@@ -133,12 +171,25 @@ class Engine:
             "weights_bytes": self.weights.nbytes,
             "wrapped_weights_bytes": self.weights.wrapped_bytes,
             "kv_cache_bytes": self._cache_bytes,
+            "small_head_bytes": self.weights.small_head.nbytes if self.weights.small_head else 0,
+            "workspace_bytes": self._launcher.workspace_bytes,
+            "held_bytes": self.device.held_bytes(),
             "pool_in_use_bytes": stats.in_use_bytes,
             "pool_peak_bytes": stats.peak_bytes,
             "pool_hit_rate": stats.hit_rate,
             "cache_blocks": self._blocks,
-            "prefix_hits": self.block_pool.hits,
-            "prefix_evictions": self.block_pool.evictions,
+        }
+
+    def figures(self) -> dict[str, int | float]:
+        """How busy the engine is: sequences running and waiting, the share of the cache that they own, and what the
+        scheduler counts."""
+        pool, counts = self.block_pool, self.scheduler.counts
+        return {
+            "running": len(self.scheduler.running),
+            "waiting": len(self.scheduler.waiting),
+            "cache_use": pool.owned / pool.total,
+            **{name: counts[name] for name in COUNTED},
+            "evictions": counts["evictions"] + pool.evictions,
         }
 
     @property
@@ -158,23 +209,22 @@ class Engine:
         """Steps that were recorded, by what they do, for profiling an engine that has nothing else to do."""
         return self._ready().recordings()
 
-    def saved_reads(self, sequences: int) -> int:
-        """Bytes of weights that a greedy step of `sequences` texts does not read, as far as the device tells."""
-        return self._ready().saved_reads(sequences)
-
     def free(self) -> None:
-        """Give back everything on the device, which stays open; may be called twice."""
+        """Give back everything on the device, which stays open; may be called twice. Nothing can be computed after."""
+        self._freed = True
         if self._weights is None:  # never loaded, or lost with the device
             return
         self._drop_runner()
+        self._launcher.release()
         self._pool.close()
         self._weights.free(self.device)
         self._weights = None
 
     def close(self) -> None:
         """Free everything and close the device; may be called twice."""
-        self.free()
-        self.device.close()
+        with self.lock:
+            self.free()
+            self.device.close()
 
     def _use(self, device: Device) -> None:
         self.device, self._launcher, self._pool = device, Launcher(device), MemoryPool(device)
@@ -183,8 +233,16 @@ class Engine:
 
     def _ready(self) -> Runner:
         """The runner, built, and the weights loaded, if they are not."""
+        if self._freed:
+            raise closed()
         if self._weights is None:
-            self._weights = upload(self.source, self.device, self.context, self._progress)
+            weights = upload(self.source, self.device, self.context, self._progress)
+            try:
+                add_small_head(weights, self._launcher, self.options.small_head)
+            except BaseException:
+                weights.free(self.device)
+                raise
+            self._weights = weights
         if self._runner is None:
             options = self.options
             cache = KVCache(
@@ -218,12 +276,16 @@ class Engine:
                 part = tuple(ids[start : start + chunk])
                 use(start, runner.forward([Span(lane, start, part)], range(len(part)), len(part)))
 
+    def _check_length(self, tokens: Sequence[int]) -> None:
+        if not 0 < len(tokens) <= self.limit:
+            raise UsageError(f"logits are for 1 to {self.limit} tokens, not {len(tokens)}")
+
     def _check_tokens(self, ids: Sequence[int]) -> None:
         if any(not 0 <= token < self.config.vocab for token in ids):
             raise UsageError(f"a token is outside 0..{self.config.vocab - 1}")
 
     def _guarded(self, action: Callable[[], T]) -> T:
-        """Run an action; where memory lacks climb down the ladder, where the device is lost go on with the next."""
+        """Run an action; where memory lacks climb down the ladder, where the device fails go on with the next."""
         ladder = Ladder(self)
         while True:
             try:
@@ -232,24 +294,32 @@ class Engine:
                 if self._weights is None:  # there is nothing yet that could be given up for them
                     raise
                 ladder.climb(exc)
-            except DeviceLostError as exc:
+            except DEVICE_FAILURES as exc:
                 self._move(exc)
 
-    def _move(self, lost: DeviceLostError) -> None:
-        """Open the next device and load the weights; sequences compute their tokens again there."""
-        info = self.device.info
+    def _move(self, error: GpuError) -> None:
+        """Open the next device and load the weights; sequences compute their tokens again there. Without another one
+        the error is the caller's, and a device that is not lost stays."""
+        info, lost = self.device.info, isinstance(error, DeviceLostError)
+        if lost:
+            self._give_up_device()
+        device = self._reopen(error) if self._reopen else None
+        if device is None:
+            raise error
+        if not lost:
+            self._give_up_device()
+        what = "is lost" if lost else "cannot go on"
+        log.warning("%s %s (%s); going on with %s", info.request, what, error, device.info.request)
+        self._use(device)
+
+    def _give_up_device(self) -> None:
         self._counts.update(self._launcher.counts)
         self._runner, self._weights = None, None
         self.scheduler.detach()
         try:
             self.device.close()
         except GpuError as exc:
-            log.debug("closing the lost device: %s", exc)
-        device = self._reopen(lost) if self._reopen else None
-        if device is None:
-            raise lost
-        log.warning("%s is lost (%s); going on with %s", info.request, lost, device.info.request)
-        self._use(device)
+            log.debug("closing the device: %s", exc)
 
     def _drop_runner(self) -> None:
         if self._runner is not None:
@@ -267,7 +337,7 @@ class Engine:
     def shrink_cache(self) -> bool:
         """Halve the cache, down to what the texts in the making need; all reusable prefixes go."""
         per_sequence = [
-            ceil_div(min(s.prompt_tokens + s.max_tokens, self.context), KV_BLOCK)
+            ceil_div(min(s.prompt_tokens + s.max_tokens, len(s.tokens) + _SURE_TOKENS, self.context), KV_BLOCK)
             for s in (*self.scheduler.running, *self.scheduler.waiting)
         ]
         floor = max(min(_FEWEST_BLOCKS, ceil_div(self.context, KV_BLOCK)), *per_sequence, 0)

@@ -11,7 +11,11 @@ from bitnet_core.errors import UsageError
 from bitnet_core.hal.device import DeviceInfo, DeviceType
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div
 from bitnet_core.model.config import ModelConfig
-from bitnet_core.model.plan_scratch import scratch_row_bytes
+from bitnet_core.plan.scratch import scratch_row_bytes
+from bitnet_core.plan.small_head import Choice
+
+DEFAULT_CONTEXT = 1 << 17
+"""Longest context in tokens that is taken from a model file alone; a longer one has to be asked for."""
 
 WIDEST_CHUNK = {DeviceType.CPU: 256, DeviceType.GPU: 1024}
 """Most rows of a prompt step by device type (512 elsewhere). More gain a CPU little, and their activations take
@@ -22,8 +26,9 @@ _LEAST_CPU_CHUNK, _ROWS_PER_THREAD = 64, 32  # the fewer threads, the less is ga
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """kv_dtype is one of KV_TYPES; context None means the model's; kv_budget is in bytes; prefill_chunk in rows, at
-    most what WIDEST_CHUNK has for the device."""
+    """kv_dtype is one of KV_TYPES; context None means the model's, up to DEFAULT_CONTEXT; kv_budget is in bytes;
+    prefill_chunk in rows, at most what WIDEST_CHUNK has for the device; burst_seconds is about how long greedy tokens
+    are made before the host looks; small_head: whether an f16 head gets an int8 copy (plan.small_head)."""
 
     kv_dtype: str = "f16"
     context: int | None = None
@@ -31,22 +36,28 @@ class EngineOptions:
     prefill_chunk: int = 1024
     max_sequences: int = 32
     eviction: Eviction = "lru"
+    small_head: Choice = "auto"
+    burst_seconds: float = 0.1
 
     def __post_init__(self) -> None:
         if self.kv_dtype not in KV_TYPES:
             raise UsageError(f"kv_dtype '{self.kv_dtype}' is not one of {', '.join(KV_TYPES)}")
         if self.eviction not in get_args(Eviction):
             raise UsageError(f"eviction '{self.eviction}' is not one of {', '.join(get_args(Eviction))}")
+        if self.small_head not in get_args(Choice):
+            raise UsageError(f"small_head '{self.small_head}' is not one of {', '.join(get_args(Choice))}")
         if self.context is not None and self.context < 2:
             raise UsageError("context must be 2 tokens or more")
         if min(self.kv_budget, self.prefill_chunk, self.max_sequences) < 1:
             raise UsageError("kv_budget, prefill_chunk and max_sequences must be positive")
+        if not self.burst_seconds > 0:
+            raise UsageError("burst_seconds must be above 0")
 
     def context_of(self, config: ModelConfig) -> int:
         """Tokens of the longest sequence; UsageError if that is more than the model was made for."""
         if self.context is not None and self.context > config.context:
             raise UsageError(f"context {self.context} is more than the model's {config.context} tokens")
-        return self.context or config.context
+        return self.context or min(config.context, DEFAULT_CONTEXT)
 
     def cache_blocks(self, config: ModelConfig, info: DeviceInfo, sequences: int) -> int:
         """Blocks that the budget and the device's largest buffer hold, no more than full sequences can use."""

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.engine.cache import KVCache
-from bitnet_core.engine.sampling import not_a_number
-from bitnet_core.hal.device import Device, SavingDevice
-from bitnet_core.hal.pool import MemoryPool
+from bitnet_core.hal.device import Device
 from bitnet_core.kernels.catalogue import STEP_FIELDS
-from bitnet_core.model.launch import Launch, Launcher, Recorded
-from bitnet_core.model.plan import Plan
-from bitnet_core.model.plan_scratch import HISTORY, Scratch, logit_rows
-from bitnet_core.model.upload import DeviceWeights
+from bitnet_core.plan.launcher import Launch, Launcher, Recorded
+from bitnet_core.plan.layers import Plan
+from bitnet_core.plan.pool import MemoryPool
+from bitnet_core.plan.scratch import HISTORY, SHORTLIST, Scratch, logit_rows
+from bitnet_core.plan.upload import DeviceWeights
+
+_LISTS = (1, 16, 64, SHORTLIST)
+"""Lengths of shortlists, so that few recordings serve all."""
 
 _KEPT_SHAPES = 4
 """Prompt steps of equal row counts reuse their launches; those of this many row counts are kept."""
@@ -31,6 +32,15 @@ class Span:
     lane: int
     position: int  # of the first
     tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What is known of one row's logits: all of them, or, with their ids, the largest in falling order, equal ones by
+    rising id."""
+
+    values: npt.NDArray[np.float32]
+    ids: npt.NDArray[np.int32] | None = None
 
 
 class Runner:
@@ -48,10 +58,14 @@ class Runner:
         self.device, self.launcher, self.pool = device, launcher, pool
         self.weights, self.cache = weights, cache
         self.plan = Plan(weights, launcher, kv_dtype)
-        self.vocab = weights.config.vocab
+        self.vocab, self.tokens = weights.config.vocab, weights.config.tokens
         self.shortlists = "top_k" in device.info.kernels
         self._decode = Scratch(device, pool, weights.config, cache.sequences, cache.sequences)
-        self._decode.upload("index", np.arange(cache.sequences, dtype=np.int32))
+        try:
+            self._decode.upload("index", np.arange(cache.sequences, dtype=np.int32))
+        except BaseException:
+            self._decode.free()
+            raise
         self._prompt: Scratch | None = None
         self._bodies: OrderedDict[int, list[Launch] | Recorded] = OrderedDict()
         self._recordings: dict[tuple[str, int], Recorded] = {}
@@ -60,20 +74,29 @@ class Runner:
 
     def forward(self, spans: Sequence[Span], wanted: Sequence[int], chunk: int) -> npt.NDArray[np.float32]:
         """Compute the rows of `spans`, at most `chunk`; f32[len(wanted), V] logits of the rows numbered `wanted`."""
+        scores = self.prompt_step(spans, wanted, [0] * len(wanted), chunk, self.vocab)
+        return np.stack([row.values for row in scores]) if scores else np.empty((0, self.vocab), np.float32)
+
+    def prompt_step(
+        self, spans: Sequence[Span], wanted: Sequence[int], wants: Sequence[int], chunk: int, columns: int = 0
+    ) -> list[Scores]:
+        """Compute the rows of `spans`, at most `chunk`; of each row numbered in `wanted`, the `wants` largest logits or
+        more (0: all of them, or the first `columns`: those of tokens that exist)."""
         rows = sum(len(span.tokens) for span in spans)
         scratch = self._prompt_scratch(rows, chunk)
         scratch.upload("step", self._step(spans, rows))
         self._run_body(scratch, rows)
-        out = np.empty((len(wanted), self.vocab), np.float32)
+        out: list[Scores] = []
         for start in range(0, len(wanted), scratch.wanted):
             index = np.asarray(wanted[start : start + scratch.wanted], np.int32)
             scratch.upload("index", index)
             self.launcher.run(self.plan.head(scratch, rows, len(index)))
-            scratch.download("logits", out[start : start + len(index)])
+            out += self._scores(scratch, wants[start : start + len(index)], columns or self.tokens)
         return out
 
     def decode_greedy(self, rows: Sequence[Span], count: int) -> npt.NDArray[np.int32]:
-        """i32[len(rows), count] greedy tokens that follow each row; count <= HISTORY. GpuError on NaN.
+        """i32[len(rows), count] greedy tokens that follow each row; count <= HISTORY. -1 from where a row's logits are
+        not numbers.
 
         Nothing is uploaded while the same rows go on; the device advances them by itself.
         """
@@ -88,32 +111,52 @@ class Runner:
         history = np.empty((bucket, HISTORY + 1), np.int32)
         self._decode.download("history", history)
         first = 1 + self._history_used
-        tokens = history[: len(rows), first : first + count]
-        if (tokens < 0).any() or (history[: len(rows), 0] != first - 1 + count).any():
-            raise not_a_number()
+        tokens = history[: len(rows), first : first + count].copy()
+        for row, made in enumerate(history[: len(rows), 0] - (first - 1)):
+            tokens[row, max(made, 0) :] = -1
         self._history_used += count
-        self._resident = tuple(
-            Span(row.lane, row.position + count, (token,))
-            for row, token in zip(rows, tokens[:, -1].tolist(), strict=True)
-        )
+        if (tokens >= 0).all():
+            self._resident = tuple(
+                Span(row.lane, row.position + count, (token,))
+                for row, token in zip(rows, tokens[:, -1].tolist(), strict=True)
+            )
         return tokens
 
-    def decode_logits(self, rows: Sequence[Span]) -> npt.NDArray[np.float32]:
-        """f32[len(rows), V] logits of one step."""
+    def decode_step(self, rows: Sequence[Span], wants: Sequence[int]) -> list[Scores]:
+        """One step; of each row the `wants` largest logits or more (0: all of them, those rows best at the end)."""
+        if self.shortlists and all(wants):
+            k = self._list_length(wants)
+            self._replay_uploaded(f"top{k}", rows)
+            return self._listed(self._decode, len(rows), k)
         self._replay_uploaded("logits", rows)
-        out = np.empty((len(rows), self.vocab), np.float32)
-        self._decode.download("logits", out)
-        return out
+        return self._scores(self._decode, wants, self.tokens)
 
-    def decode_shortlist(self, rows: Sequence[Span], k: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """(i32[len(rows), n], f32[len(rows), n]): the n >= k largest logits (or all), on devices with top_k;
-        n is a power of two, so that few recordings serve every k."""
-        k = min(1 << (k - 1).bit_length(), self.vocab)
-        self._replay_uploaded(f"top{k}", rows)
-        ids, values = np.empty((len(rows), k), np.int32), np.empty((len(rows), k), np.float32)
-        self._decode.download("ids", ids)
-        self._decode.download("values", values)
-        return ids, values
+    def _scores(self, scratch: Scratch, wants: Sequence[int], columns: int) -> list[Scores]:
+        """What is wanted of the logits that are on the device: shortlists where they suffice and are on offer."""
+        full = [row for row, want in enumerate(wants) if not want or not self.shortlists]
+        listed: list[Scores] = []
+        if len(full) < len(wants):
+            k = self._list_length(wants)
+            self.launcher.run([self.plan.shortlist(scratch, len(wants), k)])
+            listed = self._listed(scratch, len(wants), k)
+        if not full:
+            return listed
+        first = full[0]
+        logits = np.empty((full[-1] + 1 - first, self.vocab), np.float32)
+        part = scratch.view("logits", full[-1] + 1).part(4 * self.vocab * first, logits.nbytes)
+        self.device.download(part, logits.data.cast("B"))
+        every = {row: Scores(logits[row - first, :columns]) for row in full}
+        return [every[row] if row in every else listed[row] for row in range(len(wants))]
+
+    def _list_length(self, wants: Sequence[int]) -> int:
+        return min(next(length for length in _LISTS if length >= max(wants)), self.tokens)
+
+    @staticmethod
+    def _listed(scratch: Scratch, rows: int, k: int) -> list[Scores]:
+        ids, values = np.empty((rows, k), np.int32), np.empty((rows, k), np.float32)
+        scratch.download("ids", ids)
+        scratch.download("values", values)
+        return [Scores(value, id) for value, id in zip(values, ids, strict=True)]
 
     def recordings(self) -> dict[str, Recorded]:
         """The recordings there are, by what they do. Whoever replays one moves its rows on: only between texts."""
@@ -121,12 +164,6 @@ class Runner:
         found = {f"{kind} decode, {bucket} rows": recorded for (kind, bucket), recorded in self._recordings.items()}
         prompts = {f"prompt, {rows} rows": body for rows, body in self._bodies.items() if isinstance(body, Recorded)}
         return found | prompts
-
-    def saved_reads(self, rows: int) -> int:
-        """Bytes of its operands that a greedy step of `rows` rows does not read, as far as the device tells."""
-        if "saved-reads" not in self.device.info.features:
-            return 0
-        return cast(SavingDevice, self.device).saved_reads(self._recorded("greedy", self._bucket(rows)).recording)
 
     def drop_scratch(self) -> bool:
         """Give back what a prompt needs but decoding does not; False if there was nothing."""
@@ -186,11 +223,12 @@ class Runner:
         recorded = self._recordings.get((kind, bucket))
         if recorded is None:
             launches = self.plan.body(self._decode, self.cache, bucket, decode=True)
-            launches += self.plan.head(self._decode, bucket, bucket)
+            keep = 0 if kind == "logits" else 1 if kind == "greedy" else int(kind.removeprefix("top"))
+            launches += self.plan.head(self._decode, bucket, bucket, keep)
             if kind == "greedy":
                 launches.append(self.plan.advance(self._decode, self.cache, bucket))
-            elif kind != "logits":
-                launches.append(self.plan.shortlist(self._decode, bucket, int(kind.removeprefix("top"))))
+            elif keep:
+                launches.append(self.plan.shortlist(self._decode, bucket, keep))
             recorded = self._recordings[kind, bucket] = self.launcher.record(launches)
         return recorded
 

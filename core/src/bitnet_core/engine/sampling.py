@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bitnet_core.engine.constraint import Mask, log_sum_exp, masked
 from bitnet_core.errors import GpuError, UsageError
-from bitnet_core.model.plan_scratch import SHORTLIST
+from bitnet_core.plan.scratch import SHORTLIST
+
+Logits = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How tokens are chosen. Filters apply in this order: repetition penalty, logit bias, temperature, top-k, top-p,
-    min-p, each on what the one before left (as in the transformers library).
+    """How tokens are chosen. Filters apply in this order: repetition penalty, presence and frequency penalty, logit
+    bias, temperature, top-k, top-p, min-p, each on what the one before left (as in the transformers library).
 
-    temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 switch those filters off; seed None draws one.
+    temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 switch those filters off (top_p 0 leaves the likeliest token);
+    seed None draws one. repetition_penalty is for all tokens so far, presence_penalty (once a token) and
+    frequency_penalty (for each time it came) for generated ones (OpenAI's API reference). logprobs: how many of the
+    likeliest tokens are named beside the chosen one, None for no log probabilities.
     """
 
     temperature: float = 0.0
@@ -28,15 +35,23 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         checks = {
             "temperature must be 0 or more": 0 <= self.temperature < float("inf"),
             "top_k must be 0 or more": self.top_k >= 0,
-            "top_p must be above 0 and at most 1": 0 < self.top_p <= 1,
+            "top_p must be from 0 to 1": 0 <= self.top_p <= 1,
             "min_p must be from 0 to 1": 0 <= self.min_p <= 1,
             "repetition_penalty must be from 0.01 to 100": 0.01 <= self.repetition_penalty <= 100,
-            "logit_bias values must be numbers": all(value < float("inf") for value in self.logit_bias.values()),
+            "presence_penalty must be from -2 to 2": -2 <= self.presence_penalty <= 2,
+            "frequency_penalty must be from -2 to 2": -2 <= self.frequency_penalty <= 2,
+            "logit_bias values must be numbers up to 1e30, or -inf": all(
+                abs(value) <= 1e30 or value == float("-inf") for value in self.logit_bias.values()
+            ),
+            "logprobs must be from 0 to 20": self.logprobs is None or 0 <= self.logprobs <= 20,
             "seed must be 0 or more": self.seed is None or self.seed >= 0,
         }
         for message, holds in checks.items():
@@ -44,66 +59,141 @@ class SamplingParams:
                 raise UsageError(message)
 
     @property
+    def penalized(self) -> bool:
+        """What came before changes the logits."""
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    @property
     def raw(self) -> bool:
         """Logits are used as the model gives them."""
-        return self.repetition_penalty == 1.0 and not self.logit_bias
+        return not self.penalized and not self.logit_bias
 
     @property
     def greedy(self) -> bool:
         """The device can choose alone: the largest raw logit."""
-        return self.temperature == 0 and self.raw
+        return self.temperature == 0 and self.raw and self.logprobs is None
 
     @property
-    def shortlist(self) -> int:
-        """How many of the largest logits suffice to choose; 0 = all are needed."""
-        return self.top_k if self.raw and self.temperature > 0 and 0 < self.top_k <= SHORTLIST else 0
+    def lowering(self) -> bool:
+        """No logit is ever raised."""
+        lowered = self.repetition_penalty >= 1 and self.presence_penalty >= 0 and self.frequency_penalty >= 0
+        return lowered and all(bias <= 0 for bias in self.logit_bias.values())
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """Natural logs of the softmax of a row's logits (after penalties, bias and mask): of the chosen token, and of the
+    likeliest ones, falling, as (token, log probability)."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
 
 
 class Sampler:
-    """Chooses the tokens of one sequence with a generator of its own, so that its neighbours do not matter."""
+    """Chooses the tokens of one sequence with a generator of its own, so that its neighbours do not matter.
 
-    def __init__(self, params: SamplingParams, vocab: int) -> None:
+    scores: what was chosen, where logprobs are on.
+    """
+
+    def __init__(self, params: SamplingParams, vocab: int, prompt_tokens: int = 0) -> None:
         if any(not 0 <= token < vocab for token in params.logit_bias):
             raise UsageError(f"logit_bias names a token outside 0..{vocab - 1}")
         self.params = params
         self.seed = secrets.randbits(63) if params.seed is None else params.seed
+        self.scores: list[TokenScore] = []
         self._random = np.random.Generator(np.random.PCG64(self.seed))
+        self._prompt_tokens, self._noted = prompt_tokens, 0
+        self._times: dict[int, int] = {}  # token -> how often it was generated; 0: it is in the prompt only
 
-    def choose(self, logits: npt.NDArray[np.float32], seen: Iterable[int]) -> int:
-        """Token for f32[V] logits; `seen` are the tokens so far, for the penalty. GpuError on NaN and Inf."""
+    def wanted(self, tokens: Sequence[int]) -> int:
+        """How many of the largest logits suffice to choose what follows `tokens`; 0 = all are needed.
+
+        Where logits are only lowered, and m of them, the k largest afterwards are among the k + m largest before.
+        """
+        params = self.params
+        largest = 1 if params.temperature == 0 else params.top_k
+        if not largest or params.logprobs is not None or not params.lowering:
+            return 0
+        if params.penalized:
+            self._note(tokens)
+            largest += len(self._times)
+        largest += len(params.logit_bias)
+        return largest if largest <= SHORTLIST else 0
+
+    def choose(self, logits: Logits, tokens: Sequence[int], mask: Mask | None = None) -> int:
+        """Token for f32[V] logits after `tokens`; only what `mask` allows. GpuError on NaN and Inf."""
         _check(logits)
         params = self.params
         if not params.raw:
-            logits = self._adjusted(logits, seen)
+            logits = self._adjusted(logits, tokens)
+        if mask is not None:
+            logits = masked(logits, mask)
+        if np.isneginf(logits).all():
+            raise UsageError("logit_bias or the grammar forbids every token")
         if params.temperature == 0:
-            return int(np.argmax(logits))
-        ids = _largest(logits, params.top_k or (len(logits) if params.top_p < 1 else 0))
-        return self._draw(ids, logits[ids]) if ids is not None else self._draw(None, logits)
+            token = int(np.argmax(logits))
+        else:
+            ids = _largest(logits, params.top_k or (len(logits) if params.top_p < 1 else 0))
+            token = self._draw(ids, logits[ids]) if ids is not None else self._draw(None, logits)
+        if params.logprobs is not None:
+            self.scores.append(token_score(logits, token, params.logprobs))
+        return token
 
-    def choose_short(self, ids: npt.NDArray[np.int32], values: npt.NDArray[np.float32]) -> int:
-        """Token for the largest logits in falling order, equal ones by rising index: top_k of them or more."""
+    def choose_short(self, ids: npt.NDArray[np.int32], values: Logits, tokens: Sequence[int] = ()) -> int:
+        """Token for the largest logits in falling order, equal ones by rising index: `wanted` of them or more."""
         _check(values)
-        keep = self.params.top_k
-        return self._draw(ids[:keep], values[:keep])
+        params = self.params
+        if not params.raw:
+            values = self._lowered(ids, values, tokens)
+            if np.isneginf(values).all():
+                raise UsageError("logit_bias forbids every token")
+            order = np.lexsort((ids, -values))
+            ids, values = ids[order], values[order]
+        if params.temperature == 0:
+            return int(ids[0])
+        return self._draw(ids[: params.top_k], values[: params.top_k])
 
-    def _adjusted(self, logits: npt.NDArray[np.float32], seen: Iterable[int]) -> npt.NDArray[np.float32]:
-        """CTRL's penalty (Keskar et al. 2019): seen tokens' logits are divided, or multiplied where negative."""
+    def _note(self, tokens: Sequence[int]) -> None:
+        """Count the tokens that are new since the last call."""
+        for at in range(self._noted, len(tokens)):
+            self._times[tokens[at]] = self._times.get(tokens[at], 0) + (at >= self._prompt_tokens)
+        self._noted = len(tokens)
+
+    def _adjusted(self, logits: Logits, tokens: Sequence[int]) -> Logits:
+        """All logits after penalties and bias. CTRL's penalty (Keskar et al. 2019): seen tokens' logits are divided, or
+        multiplied where negative."""
         out = logits.copy()
-        ids = np.unique(np.fromiter(seen, np.int64))
-        penalty = np.float32(self.params.repetition_penalty)
-        out[ids] = np.where(out[ids] > 0, out[ids] / penalty, out[ids] * penalty)
+        if self.params.penalized:
+            self._note(tokens)
+            ids = np.fromiter(self._times, np.int64, len(self._times))
+            out[ids] = self._penalized(out[ids], np.fromiter(self._times.values(), np.float32, len(ids)))
         for token, bias in self.params.logit_bias.items():
             out[token] += np.float32(bias)
-        if np.isneginf(out).all():
-            raise UsageError("logit_bias forbids every token")
         return out
 
-    def _draw(self, ids: npt.NDArray[np.integer] | None, logits: npt.NDArray[np.float32]) -> int:
+    def _lowered(self, ids: npt.NDArray[np.int32], values: Logits, tokens: Sequence[int]) -> Logits:
+        """The same for a shortlist."""
+        out = values.copy()
+        if self.params.penalized:
+            self._note(tokens)
+            times = np.array([self._times.get(token, -1) for token in ids.tolist()], np.float32)
+            out[times >= 0] = self._penalized(out[times >= 0], times[times >= 0])
+        return out + np.array([self.params.logit_bias.get(token, 0.0) for token in ids.tolist()], np.float32)
+
+    def _penalized(self, logits: Logits, times: Logits) -> Logits:
+        """Logits of tokens that came before, `times` times since the prompt."""
+        params, factor = self.params, np.float32(self.params.repetition_penalty)
+        repeated = np.where(logits > 0, logits / factor, logits * factor)
+        once = np.float32(params.presence_penalty) * (times > 0)
+        return np.asarray(repeated - once - np.float32(params.frequency_penalty) * times, np.float32)
+
+    def _draw(self, ids: npt.NDArray[np.integer[Any]] | None, logits: Logits) -> int:
         """Draw from candidates; in falling order wherever top-p is on. ids None = candidate i is token i."""
         params = self.params
-        logits = logits.astype(np.float64)
+        wide = logits.astype(np.float64)
         with np.errstate(over="ignore"):  # a tiny temperature: everything below the largest goes to -inf
-            weights = np.exp((logits - logits.max()) / params.temperature)
+            weights = np.exp((wide - wide.max()) / params.temperature)
         if params.top_p < 1:
             total = np.cumsum(weights)
             keep = int(np.searchsorted(total, params.top_p * total[-1])) + 1
@@ -116,7 +206,15 @@ class Sampler:
         return pick if ids is None else int(ids[pick])
 
 
-def _largest(logits: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.int64] | None:
+def token_score(logits: Logits, token: int, count: int) -> TokenScore:
+    """What f32[V] logits say of a token, and of the `count` likeliest ones."""
+    total = log_sum_exp(logits)
+    likeliest = _largest(logits, count)
+    top = () if likeliest is None else tuple((int(i), float(logits[i]) - total) for i in likeliest)
+    return TokenScore(token, float(logits[token]) - total, top)
+
+
+def _largest(logits: Logits, count: int) -> npt.NDArray[np.int64] | None:
     """Indices of the `count` largest, falling, equal ones by rising index; None for count 0."""
     if not count:
         return None
@@ -127,7 +225,7 @@ def _largest(logits: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.int6
     return ids[np.argsort(-logits[ids], kind="stable")][:count]
 
 
-def _check(logits: npt.NDArray[np.float32]) -> None:
+def _check(logits: Logits) -> None:
     if not np.isfinite(logits).all():
         raise not_a_number()
 

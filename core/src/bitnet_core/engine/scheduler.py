@@ -1,21 +1,23 @@
 """Which rows run in the next step: admission, chunked prompts, bursts of greedy tokens, preemption.
 
 A step either mixes prompt chunks with one row of every decoding sequence, or, when no prompt is pending, replays a
-recorded decode step (Orca's iteration-level scheduling, Yu et al. 2022, with the preemption of PagedAttention).
+recorded decode step (Orca's iteration-level scheduling, Yu et al. 2022, with the preemption of PagedAttention). What
+goes wrong while a token is chosen belongs to its sequence: it ends, and its neighbours go on.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.cache import KVCache
-from bitnet_core.engine.runner import Runner, Span
+from bitnet_core.engine.runner import Runner, Scores, Span
+from bitnet_core.engine.sampling import not_a_number
 from bitnet_core.engine.sequence import FinishReason, Sequence
 from bitnet_core.errors import UsageError
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
@@ -25,8 +27,15 @@ log = logging.getLogger(__name__)
 _MAX_BURST = 16
 """Greedy tokens made before the host looks; bursts grow to this so that the first tokens come at once."""
 
-_BURST_SECONDS = 0.1
-"""A burst grows no further once it takes this long, so that text keeps flowing on slow devices."""
+_WAITING_SECONDS = 0.02
+"""A burst takes about this long at most while another text waits for its turn."""
+
+_SCORED_ROWS = 64
+"""Rows of one text in a step whose logits are all wanted: they must fit in host memory beside the model."""
+
+
+COUNTED = ("prompt_tokens", "generated_tokens", "prefix_queries", "prefix_hits", "preemptions")
+"""What a scheduler counts; all but the preemptions in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +47,20 @@ class Update:
 
 
 class Scheduler:
-    """Runs sequences on a runner. After an error of the device nothing has changed and a step can be tried again."""
+    """Runs sequences on a runner. After an error of the device nothing has changed and a step can be tried again.
 
-    def __init__(self, context: int, chunk: int) -> None:
-        self.context, self.chunk = context, chunk
+    burst_seconds: about how long greedy bursts may take, so that text keeps flowing on slow devices. counts: COUNTED,
+    and the evictions of block pools that are gone.
+    """
+
+    def __init__(self, context: int, chunk: int, burst_seconds: float = 0.1) -> None:
+        self.context, self.chunk, self.burst_seconds = context, chunk, burst_seconds
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
-        self.preemptions = 0
-        self._burst = 1
+        self.counts: Counter[str] = Counter()
+        self._ended: list[Update] = []  # texts that ended without a step of their own
+        self._burst, self._token_seconds = 0, 0.0
+        self._blocks = BlockPool(0)
 
     def attach(self, runner: Runner, blocks: BlockPool) -> None:
         """Use a new runner and empty cache; running sequences wait, and compute their tokens again."""
@@ -55,6 +70,8 @@ class Scheduler:
 
     def detach(self) -> None:
         """Forget runner and cache."""
+        self.counts["evictions"] += self._blocks.evictions
+        self._blocks = BlockPool(0)
         for sequence in reversed(self.running):
             sequence.blocks, sequence.lane, sequence.computed = [], -1, 0
             self.waiting.appendleft(sequence)
@@ -78,13 +95,27 @@ class Scheduler:
     def step(self) -> list[Update]:
         """Do one step; empty when nothing is left to do."""
         self._admit()
-        if not self.running:
-            return []
-        if any(sequence.pending > 1 for sequence in self.running):
+        done: list[Update] = []
+        if self.running:
+            taking_part = [(sequence, sequence.generated_tokens == 0) for sequence in self.running]
+            began = time.perf_counter()
+            done = self._advance()
+            _book_time(taking_part, time.perf_counter() - began)
+        updates, self._ended = self._ended + done, []
+        return updates
+
+    def _advance(self) -> list[Update]:
+        if any(sequence.pending > 1 or sequence.scored for sequence in self.running):
             return self._mixed()
-        if all(sequence.sampler.params.greedy for sequence in self.running):
+        if all(sequence.greedy for sequence in self.running):
             return self._greedy()
         return self._sampled()
+
+    def fail_all(self, error: Exception) -> list[Update]:
+        """End every text with an error that is nobody's own."""
+        updates = [self._fail(sequence, error) for sequence in (*self.running, *self.waiting)]
+        updates, self._ended = self._ended + updates, []
+        return updates
 
     def finish(self, sequence: Sequence, reason: FinishReason = "cancelled") -> None:
         """End a sequence now; its full blocks stay for others to reuse."""
@@ -116,27 +147,45 @@ class Scheduler:
             self._blocks.release(blocks)
 
     def _admit(self) -> None:
-        while self.waiting and self._lanes:
-            sequence = self.waiting[0]
-            known = self._blocks.match(sequence.digests(len(sequence.tokens) - 1))
-            needed = ceil_div(len(sequence.tokens) + 1, KV_BLOCK) - len(known)
-            if needed > self._blocks.available:
+        """Give places to waiting texts in their order; one whose next block another one is computing waits for it."""
+        coming = {digest for sequence in self.running for digest in _being_computed(sequence)}
+        for sequence in list(self.waiting):
+            if not self._lanes:
+                return
+            digests = sequence.digests(len(sequence.tokens) - 1) if sequence.scored is None else []
+            known = self._blocks.match(digests)
+            if len(known) < len(digests) and digests[len(known)] in coming:
                 self._blocks.release(known)
-                if self.running:
-                    return
-                self._give_up(self.waiting.popleft())
                 continue
-            self.waiting.popleft()
-            sequence.blocks, sequence.lane = known, self._lanes.pop()
-            sequence.computed = sequence.reused = len(known) * KV_BLOCK
-            self.running.append(sequence)
-            self._burst = 1
-            self._grow(sequence, len(sequence.tokens) + 1)
+            needed = ceil_div(len(sequence.tokens) + 1, KV_BLOCK) - len(known)
+            if needed <= self._blocks.available:
+                self._place(sequence, known)
+                coming.update(_being_computed(sequence))
+                continue
+            self._blocks.release(known)
+            if self.running:
+                return
+            self._give_up(sequence)
+
+    def _place(self, sequence: Sequence, known: list[int]) -> None:
+        """Start, or go on after a preemption, with the blocks that are known already."""
+        self.waiting.remove(sequence)
+        sequence.blocks, sequence.lane = known, self._lanes.pop()
+        sequence.computed = len(known) * KV_BLOCK
+        if sequence.admitted is None:
+            sequence.admitted, sequence.reused = time.perf_counter(), sequence.computed
+            self.counts["prompt_tokens"] += sequence.prompt_tokens
+            self.counts["prefix_queries"] += sequence.prompt_tokens
+            self.counts["prefix_hits"] += sequence.reused
+        self.running.append(sequence)
+        self._burst = 0
+        self._grow(sequence, len(sequence.tokens) + 1)
 
     def _give_up(self, sequence: Sequence) -> None:
         """End a sequence that has outgrown the cache of a device that took over from a lost one."""
         log.warning("a text of %d tokens ends: the cache holds %d", len(sequence.tokens), self.limit)
-        sequence.finish_reason = "length"
+        self.finish(sequence, "length")
+        self._ended.append(Update(sequence, ()))
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
         """Own blocks for the first `tokens` positions; False if the cache is full."""
@@ -161,7 +210,7 @@ class Scheduler:
         self._release(sequence)
         sequence.computed = 0
         self.waiting.appendleft(sequence)
-        self.preemptions += 1
+        self.counts["preemptions"] += 1
 
     def _release(self, sequence: Sequence) -> None:
         self._blocks.release(sequence.blocks)
@@ -174,52 +223,74 @@ class Scheduler:
         spans: list[Span] = []
         rows = 0
         wanted: list[int] = []
+        wants: list[int] = []
         counts: list[tuple[Sequence, int]] = []
         for sequence in sorted(self.running, key=lambda s: s.pending > 1):
-            count = min(sequence.pending, self.chunk - rows)
+            count = min(sequence.pending, self.chunk - rows, _SCORED_ROWS if sequence.scored else self.chunk)
             start = sequence.computed
             spans.append(Span(sequence.lane, start, tuple(sequence.tokens[start : start + count])))
-            rows += count
-            if count and count == sequence.pending:
+            first, rows = rows, rows + count
+            if sequence.scored:
+                wanted += range(first, rows)
+                wants += [0] * count
+            elif count and count == sequence.pending:
                 wanted.append(rows - 1)
+                wants.append(sequence.wanted)
             counts.append((sequence, count))
-        logits = self._runner.forward(spans, wanted, self.chunk)
-        chosen = iter(logits)
+        scores = iter(self._runner.prompt_step(spans, wanted, wants, self.chunk))
         updates = []
         for sequence, count in counts:
             done = count > 0 and count == sequence.pending
-            tokens = [sequence.sampler.choose(next(chosen), sequence.tokens)] if done else []
-            updates.append(self._accept(sequence, count, tokens))
+            rows = count if sequence.scored else int(done)
+            updates.append(self._take(sequence, count, [next(scores) for _ in range(rows)], done))
         return updates
 
     def _greedy(self) -> list[Update]:
-        left = min(min(s.max_tokens - s.generated_tokens, self.limit - len(s.tokens)) for s in self.running)
-        count = max(1, min(self._burst, left))
+        count = self._burst_length()
         self._reserve(count)
         began = time.perf_counter()
-        tokens = self._runner.decode_greedy(self._last_rows(), count)
-        took = time.perf_counter() - began
-        if took < _BURST_SECONDS:
-            self._burst = min(2 * self._burst, _MAX_BURST)
-        elif took > 2 * _BURST_SECONDS:
-            self._burst = max(1, self._burst // 2)
-        return [self._accept(s, count, row.tolist()) for s, row in zip(list(self.running), tokens, strict=True)]
+        tokens = self._runner.decode_greedy(_last_rows(self.running), count)
+        self._burst, self._token_seconds = count, (time.perf_counter() - began) / count
+        updates = []
+        for sequence, row in zip(list(self.running), tokens.tolist(), strict=True):
+            good = row[: row.index(-1)] if -1 in row else row
+            update = self._accept(sequence, len(good), good)
+            if len(good) < count and sequence.finish_reason is None:
+                update = self._fail(sequence, not_a_number(), update.tokens)
+            updates.append(update)
+        return updates
+
+    def _burst_length(self) -> int:
+        """Bursts double up to what time allows, so that the first tokens come at once."""
+        seconds = min(self.burst_seconds, _WAITING_SECONDS) if self.waiting else self.burst_seconds
+        affordable = int(seconds / self._token_seconds) if self._token_seconds else _MAX_BURST
+        left = min(min(s.max_tokens - s.generated_tokens, self.limit - len(s.tokens)) for s in self.running)
+        return max(1, min(2 * self._burst, affordable, left, _MAX_BURST))
 
     def _sampled(self) -> list[Update]:
+        """One token each; rows that need all of their logits are last, so that the others' stay on the device."""
         self._reserve(1)
-        running, rows = list(self.running), self._last_rows()
-        shortest = min(sequence.sampler.params.shortlist for sequence in running)
-        if shortest and self._runner.shortlists:
-            k = max(sequence.sampler.params.shortlist for sequence in running)
-            ids, values = self._runner.decode_shortlist(rows, k)
-            chosen = [s.sampler.choose_short(i, v) for s, i, v in zip(running, ids, values, strict=True)]
-        else:
-            logits = self._runner.decode_logits(rows)
-            chosen = [s.sampler.choose(row, s.tokens) for s, row in zip(running, logits, strict=True)]
-        return [self._accept(s, 1, [token]) for s, token in zip(running, chosen, strict=True)]
+        wants = sorted(((s, s.wanted) for s in self.running), key=lambda pair: pair[1] == 0)
+        scores = self._runner.decode_step(_last_rows(s for s, _ in wants), [want for _, want in wants])
+        return [self._take(s, 1, [row], True) for (s, _), row in zip(wants, scores, strict=True)]
 
-    def _last_rows(self) -> list[Span]:
-        return [Span(s.lane, s.computed, (s.tokens[s.computed],)) for s in self.running]
+    def _take(self, sequence: Sequence, count: int, scores: list[Scores], done: bool) -> Update:
+        """Book `count` rows; the last of `scores` gives the next token if the text is `done` with what it has."""
+        try:
+            if sequence.scored:
+                for at, row in enumerate(scores, sequence.computed):
+                    sequence.scored(at, row.values)
+                if done:
+                    sequence.scored = None
+            tokens = [_choice(sequence, scores[-1])] if done and sequence.max_tokens else []
+            return self._accept(sequence, count, tokens)
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the neighbours have no part in it
+            return self._fail(sequence, exc)
+
+    def _fail(self, sequence: Sequence, error: Exception, tokens: tuple[int, ...] = ()) -> Update:
+        sequence.error = error
+        self.finish(sequence, "error")
+        return Update(sequence, tokens)
 
     def _accept(self, sequence: Sequence, count: int, tokens: list[int]) -> Update:
         """Book `count` computed rows and the tokens they gave, up to where the sequence ends."""
@@ -231,13 +302,45 @@ class Scheduler:
                 break
             accepted.append(token)
             sequence.tokens.append(token)
+            if sequence.constraint is not None and not sequence.constraint.accept(token):
+                sequence.finish_reason = "stop"
+                break
             if sequence.generated_tokens >= sequence.max_tokens or len(sequence.tokens) >= self.limit:
                 sequence.finish_reason = "length"
                 break
         sequence.computed = min(before + count, len(sequence.tokens))
+        if not sequence.max_tokens and not sequence.pending:
+            sequence.finish_reason = "length"
+        self.counts["generated_tokens"] += len(accepted)
         digests = sequence.digests(sequence.computed)
         for index in range(before // KV_BLOCK, len(digests)):
             self._blocks.register(sequence.blocks[index], digests[index])
         if sequence.finish_reason:
             self.finish(sequence)
         return Update(sequence, tuple(accepted))
+
+
+def _last_rows(sequences: Iterable[Sequence]) -> list[Span]:
+    return [Span(s.lane, s.computed, (s.tokens[s.computed],)) for s in sequences]
+
+
+def _choice(sequence: Sequence, scores: Scores) -> int:
+    if scores.ids is not None:
+        return sequence.sampler.choose_short(scores.ids, scores.values, sequence.tokens)
+    mask = sequence.constraint.mask() if sequence.constraint is not None else None
+    return sequence.sampler.choose(scores.values, sequence.tokens, mask)
+
+
+def _being_computed(sequence: Sequence) -> list[bytes]:
+    """Digests of the full blocks of a prompt that are not there yet."""
+    if sequence.pending <= 1:
+        return []
+    return sequence.digests(len(sequence.tokens))[sequence.computed // KV_BLOCK :]
+
+
+def _book_time(taking_part: list[tuple[Sequence, bool]], seconds: float) -> None:
+    for sequence, prefilling in taking_part:
+        if prefilling:
+            sequence.prefill_seconds += seconds
+        else:
+            sequence.decode_seconds += seconds

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from bitnet_core.engine.engine import Engine
 from bitnet_core.errors import UsageError
 
 _ROWS = 64
 """Rows scored at a time: their logits must fit in host memory beside the model."""
 
 
+class Scoring(Protocol):
+    """An engine, or what scores tokens in its place."""
+
+    @property
+    def limit(self) -> int:
+        """Most tokens at a time."""
+
+    def score(self, tokens: Sequence[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int = 0) -> None:
+        """Logits after every token; see Engine.score."""
+
+
 def token_losses(
-    engine: Engine, tokens: Sequence[int], scored: Callable[[int], None] | None = None
+    engine: Scoring, tokens: Sequence[int], scored: Callable[[int], None] | None = None
 ) -> npt.NDArray[np.float64]:
     """f64[T - 1]: negative log likelihood of every token given those before it. scored(n): so many are known."""
     losses = np.empty(len(tokens), np.float64)
@@ -35,7 +46,7 @@ def token_losses(
 
 
 def perplexity(
-    engine: Engine,
+    engine: Scoring,
     tokens: Sequence[int],
     stride: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.reasoning import Reasoning
+from bitnet_core.engine.sampling import TokenScore
 from bitnet_core.engine.sequence import FinishReason, Sequence
 from bitnet_core.errors import BitnetError, UsageError
-from bitnet_core.model.upload import Progress
+from bitnet_core.plan.upload import Progress
 
 
 class Decoder(Protocol):
@@ -24,19 +25,23 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text that a token made certain, perhaps none; token is None for what was held back until the end."""
+    """Text that a token made certain, perhaps none; token is None for what was held back until the end.
+
+    reasoning: what of it comes before the answer of a chat, between the tags of thinking models; never in text.
+    """
 
     text: str
     token: int | None
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
     """A finished text. tokens do not hold the stop id, and may end with tokens of a stop string that text leaves out.
 
-    finish_reason: "stop" (a stop id or string), "length" (max_tokens or the context), "cancelled".
-    decode_seconds: for all tokens after the first, which belongs to the prefill.
-    reused_tokens: prompt tokens that an earlier text had computed already.
+    finish_reason: "stop" (a stop id or string), "length" (max_tokens or the context), "cancelled", "error" (only where
+    the text was closed after one). prefill_seconds: of the steps up to the first token; decode_seconds: of those after.
+    reused_tokens: prompt tokens that another text had computed already. scores: of each token, where logprobs are on.
     """
 
     text: str
@@ -47,6 +52,8 @@ class Generation:
     decode_seconds: float
     reused_tokens: int
     seed: int
+    scores: tuple[TokenScore, ...] = ()
+    reasoning: str = ""
 
 
 class StopFilter:
@@ -84,18 +91,96 @@ def _overlap(text: str, stop: str) -> int:
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
 
 
+class TextMaker:
+    """Makes the Pieces of one sequence's text; `text` is what there is so far.
+
+    reasoning: tells a reply's reasoning from its answer; without it all is text. Stop strings end the answer only.
+    """
+
+    def __init__(
+        self, sequence: Sequence, decoder: Decoder, stops: StopFilter, reasoning: Reasoning | None = None
+    ) -> None:
+        self.sequence = sequence
+        self._decoder, self._stops, self._reasoning = decoder, stops, reasoning
+        self._text: list[str] = []
+        self._thoughts: list[str] = []
+        self._seen = 0  # generated tokens that were turned into text
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The generated tokens that the text is made of, those of a stop string included."""
+        first = self.sequence.prompt_tokens
+        return tuple(self.sequence.tokens[first : first + self._seen])
+
+    @property
+    def text(self) -> str:
+        """All pieces so far."""
+        return "".join(self._text)
+
+    @property
+    def stopped(self) -> bool:
+        """A stop string has come: nothing more will."""
+        return self._stops.stopped
+
+    @property
+    def behind(self) -> bool:
+        """There are tokens for `advance`."""
+        return not self.stopped and self._seen < self.sequence.generated_tokens
+
+    def advance(self) -> Piece:
+        """The next token's piece."""
+        token = self.sequence.tokens[self.sequence.prompt_tokens + self._seen]
+        self._seen += 1
+        if self._reasoning is not None and self._reasoning.take(token):
+            self._decoder.flush()  # a character that a tag cuts off is no character
+            return self._kept(Piece("", token))
+        return self._kept(self._piece(self._decoder.push(token), token))
+
+    def end(self) -> list[Piece]:
+        """What was held back, now that nothing follows."""
+        if self.stopped:
+            return []
+        last = self._piece(self._decoder.flush(), None)
+        last = replace(last, text=last.text + self._stops.flush())
+        return [self._kept(last)] if last.text or last.reasoning else []
+
+    def generation(self, reason: FinishReason) -> Generation:
+        """The whole text, ended for this reason."""
+        sequence = self.sequence
+        return Generation(
+            text=self.text,
+            tokens=self.tokens,
+            finish_reason=reason,
+            prompt_tokens=sequence.prompt_tokens,
+            prefill_seconds=sequence.prefill_seconds,
+            decode_seconds=sequence.decode_seconds,
+            reused_tokens=sequence.reused,
+            seed=sequence.sampler.seed,
+            scores=tuple(sequence.sampler.scores[: self._seen]),
+            reasoning="".join(self._thoughts).rstrip("\n"),
+        )
+
+    def _kept(self, piece: Piece) -> Piece:
+        self._text.append(piece.text)
+        self._thoughts.append(piece.reasoning)
+        return piece
+
+    def _piece(self, text: str, token: int | None) -> Piece:
+        if self._reasoning is None:
+            return Piece(self._stops.push(text), token)
+        text = self._reasoning.trimmed(text)
+        if self._reasoning.inside:
+            return Piece("", token, text)
+        return Piece(self._stops.push(text), token)
+
+
 class GenerationStream:
     """Iterates over the Pieces of one text; `.result` is there when the iteration is over."""
 
-    def __init__(
-        self, engine: Engine, sequence: Sequence, decoder: Decoder, stops: StopFilter, progress: Progress | None = None
-    ) -> None:
-        self._engine, self._sequence, self._decoder, self._stops = engine, sequence, decoder, stops
-        self._progress = progress
+    def __init__(self, engine: Engine, maker: TextMaker, progress: Progress | None = None) -> None:
+        self._engine, self._maker, self._progress = engine, maker, progress
+        self._sequence = maker.sequence
         self._pieces: deque[Piece] = deque()
-        self._text: list[str] = []
-        self._seen = 0  # generated tokens that were turned into text
-        self._prefill = self._decode = 0.0
         self._result: Generation | None = None
 
     @property
@@ -127,51 +212,33 @@ class GenerationStream:
 
     def __del__(self) -> None:
         if self._result is None:
-            self._engine.finish(self._sequence)
+            self._engine.abandon(self._sequence)
 
     def _advance(self) -> None:
         """Text of the next token, or the end, or one more step."""
-        if self._seen < self._sequence.generated_tokens:
-            token = self._sequence.tokens[self._sequence.prompt_tokens + self._seen]
-            self._seen += 1
-            self._emit(self._stops.push(self._decoder.push(token)), token)
-            if self._stops.stopped:
+        sequence = self._sequence
+        if self._maker.behind:
+            self._pieces.append(self._maker.advance())
+            if self._maker.stopped:
                 self._end("stop")
-        elif self._sequence.finish_reason is not None:
-            self._end(self._sequence.finish_reason)
+        elif sequence.error is not None:
+            raise sequence.error
+        elif sequence.finish_reason is not None:
+            self._end(sequence.finish_reason)
         else:
             self._step()
 
     def _step(self) -> None:
-        prefilling = self._sequence.generated_tokens == 0
-        began = time.perf_counter()
-        self._engine.step()
-        took = time.perf_counter() - began
-        if prefilling:
-            self._prefill += took
-            if self._progress:
-                self._progress("prefill", self._sequence.computed, self._sequence.prompt_tokens)
-        else:
-            self._decode += took
-
-    def _emit(self, text: str, token: int | None) -> None:
-        self._text.append(text)
-        self._pieces.append(Piece(text, token))
+        """One step for every text, unless another thread's gave this one something meanwhile."""
+        with self._engine.lock:
+            if self._maker.behind or self._sequence.finish_reason is not None:
+                return
+            prefilling = self._sequence.generated_tokens == 0
+            self._engine.step()
+        if prefilling and self._progress:
+            self._progress("prefill", self._sequence.computed, self._sequence.prompt_tokens)
 
     def _end(self, reason: FinishReason) -> None:
         self._engine.finish(self._sequence, reason)
-        if not self._stops.stopped:
-            rest = self._stops.push(self._decoder.flush())
-            if rest := rest + self._stops.flush():
-                self._emit(rest, None)
-        sequence = self._sequence
-        self._result = Generation(
-            text="".join(self._text),
-            tokens=tuple(sequence.tokens[sequence.prompt_tokens : sequence.prompt_tokens + self._seen]),
-            finish_reason=reason,
-            prompt_tokens=sequence.prompt_tokens,
-            prefill_seconds=self._prefill,
-            decode_seconds=self._decode,
-            reused_tokens=min(sequence.reused, sequence.prompt_tokens),
-            seed=sequence.sampler.seed,
-        )
+        self._pieces.extend(self._maker.end())
+        self._result = self._maker.generation(reason)

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
-from bitnet_core.model.weights import DENSE_BLOCKS, DenseType, DenseWeight
+from bitnet_core.formats.ternary.codes import unpack
+from bitnet_core.kernels.types import DENSE_BLOCKS, DenseType
+from bitnet_core.model.weights import DenseWeight, TernaryWeight
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -37,6 +39,19 @@ def from_file(data: Bytes, dtype: str, rows: int, columns: int) -> DenseWeight:
             halves[part] = decoder(raw[part].reshape(-1, nbytes)).reshape(-1, columns)
         if not np.isfinite(halves[part]).all():
             raise ModelError("a value is outside the range of f16: the data is damaged")
+    return DenseWeight("f16", rows, columns, halves.view(np.uint8))
+
+
+def from_ternary(weight: TernaryWeight) -> DenseWeight:
+    """A ternary table as f16, exactly. Raises ModelError for a scale that f16 does not hold."""
+    rows, columns = weight.rows, weight.columns
+    if (weight.scales != weight.scales.astype(np.float16)).any():
+        raise ModelError("a scale of this table is not exact in f16: not supported in an embedding or head")
+    halves = np.empty((rows, columns), "<f2")
+    scales = np.broadcast_to(weight.scales.reshape(len(weight.scales), -1), (rows, weight.scales[0].size))
+    for part in _chunks(rows, columns):
+        spread = np.repeat(scales[part], weight.block, axis=1)[:, :columns] if weight.block else scales[part]
+        halves[part] = (unpack(weight.codes[part], columns).astype(np.float32) - 1) * spread
     return DenseWeight("f16", rows, columns, halves.view(np.uint8))
 
 

@@ -47,6 +47,6 @@ def parse_object(path: Path, text: str) -> dict[str, Any]:
     return value
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises ModelError if there is none."""
-    return parse_object(path, read_text(path))
+def read_object(path: Path, limit: int = MAX_BYTES) -> dict[str, Any]:
+    """The JSON object in a file of at most `limit` bytes. Raises ModelError if there is none."""
+    return parse_object(path, read_text(path, limit))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bitnet_core.errors import ModelError
+from bitnet_core.errors import short as short  # readers of files take it from here
 
 MAX_COUNT = 1 << 24  # no dimension of a transformer is larger; products stay far below 2^63
 MAX_LAYERS = 1 << 10
@@ -79,11 +80,10 @@ class Keys:
             raise self._bad(key, f"is {short(value)}, not a group of keys")
         return value
 
+    def names_below(self, group: str) -> set[str]:
+        """What follows the prefix and `group` in the names of all keys that begin so."""
+        start = self._prefix + group
+        return {key.removeprefix(start) for key in self._values if key.startswith(start)}
+
     def has(self, name: str) -> bool:
         return self._values.get(self._prefix + name) is not None
-
-
-def short(value: object) -> str:
-    """The value as text of at most 60 characters, for messages."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

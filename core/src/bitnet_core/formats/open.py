@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from bitnet_core.errors import ModelError, StrictModeError, UsageError
-from bitnet_core.formats.gguf_source import GGUFSource
-from bitnet_core.formats.gguf_types import MAGIC
-from bitnet_core.formats.hf_source import HuggingFaceSource
-from bitnet_core.formats.source import ModelSource
+from bitnet_core.formats.gguf.source import GGUFSource
+from bitnet_core.formats.gguf.types import MAGIC
+from bitnet_core.formats.hf.source import HuggingFaceSource
 from bitnet_core.formats.ternary.i2_s import LAYOUTS, Layout
 from bitnet_core.formats.ternary.tiles import Tiles
+from bitnet_core.model.source import ModelSource
 
 _OLD_GGML = (b"lmgg", b"fmgg", b"tjgg", b"algg")  # ggml, ggmf, ggjt and ggla, little-endian
 
@@ -22,6 +22,7 @@ def open_model(
     tiles: Tiles | None = None,
     strict: bool = False,
     quantize: bool = False,
+    mapped: bool = True,
 ) -> ModelSource:
     """Opens a GGUF file or a Hugging Face folder.
 
@@ -29,13 +30,23 @@ def open_model(
     tiles: tile sizes of TL1 and TL2 matrices by (rows, columns), where they are not known by the shape.
     strict: warnings about the model are errors.
     quantize: the float matrices of a GGUF file may be masters, which are quantized (absmean) when they are read.
+    mapped: where false, files are read as a whole instead of being mapped, so that they may change or be cut off.
     Raises ModelError if the path is no supported model, StrictModeError for a warning under `strict`, UsageError for an
     unknown layout or one for a model without I2_S tensors.
     """
     path = Path(path)
+    try:
+        return _checked(path, layout, tiles, strict, quantize, mapped)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _checked(
+    path: Path, layout: Layout | None, tiles: Tiles | None, strict: bool, quantize: bool, mapped: bool
+) -> ModelSource:
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(f"the I2_S layout {layout!r} is unknown; there are {', '.join(LAYOUTS)}")
-    source = _open(path, layout, tiles, quantize)
+    source = _open(path, layout, tiles, quantize, mapped)
     if layout is not None and not (isinstance(source, GGUFSource) and source.has_i2_s):
         source.close()
         raise UsageError(f"{path}: a layout is given, and the model has no I2_S tensors")
@@ -46,9 +57,9 @@ def open_model(
     return source
 
 
-def _open(path: Path, layout: Layout | None, tiles: Tiles | None, quantize: bool) -> ModelSource:
+def _open(path: Path, layout: Layout | None, tiles: Tiles | None, quantize: bool, mapped: bool) -> ModelSource:
     if path.is_dir():
-        return _open_folder(path)
+        return _open_folder(path, mapped)
     if not path.is_file():
         what = "is not a regular file" if path.exists() else "there is no such file"
         raise ModelError(f"{path}: {what}")
@@ -58,13 +69,13 @@ def _open(path: Path, layout: Layout | None, tiles: Tiles | None, quantize: bool
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
     if start[:4] == MAGIC:
-        return GGUFSource(path, layout, tiles, quantize)
+        return GGUFSource(path, layout, tiles, quantize, mapped)
     raise ModelError(f"{path}: {_not_gguf(path, start)}")
 
 
-def _open_folder(path: Path) -> ModelSource:
+def _open_folder(path: Path, mapped: bool) -> ModelSource:
     if (path / "config.json").is_file():
-        return HuggingFaceSource(path)
+        return HuggingFaceSource(path, mapped)
     files = sorted(path.glob("*.gguf"))
     if files:
         raise ModelError(f"{path}: is a directory; pass a GGUF file in it, such as {files[0]}")

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.names import LINEARS, matrices, tables, vectors
-from bitnet_core.formats.source import Finding
 from bitnet_core.formats.ternary.codes import Bytes
 from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.source import Finding
 
 SCALES = 1e-4, 1e3
 """Ordinary scales of a ternary matrix; mean |W| of a trained matrix is well inside."""

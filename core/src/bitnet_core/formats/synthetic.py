@@ -13,11 +13,62 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError, UsageError
-from bitnet_core.formats.source import Finding, TensorInfo
+from bitnet_core.formats.names import tables, ternaries, vectors
 from bitnet_core.model.config import ModelConfig
-from bitnet_core.model.weights import DenseWeight, TernaryWeight, padded
+from bitnet_core.model.source import Finding, TensorInfo
+from bitnet_core.model.weights import BLOCK, DenseWeight, TernaryWeight, padded
+
+
+def _bonsai(name: str, layers: int, hidden: int, ffn: int, heads: int, *, tied: bool, context: int) -> ModelConfig:
+    """Qwen3's shape as Ternary Bonsai has it: everything ternary with a scale per 128 columns."""
+    return ModelConfig(
+        arch="qwen3",
+        name=f"synthetic {name}",
+        n_layers=layers,
+        hidden=hidden,
+        ffn=ffn,
+        n_heads=heads,
+        n_kv_heads=8,
+        head_dim=128,
+        vocab=151936,
+        context=context,
+        norm_eps=1e-6,
+        rope_theta=1e6,
+        activation="silu",
+        sub_norms=False,
+        tied_head=tied,
+        qk_norm=True,
+        activation_block=32,
+        ternary_tables=True,
+        vocab_tokens=151669,
+    )
+
 
 SHAPES = {
+    "bonsai-8b": _bonsai("Ternary Bonsai 8B", 36, 4096, 12288, 32, tied=False, context=65536),
+    "bonsai-4b": _bonsai("Ternary Bonsai 4B", 36, 2560, 9728, 32, tied=True, context=32768),
+    "bonsai-1.7b": _bonsai("Ternary Bonsai 1.7B", 28, 2048, 6144, 16, tied=True, context=32768),
+    "bonsai-tiny": ModelConfig(
+        arch="qwen3",
+        name="synthetic tiny Ternary Bonsai",
+        n_layers=2,
+        hidden=256,
+        ffn=384,
+        n_heads=6,
+        n_kv_heads=2,
+        head_dim=64,
+        vocab=333,
+        context=512,
+        norm_eps=1e-6,
+        rope_theta=1e6,
+        activation="silu",
+        sub_norms=False,
+        tied_head=False,
+        qk_norm=True,
+        activation_block=32,
+        ternary_tables=True,
+        vocab_tokens=300,
+    ),
     "2b4t": ModelConfig(
         arch="bitnet-b1.58",
         name="synthetic 2B-4T",
@@ -53,7 +104,7 @@ SHAPES = {
         tied_head=True,
     ),
 }
-"""Shapes by name: Microsoft's BitNet b1.58 2B-4T, and one for quick trials."""
+"""Shapes by name: PrismML's Ternary Bonsai, Microsoft's BitNet b1.58 2B-4T, and one of each kind for quick trials."""
 
 _RANDOM_BYTES = 1 << 20  # repeated until a tensor is full: the values do not matter, their variety does
 
@@ -62,7 +113,6 @@ class SyntheticSource:
     """Random ternary weights of one of SHAPES, the same every time; UsageError for another name."""
 
     path = Path("synthetic")
-    format = "random ternary weights, f16 embedding"
     findings: Sequence[Finding] = ()
     metadata: Mapping[str, Any] = {}
 
@@ -70,27 +120,18 @@ class SyntheticSource:
         if shape not in SHAPES:
             raise UsageError(f"there is no synthetic shape '{shape}'; there are {', '.join(SHAPES)}")
         self.config = config = SHAPES[shape]
-        self._norms = {
-            "attn_norm": config.hidden,
-            "attn_sub_norm": config.q_width,
-            "ffn_norm": config.hidden,
-            "ffn_sub_norm": config.ffn,
-            "output_norm": config.hidden,
-        }
+        self.format = f"random ternary weights, {'ternary' if config.ternary_tables else 'f16'} embedding"
+        self._norms, self._tables, self._ternaries = vectors(config), tables(config), ternaries(config)
 
     @property
     def tensors(self) -> Sequence[TensorInfo]:
-        """The linear layers and the embedding."""
-        config = self.config
-        linears = [
-            TensorInfo(f"blk.{layer}.{name}", "ternary", (rows, columns), rows * padded(columns) // 4)
-            for layer in range(config.n_layers)
-            for name, (rows, columns) in config.linears().items()
+        """Everything but the norms."""
+        found = [
+            TensorInfo(name, "ternary", (rows, columns), rows * padded(columns) // 4)
+            for name, (rows, columns) in self._ternaries.items()
         ]
-        return [
-            *linears,
-            TensorInfo("token_embd", "f16", (config.vocab, config.hidden), config.vocab * config.hidden * 2),
-        ]
+        dense = {name: shape for name, shape in self._tables.items() if name not in self._ternaries}
+        return found + [TensorInfo(name, "f16", shape, shape[0] * shape[1] * 2) for name, shape in dense.items()]
 
     @property
     def tokenizer(self) -> Mapping[str, Any]:
@@ -108,33 +149,36 @@ class SyntheticSource:
         }
 
     def ternary(self, name: str) -> TernaryWeight:
-        """Codes 0, 1 and 2 equally often, one scale."""
-        rows, columns = self.config.linears().get(name.rpartition(".")[2], (0, 0))
+        """Codes 0, 1 and 2 equally often; one scale, or one per 128 columns where activations have scales of blocks."""
+        rows, columns = self._ternaries.get(name, (0, 0))
         if not rows:
-            raise ModelError(f"the synthetic model has no linear layer '{name}'")
+            raise ModelError(f"the synthetic model has no ternary matrix '{name}'")
         width = padded(columns)
         codes = np.resize(_random_codes(), rows * width // 4).reshape(rows, width // 4)
-        return TernaryWeight(rows, columns, codes, np.array([1 / np.sqrt(columns)], np.float32))
+        scale = np.float32(1 / np.sqrt(columns))
+        if not self.config.activation_block:
+            return TernaryWeight(rows, columns, codes, scale.reshape(1))
+        scales = scale * np.resize(_random_factors(), (rows, width // BLOCK))
+        return TernaryWeight(rows, columns, codes, scales, "block", BLOCK)
 
     def dense(self, name: str) -> DenseWeight:
         """The embedding, standard deviation 0.02."""
-        if name != "token_embd":
-            raise ModelError(f"the synthetic model has no table '{name}'")
-        rows, columns = self.config.vocab, self.config.hidden
+        if name not in self._tables or name in self._ternaries:
+            raise ModelError(f"the synthetic model has no table '{name}' of floats")
+        rows, columns = self._tables[name]
         data = np.resize(_random_halves(), rows * columns).view(np.uint8).reshape(rows, columns * 2)
         return DenseWeight("f16", rows, columns, data)
 
     def vector(self, name: str) -> npt.NDArray[np.float32]:
         """Norm weights of 1."""
-        width = self._norms.get(name.rpartition(".")[2], 0)
+        width = self._norms.get(name, 0)
         if not width:
             raise ModelError(f"the synthetic model has no vector '{name}'")
         return np.ones(width, np.float32)
 
     def has(self, name: str) -> bool:
-        """Whether the shape has this tensor; there is no head of its own."""
-        kind = name.rpartition(".")[2]
-        return name == "token_embd" or kind in self.config.linears() or kind in self._norms
+        """Whether the shape has this tensor."""
+        return name in self._tables or name in self._ternaries or name in self._norms
 
     def sha256(self) -> str:
         """Of the description that the weights follow from."""
@@ -151,6 +195,11 @@ class SyntheticSource:
 def _random_codes() -> npt.NDArray[np.uint8]:
     valid = np.array([a << 6 | b << 4 | c << 2 | d for a, b, c, d in product(range(3), repeat=4)], np.uint8)
     return valid[np.random.default_rng(1).integers(0, len(valid), _RANDOM_BYTES)]
+
+
+@cache
+def _random_factors() -> npt.NDArray[np.float32]:
+    return np.random.default_rng(3).uniform(0.5, 1.5, 4093).astype(np.float32)
 
 
 @cache

@@ -8,16 +8,16 @@ from bitnet_core.hal.device import (
     Device,
     DeviceInfo,
     DeviceType,
-    Grid,
     Kernel,
     MemoryKind,
     Recording,
-    SavingDevice,
     TimedDevice,
     TransferMode,
+    Tuning,
     View,
     whole,
 )
+from bitnet_core.kernels.types import Grid
 
 __all__ = [
     "API_VERSION",
@@ -31,9 +31,9 @@ __all__ = [
     "Kernel",
     "MemoryKind",
     "Recording",
-    "SavingDevice",
     "TimedDevice",
     "TransferMode",
+    "Tuning",
     "View",
     "whole",
 ]

@@ -6,41 +6,61 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from bitnet_core.hal.device import DeviceInfo, View
+from bitnet_core.hal.device import DeviceInfo, Kernel, View
+from bitnet_core.kernels.types import Grid
 
 if TYPE_CHECKING:
-    from bitnet_core.kernels.spec import Constants, KernelSpec
+    from bitnet_core.kernels.spec import KernelSpec
 
 
-def check_transfer(operation: str, source: int, target: int) -> None:
-    """An upload, download or copy has `source` bytes on one side and `target` bytes on the other."""
+def check_transfer(operation: str, source: int, target: int, *offsets: int) -> None:
+    """An upload, download or copy of `source` bytes into `target`, at these offsets of buffers."""
     if source != target:
         raise ValueError(f"{operation} of {source} bytes into {target}")
+    if any(offset % 4 for offset in offsets):
+        raise ValueError(f"{operation} at {offsets[0]}: offsets are multiples of 4")
 
 
-def check_launch(
-    spec: KernelSpec, views: Sequence[View], params: bytes, info: DeviceInfo, constants: Constants
-) -> None:
-    """The number of views and parameter bytes, and each view's alignment and size, suit the kernel and the device.
+def check_launch(kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes, info: DeviceInfo) -> None:
+    """The number of views and parameter bytes, each view's alignment and size, and the grid suit kernel and device, and
+    no view that is written overlaps another.
 
-    constants: the compiled kernel's. How long a view must be stands in the catalogue (`Binding.elements`).
+    How long a view must be stands in the catalogue (`Binding.elements`).
     """
-    if len(views) != len(spec.bindings):
-        raise ValueError(f"{spec.name} binds {len(spec.bindings)} views, not {len(views)}")
+    spec, workspace = kernel.spec, kernel.tuning.workspace
+    count = len(spec.bindings) + (workspace > 0)
+    if len(views) != count:
+        raise ValueError(f"{spec.name} binds {count} views, not {len(views)}")
     if len(params) != 4 * len(spec.params):
         raise ValueError(f"{spec.name} takes {4 * len(spec.params)} bytes of parameters, not {len(params)}")
-    least = _least_bytes(spec, params, tuple(constants.items()))
-    for binding, view, needed in zip(spec.bindings, views, least, strict=True):
+    if any(limit and size > limit for size, limit in zip(grid, info.max_grid, strict=True)):
+        raise ValueError(f"{spec.name}: a grid of {grid}, and the device's largest is {info.max_grid}")
+    least = _least_bytes(spec, params, tuple(kernel.constants.items())) + ((workspace,) if workspace else ())
+    names = (*(binding.name for binding in spec.bindings), "workspace")
+    for name, view, needed in zip(names, views, least, strict=False):
         if view.offset % info.alignment:
-            raise ValueError(
-                f"{spec.name}: {binding.name} is bound at {view.offset}, not a multiple of {info.alignment}"
-            )
+            raise ValueError(f"{spec.name}: {name} is bound at {view.offset}, not a multiple of {info.alignment}")
         if not 0 < view.nbytes <= (info.max_binding or view.nbytes):  # 0: the device names no limit
-            raise ValueError(f"{spec.name}: {binding.name} is a view of {view.nbytes} bytes, which cannot be bound")
+            raise ValueError(f"{spec.name}: {name} is a view of {view.nbytes} bytes, which cannot be bound")
         if view.nbytes < needed:
-            raise ValueError(
-                f"{spec.name}: {binding.name} {binding.shape} needs {needed} bytes, and its view has {view.nbytes}"
-            )
+            shape = next((binding.shape for binding in spec.bindings if binding.name == name), "")
+            raise ValueError(f"{spec.name}: {name} {shape} needs {needed} bytes, and its view has {view.nbytes}")
+    _check_overlaps(spec, views, names)
+
+
+def _check_overlaps(spec: KernelSpec, views: Sequence[View], names: Sequence[str]) -> None:
+    """A view that is written shares no byte with another: WebGPU forbids it, and compilers count on it."""
+    writes = [i for i in range(len(views)) if i >= len(spec.bindings) or spec.bindings[i].access != "r"]
+    for i in writes:
+        one = views[i]
+        for j, other in enumerate(views):
+            if (
+                i != j
+                and one.buffer is other.buffer
+                and one.offset < other.offset + other.nbytes
+                and other.offset < one.offset + one.nbytes
+            ):
+                raise ValueError(f"{spec.name}: the views of {names[i]} and {names[j]} overlap")
 
 
 @lru_cache(maxsize=1024)

@@ -12,20 +12,22 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from bitnet_core.kernels.types import Grid
+
 if TYPE_CHECKING:
     from bitnet_core.kernels.spec import KernelSpec
 
-API_VERSION = (1, 1)
+API_VERSION = (2, 0)
 """Version of this contract. A plugin states the one it was written for as a literal, and is accepted when the major
 is equal and its minor is not above core's."""
 
 
 class MemoryKind(Enum):
-    """Where a buffer lives."""
+    """Where a buffer lives. The plan uses DEVICE alone; the others serve programs that move their own data."""
 
     DEVICE = "device"
-    HOST = "host"  # page-locked host memory that the device can reach
-    SHARED = "shared"  # one address space for both sides
+    HOST = "host"  # page-locked host memory that the device can reach: copies to and from it are the fastest
+    SHARED = "shared"  # one address space for both sides; UnsupportedError where transfer is not UNIFIED
 
 
 class DeviceType(Enum):
@@ -57,7 +59,8 @@ class DeviceInfo:
     total_memory: int = 0
     max_allocation: int = 0  # largest single buffer
     max_binding: int = 0  # largest view that a launch may bind
-    alignment: int = 1  # offsets of bound views are multiples of this (a power of two, at most 4096)
+    max_grid: tuple[int, int, int] = (0, 0, 0)  # most workgroups of a launch in x, y and z
+    alignment: int = 4  # offsets of bound views are multiples of this (a power of two, 4 to 4096)
     transfer: TransferMode = TransferMode.EXPLICIT_COPY
     physical_id: str = ""  # PCI address as "0000:03:00.0", else a UUID: equal where two backends see one card
     kernels: frozenset[str] = frozenset()  # optional catalogue kernels on offer, beside all the base ones
@@ -71,9 +74,32 @@ class DeviceInfo:
         return f"{self.backend}:{self.index}"
 
 
-FEATURES = frozenset({"timings", "saved-reads"})
-"""Optional abilities a device may list in DeviceInfo.features: "timings" = it has `timings(recording)`, "saved-reads" =
-it has `saved_reads(recording)`."""
+FEATURES = frozenset({"timings"})
+"""Optional abilities a device may list in DeviceInfo.features: "timings" = it has `timings(recording)`. Names that core
+does not know, here and among the kernels, are ignored, so that a plugin may be ahead of core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How a device wants one launch to be carried out; equal tunings of equal constants are one compiled kernel.
+
+    tile: the constants that the grid depends on, exactly those that `KernelSpec.tuning` names.
+    variant: which source: "" for the file `<name>`, "split" for `<name>_split`.
+    private: further compile-time constants of that source.
+    workspace: bytes that the launch binds after the views of its bindings, 0 for none. Core allocates them, zeroed,
+    once for a compiled kernel; every launch finds them as the last one left them, so a kernel that counts in them ends
+    with zeros.
+    """
+
+    tile: Mapping[str, int] = field(default_factory=dict)
+    variant: str = ""
+    private: Mapping[str, int] = field(default_factory=dict)
+    workspace: int = 0
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What distinguishes it from other tunings."""
+        return self.variant, self.workspace, tuple(sorted(self.tile.items())), tuple(sorted(self.private.items()))
 
 
 class Buffer(Protocol):
@@ -113,13 +139,16 @@ def whole(buffer: Buffer) -> View:
 
 
 class Kernel(Protocol):
-    """A kernel compiled for one device with one set of constants."""
+    """A kernel compiled for one device with one set of semantic constants and one tuning."""
 
     @property
     def spec(self) -> KernelSpec: ...
 
     @property
     def constants(self) -> Mapping[str, int]: ...
+
+    @property
+    def tuning(self) -> Tuning: ...
 
 
 class Recording(Protocol):
@@ -128,15 +157,14 @@ class Recording(Protocol):
     def close(self) -> None: ...
 
 
-Grid = tuple[int, int, int]
-"""Workgroups in x, y and z."""
-
-
 class Device(Protocol):
-    """One context with one in-order queue, used by one thread.
+    """One context with one in-order queue.
 
-    Launches and transfers take effect in the order of the calls. Every method may raise the errors of
-    `bitnet_core.errors`; after DeviceLostError the device can only be closed.
+    Calls come from one thread at a time, which need not be the same one each time. Launches and transfers take effect
+    in the order of the calls. Every method may raise the errors of `bitnet_core.errors`; after DeviceLostError the
+    device can only be closed. What is not, or no longer, of this device (a buffer, kernel or recording that was freed,
+    released or closed, or that another device made) is a ValueError before anything runs, and so is every call after
+    `close`.
     """
 
     @property
@@ -146,13 +174,17 @@ class Device(Protocol):
         """Bytes that can still be allocated, or -1 where the driver does not tell."""
 
     def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> Buffer:
-        """A zero-filled buffer of `nbytes` > 0. OutOfMemoryError carries requested and free bytes."""
+        """A zero-filled buffer of `nbytes` > 0, with room up to the next multiple of 16 for kernels that read whole
+        words. OutOfMemoryError carries requested and free bytes."""
+
+    def held_bytes(self) -> int:
+        """Device memory that the device holds for itself (staging, descriptors), beside what `alloc` gave."""
 
     def wrap(self, host: memoryview) -> Buffer | None:
         """A read-only buffer over host memory without a copy (the caller keeps it alive); None = copy instead."""
 
     def free(self, buffer: Buffer) -> None:
-        """Give a buffer back. Freeing it twice, or a buffer of another device, is a ValueError."""
+        """Give a buffer back; what is queued and uses it still finishes. Recordings that bind it can only be closed."""
 
     def upload(self, dst: View, src: memoryview) -> None:
         """Copy `src` (C-contiguous, dst.nbytes bytes) to the device; `src` may be reused on return."""
@@ -161,41 +193,42 @@ class Device(Protocol):
         """Copy to writable host memory of src.nbytes bytes; waits until it is there."""
 
     def copy(self, src: View, dst: View) -> None:
-        """Copy between two views of equal size that do not overlap."""
+        """Copy between two views of equal size that do not overlap. Offsets of all transfers are multiples of 4, sizes
+        need not be; anything else is a ValueError."""
 
-    def tuning(
-        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
-    ) -> dict[str, int]:
-        """The tuning constants this device wants for a launch: at least those in `spec.tuning`, whose values set the
-        grid. `constants` are the semantic ones and `params` the launch's parameters, so that a device can choose
-        another tile, or another source, for a prompt than for a single token."""
+    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+        """How this device wants a launch: `constants` are the semantic ones and `params` the launch's parameters, so
+        that it can choose another tile, or another source, for a prompt than for a single token. UnsupportedError for
+        an optional kernel that it does not offer for such constants or sizes."""
 
-    def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> Kernel:
-        """Compile a kernel with its semantic and tuning constants. UnsupportedError if the device lacks it,
-        KernelCompileError with the compiler's log if it does not build."""
+    def compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> Kernel:
+        """Compile a kernel with its semantic constants and a tuning that `tuning` gave. UnsupportedError if the device
+        lacks it, KernelCompileError with the compiler's log if it does not build."""
+
+    def release(self, kernel: Kernel) -> None:
+        """Forget a compiled kernel; recordings that launch it can only be closed."""
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
-        """Queue one kernel. `views` follow kernel.spec.bindings; `params` is kernel.spec.pack(...).
+        """Queue one kernel. `views` follow kernel.spec.bindings, then the workspace where kernel.tuning asks for one;
+        `params` is kernel.spec.pack(...). No two views of a launch overlap, unless both are only read. A grid with a 0
+        runs nothing.
 
         ValueError, before anything runs, where they do not fit the kernel (`hal.checks.check_launch` looks).
         """
 
     def record(self) -> AbstractContextManager[Recording]:
-        """Launches inside the `with` block are kept, not run."""
+        """Launches inside the `with` block are kept, not run. Uploads, downloads, copies, allocations and compilations
+        inside it take effect at once, as they would outside; `free`, `release`, `replay`, `synchronize` and another
+        `record` are a ValueError there. Where the block raises, nothing is kept."""
 
     def replay(self, recording: Recording) -> None:
-        """Queue all launches of a recording, in order, with the views and parameters they were recorded with.
-
-        Where a recorded matmul_dense is followed at once by the argmax_advance or top_k that reads its logits, a device
-        may compute the other logits only roughly, as long as what is chosen stays the same: a download of logits after
-        such a replay is for debugging. A recording that ends with matmul_dense leaves exact logits.
-        """
+        """Queue all launches of a recording, in order, with the views and parameters they were recorded with."""
 
     def synchronize(self) -> None:
         """Wait until everything queued has finished."""
 
     def close(self) -> None:
-        """Free everything. May be called twice."""
+        """Free everything, also after the device was lost. May be called twice."""
 
 
 class TimedDevice(Device, Protocol):
@@ -205,16 +238,12 @@ class TimedDevice(Device, Protocol):
         """Replay once and return (kernel name, seconds) of every launch, in order."""
 
 
-class SavingDevice(Device, Protocol):
-    """A device with the feature "saved-reads"."""
-
-    def saved_reads(self, recording: Recording) -> int:
-        """Bytes of its launches' operands that one replay does not read, because the device found a shorter way to the
-        same results, less what it reads in their place."""
-
-
 class Backend(Protocol):
-    """A driver API. Constructing it loads no driver."""
+    """A driver API. Constructing it loads no driver.
+
+    It may have an attribute `rank`, an int: its place in the order of preference (`discovery.known` has those of the
+    backends that core knows).
+    """
 
     @property
     def name(self) -> str:
@@ -228,4 +257,5 @@ class Backend(Protocol):
         """Load the driver and list the devices; BackendUnavailableError carries the reason and the fix."""
 
     def open(self, index: int) -> Device:
-        """Open one of `devices()`; DeviceNotFoundError if the index is out of range."""
+        """Open the one of `devices()` whose `index` this is; DeviceNotFoundError if there is none. Indexes need not be
+        consecutive: a device that a plugin leaves out (too old, say) keeps its number."""

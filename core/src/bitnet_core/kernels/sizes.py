@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from bitnet_core.kernels.spec import Constants, Params, Size
-from bitnet_core.model.weights import DENSE_BLOCKS, DenseType
+from bitnet_core.kernels.types import DENSE_BLOCKS, DenseType
 
 
 def product(*names: str, times: int = 1) -> Size:
@@ -18,13 +18,37 @@ def product(*names: str, times: int = 1) -> Size:
     return elements
 
 
-def where_norm(size: Size) -> Size:
-    """`size` where NORM is 1; nothing is read where it is 0."""
+def where(constant: str, size: Size) -> Size:
+    """`size` where the constant is not 0; nothing is read where it is."""
 
     def elements(params: Params, constants: Constants) -> int:
-        return size(params, constants) if constants["NORM"] else 0
+        return size(params, constants) if constants[constant] else 0
 
     return elements
+
+
+def activation_scales(width: str) -> Size:
+    """A value for each row, or for each ABLOCK of its columns."""
+
+    def elements(params: Params, constants: Constants) -> int:
+        block = constants.get("ABLOCK", 0)
+        return int(params["rows"]) * (int(params[width]) // block if block else 1)
+
+    return elements
+
+
+def strided_rows(columns: str) -> Size:
+    """`rows` rows of `columns` elements that are `stride` apart."""
+
+    def elements(params: Params, constants: Constants) -> int:
+        return (int(params["rows"]) - 1) * int(params["stride"]) + int(params[columns])
+
+    return elements
+
+
+def mask_words(params: Params, constants: Constants) -> int:
+    """A bit for each token, whole words a row."""
+    return int(params["rows"]) * -(-int(params["vocab"]) // 32)
 
 
 def dense_rows(types: Sequence[DenseType], rows: str, columns: str) -> Size:
@@ -37,18 +61,23 @@ def dense_rows(types: Sequence[DenseType], rows: str, columns: str) -> Size:
     return elements
 
 
-def ternary_rows(times: int = 1) -> Size:
-    """Bytes of times * `outs` rows of codes, four in a byte."""
+def ternary_rows(times: int = 1, rows: str = "outs") -> Size:
+    """Bytes of times * `rows` rows of codes, four in a byte."""
 
     def elements(params: Params, constants: Constants) -> int:
-        return times * int(params["outs"]) * (int(params["width"]) // 4)
+        return times * int(params[rows]) * (int(params["width"]) // 4)
 
     return elements
 
 
-def block_scales(params: Params, constants: Constants) -> int:
-    """One scale for BLOCK columns, the last perhaps fewer, of each of `outs` rows."""
-    return int(params["outs"]) * -(-int(params["width"]) // constants["BLOCK"])
+def block_scales(times: int = 1, rows: str = "outs") -> Size:
+    """A scale for BLOCK columns, the last perhaps fewer, of each of times * `rows` rows; one a row where BLOCK is 0."""
+
+    def elements(params: Params, constants: Constants) -> int:
+        block = constants["BLOCK"]
+        return times * int(params[rows]) * (-(-int(params["width"]) // block) if block else 1)
+
+    return elements
 
 
 def output(params: Params, constants: Constants) -> int:

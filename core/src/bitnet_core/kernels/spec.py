@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bitnet_core.hal.device import Grid
+from bitnet_core.kernels.types import Grid
 
 ElementType = Literal["u8", "i8", "i32", "f32"]
 Access = Literal["r", "w", "rw"]
@@ -53,8 +53,8 @@ class KernelSpec:
     every plugin.
 
     constants: semantic compile-time constants and the values each may take.
-    tuning: compile-time constants that the grid depends on; the device chooses them (`Device.tuning`).
-    grid: workgroups, from parameters and tuning.
+    tuning: compile-time constants that the grid depends on; the device chooses them (`Tuning.tile`).
+    grid: workgroups, from parameters and tile. Core alone calls it: a device launches the grid that it is given.
     base: every device must have it; the others are optional and listed in DeviceInfo.kernels.
     """
 
@@ -87,6 +87,11 @@ class KernelSpec:
             raise ValueError(f"{self.name} takes {4 * len(self.params)} bytes of parameters, not {len(packed)}")
         values = struct.unpack("<" + "".join("I" if param.kind == "u32" else "f" for param in self.params), packed)
         return {param.name: value for param, value in zip(self.params, values, strict=True)}
+
+    def check_tile(self, tile: Constants) -> None:
+        """ValueError unless the tile has exactly the names in `tuning`, each with a value of 1 or more."""
+        if set(tile) != set(self.tuning) or any(value < 1 for value in tile.values()):
+            raise ValueError(f"{self.name}: a tile of {dict(tile)}, not of {', '.join(self.tuning) or 'nothing'}")
 
     def check_constants(self, constants: Constants) -> None:
         """ValueError unless every semantic constant is present with an allowed value."""

@@ -1,1 +1,1 @@
-"""Model shape, weights, and the plan that turns layers into launches."""
+"""What a model is: shape, weights in host memory, rotary table, and the face that every kind of model file shows."""

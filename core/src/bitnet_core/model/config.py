@@ -16,7 +16,7 @@ class ModelConfig:
     Linear layers are named as in GGUF: attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down.
     """
 
-    arch: str  # "bitnet-b1.58", "bitnet-25", "bitnet" or "llama"
+    arch: str  # "bitnet-b1.58", "bitnet-25", "bitnet", "llama" or "qwen3"
     name: str
     n_layers: int
     hidden: int
@@ -35,8 +35,19 @@ class ModelConfig:
     rope_scaling: RopeScaling = "none"
     rope_factor: float = 1.0
     rope_original_context: int = 0
+    rope_beta_fast: float = 32.0  # yarn only: rotations within the original context above which nothing is interpolated
+    rope_beta_slow: float = 1.0  # yarn only: and below which all is
     rope_low_freq_factor: float = 1.0  # llama3 scaling only
     rope_high_freq_factor: float = 4.0  # llama3 scaling only
+    qk_norm: bool = False  # RMSNorm of each query and key head (attn_q_norm, attn_k_norm) before the rotation
+    activation_block: int = 0  # columns that share an activation scale; 0 = one scale a row
+    ternary_tables: bool = False  # token_embd and output are ternary (ModelSource.ternary), not dense
+    vocab_tokens: int = 0  # tokens that exist: ids from here on are never chosen; 0 = all of vocab
+
+    @property
+    def tokens(self) -> int:
+        """Ids that may be chosen are 0..tokens - 1."""
+        return self.vocab_tokens or self.vocab
 
     @property
     def q_width(self) -> int:

@@ -12,19 +12,22 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from bitnet_core.errors import ModelError
 from bitnet_core.model.config import ModelConfig
-
-_YARN_BETA_FAST = 32.0
-_YARN_BETA_SLOW = 1.0
 
 
 def rope_table(
     config: ModelConfig, positions: int, freq_factors: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[np.float32]:
-    """f32[positions, head_dim / 2, 2] of (cos, sin). freq_factors (GGUF's rope_freqs) divide the frequencies."""
-    inverse, magnitude = _inverse_frequencies(config)
-    if freq_factors is not None:
-        inverse /= freq_factors.astype(np.float32)
+    """f32[positions, head_dim / 2, 2] of (cos, sin). freq_factors (GGUF's rope_freqs) divide the frequencies.
+
+    ModelError if the model's values give frequencies that are no numbers."""
+    with np.errstate(all="ignore"):
+        inverse, magnitude = _inverse_frequencies(config)
+        if freq_factors is not None:
+            inverse /= freq_factors.astype(np.float32)
+    if not np.isfinite(inverse).all():
+        raise _no_numbers(config)
     angles = np.arange(positions, dtype=np.float32)[:, None] * inverse.astype(np.float32)[None, :]
     table = np.empty((*angles.shape, 2), np.float32)
     np.multiply(np.cos(angles), np.float32(magnitude), out=table[..., 0])
@@ -55,18 +58,27 @@ def _inverse_frequencies(config: ModelConfig) -> tuple[npt.NDArray[np.float32], 
     return inverse, 1.0
 
 
+def _no_numbers(config: ModelConfig) -> ModelError:
+    return ModelError(
+        f"the RoPE values of the model (base {config.rope_theta:g}, scaling {config.rope_scaling} by "
+        f"{config.rope_factor:g}) give frequencies that are no numbers; get the file again"
+    )
+
+
 def _yarn(
     config: ModelConfig, inverse: npt.NDArray[np.float32], powers: npt.NDArray[np.float32]
 ) -> tuple[npt.NDArray[np.float32], float]:
     """Low frequencies are interpolated, high ones kept, with a ramp between; cos and sin grow with the factor."""
     dim, base = config.head_dim, config.rope_theta
     original = config.rope_original_context or config.context
+    if base <= 1:
+        raise _no_numbers(config)
 
     def correction(rotations: float) -> float:
         return dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(base))
 
-    low = max(math.floor(correction(_YARN_BETA_FAST)), 0)
-    high = min(math.ceil(correction(_YARN_BETA_SLOW)), dim - 1)
+    low = max(math.floor(correction(config.rope_beta_fast)), 0)
+    high = min(math.ceil(correction(config.rope_beta_slow)), dim - 1)
     ramp = (np.arange(dim // 2, dtype=np.float32) - low) / np.float32(high - low or 0.001)
     keep = np.float32(1.0) - np.clip(ramp, 0, 1).astype(np.float32)
     interpolated = np.float32(1.0) / (np.float32(config.rope_factor) * powers)

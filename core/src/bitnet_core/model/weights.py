@@ -8,21 +8,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from bitnet_core.kernels.types import DENSE_BLOCKS, DenseType
+
 BLOCK = 128
 """Columns of one ternary block: 32 bytes; byte p holds columns p (bits 7-6), 32+p (5-4), 64+p (3-2), 96+p (1-0)."""
 
 ScaleKind = Literal["tensor", "row", "block"]
-DenseType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q6_K"]
-
-DENSE_BLOCKS: dict[DenseType, tuple[int, int]] = {
-    "f32": (1, 4),
-    "f16": (1, 2),
-    "bf16": (1, 2),
-    "q8_0": (32, 34),
-    "q4_0": (32, 18),
-    "q6_K": (256, 210),
-}
-"""Elements and bytes of one block of each dense type."""
 
 
 def padded(columns: int) -> int:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
 from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.reference.quantize import F32, Arrays
+from bitnet_core.reference.quantize import F32, Arrays, rms_normalize
 
 U8 = npt.NDArray[np.uint8]
 
@@ -66,7 +66,11 @@ def rope_store_kv(a: Arrays, p: Params, c: Constants) -> None:
     qkv = a["qkv"][: rows * heads * head_dim].reshape(rows, heads, head_dim)
     step = a["step"][: rows * 4].reshape(rows, 4).astype(np.int64)
     rope = a["rope"].reshape(-1, head_dim // 2, 2)[np.maximum(step[:, 1], 0)]
-    rotated = _rotate(qkv[:, : n_heads + n_kv], rope[..., 0], rope[..., 1], bool(c["INTERLEAVED"]))
+    turned = qkv[:, : n_heads + n_kv]
+    if c["QKNORM"]:
+        gammas = [a["q_gamma"][:head_dim]] * n_heads + [a["k_gamma"][:head_dim]] * n_kv
+        turned = rms_normalize(turned, np.stack(gammas), float(p["eps"]))
+    rotated = _rotate(turned, rope[..., 0], rope[..., 1], bool(c["INTERLEAVED"]))
     a["q"][: rows * n_heads * head_dim].reshape(rows, n_heads, head_dim)[:] = rotated[:, :n_heads]
     used = np.flatnonzero((step[:, 1] >= 0) & (step[:, 2] >= 0))
     block, offset = np.divmod(step[used, 2], KV_BLOCK)

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from bitnet_core.kernels.catalogue import KV_BLOCK
 from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.reference.quantize import Arrays
+from bitnet_core.reference.quantize import F32, Arrays
+
+
+def _candidates(a: Arrays, p: Params, c: Constants) -> tuple[F32, npt.NDArray[np.bool_]]:
+    """logits[rows, vocab], and which of them are allowed."""
+    rows, vocab, stride = (int(p[n]) for n in ("rows", "vocab", "stride"))
+    logits = np.lib.stride_tricks.as_strided(a["logits"], (rows, vocab), (4 * stride, 4))
+    if not c["MASK"]:
+        return logits, np.ones((rows, vocab), bool)
+    words = a["mask"][: rows * -(-vocab // 32)].reshape(rows, -1).astype("<i4")
+    bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+    return logits, bits[:, :vocab].astype(bool)
 
 
 def argmax_advance(a: Arrays, p: Params, c: Constants) -> None:
     """The greedy token of each row into history and step; the row moves on by one position."""
-    rows, vocab, max_blocks, ring = (int(p[n]) for n in ("rows", "vocab", "max_blocks", "ring"))
-    logits = a["logits"][: rows * vocab].reshape(rows, vocab)
+    rows, max_blocks, ring = (int(p[n]) for n in ("rows", "max_blocks", "ring"))
+    logits, allowed = _candidates(a, p, c)
     tables, step = a["tables"].reshape(-1, max_blocks), a["step"].reshape(-1, 4)
     history = a["history"].reshape(-1, ring + 1)
-    for scores, row in zip(logits, a["index"][:rows].tolist(), strict=True):
+    for scores, may, row in zip(logits, allowed, a["index"][:rows].tolist(), strict=True):
         if step[row, 1] < 0:
             continue
-        token = -1 if np.isnan(scores).any() else int(np.argmax(scores))
+        ids = np.flatnonzero(may)
+        token = -1 if not ids.size or np.isnan(scores[ids]).any() else int(ids[np.argmax(scores[ids])])
         history[row, 0] += 1
         if history[row, 0] <= ring:
             history[row, history[row, 0]] = token
@@ -31,10 +44,17 @@ def argmax_advance(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def top_k(a: Arrays, p: Params, c: Constants) -> None:
-    """The k largest logits of each row, in falling order."""
-    rows, vocab, k = (int(p[n]) for n in ("rows", "vocab", "k"))
-    logits = a["logits"][: rows * vocab].reshape(rows, vocab)
-    keys = np.where(np.isnan(logits), np.float32(np.inf), logits)
-    order = np.lexsort((~np.isnan(logits), -keys), axis=-1)[:, :k]
-    a["ids"][: rows * k].reshape(rows, k)[:] = order
-    a["values"][: rows * k].reshape(rows, k)[:] = np.take_along_axis(logits, order, axis=1)
+    """The k largest logits of each row, in falling order, and what all of them add up to."""
+    rows, k = int(p["rows"]), int(p["k"])
+    logits, allowed = _candidates(a, p, c)
+    ids, values = a["ids"][: rows * k].reshape(rows, k), a["values"][: rows * k].reshape(rows, k)
+    total = a["total"][: rows * 2].reshape(rows, 2)
+    ids[:], values[:] = -1, -np.inf
+    for row in range(rows):
+        tokens = np.flatnonzero(allowed[row])
+        scores = logits[row, tokens]
+        nan = np.isnan(scores)
+        order = np.lexsort((~nan, -np.where(nan, np.float32(np.inf), scores)))[:k]
+        ids[row, : order.size], values[row, : order.size] = tokens[order], scores[order]
+        most = scores.max(initial=np.float32(-np.inf))
+        total[row] = most, np.log(np.sum(np.exp(scores - most), dtype=np.float64))

@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from bitnet_core.kernels.catalogue import DENSE_TYPES
 from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.model.weights import DENSE_BLOCKS, DenseType
+from bitnet_core.kernels.types import DENSE_BLOCKS, DenseType
 from bitnet_core.reference.quantize import F32, Arrays, output_block
+from bitnet_core.reference.ternary import unpack_codes
 
 U8 = npt.NDArray[np.uint8]
 _CHUNK = 1 << 20
@@ -65,6 +66,18 @@ def embed_rows(a: Arrays, p: Params, c: Constants) -> None:
     tokens = a["step"][: rows * 4].reshape(rows, 4)[:, 0].astype(np.int64) - first
     mine = np.flatnonzero((tokens >= 0) & (tokens < count))
     a["x"][: rows * hidden].reshape(rows, hidden)[mine] = decode_table(table[tokens[mine]], dtype)
+
+
+def embed_rows_ternary(a: Arrays, p: Params, c: Constants) -> None:
+    """x[t] = (codes - 1) * scales of the rows that this part of the table holds."""
+    rows, hidden, width, first, count = (int(p[name]) for name in ("rows", "hidden", "width", "first", "count"))
+    table = a["w"][: count * width // 4].reshape(count, width // 4)
+    wscale = a["wscale"][: count * -(-width // c["BLOCK"])].reshape(count, -1)
+    tokens = a["step"][: rows * 4].reshape(rows, 4)[:, 0].astype(np.int64) - first
+    mine = np.flatnonzero((tokens >= 0) & (tokens < count))
+    signs = unpack_codes(table[tokens[mine]]).astype(np.float32) - np.float32(1)
+    scales = np.repeat(wscale[tokens[mine]], c["BLOCK"], axis=1)[:, :width]
+    a["x"][: rows * hidden].reshape(rows, hidden)[mine] = (signs * scales)[:, :hidden]
 
 
 def matmul_dense(a: Arrays, p: Params, c: Constants) -> None:

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 import psutil
 
-from bitnet_core.errors import OutOfMemoryError, UnsupportedError
-from bitnet_core.hal.checks import check_launch, check_transfer
-from bitnet_core.hal.device import (
-    Buffer,
-    DeviceInfo,
-    DeviceType,
-    Grid,
-    Kernel,
-    MemoryKind,
-    Recording,
-    TransferMode,
-    View,
-)
-from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.errors import OutOfMemoryError
+from bitnet_core.hal.base import BaseDevice, Launch, Recorded
+from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, TransferMode, Tuning
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.reference.meanings import MEANINGS
 
@@ -56,169 +44,93 @@ def numpy_info() -> DeviceInfo:
 
 @dataclass(eq=False, slots=True)
 class NumpyBuffer:
-    """Bytes in host memory; `data` is None once freed."""
+    """Bytes in host memory."""
 
-    data: npt.NDArray[np.uint8] | None
+    data: npt.NDArray[np.uint8]
     nbytes: int
     kind: MemoryKind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class NumpyKernel:
     """A meaning with its constants."""
 
     spec: KernelSpec
     constants: Mapping[str, int]
+    tuning: Tuning
 
 
-@dataclass(eq=False, slots=True)
-class NumpyRecording:
-    """Prepared launches."""
-
-    launches: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
-
-    def close(self) -> None:
-        """Forget the launches."""
-        self.launches.clear()
-
-
-class NumpyDevice:
+class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
     """Runs every launch at once, in the calling thread."""
 
     def __init__(self, info: DeviceInfo | None = None) -> None:
-        self.info = info or numpy_info()
-        self._buffers: set[NumpyBuffer] = set()
-        self._recording: NumpyRecording | None = None
+        super().__init__(info or numpy_info())
 
     def free_memory(self) -> int:
         """Bytes the operating system could still give."""
         return int(psutil.virtual_memory().available)
 
-    def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> NumpyBuffer:
-        """Zero-filled host memory, whatever the kind."""
-        if nbytes <= 0:
-            raise ValueError(f"a buffer needs at least one byte, not {nbytes}")
+    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+        """Tiles mean nothing here: one workgroup covers everything."""
+        return Tuning({name: _EVERYTHING if name.startswith("TILE_") else 1 for name in spec.tuning})
+
+    def _alloc(self, nbytes: int, kind: MemoryKind) -> NumpyBuffer:
         free = self.free_memory()
         try:
             if nbytes > free:
                 raise MemoryError
-            data = np.zeros(nbytes, dtype=np.uint8)
+            return NumpyBuffer(np.zeros(nbytes, dtype=np.uint8), nbytes, kind)
         except MemoryError as exc:
             raise OutOfMemoryError(
                 f"cannot allocate {nbytes:,} bytes, {free:,} are free",
                 requested=nbytes,
                 free=free,
-                backend="numpy",
+                backend=self.info.backend,
                 hint="Use a smaller context or close other programs",
             ) from exc
-        return self._keep(data, kind)
 
-    def _keep(self, data: npt.NDArray[np.uint8], kind: MemoryKind) -> NumpyBuffer:
-        buffer = NumpyBuffer(data, data.nbytes, kind)
-        self._buffers.add(buffer)
-        return buffer
+    def _wrap(self, host: memoryview) -> NumpyBuffer:
+        return NumpyBuffer(np.frombuffer(host, dtype=np.uint8), host.nbytes, MemoryKind.SHARED)
 
-    def wrap(self, host: memoryview) -> NumpyBuffer | None:
-        """The memory itself."""
-        return self._keep(np.frombuffer(host, dtype=np.uint8), MemoryKind.SHARED)
+    def _free(self, buffer: NumpyBuffer) -> None:
+        buffer.data = _NOTHING
 
-    def free(self, buffer: Buffer) -> None:
-        """Drop the memory; ValueError if it is not (or no longer) a buffer of this device."""
-        if not isinstance(buffer, NumpyBuffer) or buffer not in self._buffers:
-            raise ValueError("this buffer is not, or no longer, one of this device")
-        self._buffers.remove(buffer)
-        buffer.data = None
+    def _upload(self, buffer: NumpyBuffer, offset: int, source: memoryview) -> None:
+        buffer.data[offset : offset + source.nbytes] = source
 
-    def _bytes(self, view: View) -> npt.NDArray[np.uint8]:
-        buffer = view.buffer
-        if not isinstance(buffer, NumpyBuffer) or buffer not in self._buffers or buffer.data is None:
-            raise ValueError("this buffer is not, or no longer, one of this device")
-        return buffer.data[view.offset : view.offset + view.nbytes]
+    def _download(self, buffer: NumpyBuffer, offset: int, target: memoryview) -> None:
+        target[:] = buffer.data[offset : offset + target.nbytes].data
 
-    def upload(self, dst: View, src: memoryview) -> None:
-        """Copy in."""
-        check_transfer("upload", src.nbytes, dst.nbytes)
-        self._bytes(dst)[:] = np.frombuffer(src, dtype=np.uint8)
+    def _copy(self, source: NumpyBuffer, source_at: int, target: NumpyBuffer, target_at: int, nbytes: int) -> None:
+        target.data[target_at : target_at + nbytes] = source.data[source_at : source_at + nbytes]
 
-    def download(self, src: View, dst: memoryview) -> None:
-        """Copy out."""
-        check_transfer("download", src.nbytes, dst.nbytes)
-        np.frombuffer(dst, dtype=np.uint8)[:] = self._bytes(src)
+    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> NumpyKernel:
+        return NumpyKernel(spec, MappingProxyType(dict(constants)), tuning)
 
-    def copy(self, src: View, dst: View) -> None:
-        """Copy within the device."""
-        check_transfer("copy", src.nbytes, dst.nbytes)
-        self._bytes(dst)[:] = self._bytes(src)
-
-    def tuning(
-        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
-    ) -> dict[str, int]:
-        """Tiles mean nothing here: one workgroup covers everything."""
-        return dict.fromkeys(spec.tuning, 1 << 30)
-
-    def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> NumpyKernel:
-        """Look the meaning up."""
-        if CATALOGUE.get(spec.name) is not spec:
-            raise UnsupportedError(f"{spec.name} is not a catalogue kernel", backend="numpy", operation="compile")
-        spec.check_constants(constants)
-        return NumpyKernel(spec, MappingProxyType(dict(constants)))
-
-    def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
-        """Run now, or keep for replay while recording."""
-        check_launch(kernel.spec, views, params, self.info, kernel.constants)
+    def _run(self, launch: Launch[NumpyBuffer, NumpyKernel]) -> None:
+        spec, constants = launch.kernel.spec, launch.kernel.constants
         arrays = {}
-        for binding, view in zip(kernel.spec.bindings, views, strict=True):
-            data = self._bytes(view)
-            itemsize = 1 if binding.dtype in ("u8", "i8") else 4
-            arrays[binding.name] = data[: len(data) // itemsize * itemsize].view(_DTYPES[binding.dtype])
-        meaning, values = MEANINGS[kernel.spec.name], kernel.spec.unpack(params)
+        for binding, (buffer, offset, nbytes) in zip(spec.bindings, launch.bound, strict=True):
+            dtype = np.dtype(_DTYPES[binding.dtype])
+            arrays[binding.name] = buffer.data[offset : offset + nbytes // dtype.itemsize * dtype.itemsize].view(dtype)
+        with np.errstate(all="ignore"):
+            MEANINGS[spec.name](arrays, spec.unpack(launch.params), constants)
 
-        def run() -> None:
-            with np.errstate(all="ignore"):
-                meaning(arrays, values, kernel.constants)
-
-        if self._recording is None:
-            run()
-        else:
-            self._recording.launches.append((kernel.spec.name, run))
-
-    @contextmanager
-    def record(self) -> Iterator[NumpyRecording]:
-        """Keep the launches of the block."""
-        if self._recording is not None:
-            raise ValueError("a recording is already under way")
-        self._recording = recording = NumpyRecording()
-        try:
-            yield recording
-        finally:
-            self._recording = None
-
-    def replay(self, recording: Recording) -> None:
-        """Run the kept launches."""
-        if not isinstance(recording, NumpyRecording):
-            raise ValueError("this recording is not one of this device")
-        for _, launch in recording.launches:
-            launch()
-
-    def timings(self, recording: Recording) -> list[tuple[str, float]]:
-        """Replay once; (kernel, seconds) of every launch."""
-        if not isinstance(recording, NumpyRecording):
-            raise ValueError("this recording is not one of this device")
+    def _timings(self, recording: Recorded[NumpyBuffer, NumpyKernel]) -> list[float]:
         times = []
-        for name, launch in recording.launches:
+        for launch in recording.launches:
             began = time.perf_counter()
-            launch()
-            times.append((name, time.perf_counter() - began))
+            self._run(launch)
+            times.append(time.perf_counter() - began)
         return times
 
-    def synchronize(self) -> None:
-        """Nothing is ever pending."""
+    def _wait(self) -> None:
+        pass  # nothing is ever pending
 
-    def close(self) -> None:
-        """Free every buffer."""
-        for buffer in self._buffers:
-            buffer.data = None
-        self._buffers.clear()
+    def _close(self) -> None:
+        pass
 
 
+_EVERYTHING = 1 << 30
+_NOTHING = np.empty(0, dtype=np.uint8)
 _DTYPES = {"u8": np.uint8, "i8": np.int8, "i32": np.int32, "f32": np.float32}

@@ -1,38 +1,41 @@
-"""Kernels that join others, in terms of what they join: norm_matmul, norm_matmul_glu, rope_attention."""
+"""Kernels that join others, in terms of what they join."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from bitnet_core.kernels.catalogue import ceil_div
 from bitnet_core.kernels.spec import Constants, Params
 from bitnet_core.reference.attention import attention, rope_store_kv
 from bitnet_core.reference.quantize import Arrays, gated, rms_norm_quantize
-from bitnet_core.reference.ternary import matmul_ternary
+from bitnet_core.reference.ternary import matmul_ternary, matmul_ternary_block
 
 
-def _quantized(a: Arrays, p: Params, c: Constants) -> Arrays:
+def _product(a: Arrays, p: Params, c: Constants, y: Arrays, shape: Params, add: int) -> None:
+    """rms_norm_quantize of x, and the product of what it gives with w into y."""
     rows, width = int(p["rows"]), int(p["width"])
-    q: Arrays = {
+    scales = rows * (width // c["ABLOCK"] if c["ABLOCK"] else 1)
+    made: Arrays = {
         "q": np.empty(rows * width, np.int8),
-        "scale": np.empty(rows, np.float32),
-        "qsum": np.empty(rows, np.int32),
+        "scale": np.empty(scales, np.float32),
+        "qsum": np.empty(scales, np.int32),
     }
-    shape = {"rows": rows, "width": p["columns"], "stride": width, "eps": p["eps"]}
-    rms_norm_quantize({"x": a["x"], "gamma": a["gamma"], **q}, shape, c)
-    return q
+    norm = {"rows": rows, "width": p["columns"], "stride": width, "eps": p["eps"]}
+    rms_norm_quantize({"x": a["x"], "gamma": a["gamma"], **made}, norm, c)
+    matmul = matmul_ternary_block if c["BLOCK"] else matmul_ternary
+    matmul({**made, "w": a["w"], "wscale": a["wscale"], **y}, shape, {**c, "ADD": add})
 
 
 def norm_matmul(a: Arrays, p: Params, c: Constants) -> None:
-    """rms_norm_quantize, matmul_ternary."""
-    matmul_ternary({**_quantized(a, p, c), **{name: a[name] for name in ("w", "wscale", "y")}}, p, c)
+    """rms_norm_quantize, matmul_ternary or matmul_ternary_block."""
+    _product(a, p, c, {"y": a["y"]}, p, c["ADD"])
 
 
 def norm_matmul_glu(a: Arrays, p: Params, c: Constants) -> None:
-    """rms_norm_quantize, matmul_ternary of both halves, act(gate) * up."""
+    """rms_norm_quantize, the product of both halves, act(gate) * up."""
     rows, outs = int(p["rows"]), int(p["outs"])
     y = np.empty(rows * 2 * outs, np.float32)
-    both = {**p, "outs": 2 * outs, "y_stride": 2 * outs, "y_first": 0}
-    matmul_ternary({**_quantized(a, p, c), "w": a["w"], "wscale": a["wscale"], "y": y}, both, {"ADD": 0})
+    _product(a, p, c, {"y": y}, {**p, "outs": 2 * outs, "y_stride": 2 * outs, "y_first": 0}, 0)
     gate, up = y.reshape(rows, 2, outs).transpose(1, 0, 2)
     a["m"][: rows * outs].reshape(rows, outs)[:] = gated(gate, up, c["ACT"])
 
@@ -45,3 +48,24 @@ def rope_attention(a: Arrays, p: Params, c: Constants) -> None:
     q = np.empty(rows * size, np.float32)
     rope_store_kv({**a, "q": q, "step": step.reshape(-1)}, p, c)
     attention({**a, "q": q, "step": step.reshape(-1)}, p, c)
+
+
+def decoder_layer(a: Arrays, p: Params, c: Constants) -> None:
+    """The five launches of a layer, for one row."""
+    hidden, ffn, queries = int(p["hidden"]), int(p["ffn"]), int(p["n_heads"]) * int(p["head_dim"])
+    outs = queries + 2 * int(p["n_kv_heads"]) * int(p["head_dim"])
+
+    def shape(columns: int, rows: int) -> Params:
+        width = ceil_div(columns, 128) * 128
+        sizes = {"columns": columns, "width": width, "outs": rows, "y_stride": rows, "y_first": 0}
+        return {"rows": 1, "eps": p["eps"], **sizes}
+
+    def matrix(name: str) -> Arrays:
+        return {"gamma": a[f"gamma_{name}"], "w": a[f"w_{name}"], "wscale": a[f"s_{name}"]}
+
+    norm = {**c, "NORM": 1}
+    norm_matmul({"x": a["x"], "y": a["qkv"], **matrix("qkv")}, shape(hidden, outs), {**norm, "ADD": 0})
+    rope_attention({**a, "out": a["heads"]}, {"rows": 1, **p}, c)
+    norm_matmul({"x": a["heads"], "y": a["x"], **matrix("o")}, shape(queries, hidden), {**c, "ADD": 1})
+    norm_matmul_glu({"x": a["x"], "m": a["m"], **matrix("up")}, shape(hidden, ffn), norm)
+    norm_matmul({"x": a["m"], "y": a["x"], **matrix("down")}, shape(ffn, hidden), {**c, "ADD": 1})

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.reference import attention, choose, dense, fused, quantize, ternary
+from bitnet_core.reference import attention, choose, dense, fused, quantize, small_head, ternary
 from bitnet_core.reference.quantize import Arrays
 
 MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "embed_rows": dense.embed_rows,
+    "embed_rows_ternary": dense.embed_rows_ternary,
     "rms_norm_quantize": quantize.rms_norm_quantize,
     "matmul_ternary": ternary.matmul_ternary,
     "matmul_ternary_block": ternary.matmul_ternary_block,
@@ -23,5 +24,9 @@ MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "norm_matmul": fused.norm_matmul,
     "norm_matmul_glu": fused.norm_matmul_glu,
     "rope_attention": fused.rope_attention,
+    "decoder_layer": fused.decoder_layer,
+    "pack_head": small_head.pack_head,
+    "draft_logits": small_head.draft_logits,
+    "rescore_logits": small_head.rescore_logits,
 }
 """Arrays are flat, of the binding's dtype, and may be longer than the launch needs."""

@@ -17,7 +17,7 @@ class NumpyBackend:
     """Always available."""
 
     name = "numpy"
-    api = (1, 0)
+    api = (2, 0)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """One device: the host."""

@@ -10,6 +10,9 @@ import numpy.typing as npt
 from bitnet_core.kernels.catalogue import SILU
 from bitnet_core.kernels.spec import Constants, Params
 
+BLOCK_FLOOR = 1e-20
+"""Least absmax of a block of activations, so that its inverse is finite."""
+
 F32 = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -23,27 +26,40 @@ def output_block(y: F32, rows: int, outs: int, stride: int, first: int) -> F32:
 
 
 def rms_normalize(x: F32, gamma: F32, eps: float) -> F32:
-    """x[T, K] / sqrt(mean(x^2) + eps) * gamma[K] in f32; NaN in every row whose sum of squares is not finite."""
-    mean = np.add.reduce(x * x, axis=1, keepdims=True) / np.float32(x.shape[1])
+    """x[..., K] / sqrt(mean(x^2) + eps) * gamma in f32; NaN in every row whose sum of squares is not finite."""
+    mean = np.add.reduce(x * x, axis=-1, keepdims=True) / np.float32(x.shape[-1])
     mean = np.where(np.isfinite(mean), mean, np.float32(np.nan))
     return np.asarray(x * (np.float32(1) / np.sqrt(mean + np.float32(eps))) * gamma, dtype=np.float32)
 
 
-def quantize_rows(y: F32) -> tuple[npt.NDArray[np.int8], F32, npt.NDArray[np.int32]]:
+def quantize_rows(y: F32, floor: float = 1e-5) -> tuple[npt.NDArray[np.int8], F32, npt.NDArray[np.int32]]:
     """Per-row int8 absmax quantization of y[T, K]: (q i8[T, K], scale f32[T], qsum i32[T]); see the catalogue."""
     finite = np.all(np.isfinite(y), axis=1)[:, None]
     y = np.where(finite, y, np.float32(0))
-    absmax = np.maximum(np.max(np.abs(y), axis=1), np.float32(1e-5))
+    absmax = np.maximum(np.max(np.abs(y), axis=1), np.float32(floor))
     q = np.clip(np.rint(y * (np.float32(127) / absmax)[:, None]), -128, 127).astype(np.int8)
     scale = np.where(finite[:, 0], absmax / np.float32(127), np.float32(np.nan)).astype(np.float32)
     return q, scale, q.sum(axis=1, dtype=np.int32)
 
 
-def _store(y: F32, a: Arrays, p: Params) -> None:
+def quantize_blocks(y: F32, block: int) -> tuple[npt.NDArray[np.int8], F32, npt.NDArray[np.int32]]:
+    """The same for every `block` columns of y[T, K], K a multiple: q i8[T, K], scale f32[T, K / block], qsum i32[T, K /
+    block]; all of a row with a NaN or Inf is marked."""
+    rows, width = y.shape
+    y = np.where(np.all(np.isfinite(y), axis=1)[:, None], y, np.float32(np.nan))
+    q, scale, qsum = quantize_rows(y.reshape(-1, block), BLOCK_FLOOR)
+    return q.reshape(rows, width), scale.reshape(rows, -1), qsum.reshape(rows, -1)
+
+
+def _store(y: F32, a: Arrays, p: Params, block: int) -> None:
     rows, width, stride = y.shape[0], y.shape[1], int(p["stride"])
     q = a["q"][: rows * stride].reshape(rows, stride)
-    q[:, :width], a["scale"][:rows], a["qsum"][:rows] = quantize_rows(y)
-    q[:, width:] = 0
+    if not block:
+        q[:, :width], a["scale"][:rows], a["qsum"][:rows] = quantize_rows(y)
+        q[:, width:] = 0
+        return
+    scale, qsum = (a[name][: rows * stride // block].reshape(rows, -1) for name in ("scale", "qsum"))
+    q[:], scale[:], qsum[:] = quantize_blocks(np.pad(y, ((0, 0), (0, stride - width))), block)
 
 
 def rms_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
@@ -52,7 +68,7 @@ def rms_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
     x = a["x"][: rows * width].reshape(rows, width)
     if c["NORM"]:
         x = rms_normalize(x, a["gamma"][:width], float(p["eps"]))
-    _store(x, a, p)
+    _store(x, a, p, c["ABLOCK"])
 
 
 def gated(gate: F32, up: F32, act: int) -> F32:
@@ -71,7 +87,7 @@ def glu_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
     m = gated(gate, up, c["ACT"])
     if c["NORM"]:
         m = rms_normalize(m, a["gamma"][:width], float(p["eps"]))
-    _store(m, a, p)
+    _store(m, a, p, c["ABLOCK"])
 
 
 def rms_norm(a: Arrays, p: Params, c: Constants) -> None:

@@ -62,18 +62,21 @@ def matmul_ternary(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def matmul_ternary_block(a: Arrays, p: Params, c: Constants) -> None:
-    """y (+)= scale * sum_b wscale[n, b] * (block sum)."""
-    w, q, scale, y = _operands(a, p)
-    outs, width, block = w.shape[0], q.shape[1], c["BLOCK"]
-    n_blocks = -(-width // block)
-    wscale = a["wscale"][: outs * n_blocks].reshape(outs, n_blocks)
-    value = np.zeros((q.shape[0], outs), dtype=np.float32)
+    """y (+)= sum over blocks of wscale * (block sum) * scale; an activation block lies within one weight block."""
+    w, q, _, y = _operands(a, p)
+    rows, outs, width = q.shape[0], w.shape[0], q.shape[1]
+    block, part = c["BLOCK"], c["ABLOCK"] or c["BLOCK"]
+    wscale = a["wscale"][: outs * -(-width // block)].reshape(outs, -1)
+    scale = a["scale"][: rows * (width // part)].reshape(rows, -1) if c["ABLOCK"] else None
+    value = np.zeros((rows, outs), dtype=np.float32)
     step = max(1, _CHUNK // width)
     for row in range(0, outs, step):
         signs = unpack_codes(w[row : row + step]).astype(np.float32) - np.float32(1)
-        for b in range(n_blocks):
-            columns = slice(b * block, min(width, (b + 1) * block))
+        for first in range(0, width, part):
+            columns = slice(first, min(width, first + part))
             dot = q[:, columns].astype(np.float32) @ signs[:, columns].T
-            value[:, row : row + step] += dot * wscale[row : row + step, b]
-    value *= scale[:, None]
+            dot *= wscale[row : row + step, first // block]
+            value[:, row : row + step] += dot if scale is None else dot * scale[:, first // part, None]
+    if scale is None:
+        value *= a["scale"][:rows, None]
     y[:] = y + value if c["ADD"] else value

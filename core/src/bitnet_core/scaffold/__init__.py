@@ -8,6 +8,7 @@ import tempfile
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from bitnet_core.discovery.known import KNOWN
 from bitnet_core.errors import UsageError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -21,6 +22,8 @@ def write_backend(name: str, folder: Path) -> list[Path]:
     """
     if not _NAME.fullmatch(name) or len(name) > 40:
         raise UsageError(f"'{name}' cannot name a backend: use lower-case letters, digits and single dashes")
+    if name in KNOWN:
+        raise UsageError(f"'{name}' is a backend that bitnet knows; give yours another name")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is not an empty folder; name another one")
     package = name.replace("-", "_")

@@ -9,8 +9,13 @@ import numpy.typing as npt
 
 from bitnet_core.kernels.catalogue import KV_TYPES, SILU
 from bitnet_core.reference.attention import decode_cache_rows
+from bitnet_core.reference.quantize import BLOCK_FLOOR
 from bitnet_core.testing.cases.case import Array, Arrays, Case, Launch
+from bitnet_core.testing.compare_head import check_packed, check_rescored
 from bitnet_core.testing.tolerances import TOLERANCES, Tolerance
+
+_JUDGED = {"pack_head": ("codes", "error"), "rescore_logits": ("logits",)}
+"""Outputs for which there is more than one right answer."""
 
 F64 = npt.NDArray[np.float64]
 
@@ -24,22 +29,32 @@ def check_outputs(case: Case, launch: Launch, expected: Arrays, actual: Arrays) 
             continue
         if case.kernel.endswith("norm_quantize") and name in ("q", "qsum"):
             continue  # judged together below
-        if case.kernel.startswith("rope_") and name.endswith("_cache"):
+        if case.kernel == "decoder_layer" and name in ("qkv", "heads", "m"):
+            continue  # scratch: not defined
+        if name in _JUDGED.get(case.kernel, ()):
+            continue  # by rules of their own, below
+        row = _row_length(launch, name, expected[name].size)
+        if name.endswith("_cache"):
             _check_cache(case, launch, name, expected[name], actual[name], tolerance)
         elif binding.dtype == "f32":
-            row = _row_length(launch, name, expected[name].size)
+            allowed = TOLERANCES.get(f"{case.kernel}.{name}", tolerance)
             untouched = launch.arrays[name].view(np.uint32) == expected[name].view(np.uint32)
-            _check_floats(f"{case.id}: {name}", expected[name], actual[name], tolerance, row, untouched)
+            untouched &= ~np.isnan(expected[name])  # a NaN that is added to may get other bits
+            _check_floats(f"{case.id}: {name}", expected[name], actual[name], allowed, row, untouched)
         else:
-            _check_equal(f"{case.id}: {name}", expected[name], actual[name])
+            _check_equal(f"{case.id}: {name}", expected[name], actual[name], row)
     if case.kernel.endswith("norm_quantize"):
         _check_codes(case, launch, expected, actual, tolerance)
+    elif case.kernel == "pack_head":
+        check_packed(case.id, launch, actual)
+    elif case.kernel == "rescore_logits":
+        check_rescored(case.id, launch, actual["logits"])
 
 
 def _row_length(launch: Launch, name: str, size: int) -> int:
     if name == "y" and "y_stride" in launch.params:
         return int(launch.params["y_stride"])
-    return max(1, size // int(launch.params["rows"]))
+    return max(1, size // int(launch.params.get("rows", 1)))
 
 
 def _where(flat: int, row: int) -> str:
@@ -106,8 +121,13 @@ def _exact_codes(case: Case, launch: Launch, rows: int, width: int) -> F64:
         y = a["x"].reshape(rows, width)
     if launch.constants["NORM"]:
         y = y / np.sqrt(np.mean(y * y, axis=1, keepdims=True) + p["eps"]) * a["gamma"]
-    absmax = np.maximum(np.abs(y).max(axis=1, keepdims=True), 1e-5)
-    return np.asarray(np.clip(y * 127 / absmax, -128, 127))
+    block = launch.constants["ABLOCK"]
+    if not block:
+        absmax = np.maximum(np.abs(y).max(axis=1, keepdims=True), 1e-5)
+        return np.asarray(np.clip(y * 127 / absmax, -128, 127))
+    whole = np.pad(y, ((0, 0), (0, -width % block))).reshape(rows, -1, block)
+    codes = whole * 127 / np.maximum(np.abs(whole).max(axis=2, keepdims=True), BLOCK_FLOOR)
+    return np.asarray(codes.reshape(rows, -1)[:, :width])
 
 
 def _check_codes(case: Case, launch: Launch, expected: Arrays, actual: Arrays, tolerance: Tolerance) -> None:
@@ -116,9 +136,10 @@ def _check_codes(case: Case, launch: Launch, expected: Arrays, actual: Arrays, t
     q = actual["q"][: rows * stride].reshape(rows, stride)
     padding = np.flatnonzero(q[:, width:].any(axis=1))
     assert not padding.size, f"{case.id}: q is not 0 in the padding columns of row {padding[0]}"
-    sums = q.sum(axis=1, dtype=np.int64)
-    _check_equal(f"{case.id}: qsum against the sum of q", sums, actual["qsum"][:rows].astype(np.int64))
-    spoiled = np.isnan(expected["scale"])
+    per_row = len(actual["scale"]) // rows
+    sums = q.reshape(rows * per_row, -1).sum(axis=1, dtype=np.int64)
+    _check_equal(f"{case.id}: qsum against the sum of q", sums, actual["qsum"].astype(np.int64), per_row)
+    spoiled = np.isnan(expected["scale"]).reshape(rows, per_row).any(axis=1)
     assert not q[spoiled].any(), f"{case.id}: rows with scale = NaN must have q = 0"
     with np.errstate(all="ignore"):
         exact = _exact_codes(case, launch, rows, width)
@@ -144,8 +165,12 @@ def _check_cache(case: Case, launch: Launch, name: str, expected: Array, actual:
         scale = np.maximum(_scales(want[written]), np.float32(1e-30))[:, None]
         step = np.abs(values - wanted) / scale
         assert (step <= 1 + 1e-3).all(), f"{what}: a code is more than one step from the right one"
-        off = int((step > 0.5).sum())
-        assert off <= 1 + step.size // 1000, f"{what}: {off} of {step.size} codes are one step off: wrong rounding"
+        off, few = int((step > 0.5).sum()), 50 if case.kernel == "decoder_layer" else 1000
+        assert off <= 1 + step.size // few, f"{what}: {off} of {step.size} codes are one step off: wrong rounding"
+    elif case.kernel == "decoder_layer":
+        # what is cached went through a product of its own
+        loose = Tolerance(scaled=2.0**-8 if kv == 1 else 1e-4)
+        _check_floats(what, wanted.reshape(-1), values.reshape(-1), loose, head_dim)
     elif kv == 1 and name == "v_cache":
         _check_equal(what, wanted.reshape(-1), values.reshape(-1), head_dim)  # v is not rotated: rounded once
     else:

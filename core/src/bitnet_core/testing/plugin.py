@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bitnet_core.hal.device import Backend
-    from bitnet_core.testing.bench import Bench
     from bitnet_core.testing.results import Results
     from bitnet_core.testing.speed import Measured
     from bitnet_core.testing.targets import Target
+    from bitnet_core.testing.workbench import Bench
 
-pytest.register_assert_rewrite("bitnet_core.testing.areas", "bitnet_core.testing.bench", "bitnet_core.testing.compare")
+pytest.register_assert_rewrite(
+    "bitnet_core.testing.areas", "bitnet_core.testing.workbench", "bitnet_core.testing.compare"
+)
 
 RESULTS: pytest.StashKey[Results] = pytest.StashKey()
 PERF, REPORT = "--bitnet-perf", "--bitnet-report"
@@ -129,7 +131,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="module")
 def bitnet_target(request: pytest.FixtureRequest) -> Iterator[Bench]:
     """The bench of one device, closed at the end of the module."""
-    from bitnet_core.testing.bench import Bench
+    from bitnet_core.testing.workbench import Bench
 
     target: Target = request.param
     if target.info is None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from bitnet_core.hal.device import View
 from bitnet_core.kernels.catalogue import CATALOGUE, kv_row_bytes
-from bitnet_core.testing.bench import Bench, Prepared
 from bitnet_core.testing.cases.case import DTYPES
+from bitnet_core.testing.workbench import Bench, Prepared
 
 HIDDEN, FFN, VOCAB, HEADS, KV_HEADS, HEAD_DIM = 2560, 6912, 128256, 20, 5, 128
 CONTEXT = 512
@@ -150,14 +150,14 @@ def fits(bench: Bench, shape: Shape) -> bool:
 def measure(bench: Bench, shape: Shape) -> Measured:
     """Median seconds of a launch among others of its kind, replayed from a recording."""
     spec, device = CATALOGUE[shape.kernel], bench.device
-    kernel, grid = bench.kernel(spec, shape.constants, shape.params)
+    compiled, grid = bench.compiled(spec, shape.constants, shape.params)
     views = {}
     for binding, size in zip(spec.bindings, shape.sizes, strict=True):
         contents = _contents(shape, binding.name, size, binding.dtype)
         buffer = bench.alloc(contents.nbytes)
         views[binding.name] = View(buffer, 0, contents.nbytes)
         bench.write(views[binding.name], contents)
-    prepared = Prepared(kernel, grid, views, spec.pack(shape.params))
+    prepared = Prepared(compiled, grid, views, spec.pack(shape.params))
     once = min(_replayed(bench, prepared, 1))
     count = max(1, min(MOST, int(MEASURED_S / max(once, 1e-6))))
     seconds = statistics.median(_replayed(bench, prepared, count)) if count > 1 else once

@@ -9,6 +9,7 @@ from bitnet_core.hal.device import Backend
 from bitnet_core.testing.areas.devices import DeviceRules
 from bitnet_core.testing.areas.errors import ErrorRules
 from bitnet_core.testing.areas.kernels import KernelRules
+from bitnet_core.testing.areas.liveness import LivenessRules
 from bitnet_core.testing.areas.memory import MemoryRules
 from bitnet_core.testing.areas.model import ModelRules
 from bitnet_core.testing.areas.plugin import PluginRules
@@ -17,8 +18,16 @@ from bitnet_core.testing.areas.speed import SpeedRules
 
 
 class BackendConformance(
-    PluginRules, DeviceRules, MemoryRules, KernelRules, RecordingRules, ErrorRules, ModelRules, SpeedRules
-):
+    SpeedRules,
+    ModelRules,
+    ErrorRules,
+    LivenessRules,
+    RecordingRules,
+    MemoryRules,
+    DeviceRules,
+    PluginRules,
+    KernelRules,
+):  # pytest runs the last of these first: a kernel that does not compile is the first failure that one sees
     """Derive from this in a test module, name the backend, and run pytest.
 
     backend: the name of an installed entry point ("opencl"), or a Backend, or a function that makes one (for a plugin

@@ -69,7 +69,7 @@ def targets_of(cls: type) -> Sequence[Target]:
         return [Target(backend, absent=str(exc))]
     if not infos:
         return [Target(backend, absent=f"{backend.name} lists no device")]
-    return [Target(backend, index, info) for index, info in enumerate(infos)]
+    return [Target(backend, info.index, info) for info in infos]
 
 
 def operands_for(name: str, target: Target) -> Sequence[str | Case | Shape]:

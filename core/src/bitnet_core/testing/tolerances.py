@@ -21,6 +21,8 @@ class Tolerance:
 TOLERANCES = {
     # a table lookup: d * scale * code has at most one rounding, so every order of the products gives the same f32
     "embed_rows": Tolerance(),
+    # the same for codes of -1, 0 and 1
+    "embed_rows_ternary": Tolerance(),
     # sum of squares in any order, a reciprocal square root and a division good to a few units in the last place
     "rms_norm_quantize": Tolerance(relative=4e-6, codes=1e-3),
     # exact sums; two products, and one sum that may be fused with the last of them
@@ -39,11 +41,22 @@ TOLERANCES = {
     # choices and copies
     "argmax_advance": Tolerance(),
     "top_k": Tolerance(),
+    # a sum of exponentials, good to a few units in the last place, and its logarithm
+    "top_k.total": Tolerance(relative=1e-5, scaled=1e-5),
     # the scale of rms_norm_quantize (its codes being the same, as the cases see to), then the steps of matmul_ternary
     "norm_matmul": Tolerance(relative=5e-6, scaled=2e-6),
     # the same twice over; the gate is squared, and SiLU's exponential may be a fast one
     "norm_matmul_glu": Tolerance(relative=3e-5, scaled=1e-6),
     # as attention
     "rope_attention": Tolerance(relative=2e-5, scaled=2e-5),
+    # four quantizations in a row, each of which may round a value next to a tie the other way: one code of 1 / 127
+    "decoder_layer": Tolerance(scaled=1e-2),
+    # the division by the absmax and two norms; a code next to a rounding tie moves by one (see `compare`)
+    "pack_head": Tolerance(relative=2e-6),
+    # as matmul_dense
+    "draft_logits": Tolerance(relative=1e-5, scaled=1e-5),
+    # as matmul_dense; which drafts are left is judged in `compare`
+    "rescore_logits": Tolerance(relative=1e-5, scaled=1e-5),
 }
-"""By kernel. Integers are always exact, and a NaN is expected exactly where the meaning gives one."""
+"""By kernel, or by kernel and output. Integers are always exact, and a NaN is expected just where the meaning gives
+one."""

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-import jinja2
-
-from bitnet_core.errors import BitnetError, TokenizerError
-from bitnet_core.tokenizer.sandbox import MAX_SIZE, ChatEnvironment
+from bitnet_core.errors import TokenizerError
+from bitnet_core.tokenizer.fence import Fence
 from bitnet_core.tokenizer.tokenizer import Tokenizer
 
 MAX_TEMPLATE: Final = 1 << 18  # characters
@@ -48,39 +46,39 @@ class ChatTemplate:
         self.source = source
         if len(self.source) > MAX_TEMPLATE:
             raise TokenizerError(f"the chat template has {len(self.source)} characters; at most {MAX_TEMPLATE} may be")
-        try:
-            ChatEnvironment().from_string(self.source)
-        except (jinja2.TemplateError, RecursionError, SyntaxError) as exc:
-            raise TokenizerError(f"the chat template of the model does not parse: {exc}") from exc
+        self._fence = Fence(self.source)
+        self._fence.parse()
 
-    def render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True) -> str:
-        """The conversation as text. messages: {"role": ..., "content": ...}; UsageError where the template refuses
-        them (raise_exception), TokenizerError where it fails, runs on or makes too much."""
-        pieces: list[str] = []
-        size = 0
-        try:
-            template = ChatEnvironment().from_string(self.source)
-            for piece in template.generate(
-                messages=messages,
-                add_generation_prompt=add_generation_prompt,
-                bos_token=self._special(self._tokenizer.bos_id),
-                eos_token=self._special(self._tokenizer.eos_id),
-            ):
-                size += len(piece)
-                if size > MAX_SIZE:
-                    raise TokenizerError(f"the chat template writes over {MAX_SIZE} characters")
-                pieces.append(piece)
-        except BitnetError:
-            raise
-        except Exception as exc:
-            raise TokenizerError(f"the chat template of the model fails: {type(exc).__name__}: {exc}") from exc
-        return "".join(pieces)
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **variables: Any
+    ) -> str:
+        """The conversation as text. messages: {"role": ..., "content": ...}; variables: what else the template knows
+        (enable_thinking, tools). UsageError where the template refuses them (raise_exception), TokenizerError where it
+        fails, runs on or takes too much. The template runs in a process of its own (`Fence`)."""
+        return self._fence.render(
+            {
+                **_plain(variables),
+                "messages": _plain(messages),
+                "add_generation_prompt": add_generation_prompt,
+                "bos_token": self._special(self._tokenizer.bos_id),
+                "eos_token": self._special(self._tokenizer.eos_id),
+            }
+        )
 
-    def chat_tokens(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True) -> list[int]:
+    def chat_tokens(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        limit: int | None = None,
+        **variables: Any,
+    ) -> list[int]:
         """The conversation as ids, beginning with the bos id where the tokenizer adds one. Control tokens of the
-        template are parsed; what looks like one inside a message is plain text."""
-        shield = _Shield(self._tokenizer.specials, messages)
-        text = self.render(shield.covered(messages), add_generation_prompt)
+        template are parsed; what looks like one inside a message is plain text. UsageError where the rendered text
+        cannot have `limit` tokens or fewer."""
+        shield = _Shield(self._tokenizer.specials, [messages, variables])
+        text = self.render(shield.covered(messages), add_generation_prompt, **shield.covered(variables))
+        if limit is not None:
+            self._tokenizer.check_fits(text, limit)
         if shield.used:
             ids = [token for part, special in shield.parts(text) for token in self._encode(part, special)]
         else:
@@ -89,6 +87,10 @@ class ChatTemplate:
         if self._tokenizer.add_bos and bos is not None and ids[:1] != [bos]:
             ids.insert(0, bos)
         return ids
+
+    def close(self) -> None:
+        """End the template's process; a later rendering starts another."""
+        self._fence.close()
 
     def _encode(self, text: str, special: bool) -> list[int]:
         return self._tokenizer.encode(text, add_bos=False, parse_special=special)
@@ -100,20 +102,29 @@ class ChatTemplate:
 def _named_default(source: Any) -> str | None:
     """The template, or the one named "default" of several."""
     if isinstance(source, list):
-        named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
-        source = named.get("default")
-    if source is None or source == "":
+        named = [entry for entry in source if isinstance(entry, dict) and entry.get("name") == "default"]
+        source = named[0].get("template") if named else None
+    if source is None or (isinstance(source, str) and not source):
         return None
     if not isinstance(source, str):
         raise TokenizerError(f"the chat template of the model is {type(source).__name__}, not text")
     return source
 
 
+def _plain(value: Any) -> Any:
+    """Messages in the types of JSON."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
 class _Shield:
     """Hides control tokens written in messages from the tokenizer: their first character is replaced by a private-use
     one before rendering and put back after the rendered text was cut at the template's own control tokens."""
 
-    def __init__(self, specials: Mapping[str, int], messages: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, specials: Mapping[str, int], messages: Any) -> None:
         self._specials = sorted(specials, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._specials)) or r"(?!)")
         present = {char for text in _texts(messages) for char in text}

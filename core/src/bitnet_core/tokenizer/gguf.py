@@ -7,7 +7,7 @@ from typing import Final
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from bitnet_core.errors import TokenizerError
+from bitnet_core.errors import TokenizerError, short
 from bitnet_core.tokenizer.pretokenizers import pre_tokenizer
 from bitnet_core.tokenizer.tokenizer import SPACE, Tokenizer
 from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType, Vocabulary
@@ -26,7 +26,8 @@ def _byte_level(vocabulary: Vocabulary) -> Tokenizer:
     for rank, (left, right) in enumerate(vocabulary.merges):
         if not (left in ids and right in ids and left + right in ids):
             raise TokenizerError(
-                f"tokenizer.ggml.merges[{rank}] joins {left!r} and {right!r}, which are not all in the vocabulary"
+                f"tokenizer.ggml.merges[{rank}] joins {short(left)} and {short(right)}, "
+                "which are not all in the vocabulary"
             )
     unknown = None if vocabulary.unknown_id is None else vocabulary.tokens[vocabulary.unknown_id]
     backend = Backend(models.BPE(ids, vocabulary.merges, unk_token=unknown, ignore_merges=rule.ignore_merges))

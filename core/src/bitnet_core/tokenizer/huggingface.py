@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tokenizers import Tokenizer as Backend
 
-from bitnet_core.errors import TokenizerError
-from bitnet_core.tokenizer.tokenizer import Tokenizer
+from bitnet_core.errors import TokenizerError, short
+from bitnet_core.tokenizer.patterns import check_pipeline, steps
+from bitnet_core.tokenizer.tokenizer import Tokenizer, panics_are_errors
 from bitnet_core.tokenizer.vocabulary import (
     END_OF_TURN_TEXTS,
     MAX_MERGES,
@@ -42,16 +43,20 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: A
     document["truncation"] = document["padding"] = None  # a prompt is never cut in silence
     _check_model(document.get("model"))
     for part, known in _KNOWN.items():
-        if unknown := set(_kinds(document.get(part))) - known:
-            raise TokenizerError(f"tokenizer.json uses the {part} {sorted(unknown)}, which is not supported")
-    kinds = set(_kinds(document.get("decoder")))
+        if unknown := _kinds(document.get(part)) - known:
+            raise TokenizerError(f"tokenizer.json uses the {part} {_named_kinds(unknown)}, which is not supported")
+    check_pipeline({part: document.get(part) for part in ("normalizer", "pre_tokenizer", "decoder")})
+    kinds = _kinds(document.get("decoder"))
     if not kinds & {"ByteLevel", "ByteFallback", "Metaspace"}:
-        raise TokenizerError(f"tokenizer.json has the decoder {sorted(kinds)}: not byte-level or SentencePiece BPE")
+        raise TokenizerError(
+            f"tokenizer.json has the decoder {_named_kinds(kinds)}: not byte-level or SentencePiece BPE"
+        )
     backend = _backend(json.dumps(document))
     tokens, types = _tables(backend, added, "ByteLevel" in kinds)
     bos_id = _named(backend, config.get("bos_token"))
     eos_id = _named(backend, config.get("eos_token"))
-    starts = list(backend.encode("", add_special_tokens=True).ids)
+    with panics_are_errors():
+        starts = list(backend.encode("", add_special_tokens=True).ids)
     if bos_id is None and starts:
         bos_id = starts[0]
     ends = {int(entry["id"]) for entry in added if entry["content"] in END_OF_TURN_TEXTS}
@@ -73,6 +78,18 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: A
         add_bos=stated if isinstance(stated, bool) else bos_id is not None and starts[:1] == [bos_id],
         space_prefix="ByteLevel" not in kinds and bool({"Strip", "Metaspace"} & kinds),
     )
+
+
+def count_tokens(document: Mapping[str, Any]) -> int:
+    """One past the last id of a tokenizer.json, without converters' fillers ([PAD7] as token 7); 0 where its parts are
+    not what they should be."""
+    model, added = document.get("model"), document.get("added_tokens") or []
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(vocabulary, dict) or not isinstance(added, list):
+        return 0
+    named = [(text, token) for text, token in vocabulary.items() if text != f"[PAD{token}]"]
+    ids = [*(token for _, token in named), *(entry.get("id") for entry in added if isinstance(entry, dict))]
+    return max(ids) + 1 if ids and all(type(token) is int and token >= 0 for token in ids) else 0
 
 
 def _document(text: str) -> dict[str, Any]:
@@ -116,16 +133,13 @@ def _check_model(model: Any) -> None:
         raise TokenizerError(f"the merges of tokenizer.json must be a list of at most {MAX_MERGES}")
 
 
-def _kinds(node: Any) -> Iterator[str]:
+def _kinds(node: Any) -> set[str]:
     """The types of a part of the pipeline and of what it consists of."""
-    pending = [node]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, dict):
-            yield str(part.get("type"))
-            for name in ("decoders", "pretokenizers", "normalizers"):
-                nested = part.get(name)
-                pending.extend(nested if isinstance(nested, list) else [])
+    return {str(step.get("type")) for step in steps(node)}
+
+
+def _named_kinds(kinds: set[str]) -> str:
+    return ", ".join(sorted(kind[:40] for kind in kinds)[:5])
 
 
 def _backend(text: str) -> Backend:
@@ -150,7 +164,9 @@ def _tables(backend: Backend, added: list[dict[str, Any]], byte_level: bool) -> 
     for entry in added:
         text, stated = entry["content"], int(entry["id"])
         if vocabulary.get(text) != stated:
-            raise TokenizerError(f"tokenizer.json gives {text!r} the id {stated}, its library {vocabulary.get(text)}")
+            raise TokenizerError(
+                f"tokenizer.json gives {short(text)} the id {stated}, its library {vocabulary.get(text)}"
+            )
         types[stated] = TokenType.CONTROL if entry.get("special") else TokenType.USER_DEFINED
     return tokens, types
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bitnet_core.errors import TokenizerError
+from bitnet_core.errors import TokenizerError, short
 from bitnet_core.tokenizer.gguf import tokenizer_from_vocabulary
 from bitnet_core.tokenizer.huggingface import tokenizer_from_json
 from bitnet_core.tokenizer.tokenizer import Tokenizer
@@ -29,4 +29,4 @@ def load_tokenizer(keys: Mapping[str, Any]) -> Tokenizer:
         tokenizer = tokenizer_from_json(text, config, generation.get("eos_token_id"))
         tokenizer.chat_template = config.get("chat_template")
         return tokenizer
-    raise TokenizerError(f"unknown kind of tokenizer: {kind!r}")
+    raise TokenizerError(f"unknown kind of tokenizer: {short(kind)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bitnet_core.errors import TokenizerError
+from bitnet_core.errors import TokenizerError, short
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,5 +57,5 @@ def pre_tokenizer(pre: str | None, tokens: list[str]) -> PreTokenizer:
     rule = _BY_NAME.get(_ALIASES.get(pre, pre))
     if rule is None:
         names = ", ".join(sorted({*_BY_NAME, *_ALIASES}))
-        raise TokenizerError(f"unknown pre-tokenizer {pre!r} (tokenizer.ggml.pre); known: {names}")
+        raise TokenizerError(f"unknown pre-tokenizer {short(pre)} (tokenizer.ggml.pre); known: {names}")
     return rule

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Final
 
 import tokenizers
 
-from bitnet_core.errors import UsageError
+from bitnet_core.errors import TokenizerError, UsageError
 from bitnet_core.tokenizer.vocabulary import TokenType
 
 MAX_TEXT: Final = 1 << 26  # characters of one encode
@@ -26,6 +28,17 @@ def byte_alphabet() -> dict[str, int]:
 
 
 _ALPHABET: Final = byte_alphabet()
+
+
+@contextmanager
+def panics_are_errors() -> Iterator[None]:
+    """Turns a panic of the tokenizers library, which is a bare BaseException, into a TokenizerError."""
+    try:
+        yield
+    except BaseException as exc:
+        if type(exc).__module__ != "pyo3_runtime":
+            raise
+        raise TokenizerError(f"the tokenizer of the model fails in its library: {str(exc)[:300]}") from exc
 
 
 class Tokenizer:
@@ -61,10 +74,32 @@ class Tokenizer:
         self.chat_template: Any = None
         self.specials = {tokens[i]: i for i, kind in enumerate(types) if kind == TokenType.CONTROL and tokens[i]}
 
+    def tag(self, text: str) -> int | None:
+        """Id of a control or user-defined token that is spelled so, such as <think>; None if there is none."""
+        kinds = (TokenType.CONTROL, TokenType.USER_DEFINED)
+        with self._lock:
+            token = self._backend.token_to_id(text)
+        return token if token is not None and self.types[token] in kinds else None
+
     @property
     def vocab_size(self) -> int:
         """Number of ids; the model's own vocabulary may be padded beyond it."""
         return len(self.tokens)
+
+    def check_fits(self, text: str, limit: int) -> None:
+        """UsageError if the text's length alone says that it has more than `limit` tokens, which is known before it is
+        encoded: no token has more bytes than the longest one."""
+        if len(text) > limit * self._longest_token * self._SHRINKING:
+            raise UsageError(
+                f"the text has {len(text)} characters, but the context holds {limit} tokens with the answer"
+            )
+
+    _SHRINKING: Final = 4
+    """A normalizer may make text shorter: composed characters, blanks that are stripped."""
+
+    @cached_property
+    def _longest_token(self) -> int:
+        return max(map(len, self.tokens), default=1)
 
     def encode(self, text: str, *, add_bos: bool, parse_special: bool = False) -> list[int]:
         """Token ids of a text. Control tokens written in the text are ordinary characters unless parse_special."""
@@ -80,7 +115,7 @@ class Tokenizer:
         return ids
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
-        with self._lock:  # the switch belongs to the shared backend
+        with self._lock, panics_are_errors():  # the switch belongs to the shared backend
             self._backend.encode_special_tokens = not parse_special
             return list(self._backend.encode(text, add_special_tokens=False).ids)
 

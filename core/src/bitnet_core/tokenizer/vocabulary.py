@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-from bitnet_core.errors import TokenizerError
+from bitnet_core.errors import TokenizerError, short
 
 MAX_TOKENS: Final = 1 << 20
 MAX_MERGES: Final = 1 << 22
@@ -59,7 +59,9 @@ def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
     if model is None:
         raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model is missing); convert the model again")
     if model not in ("gpt2", "llama"):
-        raise TokenizerError(f"tokenizer.ggml.model is {model!r}: only gpt2 (byte-level BPE) and llama (SPM) are known")
+        raise TokenizerError(
+            f"tokenizer.ggml.model is {short(model)}: only gpt2 (byte-level BPE) and llama (SPM) are known"
+        )
     tokens = _strings(keys, "tokenizer.ggml.tokens", MAX_TOKENS)
     if not tokens:
         raise TokenizerError("tokenizer.ggml.tokens is missing or empty")
@@ -173,7 +175,7 @@ def _merges(keys: Mapping[str, Any]) -> list[tuple[str, str]]:
     for rank, text in enumerate(_strings(keys, key, MAX_MERGES)):
         middle = text.find(" ", 1)
         if middle < 1 or middle == len(text) - 1:
-            raise TokenizerError(f"{key}[{rank}] is {text!r}, not two tokens with a space between")
+            raise TokenizerError(f"{key}[{rank}] is {short(text)}, not two tokens with a space between")
         pairs.append((text[:middle], text[middle + 1 :]))
     return pairs
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.gguf_types import tl2_nbytes
+from bitnet_core.formats.gguf.types import tl2_nbytes
 from bitnet_core.formats.ternary import floats, hf_packed, iq_bn, q2_0, tl1, tl2, tq1_0, tq2_0
 from bitnet_core.formats.ternary.codes import pack, unpack
 from bitnet_core.formats.ternary.tiles import Tile

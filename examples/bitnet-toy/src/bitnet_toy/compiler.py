@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numba
+from bitnet_core.errors import UnsupportedError
+from bitnet_core.hal.device import Tuning
 from bitnet_core.kernels.spec import KernelSpec
 from numba import types
 
@@ -16,18 +18,23 @@ ARRAYS = {"u8": types.uint8[::1], "i8": types.int8[::1], "i32": types.int32[::1]
 SCALARS = {"u32": types.int64, "f32": types.float32}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ToyKernel:
     """run(group x, group y, *bindings, *params, *constants) is one workgroup."""
 
     spec: KernelSpec
     constants: Mapping[str, int]
+    tuning: Tuning
     run: Callable[..., None]
 
 
 def find(name: str) -> Callable[..., None]:
     """The function of one kernel: file name = function name = catalogue name."""
-    function: Callable[..., None] = getattr(importlib.import_module(f"bitnet_toy.kernels.{name}"), name)
+    try:
+        module = importlib.import_module(f"bitnet_toy.kernels.{name}")
+    except ModuleNotFoundError as exc:
+        raise UnsupportedError(f"there is no kernel {name}", backend="toy", operation="compile") from exc
+    function: Callable[..., None] = getattr(module, name)
     return function
 
 

@@ -13,12 +13,13 @@ from bitnet_core.errors import GpuError, KernelCompileError, LaunchError, OutOfM
 from numba.core.errors import NumbaError
 
 # --8<-- [start:table]
-TABLE: tuple[tuple[type[Exception], type[GpuError], str], ...] = (
-    (MemoryError, OutOfMemoryError, "Use a smaller context or close other programs"),
-    (NumbaError, KernelCompileError, "Report this with the compiler's log"),
-    (Exception, LaunchError, "Report this with the kernel's name"),
+_FULL = "cannot allocate {requested:,} bytes, {free:,} are free"
+TABLE: tuple[tuple[type[Exception], type[GpuError], str, str], ...] = (
+    (MemoryError, OutOfMemoryError, _FULL, "Use a smaller context or close other programs"),
+    (NumbaError, KernelCompileError, "{kernel} does not compile", "Report this with the compiler's log"),
+    (Exception, LaunchError, "{kernel} failed: {exc}", "Report this with the kernel's name"),
 )
-"""(what is raised, what it becomes, what to do): the first line that fits."""
+"""(what is raised, what it becomes, message, what to do): the first line that fits."""
 
 
 @contextmanager
@@ -27,14 +28,18 @@ def check(operation: str, *, kernel: str = "", requested: int = 0, free: int = -
     try:
         yield
     except Exception as exc:
-        kind, hint = next((kind, hint) for raised, kind, hint in TABLE if isinstance(exc, raised))
-        common = {"backend": "toy", "operation": operation, "code": type(exc).__name__, "hint": hint}
-        if kind is OutOfMemoryError:
-            message = f"cannot allocate {requested:,} bytes, {free:,} are free"
-            raise OutOfMemoryError(message, requested=requested, free=free, **common) from exc
-        if kind is KernelCompileError:
-            raise KernelCompileError(f"{kernel} does not compile", kernel=kernel, log=str(exc), **common) from exc
-        raise kind(f"{kernel} failed: {exc}", **common) from exc
+        kind, message, hint = next(entry[1:] for entry in TABLE if isinstance(exc, entry[0]))
+        raise kind(
+            message.format(kernel=kernel, requested=requested, free=free, exc=exc),
+            backend="toy",
+            operation=operation,
+            code=type(exc).__name__,
+            hint=hint,
+            requested=requested,
+            free=free,
+            kernel=kernel,
+            log=str(exc),
+        ) from exc
 
 
 # --8<-- [end:table]

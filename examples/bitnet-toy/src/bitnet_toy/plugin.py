@@ -17,7 +17,7 @@ class ToyBackend:
     """One device: the host, through numba."""
 
     name = "toy"
-    api = (1, 0)
+    api = (2, 0)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """The host; BackendUnavailableError if numba cannot be loaded."""

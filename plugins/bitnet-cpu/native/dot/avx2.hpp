@@ -23,6 +23,31 @@ static inline int32_t sum_i32(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
+// 64 columns of a row and the f32 lanes of their products with one token: sum over the two parts of 32 columns of s[part]
+// * (sum over the part of code * q). HALF: which 64 columns of a block. Planes are masked, hardly shifted: their products are
+// too large by powers of two, which the scales take back.
+constexpr float PLANE_SCALE[4] = {0x1p-4f, 0x1p-4f, 0x1p-2f, 1};
+using Codes = __m256i;
+struct PartScales {
+  __m256 first, second;
+};
+static inline Codes load_codes(const uint8_t* block) { return load_bytes(block); }
+static inline PartScales part_scales(const float* s) { return {_mm256_set1_ps(s[0]), _mm256_set1_ps(s[1])}; }
+
+// Pairs are at most 2 * 48 * 128 = 12288, even for the illegal code 3.
+static inline __m256 part_dot(__m256i codes, const int8_t* x) {
+  const __m256i pairs = _mm256_maddubs_epi16(codes, load_bytes(x));
+  return _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+template <uint32_t HALF>
+static inline Vec pair_dot(Codes codes, const int8_t* x, PartScales s) {
+  const __m256i m0 = _mm256_set1_epi8(HALF ? 0x0c : 0x30), m1 = _mm256_set1_epi8(HALF ? 0x03 : 0x30);
+  const __m256 first = part_dot(_mm256_and_si256(HALF ? codes : _mm256_srli_epi16(codes, 2), m0), x);
+  const __m256 second = part_dot(_mm256_and_si256(codes, m1), x + 32);
+  return {_mm256_fmadd_ps(second, s.second, _mm256_mul_ps(first, s.first))};
+}
+
 // One of T tokens: the four planes of a block, as 16-bit sums. `high` holds 4 times its planes' products, which saves
 // two shifts a block; in 5 blocks it grows to at most 5 * 2 * 2 * 12 * 128 = 30720 even for the illegal code 3.
 constexpr uint32_t EXACT_BLOCKS = 5;
@@ -91,21 +116,22 @@ struct PanelSums {
   }
 };
 
-// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4]. 16-bit sums are exact for the 128
+// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4], q[t] at q + t * stride. 16-bit sums are exact for the 128
 // columns between two flushes: 32 * 2 * 3 * 128 = 24576.
 template <uint32_t T>
-static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t width, int32_t* acc) {
+static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t stride, uint32_t width, int32_t* acc) {
   static_assert(T == 1 || T == PANEL_TOKENS, "one token or four");
-  const int8_t* q3 = q + 3 * size_t(width);
+  const int8_t* q3 = q + 3 * stride;
   for (uint32_t first = 0; first < width; first += 128) {
     PanelSums s0, s1, s2, s3;
-    for (uint32_t k = 0; k < 128; k += 16) {
+    const uint32_t last = width - first < 128 ? width - first : 128;
+    for (uint32_t k = 0; k < last; k += 16) {
       for (uint32_t i = 0; i < 16; i += 4, panel += PANEL_ROWS * 4) {  // unrolled: instructions are the bottleneck
         const __m256i w0 = load_bytes(panel), w1 = load_bytes(panel + 32);
         s0.add(w0, w1, q + i);
         if constexpr (T > 1) {
-          s1.add(w0, w1, q + width + i);
-          s2.add(w0, w1, q + 2 * size_t(width) + i);
+          s1.add(w0, w1, q + stride + i);
+          s2.add(w0, w1, q + 2 * stride + i);
           s3.add(w0, w1, q3 + i);
         }
       }

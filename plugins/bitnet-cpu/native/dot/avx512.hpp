@@ -89,6 +89,25 @@ static inline void ternary_rows_one(const uint8_t* const* w, const int8_t* q, ui
   }
 }
 
+// 64 columns of a row and the f32 lanes of their products with one token: sum over the two parts of 32 columns of s[part]
+// * (sum over the part of code * q). HALF: which 64 columns of a block. Both halves of a register hold the block, each
+// masks a plane of its own but does not shift it: the scales take back the powers of two.
+constexpr float PLANE_SCALE[4] = {0x1p-6f, 0x1p-4f, 0x1p-2f, 1};
+using Codes = __m512i;
+using PartScales = __m512;
+static inline Codes load_codes(const uint8_t* block) { return both_halves(reinterpret_cast<const int8_t*>(block)); }
+static inline PartScales part_scales(const float* s) {
+  return _mm512_mask_broadcastss_ps(_mm512_set1_ps(s[0]), 0xff00, _mm_load_ss(s + 1));
+}
+
+template <uint32_t HALF>
+static inline Vec pair_dot(Codes codes, const int8_t* x, PartScales s) {
+  const __m256i low = _mm256_set1_epi8(HALF ? 0x0c : char(0xc0)), high = _mm256_set1_epi8(HALF ? 0x03 : 0x30);
+  const __m512i masks = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  const __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(codes, masks), _mm512_loadu_si512(x));
+  return {_mm512_mul_ps(_mm512_cvtepi32_ps(sums), s)};
+}
+
 // acc[r * T + t] = sum over all columns of code[r] * q[t]; rows of `blocks` 32-byte blocks, q[t] at q + t * 128 * blocks.
 template <uint32_t T>
 static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32_t blocks, int32_t* acc) {
@@ -127,16 +146,16 @@ static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32
   }
 }
 
-// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4].
+// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4], q[t] at q + t * stride.
 template <uint32_t T>
-static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t width, int32_t* acc) {
+static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t stride, uint32_t width, int32_t* acc) {
   __m512i sums[T][2];
   for (auto& token : sums) token[0] = token[1] = _mm512_setzero_si512();
   for (uint32_t k = 0; k < width; k += 4, panel += PANEL_ROWS * 4) {
     const __m512i w0 = _mm512_loadu_si512(panel), w1 = _mm512_loadu_si512(panel + 64);
     for (uint32_t t = 0; t < T; ++t) {
       int32_t four;
-      std::memcpy(&four, q + size_t(t) * width + k, 4);
+      std::memcpy(&four, q + t * stride + k, 4);
       const __m512i x = _mm512_set1_epi32(four);
       sums[t][0] = _mm512_dpbusd_epi32(sums[t][0], w0, x);
       sums[t][1] = _mm512_dpbusd_epi32(sums[t][1], w1, x);

@@ -44,6 +44,32 @@ struct Sums {
 #endif
 };
 
+// 64 columns of a row and the f32 lanes of their products with one token: sum over the two parts of 32 columns of s[part]
+// * (sum over the part of code * q). HALF: which 64 columns of a block. Only the first plane, whose bytes would be negative,
+// is shifted: the scales take back the others' powers of two.
+constexpr float PLANE_SCALE[4] = {1, 0x1p-4f, 0x1p-2f, 1};
+using Codes = uint8x16x2_t;
+using PartScales = const float*;
+static inline Codes load_codes(const uint8_t* block) { return {{vld1q_u8(block), vld1q_u8(block + 16)}}; }
+static inline PartScales part_scales(const float* s) { return s; }
+
+static inline float32x4_t part_dot(uint8x16_t low, uint8x16_t high, const int8_t* x) {
+  Sums sums;
+  sums.add(vreinterpretq_s8_u8(low), vld1q_s8(x));
+  sums.add(vreinterpretq_s8_u8(high), vld1q_s8(x + 16));
+  sums.flush();
+  return vcvtq_f32_s32(sums.total);
+}
+
+template <uint32_t HALF>
+static inline Vec pair_dot(Codes c, const int8_t* x, PartScales s) {
+  const uint8x16_t m0 = vdupq_n_u8(0x0c), m1 = vdupq_n_u8(HALF ? 0x03 : 0x30);
+  const float32x4_t first = HALF ? part_dot(vandq_u8(c.val[0], m0), vandq_u8(c.val[1], m0), x)
+                                 : part_dot(vshrq_n_u8(c.val[0], 6), vshrq_n_u8(c.val[1], 6), x);
+  const float32x4_t second = part_dot(vandq_u8(c.val[0], m1), vandq_u8(c.val[1], m1), x + 32);
+  return {vfmaq_n_f32(vmulq_n_f32(first, s[0]), second, s[1])};
+}
+
 // acc[r * T + t] = sum over all columns of code[r] * q[t]; rows of `blocks` 32-byte blocks, q[t] at q + t * 128 * blocks.
 template <uint32_t T>
 static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32_t blocks, int32_t* acc) {
@@ -75,18 +101,18 @@ static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32
 }
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
-// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 8][PANEL_ROWS][8]; a register of sums holds two rows of
+// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 8][PANEL_ROWS][8], q[t] at q + t * stride; a register of sums holds two rows of
 // two tokens. One token alone stands for both.
 template <uint32_t T>
-static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t width, int32_t* acc) {
+static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t stride, uint32_t width, int32_t* acc) {
   constexpr uint32_t PAIRS = (T + 1) / 2;
   int32x4_t sums[PAIRS][PANEL_ROWS / 2];
   for (auto& pair : sums)
     for (auto& v : pair) v = vdupq_n_s32(0);
   for (uint32_t k = 0; k < width; k += 8, panel += PANEL_ROWS * 8) {
     for (uint32_t i = 0; i < PAIRS; ++i) {
-      const int8_t* x = q + size_t(2 * i) * width + k;
-      const int8x16_t tokens = vcombine_s8(vld1_s8(x), vld1_s8(T == 1 ? x : x + width));
+      const int8_t* x = q + 2 * i * stride + k;
+      const int8x16_t tokens = vcombine_s8(vld1_s8(x), vld1_s8(T == 1 ? x : x + stride));
       for (uint32_t r = 0; r < PANEL_ROWS / 2; ++r)
         sums[i][r] = vmmlaq_s32(sums[i][r], tokens, vreinterpretq_s8_u8(vld1q_u8(panel + 16 * r)));
     }
@@ -99,16 +125,16 @@ static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t 
     }
 }
 #elif defined(__ARM_FEATURE_DOTPROD)
-// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4].
+// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4], q[t] at q + t * stride.
 template <uint32_t T>
-static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t width, int32_t* acc) {
+static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t stride, uint32_t width, int32_t* acc) {
   int32x4_t sums[T][4];
   for (auto& token : sums)
     for (auto& v : token) v = vdupq_n_s32(0);
   for (uint32_t k = 0; k < width; k += 4, panel += PANEL_ROWS * 4) {
     for (uint32_t t = 0; t < T; ++t) {
       int32_t four;
-      std::memcpy(&four, q + size_t(t) * width + k, 4);
+      std::memcpy(&four, q + t * stride + k, 4);
       const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(four));
       for (uint32_t i = 0; i < 4; ++i)
         sums[t][i] = vdotq_s32(sums[t][i], vreinterpretq_s8_u8(vld1q_u8(panel + 16 * i)), x);
@@ -120,16 +146,17 @@ static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t 
 #else
 // The same without the extension: 16-bit sums of 128 columns (32 * 3 * 128 = 12288), four lanes a row.
 template <uint32_t T>
-static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t width, int32_t* acc) {
+static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t stride, uint32_t width, int32_t* acc) {
   for (uint32_t first = 0; first < width; first += 128, panel += PANEL_ROWS * 128) {
+    const uint32_t last = width - first < 128 ? width - first : 128;
     for (uint32_t pair = 0; pair < PANEL_ROWS / 2; ++pair) {
       int16x8_t part[T];
       for (auto& v : part) v = vdupq_n_s16(0);
-      for (uint32_t k = 0; k < 128; k += 4) {
+      for (uint32_t k = 0; k < last; k += 4) {
         const int8x8_t w = vreinterpret_s8_u8(vld1_u8(panel + PANEL_ROWS * k + 8 * pair));
         for (uint32_t t = 0; t < T; ++t) {
           int32_t four;
-          std::memcpy(&four, q + size_t(t) * width + first + k, 4);
+          std::memcpy(&four, q + t * stride + first + k, 4);
           part[t] = vmlal_s8(part[t], w, vreinterpret_s8_s32(vdup_n_s32(four)));
         }
       }

@@ -24,6 +24,28 @@ static inline int32_t sum_i32(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
+// 64 columns of a row and the f32 lanes of their products with one token: sum over the two parts of 32 columns of s[part]
+// * (sum over the part of code * q). HALF: which 64 columns of a block. Planes are masked but not shifted: their products are
+// too large by powers of two, which the scales take back.
+constexpr float PLANE_SCALE[4] = {0x1p-6f, 0x1p-4f, 0x1p-2f, 1};
+using Codes = __m256i;
+struct PartScales {
+  __m256 first, second;
+};
+static inline Codes load_codes(const uint8_t* block) { return load_bytes(block); }
+static inline PartScales part_scales(const float* s) { return {_mm256_set1_ps(s[0]), _mm256_set1_ps(s[1])}; }
+
+static inline __m256 part_dot(__m256i codes, const int8_t* x) {
+  return _mm256_cvtepi32_ps(BITNET_DPBUSD(_mm256_setzero_si256(), codes, load_bytes(x)));
+}
+
+template <uint32_t HALF>
+static inline Vec pair_dot(Codes codes, const int8_t* x, PartScales s) {
+  const __m256i m0 = _mm256_set1_epi8(HALF ? 0x0c : char(0xc0)), m1 = _mm256_set1_epi8(HALF ? 0x03 : 0x30);
+  const __m256 first = part_dot(_mm256_and_si256(codes, m0), x), second = part_dot(_mm256_and_si256(codes, m1), x + 32);
+  return {_mm256_fmadd_ps(second, s.second, _mm256_mul_ps(first, s.first))};
+}
+
 // acc[r * T + t] = sum over all columns of code[r] * q[t]; rows of `blocks` 32-byte blocks, q[t] at q + t * 128 * blocks.
 template <uint32_t T>
 static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32_t blocks, int32_t* acc) {
@@ -54,16 +76,16 @@ static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32
     for (uint32_t t = 0; t < T; ++t) acc[r * T + t] = sum_i32(_mm256_add_epi32(even[r][t], odd[r][t]));
 }
 
-// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4].
+// acc[t * PANEL_ROWS + r] for a panel of unpacked codes u8[width / 4][PANEL_ROWS][4], q[t] at q + t * stride.
 template <uint32_t T>
-static inline void panel_tokens(const uint8_t* panel, const int8_t* q, uint32_t width, int32_t* acc) {
+static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t stride, uint32_t width, int32_t* acc) {
   __m256i sums[T][2];
   for (auto& token : sums) token[0] = token[1] = _mm256_setzero_si256();
   for (uint32_t k = 0; k < width; k += 4, panel += PANEL_ROWS * 4) {
     const __m256i w0 = load_bytes(panel), w1 = load_bytes(panel + 32);
     for (uint32_t t = 0; t < T; ++t) {
       int32_t four;
-      std::memcpy(&four, q + size_t(t) * width + k, 4);
+      std::memcpy(&four, q + t * stride + k, 4);
       const __m256i x = _mm256_set1_epi32(four);
       sums[t][0] = BITNET_DPBUSD(sums[t][0], w0, x);
       sums[t][1] = BITNET_DPBUSD(sums[t][1], w1, x);

@@ -1,9 +1,9 @@
-// The greedy token of each row (lowest index of the largest logit, -1 if one is NaN) into history and step; the row moves
-// on by one position, or becomes unused. A row whose index, sequence or slot lies outside its buffer is left alone.
+// The greedy token of each row (lowest index of the largest logit, of the allowed ones where MASK is 1; -1 if one of these
+// is NaN or none is allowed) into history and step; the row moves on by one position, or becomes unused. A row whose index, sequence or slot lies outside its buffer is left alone.
 #pragma once
 #include <cmath>
 
-#include "launch.hpp"
+#include "kernels/allowed.hpp"
 
 namespace bitnet::BITNET_PATH {
 
@@ -26,18 +26,30 @@ static inline int32_t argmax(const float* logits, uint32_t vocab) {
   return int32_t(i);
 }
 
+static inline int32_t argmax_allowed(const float* logits, uint32_t vocab, const Allowed& allowed) {
+  int32_t best = -1;
+  for (uint32_t i = 0; i < vocab; ++i) {
+    if (!allowed(i)) continue;
+    if (logits[i] != logits[i]) return -1;
+    if (best < 0 || logits[i] > logits[best]) best = int32_t(i);
+  }
+  return best;
+}
+
 static void argmax_advance(const Launch& launch, uint32_t begin, uint32_t end, uint8_t*) {
   const auto p = params_of<ArgmaxParams>(launch);
-  const auto* tables = view<int32_t>(launch, 2);
-  const size_t sequences = launch.views[2].size / 4 / p.max_blocks, rows = launch.views[3].size / sizeof(Step);
-  const size_t histories = launch.views[4].size / 4 / (size_t(p.ring) + 1);
+  const auto* tables = view<int32_t>(launch, 3);
+  const size_t sequences = launch.views[3].size / 4 / p.max_blocks, rows = launch.views[4].size / sizeof(Step);
+  const size_t histories = launch.views[5].size / 4 / (size_t(p.ring) + 1);
   for (uint32_t l = begin; l < end; ++l) {
-    const int32_t row = view<int32_t>(launch, 1)[l];
+    const int32_t row = view<int32_t>(launch, 2)[l];
     if (row < 0 || size_t(row) >= rows || size_t(row) >= histories) continue;
-    Step& step = view<Step>(launch, 3)[row];
+    Step& step = view<Step>(launch, 4)[row];
     if (step.position < 0 || step.sequence < 0 || size_t(step.sequence) >= sequences) continue;
-    step.token = argmax(view<float>(launch, 0) + size_t(l) * p.vocab, p.vocab);
-    int32_t* history = view<int32_t>(launch, 4) + size_t(row) * (size_t(p.ring) + 1);
+    const float* logits = view<float>(launch, 0) + size_t(l) * p.stride;
+    const Allowed allowed(launch, 1, l, p.vocab);
+    step.token = allowed.words != nullptr ? argmax_allowed(logits, p.vocab, allowed) : argmax(logits, p.vocab);
+    int32_t* history = view<int32_t>(launch, 5) + size_t(row) * (size_t(p.ring) + 1);
     if (history[0] >= 0 && history[0] < INT32_MAX && uint32_t(++history[0]) <= p.ring) history[history[0]] = step.token;
     const uint32_t position = uint32_t(step.position) + 1, column = position / KV_BLOCK;
     const int32_t block = column >= p.max_blocks ? -1 : tables[size_t(step.sequence) * p.max_blocks + column];

@@ -35,8 +35,7 @@ static void glu_norm_quantize(const Launch& launch, uint32_t begin, uint32_t end
       gate_times_up(gate, gate + p.width, p.width, m, silu);
     }
     if (launch.constants.norm) apply_norm(m, view<float>(launch, 1), inverse_rms(m, p.width, p.eps), p.width, m);
-    quantize_row(m, p.width, p.stride, view<int8_t>(launch, 2) + size_t(t) * p.stride, view<float>(launch, 3) + t,
-                 view<int32_t>(launch, 4) + t);
+    quantize_row(m, p.width, p.stride, launch.constants.ablock, QuantizedRow(launch, t));
   }
 }
 

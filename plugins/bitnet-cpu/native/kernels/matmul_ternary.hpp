@@ -69,7 +69,7 @@ static inline uint32_t panel_tile(const TernaryMatmul& m, const uint8_t* panel, 
                                   uint32_t n1) {
   int32_t acc[T * PANEL_ROWS];
   for (; t0 + T <= t1; t0 += T) {
-    panel_tokens<T>(panel, m.q + size_t(t0) * m.p.width, m.p.width, acc);
+    panel_tokens<T>(panel, m.q + size_t(t0) * m.p.width, m.p.width, m.p.width, acc);
     for (uint32_t i = 0; i < T; ++i) m.put_row(t0 + i, n0, n1 - n0, acc + i * PANEL_ROWS);
   }
   return t0;

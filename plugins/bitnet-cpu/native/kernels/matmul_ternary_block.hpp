@@ -1,51 +1,179 @@
-// y[t, y_first + n] (+)= scale[t] * sum_b wscale[n, b] * (sum over block b of (code[n, k] - 1) * q[t, k]), the inner sums
-// exact in integers. A row is unpacked once to signed bytes and meets every token.
+// y[t, y_first + n] (+)= sum_b wscale[n, b] * (sum over block b of (code[n, k] - 1) * q[t, k]) * scale, the sums over parts
+// of 32 columns exact in integers; scale[t] (ABLOCK 0), or one for each ABLOCK = 32 columns.
+// A few tokens: rows are multiplied straight from the packed blocks, and the -1 of the codes is taken off at the end. More:
+// a panel of rows is unpacked once, and stays in the cache while all tokens of the tile pass.
 #pragma once
+#include "kernels/matmul_ternary.hpp"
 #include "launch.hpp"
 
 namespace bitnet::BITNET_PATH {
 
-static inline void unpack_row(const uint8_t* w, uint32_t width, int8_t* out) {
-  for (uint32_t b = 0; b < width / 128; ++b, w += 32, out += 128)
-    for (uint32_t i = 0; i < 32; ++i) {
-      out[i] = int8_t((w[i] >> 6) - 1);
-      out[32 + i] = int8_t((w[i] >> 4 & 3) - 1);
-      out[64 + i] = int8_t((w[i] >> 2 & 3) - 1);
-      out[96 + i] = int8_t((w[i] & 3) - 1);
+constexpr uint32_t PART = 32;  // columns of an activation scale
+constexpr uint32_t PAIR = 64;  // columns that surely share a weight scale
+
+struct BlockMatmul {
+  TernaryMatmul base;
+  uint32_t shift, ablock, blocks, parts;  // shift: log2 of BLOCK, since dividing in the inner loops takes as long as a product
+
+  uint32_t block_of(uint32_t k) const { return k >> shift; }
+
+  float scale(uint32_t t, uint32_t part) const { return base.scale[ablock != 0 ? size_t(t) * parts + part : t]; }
+
+  int32_t qsum(uint32_t t, uint32_t part) const {
+    if (ablock != 0) return base.qsum[size_t(t) * parts + part];
+    const int8_t* q = base.q + size_t(t) * base.p.width + part * PART;
+    int32_t total = 0;
+    for (uint32_t i = 0; i < PART; ++i) total += q[i];
+    return total;
+  }
+
+  void put(uint32_t t, uint32_t n, float value) const {
+    float* at = base.y + size_t(t) * base.p.y_stride + base.p.y_first + n;
+    *at = base.add ? *at + value : value;
+  }
+};
+
+// What a few tokens need besides their codes: the scales of their parts, divided by the powers of two of pair_dot's planes,
+// and what the -1 of a block's codes add up to: sum over its parts of scale * qsum.
+struct TokenScales {
+  float *part, *ones;
+
+  TokenScales(const BlockMatmul& m, uint32_t t0, uint32_t t1, uint8_t* scratch)
+      : part(reinterpret_cast<float*>(scratch)), ones(part + size_t(t1 - t0) * m.parts) {
+    for (uint32_t t = t0; t < t1; ++t) {
+      float *to = part + size_t(t - t0) * m.parts, *sums = ones + size_t(t - t0) * m.blocks;
+      for (uint32_t b = 0; b < m.blocks; ++b) sums[b] = 0;
+      for (uint32_t i = 0; i < m.parts; ++i) {
+        const float scale = m.scale(t, i);
+        to[i] = scale * PLANE_SCALE[i % 4];
+        sums[m.block_of(i * PART)] += scale * float(m.qsum(t, i));
+      }
     }
+  }
+};
+
+static inline float dot_f32(const float* a, const float* b, uint32_t n) {
+  Vec lanes = splat(0);
+  uint32_t i = 0;
+  for (; i + LANES <= n; i += LANES) lanes = fma(load(a + i), load(b + i), lanes);
+  float total = sum(lanes);
+  for (; i < n; ++i) total += a[i] * b[i];
+  return total;
 }
 
-static inline int32_t dot_i8(const int8_t* a, const int8_t* b, uint32_t n) {
-  int32_t total = 0;
-  for (uint32_t i = 0; i < n; ++i) total += a[i] * b[i];
-  return total;
+// 64 columns of DOT_ROWS rows and T tokens, from column k on.
+template <uint32_t HALF, uint32_t T>
+static inline void pair_rows(const BlockMatmul& m, const Codes* codes, const float* const* wscale, const int8_t* q,
+                             const float* scales, uint32_t k, Vec (*acc)[T]) {
+  for (uint32_t t = 0; t < T; ++t) {
+    const PartScales s = part_scales(scales + size_t(t) * m.parts + k / PART);
+    for (uint32_t r = 0; r < DOT_ROWS; ++r) {
+      const Vec lanes = pair_dot<HALF>(codes[r], q + size_t(t) * m.base.p.width + k, s);
+      acc[r][t] = fma(lanes, splat(wscale[r][m.block_of(k)]), acc[r][t]);
+    }
+  }
+}
+
+// T tokens from t on, whose scales start at `scales`, and DOT_ROWS rows from n on.
+template <uint32_t T>
+static inline void block_rows(const BlockMatmul& m, const float* scales, const float* ones, uint32_t t, uint32_t n, uint32_t n1) {
+  const uint32_t width = m.base.p.width, ahead = width / 4 * DOT_ROWS;
+  const uint8_t* w[DOT_ROWS];
+  const float* wscale[DOT_ROWS];
+  Vec acc[DOT_ROWS][T];
+  for (uint32_t r = 0; r < DOT_ROWS; ++r) {
+    const size_t row = smaller(n + r, n1 - 1);
+    w[r] = m.base.w + row * (width / 4);
+    wscale[r] = m.base.wscale + row * m.blocks;
+    for (uint32_t i = 0; i < T; ++i) acc[r][i] = splat(0);
+  }
+  const int8_t* q = m.base.q + size_t(t) * width;
+  for (uint32_t k = 0; k < width; k += 2 * PAIR) {
+    Codes codes[DOT_ROWS];
+    for (uint32_t r = 0; r < DOT_ROWS; ++r) {
+      prefetch(w[r] + k / 4 + ahead);
+      codes[r] = load_codes(w[r] + k / 4);
+    }
+    pair_rows<0, T>(m, codes, wscale, q, scales, k, acc);
+    pair_rows<1, T>(m, codes, wscale, q, scales, k + PAIR, acc);
+  }
+  for (uint32_t r = 0; r < smaller(DOT_ROWS, n1 - n); ++r)
+    for (uint32_t i = 0; i < T; ++i)
+      m.put(t + i, n + r, sum(acc[r][i]) - dot_f32(wscale[r], ones + size_t(i) * m.blocks, m.blocks));
+}
+
+// As many whole groups of T tokens as there are; returns the first token left. `scales` are those of the tokens from `first` on.
+template <uint32_t T>
+static inline uint32_t block_direct(const BlockMatmul& m, const TokenScales& scales, uint32_t first, uint32_t t0, uint32_t t1,
+                                    uint32_t n0, uint32_t n1) {
+  for (; t0 + T <= t1; t0 += T) {
+    const size_t from = t0 - first;
+    for (uint32_t n = n0; n < n1; n += DOT_ROWS)
+      block_rows<T>(m, scales.part + from * m.parts, scales.ones + from * m.blocks, t0, n, n1);
+  }
+  return t0;
+}
+
+// T tokens from t on and a panel of rows: 64 columns at a time in integers, then added to the sums in f32.
+template <uint32_t T>
+static inline void block_panel(const BlockMatmul& m, const uint8_t* panel, const float* wscale, uint32_t t, uint32_t n0, uint32_t n1) {
+  const uint32_t width = m.base.p.width;
+  int32_t first[T * PANEL_ROWS], second[T * PANEL_ROWS];
+  float sums[T * PANEL_ROWS] = {};
+  for (uint32_t k = 0; k < width; k += PAIR, panel += PAIR * PANEL_ROWS) {
+    const int8_t* q = m.base.q + size_t(t) * width + k;
+    panel_tokens<T>(panel, q, width, PART, first);
+    panel_tokens<T>(panel + PART * PANEL_ROWS, q + PART, width, PART, second);
+    const float* own = wscale + m.block_of(k) * PANEL_ROWS;
+    for (uint32_t i = 0; i < T; ++i) {
+      const uint32_t part = k / PART;
+      const int32_t q0 = m.qsum(t + i, part), q1 = m.qsum(t + i, part + 1);
+      const Vec s0 = splat(m.scale(t + i, part)), s1 = splat(m.scale(t + i, part + 1));
+      for (uint32_t r = 0; r < PANEL_ROWS; r += LANES) {
+        const uint32_t at = i * PANEL_ROWS + r;
+        const Vec pair = fma(load_i32(second + at, q1), s1, load_i32(first + at, q0) * s0);
+        store(sums + at, fma(pair, load(own + r), load(sums + at)));
+      }
+    }
+  }
+  for (uint32_t i = 0; i < T; ++i)
+    for (uint32_t r = 0; r < n1 - n0; ++r) m.put(t + i, n0 + r, sums[i * PANEL_ROWS + r]);
+}
+
+// As many whole groups of T tokens as there are; returns the first token left.
+template <uint32_t T>
+static inline uint32_t block_tile(const BlockMatmul& m, const uint8_t* panel, const float* wscale, uint32_t t0, uint32_t t1,
+                                  uint32_t n0, uint32_t n1) {
+  for (; t0 + T <= t1; t0 += T) block_panel<T>(m, panel, wscale, t0, n0, n1);
+  return t0;
+}
+
+// Every token of the tile and the rows n0.. of one panel; wscale[b][PANEL_ROWS] lies behind the panel.
+static inline void block_pass(const BlockMatmul& m, uint8_t* panel, uint32_t t0, uint32_t t1, uint32_t n0, uint32_t n1) {
+  unpack_panel(m.base, n0, n1, panel);
+  auto* wscale = reinterpret_cast<float*>(panel + size_t(m.base.p.width) * PANEL_ROWS);
+  for (uint32_t b = 0; b < m.blocks; ++b)
+    for (uint32_t r = 0; r < PANEL_ROWS; ++r)
+      wscale[b * PANEL_ROWS + r] = m.base.wscale[size_t(smaller(n0 + r, n1 - 1)) * m.blocks + b];
+  t0 = block_tile<PANEL_TOKENS>(m, panel, wscale, t0, t1, n0, n1);
+  block_tile<1>(m, panel, wscale, t0, t1, n0, n1);
 }
 
 static void matmul_ternary_block(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
   const auto p = params_of<MatmulParams>(launch);
-  const auto* w = view<uint8_t>(launch, 0);
-  const auto* wscale = view<float>(launch, 1);
-  const auto* q = view<int8_t>(launch, 2);
-  const auto* scale = view<float>(launch, 3);
-  auto* y = view<float>(launch, 4);
-  const uint32_t block = launch.constants.block, blocks = ceil_div(p.width, block);
-  auto* signs = reinterpret_cast<int8_t*>(scratch);
+  const uint32_t block = launch.constants.block;
+  const BlockMatmul m{{view<uint8_t>(launch, 0), view<float>(launch, 1), view<int8_t>(launch, 2), view<float>(launch, 3),
+                       view<int32_t>(launch, 4), view<float>(launch, 5), p, launch.constants.add != 0},
+                      block == 64 ? 6u : block == 128 ? 7u : 8u, launch.constants.ablock, ceil_div(p.width, block), p.width / PART};
   for (uint32_t g = begin; g < end; ++g) {
     const uint32_t n0 = g % launch.grid[0] * launch.constants.tile_n, n1 = n0 + smaller(launch.constants.tile_n, p.outs - n0);
     const uint32_t t0 = g / launch.grid[0] * launch.constants.tile_t, t1 = t0 + smaller(launch.constants.tile_t, p.rows - t0);
-    for (uint32_t n = n0; n < n1; ++n) {
-      unpack_row(w + size_t(n) * (p.width / 4), p.width, signs);
-      for (uint32_t t = t0; t < t1; ++t) {
-        const int8_t* x = q + size_t(t) * p.width;
-        float total = 0;
-        for (uint32_t b = 0; b < blocks; ++b) {
-          const uint32_t k = b * block;
-          total += wscale[size_t(n) * blocks + b] * float(dot_i8(signs + k, x + k, smaller(block, p.width - k)));
-        }
-        float* at = y + size_t(t) * p.y_stride + p.y_first + n;
-        const float value = total * scale[t];
-        *at = launch.constants.add ? *at + value : value;
-      }
+    if (t1 - t0 > DIRECT_TOKENS) {
+      for (uint32_t n = n0; n < n1; n += PANEL_ROWS) block_pass(m, scratch, t0, t1, n, n + smaller(PANEL_ROWS, n1 - n));
+    } else {
+      const TokenScales s(m, t0, t1, scratch);
+      const uint32_t left = block_direct<2>(m, s, t0, block_direct<4>(m, s, t0, t0, t1, n0, n1), t1, n0, n1);
+      block_direct<1>(m, s, t0, left, t1, n0, n1);
     }
   }
 }

@@ -1,4 +1,5 @@
-// Per row: y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 absmax quantization.
+// Per row: y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 absmax quantization of the row (ABLOCK 0) or of every ABLOCK
+// columns.
 #pragma once
 #include "kernels/rows.hpp"
 
@@ -13,8 +14,7 @@ static void rms_norm_quantize(const Launch& launch, uint32_t begin, uint32_t end
       apply_norm(x, view<float>(launch, 1), inverse_rms(x, p.width, p.eps), p.width, y);
       x = y;
     }
-    quantize_row(x, p.width, p.stride, view<int8_t>(launch, 2) + size_t(t) * p.stride, view<float>(launch, 3) + t,
-                 view<int32_t>(launch, 4) + t);
+    quantize_row(x, p.width, p.stride, launch.constants.ablock, QuantizedRow(launch, t));
   }
 }
 

@@ -1,7 +1,8 @@
-// Rotates the query and key heads of qkv = [q | k | v] by (cos, sin) = rope[position]; writes q, and k and v (not rotated)
-// into the caches at the row's slot. Rows without a position or slot store nothing, nor do slots outside the cache.
+// Rotates the query and key heads of qkv = [q | k | v] by (cos, sin) = rope[position], normed before where QKNORM is 1
+// (h / sqrt(mean(h^2) + eps) * gamma); writes q, and k and v (as it is) into the caches at the row's slot. Rows without a position or slot store nothing, nor do slots outside the cache.
 #pragma once
 #include "kernels/cache.hpp"
+#include "kernels/rows.hpp"
 
 namespace bitnet::BITNET_PATH {
 
@@ -19,10 +20,10 @@ static void rope_store_kv(const Launch& launch, uint32_t begin, uint32_t end, ui
   const auto p = params_of<RopeParams>(launch);
   const bool interleaved = launch.constants.interleaved != 0;
   const uint32_t heads = p.n_heads + 2 * p.n_kv_heads, half = p.head_dim / 2;
-  const Cache k_cache(launch.views[4], launch.constants.kv, p);
-  const Cache v_cache(launch.views[5], launch.constants.kv, p);
+  const Cache k_cache(launch.views[6], launch.constants.kv, p);
+  const Cache v_cache(launch.views[7], launch.constants.kv, p);
   const size_t positions = launch.views[2].size / 4 / p.head_dim;
-  auto* rotated = reinterpret_cast<float*>(scratch);
+  auto *normed = reinterpret_cast<float*>(scratch), *rotated = normed + p.head_dim;
   for (uint32_t g = begin; g < end; ++g) {
     const uint32_t t = g / heads, head = g % heads;
     const Step step = view<Step>(launch, 1)[t];
@@ -30,8 +31,12 @@ static void rope_store_kv(const Launch& launch, uint32_t begin, uint32_t end, ui
     if (position >= positions) continue;
     const float* x = view<float>(launch, 0) + size_t(g) * p.head_dim;
     const float* rope = view<float>(launch, 2) + size_t(position) * p.head_dim;
+    if (launch.constants.qknorm != 0 && head < p.n_heads + p.n_kv_heads) {
+      apply_norm(x, view<float>(launch, head < p.n_heads ? 3 : 4), inverse_rms(x, p.head_dim, p.eps), p.head_dim, normed);
+      x = normed;
+    }
     if (head < p.n_heads) {
-      rotate(x, rope, half, interleaved, view<float>(launch, 3) + (size_t(t) * p.n_heads + head) * p.head_dim);
+      rotate(x, rope, half, interleaved, view<float>(launch, 5) + (size_t(t) * p.n_heads + head) * p.head_dim);
       continue;
     }
     if (step.position < 0 || step.slot < 0) continue;

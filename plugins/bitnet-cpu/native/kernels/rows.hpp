@@ -49,16 +49,8 @@ static inline float absmax(const float* y, uint32_t width) {
   return bad == 0.0f ? m : -1.0f;
 }
 
-// a = max(max |y|, 1e-5), q = round(y * (127 / a)), scale = a / 127, qsum = sum of q; scale NaN and q 0 for bad rows.
-static inline void quantize_row(const float* y, uint32_t width, uint32_t stride, int8_t* q, float* scale, int32_t* qsum) {
-  const float most = absmax(y, width);
-  if (most < 0) {
-    for (uint32_t i = 0; i < stride; ++i) q[i] = 0;
-    *scale = std::numeric_limits<float>::quiet_NaN();
-    *qsum = 0;
-    return;
-  }
-  const float a = most > 1e-5f ? most : 1e-5f, inverse = 127.0f / a;
+// y * inverse rounded half to even and clipped to a byte; the sum of the codes.
+static inline int32_t codes_of(const float* y, uint32_t width, float inverse, int8_t* q) {
   const Vec factor = splat(inverse), top = splat(127.0f), bottom = splat(-128.0f);
   uint32_t i = 0;
   for (; i + LANES <= width; i += LANES) store_i8(q + i, max(min(round(load(y + i) * factor), top), bottom));
@@ -68,9 +60,43 @@ static inline void quantize_row(const float* y, uint32_t width, uint32_t stride,
   }
   int32_t total = 0;
   for (i = 0; i < width; ++i) total += q[i];
-  for (i = width; i < stride; ++i) q[i] = 0;
-  *scale = a / 127.0f;
-  *qsum = total;
+  return total;
+}
+
+// What of q[stride], scale and qsum belongs to one row: `block` columns share a scale, all of them where it is 0.
+struct QuantizedRow {
+  int8_t* q;
+  float* scale;
+  int32_t* qsum;
+
+  QuantizedRow(const Launch& launch, uint32_t t) {
+    const auto p = params_of<QuantizeParams>(launch);
+    const uint32_t scales = launch.constants.ablock != 0 ? p.stride / launch.constants.ablock : 1;
+    q = view<int8_t>(launch, 2) + size_t(t) * p.stride;
+    scale = view<float>(launch, 3) + size_t(t) * scales;
+    qsum = view<int32_t>(launch, 4) + size_t(t) * scales;
+  }
+};
+
+// a = max(max |y|, floor), q = round(y * (127 / a)), scale = a / 127, qsum = sum of q, of every block; scale NaN and q 0
+// in rows with a NaN or Inf.
+static inline void quantize_row(const float* y, uint32_t width, uint32_t stride, uint32_t block, const QuantizedRow& out) {
+  const float most = absmax(y, width), floor = block != 0 ? 1e-20f : 1e-5f;
+  const uint32_t columns = block != 0 ? block : stride;
+  for (uint32_t first = 0, b = 0; first < stride; first += columns, ++b) {
+    const uint32_t count = first < width ? smaller(columns, width - first) : 0;
+    for (uint32_t i = first + count; i < first + columns; ++i) out.q[i] = 0;
+    if (most < 0) {
+      for (uint32_t i = first; i < first + count; ++i) out.q[i] = 0;
+      out.scale[b] = std::numeric_limits<float>::quiet_NaN();
+      out.qsum[b] = 0;
+      continue;
+    }
+    const float largest_here = block != 0 ? absmax(y + first, count) : most;
+    const float a = largest_here > floor ? largest_here : floor;
+    out.qsum[b] = codes_of(y + first, count, 127.0f / a, out.q + first);
+    out.scale[b] = a / 127.0f;
+  }
 }
 
 }  // namespace bitnet::BITNET_PATH

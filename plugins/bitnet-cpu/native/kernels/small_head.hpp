@@ -1,21 +1,12 @@
-// The exact small head: which rows of an f16 table can hold the k largest logits, told from an int8 copy of half the
-// size. With c the copy of row n, s its scale and e its error norm, |w . x - s c . x| <= |w - s c| |x| (Cauchy-Schwarz),
-// so row n's logit lies within e |x| of its draft. Rows that may be among the k largest are computed from f16, with the
-// same bits as matmul_dense; the drafts of all others are smaller than the k-th of those. So argmax and top_k over the
-// mixed logits are those of the f16 table. Where a draft is not finite, all rows are
-// computed.
-//
-// Views: 0 x f32[width], 1 table f16[outs, width], 2 logits f32[outs], 3 codes i8[outs, width], 4 scale f32[outs],
-// 5 error f32[outs], 6 state u32[1 + outs]: count, then rows. Parameters: outs, width, k.
+// The exact small head: the largest logits of an f16 head w[outs, width] from an int8 copy of half its size. With c the
+// copy of row n, s its scale and e its error norm, |w . x - s c . x| <= |w - s c| |x| (Cauchy-Schwarz), so row n's logit
+// lies within e |x| of its draft.
 #pragma once
 #include "kernels/matmul_dense.hpp"
+#include "kernels/rows.hpp"
+#include "kernels/top_k.hpp"
 
 namespace bitnet::BITNET_PATH {
-
-// Rows of workgroup g of launch.workgroups.
-static inline uint32_t first_row(const Launch& launch, uint32_t outs, uint32_t g) {
-  return uint32_t(uint64_t(outs) * g / launch.workgroups);
-}
 
 static inline float norm2(const float* x, uint32_t n) {
   double total = 0;
@@ -23,116 +14,95 @@ static inline float norm2(const float* x, uint32_t n) {
   return float(std::sqrt(total) * 1.000001);
 }
 
-// Fills codes, scale and error from the table. The error covers the rounding of both f32 sums, draft and exact: each is
-// within width * 2^-24 * |w| |x|, and |s c| <= 1.01 |w|.
-static void small_head_build(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
-  const auto p = params_of<SmallHeadParams>(launch);
+// codes[n, k] = round(w[n, k] / scale[n]), scale[n] = max|w[n]| / 127, error[n] >= |w[n] - scale[n] codes[n]| and the
+// rounding of both f32 sums, draft and exact: each is within width * 2^-24 * |w| |x|, and |s c| <= 1.01 |w|.
+static void pack_head(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
+  const auto p = params_of<PackParams>(launch);
   auto* row = reinterpret_cast<float*>(scratch);
-  const uint32_t last = first_row(launch, p.outs, end);
-  for (uint32_t n = first_row(launch, p.outs, begin); n < last; ++n) {
+  const uint32_t tile = launch.constants.tile_n, last = smaller(end * tile, p.outs);
+  for (uint32_t n = begin * tile; n < last; ++n) {
     for (uint32_t k = 0; k < p.width; k += DECODE)
-      decode_part<F16>(view<uint8_t>(launch, 1) + size_t(n) * p.width * 2, k, smaller(DECODE, p.width - k), row + k);
-    const float most = absmax(row, p.width), scale = most / 127.0f, inverse = most > 0 ? 127.0f / most : 0.0f;
-    int8_t* codes = view<int8_t>(launch, 3) + size_t(n) * p.width;
-    float error = 0, length = 0;
+      decode_part<F16>(view<uint8_t>(launch, 0) + size_t(n) * p.width * 2, k, smaller(DECODE, p.width - k), row + k);
+    const float most = absmax(row, p.width), scale = most / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0.0f;
+    int8_t* codes = view<int8_t>(launch, 1) + size_t(n) * p.width;
+    double error = 0, length = 0;
     for (uint32_t k = 0; k < p.width; ++k) {
       const float code = most > 0 ? (row[k] * inverse + 0x1.8p23f) - 0x1.8p23f : 0.0f;  // most < 0: a row with NaN or Inf
-      codes[k] = int8_t(code);
-      const float apart = row[k] - code * scale;
+      codes[k] = int8_t(code > 127.0f ? 127.0f : code < -127.0f ? -127.0f : code);
+      const double apart = double(row[k]) - double(codes[k]) * scale;
       error += apart * apart;
-      length += row[k] * row[k];
+      length += double(row[k]) * row[k];
     }
-    const float rounding = 2.1f * float(p.width + 64) * 0x1p-24f;
-    view<float>(launch, 4)[n] = most < 0 ? NAN : scale;
-    view<float>(launch, 5)[n] = std::sqrt(error) * 1.001f + rounding * std::sqrt(length);
+    const double rounding = 3.0 * (p.width + 64) * 0x1p-24;
+    view<float>(launch, 2)[n] = most < 0 ? NAN : scale;
+    view<float>(launch, 3)[n] = most < 0 ? 0.0f : float((std::sqrt(error) + rounding * std::sqrt(length)) * 1.001);
   }
 }
 
-// logits[n] = scale[n] * codes[n] . x
-static void small_head_draft(const Launch& launch, uint32_t begin, uint32_t end, uint8_t*) {
-  const auto p = params_of<SmallHeadParams>(launch);
-  const float* x = view<float>(launch, 0);
-  const uint32_t last = first_row(launch, p.outs, end);
-  for (uint32_t n = first_row(launch, p.outs, begin); n < last; n += DENSE_ROWS) {
-    const int8_t* rows[DENSE_ROWS];
-    DenseSum sums[DENSE_ROWS];
-    for (uint32_t r = 0; r < DENSE_ROWS; ++r) rows[r] = view<int8_t>(launch, 3) + size_t(smaller(n + r, last - 1)) * p.width;
-    uint32_t k = 0;
-    for (; k + 2 * LANES <= p.width; k += 2 * LANES) {
-      const Vec a = load(x + k), b = load(x + k + LANES);
-      for (uint32_t r = 0; r < DENSE_ROWS; ++r) {
-        prefetch(rows[r] + k + size_t(DENSE_ROWS) * p.width);
-        sums[r].even = fma(load_i8(rows[r] + k), a, sums[r].even);
-        sums[r].odd = fma(load_i8(rows[r] + k + LANES), b, sums[r].odd);
+// logits[l, n] = scale[n] * codes[n] . x[l], and the best lower bound of every HEAD_GROUP rows n.
+static void draft_logits(const Launch& launch, uint32_t begin, uint32_t end, uint8_t*) {
+  const auto p = params_of<DraftParams>(launch);
+  const float *scale = view<float>(launch, 2), *error = view<float>(launch, 3);
+  const uint32_t groups = ceil_div(p.outs, HEAD_GROUP);
+  for (uint32_t g = begin; g < end; ++g) {
+    const uint32_t l = g / launch.grid[0], n0 = g % launch.grid[0] * launch.constants.tile_n;
+    const uint32_t n1 = n0 + smaller(launch.constants.tile_n, p.outs - n0);
+    const float* x = view<float>(launch, 0) + size_t(l) * p.width;
+    float* logits = view<float>(launch, 4) + size_t(l) * p.stride;
+    for (uint32_t n = n0; n < n1; n += DENSE_ROWS) {
+      const int8_t* rows[DENSE_ROWS];
+      DenseSum sums[DENSE_ROWS];
+      for (uint32_t r = 0; r < DENSE_ROWS; ++r) rows[r] = view<int8_t>(launch, 1) + size_t(smaller(n + r, n1 - 1)) * p.width;
+      uint32_t k = 0;
+      for (; k + 2 * LANES <= p.width; k += 2 * LANES) {
+        const Vec a = load(x + k), b = load(x + k + LANES);
+        for (uint32_t r = 0; r < DENSE_ROWS; ++r) {
+          prefetch(rows[r] + k + size_t(DENSE_ROWS) * p.width);
+          sums[r].even = fma(load_i8(rows[r] + k), a, sums[r].even);
+          sums[r].odd = fma(load_i8(rows[r] + k + LANES), b, sums[r].odd);
+        }
       }
+      for (; k < p.width; ++k)
+        for (uint32_t r = 0; r < DENSE_ROWS; ++r) sums[r].tail += float(rows[r][k]) * x[k];
+      for (uint32_t r = 0; r < smaller(DENSE_ROWS, n1 - n); ++r) logits[n + r] = sums[r].total() * scale[n + r];
     }
-    for (; k < p.width; ++k)
-      for (uint32_t r = 0; r < DENSE_ROWS; ++r) sums[r].tail += float(rows[r][k]) * x[k];
-    for (uint32_t r = 0; r < smaller(DENSE_ROWS, last - n); ++r)
-      view<float>(launch, 2)[n + r] = sums[r].total() * view<float>(launch, 4)[n + r];
+    const float length = norm2(x, p.width);
+    for (uint32_t n = n0; n < n1; n += HEAD_GROUP) {
+      float best = -INFINITY, poison = 0;
+      for (uint32_t i = n; i < smaller(n + HEAD_GROUP, n1); ++i) {
+        const float low = logits[i] - error[i] * length;
+        poison += low * 0.0f;  // NaN where it is not finite
+        best = low > best ? low : best;
+      }
+      view<float>(launch, 5)[size_t(l) * groups + n / HEAD_GROUP] = best + poison;
+    }
   }
 }
 
-// The k-th largest of the drafts' lower bounds, NaN if a draft or bound is not finite. best: k values of scratch.
-static inline float kth_lower_bound(const float* drafts, const float* error, float length, uint32_t outs, uint32_t k, float* best) {
-  uint32_t count = 0;
-  const auto offer = [&](float low) {
-    if (count == k && !(low > best[k - 1])) return;
-    uint32_t at = count < k ? count++ : k - 1;
-    for (; at > 0 && low > best[at - 1]; --at) best[at] = best[at - 1];
-    best[at] = low;
-  };
-  Vec poison = splat(0);
-  float bad = 0;
-  for (uint32_t n = 0; n < outs;) {
-    if (count == k && n + LANES <= outs) {
-      const Vec low = load(drafts + n) - load(error + n) * splat(length);
-      poison = fma(low, splat(0), poison);
-      if (any_greater(low, splat(best[k - 1])))
-        for (uint32_t i = n; i < n + LANES; ++i) offer(drafts[i] - error[i] * length);
-      n += LANES;
-    } else {
-      const float low = drafts[n] - error[n] * length;
-      bad += low * 0.0f;
-      offer(low);
-      ++n;
-    }
-  }
-  return best[k - 1] + bad + sum(poison);
+// The k-th largest of bound[count], NaN if one is NaN or there are fewer.
+static inline float kth_bound(const float* bound, uint32_t count, uint32_t k, uint8_t* scratch) {
+  if (k > count) return NAN;
+  TopK top{reinterpret_cast<int32_t*>(scratch), reinterpret_cast<float*>(scratch) + k, k, 0};
+  for (uint32_t i = 0; i < count; ++i) top.offer(bound[i], i);
+  return top.values[0] != top.values[0] ? NAN : top.values[k - 1];
 }
 
-// Lists the rows in question: those whose upper bound reaches the threshold; all of them where that is NaN.
-static void small_head_select(const Launch& launch, uint32_t, uint32_t, uint8_t* scratch) {
-  const auto p = params_of<SmallHeadParams>(launch);
-  const float *drafts = view<float>(launch, 2), *error = view<float>(launch, 5);
-  const float length = norm2(view<float>(launch, 0), p.width);
-  const float threshold = kth_lower_bound(drafts, error, length, p.outs, p.k, reinterpret_cast<float*>(scratch));
-  uint32_t* state = view<uint32_t>(launch, 6);
-  uint32_t count = 0;
-  for (uint32_t n = 0; n < p.outs; n += LANES) {
-    const uint32_t end = n + smaller(LANES, p.outs - n);
-    if (threshold == threshold && end - n == LANES) {
-      const Vec high = load(drafts + n) + load(error + n) * splat(length);
-      if (!any_greater(high, splat(std::nextafterf(threshold, -INFINITY)))) continue;
+// Exact logits, with the bits of matmul_dense, of the rows whose draft may be among the k largest.
+static void rescore_logits(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
+  const auto p = params_of<RescoreParams>(launch);
+  const uint32_t groups = ceil_div(p.outs, HEAD_GROUP);
+  for (uint32_t g = begin; g < end; ++g) {
+    const uint32_t l = g / launch.grid[0], n0 = g % launch.grid[0] * launch.constants.tile_n;
+    const uint32_t n1 = n0 + smaller(launch.constants.tile_n, p.outs - n0);
+    const float *x = view<float>(launch, 0) + size_t(l) * p.width, *error = view<float>(launch, 2);
+    float* logits = view<float>(launch, 4) + size_t(l) * p.stride;
+    const float length = norm2(x, p.width);
+    const float threshold = kth_bound(view<float>(launch, 3) + size_t(l) * groups, groups, p.k, scratch);
+    for (uint32_t n = n0; n < n1; ++n) {
+      if (logits[n] + error[n] * length < threshold) continue;
+      const uint8_t* row = view<uint8_t>(launch, 1) + size_t(n) * p.width * 2;
+      dense_rows<F16, 1>(&row, x, p.width, 0, logits + n);
     }
-    for (uint32_t i = n; i < end; ++i)
-      if (!(drafts[i] + error[i] * length < threshold)) state[1 + count++] = i;
-  }
-  state[0] = count;
-}
-
-// Exact logits of the listed rows.
-static void small_head_rescore(const Launch& launch, uint32_t begin, uint32_t end, uint8_t*) {
-  const auto p = params_of<SmallHeadParams>(launch);
-  const uint32_t* state = view<uint32_t>(launch, 6);
-  const uint32_t last = first_row(launch, state[0], end);
-  for (uint32_t i = first_row(launch, state[0], begin); i < last; i += DENSE_ROWS) {
-    const uint8_t* rows[DENSE_ROWS];
-    float out[DENSE_ROWS];
-    for (uint32_t r = 0; r < DENSE_ROWS; ++r)
-      rows[r] = view<uint8_t>(launch, 1) + size_t(state[1 + smaller(i + r, last - 1)]) * p.width * 2;
-    dense_rows<F16, DENSE_ROWS>(rows, view<float>(launch, 0), p.width, 0, out);
-    for (uint32_t r = 0; r < smaller(DENSE_ROWS, last - i); ++r) view<float>(launch, 2)[state[1 + i + r]] = out[r];
   }
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/argmax_advance.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/embed_rows.hpp"
+#include "kernels/embed_rows_ternary.hpp"
 #include "kernels/glu_norm_quantize.hpp"
 #include "kernels/matmul_dense.hpp"
 #include "kernels/matmul_ternary.hpp"
@@ -19,9 +20,8 @@ namespace bitnet::BITNET_PATH {
 constexpr Path PATH = {
     BITNET_PATH_NAME,
     {embed_rows, rms_norm_quantize, matmul_ternary, matmul_ternary_block, rope_store_kv, attention, glu_norm_quantize,
-     rms_norm, matmul_dense, argmax_advance, top_k},
+     rms_norm, matmul_dense, argmax_advance, top_k, embed_rows_ternary, pack_head, draft_logits, rescore_logits},
     PANEL_ROWS,
-    {small_head_build, small_head_draft, small_head_select, small_head_rescore},
 };
 
 }  // namespace bitnet::BITNET_PATH

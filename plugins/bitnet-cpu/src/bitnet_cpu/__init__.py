@@ -1,3 +1,3 @@
 """Native SIMD CPU backend for bitnet."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -22,7 +22,13 @@ def native(operation: str, requested: int = 0) -> Iterator[None]:
     try:
         yield
     except tuple(ERRORS) as exc:
-        raise ERRORS[type(exc)](str(exc), backend="cpu", operation=operation) from exc
+        raise ERRORS[type(exc)](
+            str(exc),
+            backend="cpu",
+            operation=operation,
+            code=type(exc).__name__,
+            hint="Core checks launches before the native code does: report this",
+        ) from exc
     except MemoryError as exc:
         raise OutOfMemoryError(
             "the system has no memory left",

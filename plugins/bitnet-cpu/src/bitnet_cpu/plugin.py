@@ -17,11 +17,11 @@ class CpuBackend:
     """The CPU of this machine."""
 
     name = "cpu"
-    api = (1, 1)
+    api = (2, 0)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """One device: the CPU. BackendUnavailableError if the native module does not load."""
-        from bitnet_cpu.info import cpu_info
+        from bitnet_cpu.describe import cpu_info
 
         return [cpu_info()]
 

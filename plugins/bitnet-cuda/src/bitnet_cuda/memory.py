@@ -1,18 +1,21 @@
-"""Device buffers and the pinned staging memory that uploads go through."""
+"""Device buffers, and the copies of the ring that uploads go through."""
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bitnet_core.hal import MemoryKind
+from bitnet_core.hal.staging import StagingRing
 
-from bitnet_cuda.errors import check
-from bitnet_cuda.query import driver
+from bitnet_cuda.driver import driver
+
+if TYPE_CHECKING:
+    from bitnet_cuda.device import CudaDevice
 
 STAGING = 16 << 20
-"""Bytes of each of the two pinned halves: one is filled while the other is copied."""
+"""Bytes of each of the two pinned slots: one is filled while the other is copied."""
 
 
 @dataclass(eq=False, slots=True)
@@ -22,48 +25,43 @@ class CudaBuffer:
     address: int
     nbytes: int
     kind: MemoryKind
-    host: int = 0  # host address of pinned and managed memory
+    host: int = 0  # host address of pinned memory
 
 
-class Staging:
-    """Two pinned halves with an event each, used in turn: an upload returns when its bytes are in a half."""
+class PinnedCopies:
+    """Copies from two slots of pinned memory; a fence is an event."""
 
-    def __init__(self, stream: Any, device: str) -> None:
-        self._stream, self._device = stream, device
-        self._halves = [self._pinned() for _ in range(2)]
-        self._events = [check(driver().cuEventCreate(2), "create event", device=device)[0] for _ in range(2)]
-        self._turn, self._used = 0, 0
+    def __init__(self, device: CudaDevice) -> None:
+        self._device, api = device, driver()
+        self.slots = [
+            int(device.check(api.cuMemHostAlloc(STAGING, 0), "alloc", requested=STAGING)[0]) for _ in range(2)
+        ]
+        self._events = [device.check(api.cuEventCreate(2), "create event")[0] for _ in range(2)]
+        self._turn = 0
 
-    def _pinned(self) -> int:
-        pointer = check(driver().cuMemHostAlloc(STAGING, 0), "alloc", device=self._device, requested=STAGING)[0]
-        return int(pointer)
+    def ring(self) -> StagingRing[CudaBuffer]:
+        """The ring of these slots."""
+        views = [memoryview((ctypes.c_char * STAGING).from_address(slot)).cast("B") for slot in self.slots]
+        return StagingRing(views, self)
 
-    def upload(self, address: int, source: memoryview) -> None:
-        """Queue a copy to the device; `source` may be reused on return."""
-        done = 0
-        while done < len(source):
-            if self._used == STAGING:
-                self._next_half()
-            size = min(len(source) - done, STAGING - self._used)
-            at = self._halves[self._turn] + self._used
-            view = (ctypes.c_char * size).from_address(at)
-            memoryview(view).cast("B")[:] = source[done : done + size]
-            check(driver().cuMemcpyHtoDAsync(address + done, at, size, self._stream), "upload", device=self._device)
-            self._used += size
-            done += size
+    def copy(self, slot: int, start: int, nbytes: int, buffer: CudaBuffer, offset: int) -> None:
+        """Queue one."""
+        to, device = buffer.address + offset, self._device
+        device.check(driver().cuMemcpyHtoDAsync(to, self.slots[slot] + start, nbytes, device.stream), "upload")
 
-    def _next_half(self) -> None:
-        check(driver().cuEventRecord(self._events[self._turn], self._stream), "upload", device=self._device)
-        self._turn, self._used = 1 - self._turn, 0
-        check(driver().cuEventSynchronize(self._events[self._turn]), "upload", device=self._device)
+    def fence(self) -> Any:
+        """One of two events in turn: a slot's is waited for before the slot is used again."""
+        self._turn = 1 - self._turn
+        self._device.check(driver().cuEventRecord(self._events[self._turn], self._device.stream), "upload")
+        return self._events[self._turn]
 
-    def drained(self) -> None:
-        """The stream is idle: all of the current half is free again."""
-        self._used = 0
+    def wait(self, fence: Any) -> None:
+        """Bounded, as all waits."""
+        self._device.until(lambda: driver().cuEventQuery(fence), "upload")
 
     def close(self) -> None:
         """Free the pinned memory."""
         for event in self._events:
             driver().cuEventDestroy(event)
-        for half in self._halves:
-            driver().cuMemFreeHost(half)
+        for slot in self.slots:
+            driver().cuMemFreeHost(slot)

@@ -17,11 +17,11 @@ class CudaBackend:
     """Every NVIDIA GPU of compute capability 7.5 or later; CUDA_VISIBLE_DEVICES is honoured by the driver."""
 
     name = "cuda"
-    api = (1, 1)
+    api = (2, 0)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """All GPUs the driver shows; BackendUnavailableError says what is missing."""
-        from bitnet_cuda.query import device_infos
+        from bitnet_cuda.describe import device_infos
 
         return device_infos()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from bitnet_core.hal import Tuning
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
+
+from bitnet_cuda.tiles import Constants, Params, tuned
 
 MANY_OUTS = 8192
 """Weight rows above which even large tiles are enough of them to keep a GPU busy."""
@@ -20,17 +21,17 @@ PROMPT_ROWS = 65
 """Rows from which a step is taken to hold a prompt: more than the sequences that decode at a time."""
 
 
-def choose(
-    name: str, constants: Mapping[str, int], params: Mapping[str, int | float], *, wgmma: bool
-) -> dict[str, int] | None:
+def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
-    rows = int(params["rows"])
+    rows = int(params.get("rows", 1))
     if name == "matmul_ternary" and MMA_ROWS <= rows <= BATCH_ROWS and (tile := _batch(rows, params)):
         return tile
     if name == "matmul_ternary" and rows >= PROMPT_ROWS and wgmma:
         return _wgmma(rows, int(params["outs"]))
     if name == "matmul_ternary" and rows >= MMA_ROWS:
         return _matmul(rows, int(params["outs"]))
+    if name == "matmul_ternary_block" and rows >= MMA_ROWS:
+        return _matmul_block(rows)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
         return _dense(rows, int(params["outs"]))
     if name == "attention" and rows >= PROMPT_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
@@ -40,41 +41,41 @@ def choose(
     return None
 
 
-def batch_tile(tile_n: int, tile_t: int, width: int, steps: int) -> dict[str, int]:
+def batch_tile(tile_n: int, tile_t: int, width: int, steps: int) -> Tuning:
     """Constants of matmul_ternary_batch.cu: a warp for every 256 * steps columns."""
     warps = ceil_div(ceil_div(width, 256), steps)
-    return {"BATCH": 1, "GROUP": 32 * warps, "TILE_N": tile_n, "TILE_T": tile_t, "STEPS": steps}
+    return tuned(32 * warps, {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "batch", STEPS=steps)
 
 
-def _batch(rows: int, params: Mapping[str, int | float]) -> dict[str, int] | None:
+def _batch(rows: int, params: Params) -> Tuning | None:
     """None where a block would have too many warps, or sums that do not fit in 48 KiB of shared memory."""
     width, wide = int(params["width"]), int(params["outs"]) > MANY_OUTS
     steps = 2 if ceil_div(width, 256) <= 32 else 3
-    tile = batch_tile(32, 32 if wide and rows > 16 else 16, width, steps)
-    sums = 4 * tile["TILE_N"] * tile["TILE_T"] * tile["GROUP"] // 32
-    return tile if sums <= 48 << 10 and tile["GROUP"] <= 512 else None
+    tile_n, tile_t = 32, 32 if wide and rows > 16 else 16
+    tile = batch_tile(tile_n, tile_t, width, steps)
+    group = tile.private["GROUP"]
+    return tile if 4 * tile_n * tile_t * group // 32 <= 48 << 10 and group <= 512 else None
 
 
-def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int) -> dict[str, int]:
+def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int) -> Tuning:
     """Constants of matmul_ternary_mma.cu: warps along weight rows, tokens and planes; column blocks under way."""
     warps_n, warps_t, warps_k = warps
     stage = 32 * tile_n + 128 * tile_t
     sums = 4 * tile_n * tile_t if warps_k > 1 else 0
-    return {
-        "MMA": 1,
-        "GROUP": 32 * warps_n * warps_t * warps_k,
-        "TILE_N": tile_n,
-        "TILE_T": tile_t,
-        "WARPS_N": warps_n,
-        "WARPS_T": warps_t,
-        "WARPS_K": warps_k,
-        "STAGES": stages,
-        "SHARED": max(stages * stage, sums),
-    }
+    return tuned(
+        32 * warps_n * warps_t * warps_k,
+        {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1},
+        "mma",
+        WARPS_N=warps_n,
+        WARPS_T=warps_t,
+        WARPS_K=warps_k,
+        STAGES=stages,
+        SHARED=max(stages * stage, sums),
+    )
 
 
-def _matmul(rows: int, outs: int) -> dict[str, int]:
-    """As plugins/bitnet-cuda/benchmarks/matmul.py found them on an H200, at the shapes of 2B-4T."""
+def _matmul(rows: int, outs: int) -> Tuning:
+    """As measured on an H200 at the shapes of 2B-4T (docs/cuda-performance.md)."""
     if rows <= 16:
         return mma_tile(64, 16, (4, 1, 2), 6) if outs > MANY_OUTS else mma_tile(16, 16, (1, 1, 4), 8)
     if rows <= 32:
@@ -86,53 +87,60 @@ def _matmul(rows: int, outs: int) -> dict[str, int]:
     return mma_tile(64, 64, (2, 2, 1), 4)
 
 
-def wgmma_tile(tile_n: int, tile_t: int, warpgroups: int, stages: int, resident: int) -> dict[str, int]:
+def block_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, resident: int) -> Tuning:
+    """Constants of matmul_ternary_block_mma.cu; four scales of activations a token lie beside each column block."""
+    warps_n, warps_t = warps
+    return tuned(
+        32 * warps_n * warps_t,
+        {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1},
+        "mma",
+        WARPS_N=warps_n,
+        WARPS_T=warps_t,
+        STAGES=stages,
+        RESIDENT=resident,
+        SHARED=stages * (32 * tile_n + 144 * tile_t),
+    )
+
+
+def _matmul_block(rows: int) -> Tuning:
+    if rows <= 32:
+        return block_tile(64, 16 if rows <= 16 else 32, (4, 1), 4, 4)
+    return block_tile(64, 64, (2, 2), 4, 3)
+
+
+def wgmma_tile(tile_n: int, tile_t: int, warpgroups: int, stages: int, resident: int) -> Tuning:
     """Constants of matmul_ternary_wgmma.cu; resident: thread blocks that an SM is to hold."""
-    return {
-        "WGMMA": 1,
-        "GROUP": 128 * warpgroups,
-        "TILE_N": tile_n,
-        "TILE_T": tile_t,
-        "STAGES": stages,
-        "RESIDENT": resident,
-        "SHARED": stages * (32 * tile_n + 128 * tile_t) + 1024,
-    }
+    tile, shared = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, stages * (32 * tile_n + 128 * tile_t) + 1024
+    return tuned(128 * warpgroups, tile, "wgmma", STAGES=stages, RESIDENT=resident, SHARED=shared)
 
 
-def _wgmma(rows: int, outs: int) -> dict[str, int]:
+def _wgmma(rows: int, outs: int) -> Tuning:
     if ceil_div(outs, 128) * ceil_div(rows, 128) >= FULL_GPU:
         return wgmma_tile(128, 128, 2, 5, 2)
     return wgmma_tile(64, 64, 1, 6, 3)
 
 
-def attention_tile(head_dim: int, heads: int, rows: int) -> dict[str, int]:
+def attention_tile(head_dim: int, heads: int, rows: int) -> Tuning:
     """Constants of attention_mma.cu: query heads of one key/value head, and rows, of a thread block."""
-    return {
-        "MMA": 1,
-        "GROUP": 32 * heads * (rows // 16),
-        "TILE_N": heads,
-        "TILE_T": rows,
-        "HEAD_DIM": head_dim,
-        "SHARED": 2 * 2 * KV_BLOCK * head_dim * 2,
-    }
+    tile, shared = {"TILE_N": heads, "TILE_T": rows, "SPLITS": 1}, 2 * 2 * KV_BLOCK * head_dim * 2
+    return tuned(32 * heads * (rows // 16), tile, "mma", HEAD_DIM=head_dim, SHARED=shared)
 
 
-def dense_tile(tile_n: int, tile_t: int, warps_t: int, stages: int) -> dict[str, int]:
+def dense_tile(tile_n: int, tile_t: int, warps_t: int, stages: int) -> Tuning:
     """Constants of matmul_dense_mma.cu; a block's TILE_N rows of the table come in pieces of SUB_N."""
     sub_n, warps_n = 128, 4
-    return {
-        "MMA": 1,
-        "GROUP": 32 * warps_n * warps_t,
-        "TILE_N": tile_n,
-        "SUB_N": sub_n,
-        "TILE_T": tile_t,
-        "WARPS_N": warps_n,
-        "WARPS_T": warps_t,
-        "STAGES": stages,
-        "SHARED": stages * (128 * sub_n + 256 * tile_t),
-    }
+    return tuned(
+        32 * warps_n * warps_t,
+        {"TILE_N": tile_n, "TILE_T": tile_t},
+        "mma",
+        SUB_N=sub_n,
+        WARPS_N=warps_n,
+        WARPS_T=warps_t,
+        STAGES=stages,
+        SHARED=stages * (128 * sub_n + 256 * tile_t),
+    )
 
 
-def _dense(rows: int, outs: int) -> dict[str, int]:
+def _dense(rows: int, outs: int) -> Tuning:
     tile_n = 512 if outs > 1 << 16 else 128
     return dense_tile(tile_n, 16, 1, 4) if rows <= 16 else dense_tile(tile_n, 32, 2, 4)

@@ -6,27 +6,29 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from bitnet_core.hal import DeviceInfo
-from bitnet_core.kernels.catalogue import RMS_NORM
+from bitnet_core.hal import DeviceInfo, Tuning
+from bitnet_core.kernels.base import RMS_NORM
 from bitnet_core.testing import BackendConformance
-from bitnet_cuda import compiler
+from bitnet_cuda import compile
+from bitnet_cuda.describe import TENSOR_CORE_KERNELS
 from bitnet_cuda.device import CudaDevice
 from bitnet_cuda.plugin import CudaBackend
-from bitnet_cuda.query import TENSOR_CORE_KERNELS
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from emulator.build import compile_for_cpu
+from emulator import build
 
-compiler.compile_cubin = compile_for_cpu  # in this process alone: ../test_emulated.py starts it
+build.use()  # in this process alone: ../test_emulated.py starts it
 
 
 class TestConformance(BackendConformance):
     backend = "cuda"
 
     def compile_broken_source(self, device: Any) -> None:
-        device.compile_source(RMS_NORM, {"GROUP": 32}, "this is not C++")
+        with patch.object(compile, "source", lambda *_: "this is not C++"):
+            device.compile(RMS_NORM, {}, Tuning(private={"GROUP": 32}))
 
 
 class Dp4aBackend(CudaBackend):

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from bitnet_core.errors import KernelCompileError
+from bitnet_cuda import compile
 
 HERE = Path(__file__).parent
 _FLAGS = ["-std=c++17", "-O1", "-mf16c", "-ffp-contract=off", "-fPIC", "-fno-gnu-unique", "-w"]
@@ -22,8 +23,14 @@ def build(folder: Path) -> None:
     subprocess.run(command, check=True)
 
 
+def use() -> None:
+    """Make the plugin's compiler this one, in the running process: its folder comes before those of the kernels."""
+    compile.FOLDERS = (HERE, *compile.FOLDERS)
+    compile.compile_cubin = compile_for_cpu
+
+
 def compile_for_cpu(name: str, source: str, architecture: str) -> bytes:
-    """Takes the place of compiler.compile_cubin: the same translation unit as a shared object."""
+    """Takes the place of compile.compile_cubin: the same translation unit as a shared object."""
     built = os.environ["LD_LIBRARY_PATH"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cpp"

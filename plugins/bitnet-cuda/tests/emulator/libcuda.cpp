@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <malloc.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -47,7 +48,7 @@ API int cuDeviceGetName(char* s, int n, int) { return snprintf(s, n, "CPU emulat
 API int cuDeviceTotalMem_v2(size_t* n, int) { return *n = TOTAL, OK; }
 API int cuDeviceGetPCIBusId(char* s, int n, int) { return snprintf(s, n, "0000:00:00.0"), OK; }
 API int cuDeviceGetAttribute(int* v, int attribute, int) {
-    std::map<int, int> known = {{75, 9}, {76, 0}, {16, 1}, {1, 1024}, {10, 32}, {115, 1}};
+    std::map<int, int> known = {{75, 9}, {76, 0}, {16, 1}, {1, 1024}, {10, 32}, {115, 1}, {5, 2147483647}, {6, 65535}, {7, 65535}};
     return *v = known[attribute], OK;
 }
 API int cuDevicePrimaryCtxRetain(void** c, int) { return *c = (void*)1, OK; }
@@ -55,13 +56,20 @@ API int cuDevicePrimaryCtxRelease_v2(int) { return OK; }
 API int cuCtxSetCurrent(void*) { return OK; }
 API int cuStreamCreate(void** s, unsigned) { return *s = (void*)1, OK; }
 API int cuStreamDestroy_v2(void*) { return OK; }
-API int cuStreamSynchronize(void*) { return capture ? CAPTURE_UNSUPPORTED : OK; }
-API int cuEventCreate(void** e, unsigned) { return *e = (void*)1, OK; }
-API int cuEventRecord(void*, void*) { return OK; }
-API int cuEventRecordWithFlags(void*, void*, unsigned) { return OK; }
-API int cuEventSynchronize(void*) { return OK; }
-API int cuEventElapsedTime(float* ms, void*, void*) { return *ms = 0.001f, OK; }
-API int cuEventDestroy_v2(void*) { return OK; }
+API int cuStreamQuery(void*) { return capture ? CAPTURE_UNSUPPORTED : OK; }
+static double milliseconds() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e3 * now.tv_sec + 1e-6 * now.tv_nsec;
+}
+API int cuEventCreate(double** e, unsigned) { return *e = new double(0), OK; }
+API int cuEventRecord(double* e, void*) {
+    return put([=] { return *e = milliseconds(), (int)OK; });
+}
+API int cuEventRecordWithFlags(double* e, void* stream, unsigned) { return cuEventRecord(e, stream); }
+API int cuEventQuery(double*) { return OK; }
+API int cuEventElapsedTime(float* ms, double* first, double* second) { return *ms = *second - *first, OK; }
+API int cuEventDestroy_v2(double* e) { return delete e, OK; }
 
 API int cuMemGetInfo_v2(size_t* free_bytes, size_t* total) { return *free_bytes = TOTAL - used, *total = TOTAL, OK; }
 API int cuMemAlloc_v2(Address* p, size_t n) {
@@ -99,7 +107,7 @@ static int copy(Address to, Address from, size_t n) {
 API int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, void*) {
     return inside(to, n) ? copy(to, (Address)from, n) : INVALID_VALUE;
 }
-API int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, void*) {
+API int cuMemcpyDtoH_v2(void* to, Address from, size_t n) {
     return inside(from, n) ? copy((Address)to, from, n) : INVALID_VALUE;
 }
 API int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, void*) {

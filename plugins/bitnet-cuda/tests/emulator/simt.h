@@ -13,7 +13,7 @@ namespace simt {
 struct Dim {
     unsigned x, y, z;
 };
-enum State { READY, AT_BARRIER, AT_WARP, DONE };
+enum State { READY, AT_BARRIER, AT_WARP, AT_FAULT, DONE };  // at a fault for ever
 struct Fiber {
     void* stack_pointer;
     char* stack;
@@ -62,6 +62,11 @@ inline const uint64_t* meet(uint64_t value) {
     bank[block->current] = value;
     block->yield(AT_WARP);
     return bank + block->current / WARP * WARP;
+}
+
+// Ends the launch with an error.
+inline void fail() {
+    for (;;) block->yield(AT_FAULT);
 }
 
 inline bool wake(Block& b, unsigned first, unsigned count, State waiting) {

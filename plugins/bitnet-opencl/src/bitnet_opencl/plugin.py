@@ -17,11 +17,11 @@ class OpenCLBackend:
     """All devices of all OpenCL platforms, in the order of the drivers."""
 
     name = "opencl"
-    api = (1, 1)
+    api = (2, 0)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Ask the drivers; BackendUnavailableError where pyopencl, a driver or a device is missing."""
-        from bitnet_opencl.discovery import list_devices
+        from bitnet_opencl.describe import list_devices
 
         return [info for _, info in list_devices()]
 
@@ -29,14 +29,15 @@ class OpenCLBackend:
         """Open one of `devices()`."""
         from bitnet_core.errors import DeviceNotFoundError
 
+        from bitnet_opencl.describe import list_devices
         from bitnet_opencl.device import OpenCLDevice
-        from bitnet_opencl.discovery import list_devices
 
         devices = list_devices()
-        if not 0 <= index < len(devices):
-            names = ", ".join(f"opencl:{info.index} {info.name}" for _, info in devices)
-            raise DeviceNotFoundError(f"there is no device opencl:{index}", backend="opencl", hint=f"There is {names}")
-        return OpenCLDevice(*devices[index])
+        for device, info in devices:
+            if info.index == index:
+                return OpenCLDevice(device, info)
+        names = ", ".join(f"opencl:{info.index} {info.name}" for _, info in devices)
+        raise DeviceNotFoundError(f"there is no device opencl:{index}", backend="opencl", hint=f"There is {names}")
 
 
 @hookimpl

@@ -1,62 +1,63 @@
-"""Launches with their arguments set, kept for replay."""
+"""Kernels, and launches whose arguments are set once and stay so."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pyopencl as cl
-from bitnet_core.hal.device import View
+from bitnet_core.hal.base import Launch
+from bitnet_core.hal.device import Tuning
 from bitnet_core.kernels.spec import KernelSpec
+
+from bitnet_opencl.memory import OpenCLBuffer
 
 Size = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class OpenCLKernel:
-    """A built program with one kernel. `direct` serves launches that are not recorded.
-
-    parts: memory for what groups hand to each other, where the source has an argument for it.
-    """
+    """A built program with one kernel. `direct` serves launches that are not recorded."""
 
     spec: KernelSpec
     constants: Mapping[str, int]
+    tuning: Tuning
     program: cl.Program
     entry: str
     direct: cl.Kernel
-    parts: cl.Buffer | None = None
+
+
+OpenCLLaunch = Launch[OpenCLBuffer, OpenCLKernel]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """A cl_kernel whose arguments are set and stay so. enqueue: puts it into the device's queue; 0 or a status."""
+class Prepared:
+    """A cl_kernel with its arguments. enqueue: puts it into the device's queue; 0 or a status."""
 
-    source: OpenCLKernel
-    views: Sequence[View]
-    params: bytes
+    entry: str
     kernel: cl.Kernel
     items: Size
     group: Size
     enqueue: Callable[[], int]
 
-    @property
-    def values(self) -> dict[str, int | float]:
-        """The parameters."""
-        return self.source.spec.unpack(self.params)
+
+def sizes_of(launch: OpenCLLaunch) -> tuple[Size, Size]:
+    """Work-items of the launch, and of a group."""
+    group, (x, y, z) = launch.kernel.tuning.private["GROUP"], launch.grid
+    return (x * group, y, z), (group, 1, 1)
 
 
-@dataclass(eq=False, slots=True)
-class OpenCLRecording:
-    """Enqueued one by one on the in-order queue, and nothing is created."""
-
-    launches: list[Launch] = field(default_factory=list)
-
-    def close(self) -> None:
-        """Forget the launches."""
-        self.launches.clear()
+def set_arguments(kernel: cl.Kernel, launch: OpenCLLaunch) -> None:
+    """Buffers, then offsets and parameters as one struct (clc.sources.program_source)."""
+    bound = launch.bound
+    for index, (buffer, _, _) in enumerate(bound):
+        kernel.set_arg(index, buffer.handle)
+    packed = struct.pack(f"={len(bound)}Q", *(offset for _, offset, _ in bound)) + launch.params
+    kernel.set_arg(len(bound), packed + bytes(-len(packed) % 8))
 
 
 class Enqueuer:
@@ -70,8 +71,14 @@ class Enqueuer:
         except (OSError, AttributeError):  # Windows: a library does not show what it is linked with
             self._function = None
 
-    def prepare(self, kernel: cl.Kernel, items: Size, group: Size) -> Callable[[], int]:
-        """A function that enqueues the kernel and gives the status."""
+    def prepare(self, launch: OpenCLLaunch) -> Prepared:
+        """The launch with a kernel object of its own."""
+        kernel = cl.Kernel(launch.kernel.program, launch.kernel.entry)
+        set_arguments(kernel, launch)
+        items, group = sizes_of(launch)
+        return Prepared(launch.kernel.entry, kernel, items, group, self._call(kernel, items, group))
+
+    def _call(self, kernel: cl.Kernel, items: Size, group: Size) -> Callable[[], int]:
         if self._function is None:
             queue = self._queue
 

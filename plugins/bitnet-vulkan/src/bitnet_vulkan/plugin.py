@@ -14,17 +14,18 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 
 
 class VulkanBackend:
-    """Every GPU (and software device) with Vulkan 1.1."""
+    """Every GPU (and software device) with Vulkan 1.1 and push descriptors."""
 
     name = "vulkan"
-    api = (1, 1)
+    api = (2, 0)
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """All physical devices with a compute queue; BackendUnavailableError says what is missing."""
-        from bitnet_vulkan.instance import Instance
+        """All physical devices that can be used; BackendUnavailableError says what is missing."""
+        from bitnet_vulkan.describe import usable
+        from bitnet_vulkan.driver import Instance
 
         with Instance() as instance:
-            return [physical.info for physical in instance.physical_devices()]
+            return usable(instance)
 
     def open(self, index: int) -> Device:
         """Open one of `devices()`."""

@@ -1,4 +1,4 @@
-"""Encodings made of blocks, each with its codes and an f16 scale of its own (TQ1_0, TQ2_0, Q2_0)."""
+"""Encodings made of blocks, each with its codes and an f16 scale of its own (TQ1_0, TQ2_0, Q2_0 and others)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,20 @@ def decode_blocks(
     packed = np.empty((rows, padded(columns) // 4), np.uint8)
     scales = np.empty((rows, columns // block), np.float32)
     used = np.empty((rows, columns // block), np.bool_)
+    illegal = 0
     for part in row_chunks(rows, columns):
         blocks = raw[part].reshape(-1, nbytes)
         scale = np.ascontiguousarray(blocks[:, scale_at : scale_at + 2]).view("<f2").astype(np.float32)
         codes = np.where(scale == 0, np.uint8(1), codes_of(blocks))  # a scale of 0 makes every value 0
-        if (codes > 2).any():
-            raise ModelError("illegal ternary code 3: the data is damaged, or another format")
+        illegal += int(np.count_nonzero(codes == 3))
         packed[part] = pack(codes.reshape(-1, columns))
         scales[part] = scale.reshape(-1, columns // block)
         used[part] = (codes != 1).any(axis=1).reshape(-1, columns // block)
+    if illegal:
+        raise ModelError(
+            f"illegal ternary code 3 (twice the scale) in {illegal} of {rows * columns} weights read: the data is "
+            "damaged, or of more than three levels"
+        )
     return collapse(rows, columns, packed, scales, used, block)
 
 

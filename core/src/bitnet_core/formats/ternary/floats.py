@@ -1,4 +1,5 @@
-"""Ternary weights from float matrices: absmean for masters; floats that are ternary already are taken as they are."""
+"""Ternary weights from float matrices: absmean for masters; floats that are ternary already, with one scale for the
+matrix or one for each group of columns, are taken as they are."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.ternary.codes import Bytes, pack, pack_rows, row_chunks
+from bitnet_core.formats.ternary.scales import collapse
 from bitnet_core.model.weights import TernaryWeight, padded
 
 Floats = npt.NDArray[np.float32]
@@ -60,3 +62,36 @@ def exact(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> Tern
             raise ModelError("the floats are not ternary; quantize the model, or use its ternary file")
         packed[part] = pack((np.sign(values) + 1).astype(np.uint8))
     return TernaryWeight(rows, columns, packed, np.array([scale or 1], np.float32))
+
+
+def group_of(values: Floats) -> int:
+    """Columns of the groups of f32[n, columns] that hold one magnitude beside zero: 128, 64, or all; 0 if none do."""
+    columns = values.shape[1]
+    for group in (128, 64, columns):
+        if columns % group == 0:
+            magnitudes = np.abs(values).reshape(len(values), -1, group)
+            if ((magnitudes == 0) | (magnitudes == magnitudes.max(axis=2, keepdims=True))).all():
+                return group
+    return 0
+
+
+def grouped(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> TernaryWeight:
+    """The weight of floats that are already -d, 0 and d, with one d for each group of columns of a row.
+
+    Raises ModelError if they are not: master weights are not quantized here.
+    """
+    group = group_of(values_of(next(row_chunks(rows, columns))))
+    if not group:
+        raise ModelError(
+            "the floats are not ternary in groups of 128 or 64 columns: master weights, or not a ternary model"
+        )
+    packed = np.empty((rows, padded(columns) // 4), np.uint8)
+    scales = np.empty((rows, columns // group), np.float32)
+    for part in row_chunks(rows, columns):
+        values = values_of(part)
+        magnitudes = np.abs(values).reshape(len(values), -1, group)
+        scales[part] = magnitudes.max(axis=2)
+        if not ((magnitudes == 0) | (magnitudes == scales[part][:, :, None])).all():
+            raise ModelError(f"a group of {group} columns in rows {part.start} to {part.stop - 1} is not ternary")
+        packed[part] = pack((np.sign(values) + 1).astype(np.uint8))
+    return collapse(rows, columns, packed, scales, scales > 0, group)

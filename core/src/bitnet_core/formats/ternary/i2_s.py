@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.gguf_types import I2_S_TAIL
+from bitnet_core.formats.gguf.types import I2_S_TAIL
 from bitnet_core.formats.ternary.codes import Bytes, check_legal, pack_rows, row_chunks, unpack
 from bitnet_core.model.weights import BLOCK, TernaryWeight
 

@@ -7,14 +7,15 @@ import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.ternary.codes import Bytes, row_chunks, unpack
-from bitnet_core.model.weights import TernaryWeight
+from bitnet_core.model.weights import BLOCK, TernaryWeight
 
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 
 
 def collapse(rows: int, columns: int, codes: Bytes, scales: Floats, used: Flags, block: int) -> TernaryWeight:
-    """A weight with canonical `codes` and scales f32[rows, columns / block], or one per row or for all if they agree.
+    """A weight with canonical `codes` and scales f32[rows, columns / block], or one per row or for all if they agree,
+    and one per 128 columns where those of all pairs of 64 do.
 
     used: bool[rows, columns / block], whether a block has a non-zero value. The scale of a block of zeros has no
     meaning: writers put 0 there. It agrees with any other and becomes 1 where it is kept.
@@ -28,6 +29,12 @@ def collapse(rows: int, columns: int, codes: Bytes, scales: Floats, used: Flags,
     if (np.where(used, scales, of_row[:, None]) == of_row[:, None]).all():
         of_row[~used.any(axis=1)] = 1
         return TernaryWeight(rows, columns, codes, of_row.astype(np.float32), "row")
+    if block == BLOCK // 2 and columns % BLOCK == 0:
+        halves = filled.reshape(rows, -1, 2)
+        whole = halves.max(axis=2)
+        if ((halves == whole[:, :, None]) | ~used.reshape(halves.shape)).all():  # blocks of 128, written twice
+            whole[np.isneginf(whole)] = 1
+            return TernaryWeight(rows, columns, codes, whole.astype(np.float32), "block", BLOCK)
     return TernaryWeight(rows, columns, codes, np.where(used, scales, np.float32(1)), "block", block)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.gguf_types import I2_S_TAIL
+from bitnet_core.formats.gguf.types import I2_S_TAIL
 from bitnet_core.formats.ternary.codes import Bytes, pack_rows
 from bitnet_core.formats.ternary.tiles import TL1_TILES, Tile, Tiles, tile_for
 from bitnet_core.model.weights import TernaryWeight

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.gguf_types import I2_S_TAIL
+from bitnet_core.formats.gguf.types import I2_S_TAIL
 from bitnet_core.formats.ternary.codes import Bytes, pack_rows
 from bitnet_core.formats.ternary.tiles import TL2_TILES, Tile, Tiles, tile_for
 from bitnet_core.model.weights import TernaryWeight

@@ -10,11 +10,12 @@ import pytest
 
 from bitnet_core.errors import DeviceNotFoundError, GpuError, KernelCompileError, UnsupportedError
 from bitnet_core.hal.device import Device, View
-from bitnet_core.kernels.catalogue import CATALOGUE, MATMUL_TERNARY
+from bitnet_core.kernels.base import MATMUL_TERNARY
+from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import ITEM_BYTES
 from bitnet_core.testing.areas.recordings import count, counter
-from bitnet_core.testing.bench import Bench
 from bitnet_core.testing.cases.registry import cases_of
+from bitnet_core.testing.workbench import Bench
 
 Failure = tuple[str, Callable[[], object], type[GpuError]]
 """(name, a call that raises, the class it must raise)."""
@@ -63,47 +64,72 @@ class ErrorRules:
         """UnsupportedError."""
         unknown = dataclasses.replace(MATMUL_TERNARY, name="no_such_kernel")
         with pytest.raises(UnsupportedError):
-            bench.device.compile(unknown, {"ADD": 0, "TILE_N": 1, "TILE_T": 1})
+            bench.device.compile(unknown, {"ADD": 0}, counter(bench).kernel.tuning)
         _still_works(bench)
 
     @pytest.mark.parametrize("constants", [{"ADD": 2}, {}])
     def test_semantic_constants_are_checked(self, bench: Bench, constants: dict[str, int]) -> None:
         """ValueError for a value that the catalogue does not list, and for a missing one."""
         ones = counter(bench)
-        tuning = {name: ones.kernel.constants.get(name, 1) for name in MATMUL_TERNARY.tuning}
         with pytest.raises(ValueError):
-            bench.device.compile(MATMUL_TERNARY, {**tuning, **constants})
+            bench.device.compile(MATMUL_TERNARY, constants, ones.kernel.tuning)
         _still_works(bench)
 
     def test_a_compiled_kernel_knows_what_it_is(self, bench: Bench) -> None:
-        """spec and constants."""
+        """spec, constants and tuning."""
         ones = counter(bench)
         assert ones.kernel.spec is MATMUL_TERNARY
-        assert ones.kernel.constants["ADD"] == 1
+        assert dict(ones.kernel.constants) == {"ADD": 1}
+        assert set(ones.kernel.tuning.tile) == set(MATMUL_TERNARY.tuning)
 
     @pytest.mark.parametrize("fault", ["missing-view", "extra-view", "short-params", "long-params", "unaligned-view"])
     def test_a_launch_that_does_not_fit_is_refused(self, bench: Bench, fault: str) -> None:
         """ValueError before anything runs."""
-        if fault == "unaligned-view" and bench.info.alignment == 1:
-            pytest.skip("this device binds views at any offset")
         ones = counter(bench)
-        views, params = list(ones.views.values()), ones.params
+        views, params = ones.bound, ones.params
         if fault == "missing-view":
             views.pop()
         elif fault == "extra-view":
             views.append(views[0])
         elif fault == "unaligned-view":
-            y = views[-1]
-            views[-1] = View(y.buffer, y.offset + bench.info.alignment // 2, y.nbytes)
+            y = ones.views["y"]
+            views[len(ones.views) - 1] = View(y.buffer, y.offset + bench.info.alignment // 2, y.nbytes)
         params = {"short-params": params[:-4], "long-params": params + bytes(4)}.get(fault, params)
         with pytest.raises(ValueError):
             bench.device.launch(ones.kernel, ones.grid, views, params)
         assert count(bench, ones) == 0
         _still_works(bench)
 
+    def test_written_views_that_overlap_are_refused(self, bench: Bench) -> None:
+        """ValueError where a view that is written shares a byte with another; two that are read may share all."""
+        ones = counter(bench, rows=5 + bench.info.alignment // 20)  # as many scales of rows as of columns, at least
+        y, scale = ones.views["y"], ones.views["scale"]
+        for offset in (0, bench.info.alignment):
+            shared = View(y.buffer, y.offset + offset, scale.nbytes)
+            with pytest.raises(ValueError):
+                dataclasses.replace(ones, views={**ones.views, "scale": shared}).run(bench.device)
+        assert count(bench, ones) == 0
+        part = View(scale.buffer, scale.offset, ones.views["wscale"].nbytes)
+        dataclasses.replace(ones, views={**ones.views, "wscale": part}).run(bench.device)
+        assert count(bench, ones) == 1, "views that are only read may overlap"
+
+    def test_a_grid_beyond_the_largest_is_refused(self, bench: Bench) -> None:
+        """ValueError before anything runs, in each dimension that DeviceInfo.max_grid limits."""
+        ones = counter(bench)
+        limits = [(axis, limit) for axis, limit in enumerate(bench.info.max_grid) if limit]
+        if not limits:
+            pytest.skip("the device names no largest grid")
+        for axis, limit in limits:
+            grid = [*ones.grid]
+            grid[axis] = limit + 1
+            with pytest.raises(ValueError):
+                bench.device.launch(ones.kernel, (grid[0], grid[1], grid[2]), ones.bound, ones.params)
+        assert count(bench, ones) == 0
+        _still_works(bench)
+
     def test_views_that_are_too_short_are_refused(self, bench: Bench, kernel: str) -> None:
         """ValueError before anything runs, for every binding: the catalogue says what a launch needs."""
-        launch = next(launch for case in cases_of(kernel) if (launch := case.launch()).params["rows"] > 1)
+        launch = next(launch for case in cases_of(kernel) if (launch := case.launch()).params.get("rows", 2) > 1)
         spec = CATALOGUE[kernel]
         prepared = bench.prepare(spec, launch)
         for binding in spec.bindings:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.testing.bench import Bench
+from bitnet_core.errors import GpuError, UnsupportedError
 from bitnet_core.testing.cases.case import Case, expected
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
+from bitnet_core.testing.compiles import failing_kernels
+from bitnet_core.testing.workbench import Bench
 
 
 class KernelRules:
     """Parametrised over all base kernels and those of `DeviceInfo.kernels`, and over the cases of each."""
 
+    def test_every_kernel_compiles(self, bench: Bench) -> None:
+        """All of them: the message begins with those that do not, and goes on with the compiler's text for each."""
+        failed = failing_kernels(bench.device)
+        logs = "".join(f"\n\n{name}: {error}\n{error.log}" for name, error in failed.items())
+        assert not failed, f"{len(failed)} kernels do not compile: {', '.join(failed)}{logs}"
+
     def test_kernel_is_offered(self, bench: Bench, kernel: str) -> None:
-        """It compiles with all its constants, for every size of launch. Where this fails, its cases skip."""
+        """It compiles with all its constants, for every size of launch; an optional one may leave sizes to the kernels
+        that it joins, but not all of them. Cases that it refuses, or that this fails for, are skipped."""
+        served, refused = 0, ""
         for case in cases_of(kernel):
             launch = case.launch()
             try:
-                bench.compiled(case.spec, launch.constants, launch.params)
-            except UnsupportedError as exc:
-                raise AssertionError(f"{case.id}: {kernel} is not offered: {exc}") from exc
+                bench.launcher.compiled(case.spec, launch.params, launch.constants)
+                served += 1
+            except GpuError as exc:
+                refused = f"{case.id}: {kernel} is not offered: {exc}\n{exc.log}"
+                if case.spec.base or not isinstance(exc, UnsupportedError):
+                    raise AssertionError(refused) from exc
+        assert served, refused
 
     def test_kernel(self, bench: Bench, case: Case) -> None:
         """Outputs as the numpy meaning has them, nothing else written, inputs unchanged."""

@@ -10,8 +10,8 @@ import pytest
 
 from bitnet_core.errors import OutOfMemoryError, UnsupportedError
 from bitnet_core.hal.device import DeviceType, MemoryKind, View, whole
-from bitnet_core.testing.bench import Bench
 from bitnet_core.testing.resident import resident
+from bitnet_core.testing.workbench import Bench
 
 SIZES = (1, 2, 3, 4, 5, 31, 63, 64, 65, 255, 256, 257, 4095, 4097, 65537, (1 << 20) + 1, (16 << 20) + 3)
 """Bytes: one, around powers of two, a few that are no multiple of anything."""
@@ -72,9 +72,9 @@ class MemoryRules:
             assert (bench.read(whole(buffer)) == _noise(77)).all(), f"{kind.value} memory came back different"
             bench.device.free(buffer)
 
-    @pytest.mark.parametrize(("offset", "size"), [(0, 1), (1, 1), (3, 5), (5, 1), (64, 64), (255, 258), (999, 1)])
+    @pytest.mark.parametrize(("offset", "size"), [(0, 1), (4, 1), (12, 5), (20, 3), (64, 64), (252, 259), (996, 1)])
     def test_transfers_reach_their_range_only(self, bench: Bench, offset: int, size: int) -> None:
-        """Uploads and downloads at any offset touch exactly the bytes of the view."""
+        """Uploads and downloads of any size, at any multiple of 4, touch exactly the bytes of the view."""
         buffer, contents = bench.alloc(1000), _noise(1000)
         bench.write(whole(buffer), contents)
         contents[offset : offset + size] ^= 0xFF
@@ -102,9 +102,9 @@ class MemoryRules:
             bench.device.copy(view, whole(bench.alloc(32)))
         assert not bench.read(view).any()
 
-    @pytest.mark.parametrize(("size", "source", "target"), [(1, 0, 0), (7, 3, 9), (256, 0, 64), (70_001, 13, 1)])
+    @pytest.mark.parametrize(("size", "source", "target"), [(1, 0, 0), (7, 12, 20), (256, 0, 64), (70_001, 12, 4)])
     def test_copy(self, bench: Bench, size: int, source: int, target: int) -> None:
-        """Between two buffers, at odd offsets and sizes."""
+        """Between two buffers, of any size, at any multiples of 4."""
         a, b = bench.alloc(80_000), bench.alloc(80_000)
         contents, want = _noise(80_000), _noise(80_001)[1:].copy()
         bench.write(whole(a), contents)
@@ -113,6 +113,29 @@ class MemoryRules:
         want[target : target + size] = contents[source : source + size]
         assert (bench.read(whole(b)) == want).all(), "the copied range, or the bytes around it, are wrong"
         assert (bench.read(whole(a)) == contents).all(), "the source of a copy was changed"
+
+    @pytest.mark.parametrize("offset", [1, 2, 7])
+    def test_transfers_at_odd_offsets_are_refused(self, bench: Bench, offset: int) -> None:
+        """ValueError for an offset that is no multiple of 4, and nothing is written."""
+        odd, even = View(bench.alloc(64), offset, 8), View(bench.alloc(64), 0, 8)
+        for refused in (
+            lambda: bench.write(odd, _noise(8)),
+            lambda: bench.read(odd),
+            lambda: bench.device.copy(even, odd),
+            lambda: bench.device.copy(odd, even),
+        ):
+            with pytest.raises(ValueError):
+                refused()
+        assert not bench.read(whole(odd.buffer)).any()
+
+    def test_copies_that_overlap_are_refused(self, bench: Bench) -> None:
+        """ValueError for two ranges of one buffer that share a byte, and nothing is written."""
+        buffer, contents = bench.alloc(64), _noise(64)
+        bench.write(whole(buffer), contents)
+        for source, target in ((0, 4), (4, 0), (8, 8)):
+            with pytest.raises(ValueError):
+                bench.device.copy(View(buffer, source, 32), View(buffer, target, 32))
+        assert (bench.read(whole(buffer)) == contents).all()
 
     def test_copy_within_a_buffer(self, bench: Bench) -> None:
         """Two ranges of one buffer that do not overlap."""

@@ -12,11 +12,12 @@ from typing import ClassVar
 
 import pytest
 
+from bitnet_core.discovery.known import KNOWN
 from bitnet_core.hal.device import API_VERSION, Backend
 
-DRIVERS = ("libcuda.", "libnvrtc", "libamdhip64", "libhiprtc", "libze_loader", "libOpenCL", "libvulkan", "libwgpu")
+DRIVERS = tuple(library for backend in KNOWN.values() for library in backend.libraries)
 """Parts of the names of driver libraries that a plugin must not map before `Backend.devices` is called."""
-HEAVY = ("numpy", "torch", "numba", "pyopencl", "wgpu", "vulkan", "hip", "cuda", "Metal")
+HEAVY = ("torch", "numba", *(module for backend in KNOWN.values() for module in backend.modules))
 """Modules that a plugin must not import before `Backend.devices` is called; a test class may name more."""
 
 _PROBE = """
@@ -47,6 +48,10 @@ class PluginRules:
         assert (type(major), type(minor)) == (int, int)
         assert major == API_VERSION[0], f"the plugin was written for HAL {major}, this core has {API_VERSION[0]}"
         assert minor <= API_VERSION[1], f"the plugin needs HAL {major}.{minor}, this core has {API_VERSION}"
+
+    def test_the_rank_is_a_number(self, backend: Backend) -> None:
+        """Where the backend names its place under `auto`, it is an int."""
+        assert type(getattr(backend, "rank", 0)) is int, "Backend.rank is an int, or is left out"
 
     def test_the_version_is_a_literal(self, backend: Backend) -> None:
         """A version imported from core would always fit, and so say nothing."""

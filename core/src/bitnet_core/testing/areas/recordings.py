@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
 from bitnet_core.hal.device import View
-from bitnet_core.kernels.catalogue import ARGMAX_ADVANCE, MATMUL_DENSE, MATMUL_TERNARY
-from bitnet_core.testing.bench import Bench, Prepared
+from bitnet_core.kernels.base import ARGMAX_ADVANCE, MATMUL_DENSE, MATMUL_TERNARY
 from bitnet_core.testing.cases.case import Array, Launch
 from bitnet_core.testing.cases.data import pack_codes
 from bitnet_core.testing.resident import resident
+from bitnet_core.testing.workbench import Bench, Prepared
+
+LEAST_SHARE = 50
+"""A replay may take this many times what its launches take by the device's clock: starting it costs some tens of us."""
 
 
 def counter(bench: Bench, rows: int = 3, outs: int = 5) -> Prepared:
@@ -108,12 +113,29 @@ class RecordingRules:
     def test_a_recording_keeps_its_own_list_of_views(self, bench: Bench) -> None:
         """The caller may reuse the list it passed."""
         ones = counter(bench)
-        views = list(ones.views.values())
+        views = ones.bound
         with bench.device.record() as recording:
             bench.device.launch(ones.kernel, ones.grid, views, ones.params)
             views.clear()
         bench.device.replay(recording)
         assert count(bench, ones) == 1
+        recording.close()
+
+    def test_each_launch_has_its_own_kernel_and_parameters(self, bench: Bench) -> None:
+        """Two kernels, each with two sets of parameters, in one recording and in turn."""
+        one, two = counter(bench), counter(bench, 2, 7)
+        x, order = np.arange(12, dtype=np.float32).reshape(3, 4), np.array([3, 0, 2, 1])
+        small, large = permutation(bench, None, None, order, x), permutation(bench, None, None, order[::-1], x[:2])
+        with bench.device.record() as recording:
+            for launch in (one, small, two, large, one):
+                launch.run(bench.device)
+        for replays in (1, 2):
+            bench.device.replay(recording)
+            assert count(bench, one) == 2 * replays, "a launch took another one's parameters"
+            assert count(bench, two) == replays, "a launch took another one's parameters"
+        for launch, wanted in ((small, x[:, order]), (large, x[:2, order[::-1]])):
+            got = bench.take("y", launch.views["y"], np.float32).reshape(wanted.shape)
+            assert (got == wanted).all(), "a launch took another one's kernel or parameters"
         recording.close()
 
     def test_two_recordings_interleaved(self, bench: Bench) -> None:
@@ -174,14 +196,16 @@ class RecordingRules:
         logits = np.zeros((1, 40), dtype=np.float32)
         logits[0, 17] = 5
         launch = Launch(
-            {"rows": 1, "vocab": 40, "max_blocks": 2, "ring": 6},
+            {"rows": 1, "vocab": 40, "stride": 40, "max_blocks": 2, "ring": 6},
             {
                 "logits": logits.reshape(-1),
+                "mask": np.zeros(1, dtype=np.int32),
                 "index": np.zeros(1, dtype=np.int32),
                 "tables": np.array([4, 2], dtype=np.int32),
                 "step": np.array([3, 61, 4 * 64 + 61, 0], dtype=np.int32),
                 "history": np.zeros(7, dtype=np.int32),
             },
+            {"MASK": 0},
         )
         advance = bench.prepare(ARGMAX_ADVANCE, launch)
         with bench.device.record() as recording:
@@ -253,14 +277,28 @@ class RecordingRules:
         assert count(bench, ones) == 2, "timings must replay once"
         recording.close()
 
-    def test_saved_reads(self, bench: Bench) -> None:
-        """With the feature "saved-reads": nothing for launches whose operands all count, and nothing is replayed."""
-        if "saved-reads" not in bench.info.features:
-            pytest.skip('the device does not claim "saved-reads"')
-        ones = counter(bench)
+    def test_timings_agree_with_the_clock_on_the_wall(self, bench: Bench) -> None:
+        """With the feature "timings": their sum is at most what the call takes, and no small part of what a replay
+        takes. A wrong unit shows here."""
+        if "timings" not in bench.info.features:
+            pytest.skip('the device does not claim "timings"')
+        order = np.random.default_rng(1).permutation(512)
+        busy = permutation(bench, None, None, order, np.ones((8, 512), dtype=np.float32))
         with bench.device.record() as recording:
-            ones.run(bench.device)
-        saved = bench.device.saved_reads(recording)  # type: ignore[attr-defined]  # a SavingDevice, as the feature says
-        assert saved == 0, f"every byte of this launch has to be read, and {saved!r} are said to be saved"
-        assert count(bench, ones) == 0, "saved_reads must not replay"
+            for _ in range(16):
+                busy.run(bench.device)
+        replays, shares = [], []
+        for _ in range(3):
+            began = time.perf_counter()
+            bench.device.replay(recording)
+            bench.device.synchronize()
+            replays.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            timed = bench.device.timings(recording)  # type: ignore[attr-defined]  # a TimedDevice, as the feature says
+            took, total = time.perf_counter() - began, sum(seconds for _, seconds in timed)
+            assert total <= took, f"launches of {total:.3g} s in a call that took {took:.3g} s"
+            shares.append(total)
+        assert max(shares) > min(replays) / LEAST_SHARE, (
+            f"launches take {max(shares):.3g} s by the device's clock, and their replay takes {min(replays):.3g} s"
+        )
         recording.close()

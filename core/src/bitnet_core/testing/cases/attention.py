@@ -39,9 +39,9 @@ def _cache(rng: Rng, batch: Batch, tables: Array, n_blocks: int) -> Array:
     n_kv, row_bytes = batch.heads[1], kv_row_bytes(batch.kv, batch.head_dim)
     cache = np.full((n_blocks, n_kv, KV_BLOCK, row_bytes), STALE, dtype=np.uint8)
     for sequence, length in enumerate(batch.lengths()):
-        for position in range(length):
-            block, offset = tables[sequence, position // KV_BLOCK], position % KV_BLOCK
-            cache[block, :, offset] = encode_cache_rows(normal(rng, n_kv, batch.head_dim), batch.kv, row_bytes)
+        positions = np.arange(length)
+        rows = encode_cache_rows(normal(rng, length, n_kv, batch.head_dim), batch.kv, row_bytes)
+        cache[tables[sequence, positions // KV_BLOCK], :, positions % KV_BLOCK, : rows.shape[-1]] = rows
     return cache
 
 
@@ -108,6 +108,8 @@ def cases() -> Iterator[Case]:
     several = [(0, 130), *_prompt(40, 60, 1), (2, 0), *_prompt(40, 0, 3), (4, -1), (1, -1)]
     batches["prompts-d64"] = Batch(several, (8, 2), 64)
     batches["t512"] = Batch(_prompt(512), (2, 1), 16)
+    batches["position-4095"] = Batch([(0, 4095), (1, 4096)], (2, 1), 64)
+    batches["position-32767"] = Batch([(0, 32767)], (2, 1), 32)
     for label, batch in batches.items():
         yield Case("attention", label, _build, (batch,))
     yield Case("attention", "nan-query", _nan_query)

@@ -8,12 +8,14 @@ import numpy as np
 
 from bitnet_core.kernels.catalogue import KV_BLOCK
 from bitnet_core.testing.cases.case import Array, Arrays, Case, Launch, Rng, blank
-from bitnet_core.testing.cases.data import block_tables, normal, step_rows
+from bitnet_core.testing.cases.data import block_tables, mask_bits, normal, step_rows
 
 RING = 6
 
 
-def _argmax(rng: Rng, rows: int, vocab: int, edit: Callable[[Arrays], None] | None = None) -> Launch:
+def _argmax(
+    rng: Rng, rows: int, vocab: int, edit: Callable[[Arrays], None] | None = None, stride: int = 0, masked: int = 0
+) -> Launch:
     total = rows + 2
     max_blocks = 4
     tables = block_tables(rng, [max_blocks * KV_BLOCK] * total, max_blocks, 4 * total)
@@ -24,7 +26,8 @@ def _argmax(rng: Rng, rows: int, vocab: int, edit: Callable[[Arrays], None] | No
     history = np.full((total, RING + 1), -7)
     history[:, 0] = rng.integers(0, RING, total)
     arrays: Arrays = {
-        "logits": normal(rng, rows, vocab),
+        "logits": _logits(rng, rows, vocab, stride),
+        "mask": _mask(rng, rows, vocab) if masked else np.zeros(1),
         "index": rng.permutation(total)[:rows],
         "tables": tables,
         "step": step_rows(rng.integers(0, vocab, total), positions, slots, sequences),
@@ -32,7 +35,40 @@ def _argmax(rng: Rng, rows: int, vocab: int, edit: Callable[[Arrays], None] | No
     }
     if edit:
         edit(arrays)
-    return Launch({"rows": rows, "vocab": vocab, "max_blocks": max_blocks, "ring": RING}, arrays)
+    params: dict[str, int | float] = {"rows": rows, "vocab": vocab, "stride": stride or vocab}
+    return Launch(params | {"max_blocks": max_blocks, "ring": RING}, arrays, {"MASK": masked})
+
+
+def _logits(rng: Rng, rows: int, vocab: int, stride: int) -> Array:
+    """[rows, stride]; what lies past `vocab` is larger than all before, NaN in every other row."""
+    logits = normal(rng, rows, stride or vocab)
+    logits[:, vocab:] = 99
+    logits[::2, vocab:] = np.nan
+    return logits
+
+
+def _mask(rng: Rng, rows: int, vocab: int) -> Array:
+    """About a third of the tokens are allowed, at least one in each row."""
+    allowed = rng.random((rows, vocab)) < 0.3
+    allowed[:, rng.integers(vocab)] = True
+    return mask_bits(allowed)
+
+
+def _forbidden(a: Arrays) -> None:
+    """Nothing is allowed in row 0; in row 1 the NaN and the largest are not, in row 2 a NaN is."""
+    a["mask"][0] = 0
+    a["logits"][1, 40], a["logits"][1, 50], a["logits"][2, 60] = np.nan, np.inf, np.nan
+    a["mask"][1, 1] &= ~np.int32(1 << 8 | 1 << 18)
+    a["mask"][2, 1] |= np.int32(1 << 28)
+
+
+def _first_and_last(a: Arrays) -> None:
+    """A single token is allowed: the first, the last, one at the end of a word; their logits are the smallest."""
+    vocab = a["logits"].shape[1]
+    a["mask"][:] = 0
+    for row, token in enumerate((0, vocab - 1, 31)):
+        a["mask"][row, token // 32] = np.array(1 << token % 32, np.uint32).view(np.int32)
+        a["logits"][row, token] = -1e30
 
 
 def _ties(a: Arrays) -> None:
@@ -73,14 +109,37 @@ def _block_ends(a: Arrays) -> None:
             tables[step[row, 3], 2] = -1
 
 
-def _top_k(rng: Rng, rows: int, vocab: int, k: int, edit: Callable[[Array], None] | None = None) -> Launch:
-    logits = normal(rng, rows, vocab)
+def _top_k(
+    rng: Rng,
+    rows: int,
+    vocab: int,
+    k: int,
+    edit: Callable[[Array], None] | None = None,
+    stride: int = 0,
+    mask: Callable[[Rng, int, int], Array] | None = None,
+) -> Launch:
+    logits = _logits(rng, rows, vocab, stride)
     if edit:
         edit(logits)
     return Launch(
-        {"rows": rows, "vocab": vocab, "k": k},
-        {"logits": logits, "ids": blank(rows * k, "i32"), "values": blank(rows * k, "f32")},
+        {"rows": rows, "vocab": vocab, "stride": stride or vocab, "k": k},
+        {
+            "logits": logits,
+            "mask": mask(rng, rows, vocab) if mask else np.zeros(1),
+            "ids": blank(rows * k, "i32"),
+            "values": blank(rows * k, "f32"),
+            "total": blank(rows * 2, "f32"),
+        },
+        {"MASK": int(mask is not None)},
     )
+
+
+def _few_allowed(rng: Rng, rows: int, vocab: int) -> Array:
+    """Five tokens a row, fewer than k."""
+    allowed = np.zeros((rows, vocab), bool)
+    for row in allowed:
+        row[rng.permutation(vocab)[:5]] = True
+    return mask_bits(allowed)
 
 
 def _few_values(logits: Array) -> None:
@@ -114,9 +173,19 @@ def cases() -> Iterator[Case]:
     }
     for label, edit in edits.items():
         yield Case(name, label, _argmax, (6, 500, edit))
+    yield Case(name, "stride", _argmax, (3, 500, None, 517))
+    for rows, vocab in ((1, 1), (2, 255), (3, 64), (1, 128256)):
+        yield Case(name, f"masked-l{rows}-v{vocab}", _argmax, (rows, vocab, None, 0, 1))
+    yield Case(name, "masked-stride", _argmax, (3, 500, None, 517, 1))
+    yield Case(name, "masked-forbidden", _argmax, (3, 500, _forbidden, 0, 1))
+    yield Case(name, "masked-first-and-last", _argmax, (3, 500, _first_and_last, 0, 1))
     name = "top_k"
     for rows, vocab, k in ((1, 1, 1), (2, 255, 40), (7, 257, 8), (3, 256, 256), (1, 128256, 64)):
         yield Case(name, f"l{rows}-v{vocab}-k{k}", _top_k, (rows, vocab, k))
     yield Case(name, "ties", _top_k, (3, 300, 50, _few_values))
     yield Case(name, "crowded", _top_k, (1, 20000, 200, _crowded))
     yield Case(name, "nan-inf", _top_k, (3, 300, 20, _some_nan))
+    yield Case(name, "stride", _top_k, (3, 500, 40, None, 517))
+    for rows, vocab, k in ((2, 255, 40), (1, 128256, 64)):
+        yield Case(name, f"masked-l{rows}-v{vocab}-k{k}", _top_k, (rows, vocab, k, None, 0, _mask))
+    yield Case(name, "masked-few", _top_k, (3, 300, 20, None, 311, _few_allowed))

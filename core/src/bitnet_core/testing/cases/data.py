@@ -47,6 +47,20 @@ def activations(rng: Rng, rows: int, width: int, columns: int | None = None) -> 
     return q, scale, q.sum(axis=1, dtype=np.int32)
 
 
+def block_activations(rng: Rng, rows: int, width: int, columns: int, block: int) -> tuple[Array, Array, Array]:
+    """(q, scale, qsum) with a scale and a sum for every `block` columns; q = 0 from `columns` on."""
+    q, _, _ = activations(rng, rows, width, columns)
+    scale = rng.uniform(0.001, 0.1, (rows, width // block)).astype(np.float32)
+    return q, scale, q.reshape(rows, -1, block).sum(axis=2, dtype=np.int32)
+
+
+def mask_bits(allowed: Array) -> Array:
+    """i32[L, ceil(V / 32)] from bool[L, V]; bits past V are 1, and say nothing."""
+    rows, vocab = allowed.shape
+    padded_bits = np.pad(allowed, ((0, 0), (0, -vocab % 32)), constant_values=True)
+    return np.packbits(padded_bits, axis=1, bitorder="little").view("<i4").reshape(rows, -1)
+
+
 def dense_table(rng: Rng, rows: int, columns: int, dtype: int) -> Array:
     """u8[...]: `rows` rows of dense type `dtype` (index into DENSE_TYPES)."""
     if dtype == 3:

@@ -1,4 +1,4 @@
-"""embed_rows."""
+"""embed_rows and embed_rows_ternary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from bitnet_core.kernels.catalogue import DENSE_TYPES
 from bitnet_core.testing.cases.case import Case, Launch, Rng
-from bitnet_core.testing.cases.data import dense_table, normal, step_rows
+from bitnet_core.testing.cases.data import dense_table, normal, padded, step_rows, ternary
 
 
 def _build(rng: Rng, rows: int, hidden: int, dtype: int, first: int = 0, count: int = 50) -> Launch:
@@ -23,6 +23,19 @@ def _build(rng: Rng, rows: int, hidden: int, dtype: int, first: int = 0, count: 
             "x": normal(rng, rows, hidden),
         },
         {"DTYPE": dtype},
+    )
+
+
+def _ternary(rng: Rng, rows: int, hidden: int, block: int, first: int = 0, count: int = 50) -> Launch:
+    launch = _build(rng, rows, hidden, 0, first, count)
+    width = padded(hidden)
+    scales = rng.uniform(0.1, 2, (count, -(-width // block)))
+    scales[count // 2] = 0
+    arrays = {name: launch.arrays[name] for name in ("step", "x")}
+    return Launch(
+        launch.params | {"width": width},
+        {"w": ternary(rng, count, width, hidden), "wscale": scales, **arrays},
+        {"BLOCK": block},
     )
 
 
@@ -41,3 +54,9 @@ def cases() -> Iterator[Case]:
         yield Case("embed_rows", f"t{rows}", _build, (rows, 64, 1))
     yield Case("embed_rows", "part-of-table", _build, (33, 128, 1, 1000))
     yield Case("embed_rows", "part-of-q6_K-table", _build, (33, 256, 4, 7))
+    name = "embed_rows_ternary"
+    for block in (64, 128, 256):
+        for hidden in (1, 127, 128, 320, 2560):
+            yield Case(name, f"b{block}-h{hidden}", _ternary, (7, hidden, block))
+    yield Case(name, "t512", _ternary, (512, 128, 128))
+    yield Case(name, "part-of-table", _ternary, (33, 256, 64, 1000))

@@ -10,6 +10,7 @@ from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
 from bitnet_core.testing.cases.attention import STALE, Batch, cached
 from bitnet_core.testing.cases.case import Array, Case, Launch, Rng, blank
 from bitnet_core.testing.cases.data import normal, padded, ternary
+from bitnet_core.testing.cases.rope import head_gammas
 
 SHAPES = (
     (1, 33, 1),
@@ -22,20 +23,30 @@ SHAPES = (
     (1, 9, 8640),
 )
 """(T, N, K)"""
+SCALES = ((128, 32), (64, 32), (256, 32), (128, 0))
+"""(BLOCK, ABLOCK)"""
 
 
-def _inputs(rng: Rng, rows: int, columns: int, norm: int) -> tuple[Array, Array]:
+def _inputs(rng: Rng, rows: int, columns: int, norm: int, ablock: int = 0) -> tuple[Array, Array]:
     """(x, gamma) whose normed columns are whole numbers of quantization steps, so that every device, whatever the order
     of its sums, gets the same codes: one code that differs would change all of y."""
     codes = rng.integers(-127, 128, (rows, columns)).astype(np.float32)
     codes[:, rng.integers(columns)] = 127
+    if ablock:
+        codes[:, ::ablock] = 127
     gamma = rng.uniform(0.2, 2, columns).astype(np.float32)
     x = codes * rng.uniform(0.01, 0.1, (rows, 1)).astype(np.float32)
     return (x / gamma if norm else x), gamma
 
 
-def _norm_matmul(rng: Rng, rows: int, outs: int, columns: int, norm: int = 1, add: int = 0) -> Launch:
-    x, gamma = _inputs(rng, rows, columns, norm)
+def _weight_scales(rng: Rng, outs: int, width: int, block: int) -> Array:
+    return rng.uniform(0.1, 2, outs * (-(-width // block) if block else 1))
+
+
+def _norm_matmul(
+    rng: Rng, rows: int, outs: int, columns: int, norm: int = 1, add: int = 0, block: int = 0, ablock: int = 0
+) -> Launch:
+    x, gamma = _inputs(rng, rows, columns, norm, ablock)
     width = padded(columns)
     return Launch(
         {
@@ -51,10 +62,10 @@ def _norm_matmul(rng: Rng, rows: int, outs: int, columns: int, norm: int = 1, ad
             "x": x,
             "gamma": gamma,
             "w": ternary(rng, outs, width, columns),
-            "wscale": rng.uniform(0.1, 2, outs),
+            "wscale": _weight_scales(rng, outs, width, block),
             "y": normal(rng, rows, outs),
         },
-        {"NORM": norm, "ADD": add},
+        {"NORM": norm, "ADD": add, "BLOCK": block, "ABLOCK": ablock},
     )
 
 
@@ -76,8 +87,17 @@ def _spoiled(rng: Rng) -> Launch:
     return launch
 
 
-def _glu(rng: Rng, rows: int, outs: int, columns: int, act: int = RELU2, norm: int = 1) -> Launch:
-    x, gamma = _inputs(rng, rows, columns, norm)
+def _glu(
+    rng: Rng,
+    rows: int,
+    outs: int,
+    columns: int,
+    act: int = RELU2,
+    norm: int = 1,
+    block: int = 0,
+    ablock: int = 0,
+) -> Launch:
+    x, gamma = _inputs(rng, rows, columns, norm, ablock)
     width = padded(columns)
     return Launch(
         {"rows": rows, "columns": columns, "outs": outs, "width": width, "eps": 1e-5},
@@ -86,10 +106,10 @@ def _glu(rng: Rng, rows: int, outs: int, columns: int, act: int = RELU2, norm: i
             "gamma": gamma,
             "w": ternary(rng, 2 * outs, width, columns),
             # gates of a few units: SiLU takes neither 0 nor all of them
-            "wscale": rng.uniform(0.5, 2, 2 * outs) / (columns**0.5 if norm else 1),
+            "wscale": _weight_scales(rng, 2 * outs, width, block) / (columns**0.5 if norm else 1),
             "m": blank(rows * outs, "f32"),
         },
-        {"ACT": act, "NORM": norm},
+        {"ACT": act, "NORM": norm, "BLOCK": block, "ABLOCK": ablock},
     )
 
 
@@ -100,9 +120,11 @@ def _nan_glu(rng: Rng) -> Launch:
     return launch
 
 
-def _rope_attention(rng: Rng, batch: Batch, interleaved: int = 0, without_slot: tuple[int, ...] = ()) -> Launch:
-    """Keys, and (cos, sin), are such that no rotated key rounds: then all devices cache the same. Caches are stale at
-    the rows' own slots."""
+def _rope_attention(
+    rng: Rng, batch: Batch, interleaved: int = 0, without_slot: tuple[int, ...] = (), norm: int = 0
+) -> Launch:
+    """Keys, and (cos, sin), are such that no rotated key rounds, unless heads are normed: then all devices cache the
+    same. Caches are stale at the rows' own slots."""
     rows, (n_heads, n_kv), head_dim = len(batch.rows), batch.heads, batch.head_dim
     params, arrays = cached(rng, batch)
     step = arrays["step"]
@@ -114,9 +136,10 @@ def _rope_attention(rng: Rng, batch: Batch, interleaved: int = 0, without_slot: 
     qkv[:, :n_heads] *= np.float32(batch.q_scale)
     qkv[:, n_heads : n_heads + n_kv] = rng.integers(-48, 49, (rows, n_kv, head_dim)) / 16
     arrays["qkv"] = qkv
+    arrays.update(head_gammas(rng, head_dim))
     arrays["rope"] = rng.integers(-8, 9, (max(batch.lengths()) + 1, head_dim // 2, 2)) / 8
     arrays["out"] = blank(rows * n_heads * head_dim, "f32")
-    return Launch(params, arrays, {"KV": batch.kv, "INTERLEAVED": interleaved})
+    return Launch(params | {"eps": 1e-6}, arrays, {"KV": batch.kv, "INTERLEAVED": interleaved, "QKNORM": norm})
 
 
 def _nan_qkv(rng: Rng) -> Launch:
@@ -136,7 +159,18 @@ def cases() -> Iterator[Case]:
     yield Case(name, "part-of-y", _part_of_y, (0,))
     yield Case(name, "add-part-of-y", _part_of_y, (1,))
     yield Case(name, "spoiled-rows", _spoiled)
+    for block, ablock in SCALES:
+        for t, n, k in ((1, 33, 640), (1, 48, 2560), (2, 17, 127), (8, 65, 320), (1, 9, 8640)):
+            label = f"b{block}-a{ablock}-t{t}-n{n}-k{k}"
+            yield Case(name, label, _norm_matmul, (t, n, k, 1, 0, block, ablock))
+        yield Case(name, f"b{block}-a{ablock}-plain-add", _norm_matmul, (3, 40, 256, 0, 1, block, ablock))
+    for t in (4, 5, 8):
+        yield Case(name, f"rows-{t}", _norm_matmul, (t, 130, 640))
     name = "norm_matmul_glu"
+    for block, ablock in SCALES:
+        for t, n, k in ((1, 33, 640), (8, 65, 320), (1, 16, 2560)):
+            yield Case(name, f"b{block}-a{ablock}-t{t}-n{n}-k{k}", _glu, (t, n, k, SILU, 1, block, ablock))
+    yield Case(name, "rows-8", _glu, (8, 70, 640))
     for t, n, k in SHAPES:
         yield Case(name, f"relu2-t{t}-n{n}-k{k}", _glu, (t, n, k))
     for t, n, k in SHAPES[:4]:
@@ -163,6 +197,10 @@ def _attention_cases() -> Iterator[Case]:
     batches["large-scores"] = Batch([(0, 200), (1, 30)], (4, 4), 64, q_scale=30)
     for label, batch in batches.items():
         yield Case(name, label, _rope_attention, (batch,))
+    for kv, cache in enumerate(KV_TYPES):
+        normed = Batch([(0, 64), (1, 3), (2, 600)], (16, 8), 128, kv)
+        yield Case(name, f"{cache}-normed", _rope_attention, (normed, 0, (), 1))
+    yield Case(name, "normed-odd-head", _rope_attention, (Batch([(0, 5)], (3, 1), 6), 0, (), 1))
     yield Case(name, "interleaved", _rope_attention, (Batch([(0, 90), (1, 3)], (8, 2), 32), 1))
     unused = Batch([(0, -1), (0, 40), (1, 33), (2, 290), (3, -1)], (4, 2), 32)
     yield Case(name, "unused-rows", _rope_attention, (unused, 0, (2,)))

@@ -14,29 +14,30 @@ Edit = Callable[[Array], None]
 """Changes rows of the input x[T, width] in place."""
 
 
-def _outputs(rows: int, stride: int) -> Arrays:
-    return {"q": blank(rows * stride, "i8"), "scale": blank(rows, "f32"), "qsum": blank(rows, "i32")}
+def _outputs(rows: int, stride: int, ablock: int = 0) -> Arrays:
+    scales = rows * (stride // ablock if ablock else 1)
+    return {"q": blank(rows * stride, "i8"), "scale": blank(scales, "f32"), "qsum": blank(scales, "i32")}
 
 
-def _rms(rng: Rng, rows: int, width: int, norm: int = 1, edit: Edit | None = None) -> Launch:
+def _rms(rng: Rng, rows: int, width: int, norm: int = 1, edit: Edit | None = None, ablock: int = 0) -> Launch:
     x = normal(rng, rows, width) * np.float32(3)
     if edit:
         edit(x)
     return Launch(
         {"rows": rows, "width": width, "stride": padded(width), "eps": 1e-5},
-        {"x": x, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width))},
-        {"NORM": norm},
+        {"x": x, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width), ablock)},
+        {"NORM": norm, "ABLOCK": ablock},
     )
 
 
-def _glu(rng: Rng, rows: int, width: int, act: int, norm: int, edit: Edit | None = None) -> Launch:
+def _glu(rng: Rng, rows: int, width: int, act: int, norm: int, edit: Edit | None = None, ablock: int = 0) -> Launch:
     gate_up = normal(rng, rows, 2 * width) * np.float32(2)
     if edit:
         edit(gate_up)
     return Launch(
         {"rows": rows, "width": width, "stride": padded(width), "eps": 1e-5},
-        {"gate_up": gate_up, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width))},
-        {"ACT": act, "NORM": norm},
+        {"gate_up": gate_up, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width), ablock)},
+        {"ACT": act, "NORM": norm, "ABLOCK": ablock},
     )
 
 
@@ -75,6 +76,12 @@ def _nan_gate(gate_up: Array) -> None:
 def _scales(x: Array) -> None:
     """Rows from 1e-12 to 1e12: the absmax floor below, large factors above."""
     x *= np.logspace(-12, 12, x.shape[0], dtype=np.float32)[:, None]
+
+
+def _zero_blocks(x: Array) -> None:
+    """Whole blocks of zeros beside others, and one of tiny values that the floor of whole rows would make zeros."""
+    x[:, 32:96] = 0
+    x[:, 128:160] *= np.float32(1e-9)
 
 
 def _outlier(x: Array) -> None:
@@ -119,6 +126,19 @@ def _rms_cases() -> Iterator[Case]:
         yield Case(name, label, _rms, (7, 384, 1, edit))
     yield Case(name, "plain-nan-inf", _rms, (7, 384, 0, _nan_inf))
     yield Case(name, "ties", _rms, (2, 256, 0, _ties))
+    for rows, width in ((1, 1), (2, 127), (7, 128), (8, 129), (33, 640), (1, 8640), (512, 256)):
+        yield Case(name, f"a32-norm-t{rows}-k{width}", _rms, (rows, width, 1, None, 32))
+    yield Case(name, "a32-plain-t7-k200", _rms, (7, 200, 0, None, 32))
+    for label, edit in (
+        ("zero-rows", _zero_rows),
+        ("nan-inf", _nan_inf),
+        ("overflow", _overflow),
+        ("extreme-scales", _scales),
+        ("outlier", _outlier),
+        ("zero-blocks", _zero_blocks),
+    ):
+        yield Case(name, f"a32-{label}", _rms, (7, 384, 1, edit, 32))
+    yield Case(name, "a32-plain-nan-inf", _rms, (7, 384, 0, _nan_inf, 32))
 
 
 def _glu_cases() -> Iterator[Case]:
@@ -134,3 +154,7 @@ def _glu_cases() -> Iterator[Case]:
         yield Case(name, f"{label}-nan-inf", _glu, (7, 256, act, 1, _nan_gate))
         yield Case(name, f"{label}-plain-nan-inf", _glu, (7, 256, act, 0, _nan_gate))
         yield Case(name, f"{label}-beyond-f16", _glu, (4, 256, act, 1, _big_gate))
+        yield Case(name, f"a32-{label}-nan-inf", _glu, (7, 256, act, 1, _nan_gate, 32))
+    for rows, width in ((1, 128), (7, 200), (2, 6144), (33, 320), (512, 128)):
+        yield Case(name, f"a32-silu-t{rows}-k{width}", _glu, (rows, width, SILU, 0, None, 32))
+    yield Case(name, "a32-relu2-norm", _glu, (3, 320, RELU2, 1, None, 32))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from bitnet_core.testing.cases import attention, choose, dense, embed, fused, quantize, rope, ternary
+from bitnet_core.testing.cases import attention, choose, dense, embed, fused, layer, quantize, rope, small_head, ternary
 from bitnet_core.testing.cases.case import Case
 
-_MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused)
+_MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused, layer, small_head)
 
 
 @cache

@@ -19,8 +19,20 @@ def rope_table(positions: int, head_dim: int) -> Array:
     return np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
 
 
+def head_gammas(rng: Rng, head_dim: int) -> dict[str, Array]:
+    """What QKNORM multiplies queries and keys with."""
+    return {name: rng.uniform(0.2, 2, head_dim).astype(np.float32) for name in ("q_gamma", "k_gamma")}
+
+
 def _build(
-    rng: Rng, rows: int, heads: tuple[int, int], head_dim: int, kv: int, interleaved: int = 0, unused: bool = False
+    rng: Rng,
+    rows: int,
+    heads: tuple[int, int],
+    head_dim: int,
+    kv: int,
+    interleaved: int = 0,
+    unused: bool = False,
+    norm: int = 0,
 ) -> Launch:
     n_heads, n_kv = heads
     row_bytes = kv_row_bytes(kv, head_dim)
@@ -34,16 +46,24 @@ def _build(
     cache_bytes = N_BLOCKS * n_kv * KV_BLOCK * row_bytes
     used = np.zeros(rows, dtype=np.int64)
     return Launch(
-        {"rows": rows, "n_heads": n_heads, "n_kv_heads": n_kv, "head_dim": head_dim, "row_bytes": row_bytes},
+        {
+            "rows": rows,
+            "n_heads": n_heads,
+            "n_kv_heads": n_kv,
+            "head_dim": head_dim,
+            "row_bytes": row_bytes,
+            "eps": 1e-6,
+        },
         {
             "qkv": qkv,
             "step": step_rows(used, positions, slots, used),
             "rope": rope_table(600, head_dim),
+            **head_gammas(rng, head_dim),
             "q": blank(rows * n_heads * head_dim, "f32"),
             "k_cache": rng.integers(0, 256, cache_bytes),
             "v_cache": rng.integers(0, 256, cache_bytes),
         },
-        {"KV": kv, "INTERLEAVED": interleaved},
+        {"KV": kv, "INTERLEAVED": interleaved, "QKNORM": norm},
     )
 
 
@@ -56,5 +76,9 @@ def cases() -> Iterator[Case]:
             yield Case(name, label, _build, (7, heads, dim, kv))
         yield Case(name, f"{cache}-interleaved", _build, (8, (8, 2), 32, kv, 1))
         yield Case(name, f"{cache}-unused-rows", _build, (33, (2, 1), 64, kv, 0, True))
+        yield Case(name, f"{cache}-normed", _build, (7, (16, 8), 128, kv, 0, True, 1))
+    yield Case(name, "normed-odd-heads", _build, (5, (3, 1), 6, 0, 0, False, 1))
+    yield Case(name, "normed-interleaved", _build, (8, (8, 2), 32, 1, 1, False, 1))
+    yield Case(name, "normed-t512", _build, (512, (4, 2), 64, 1, 0, False, 1))
     for rows in (1, 2, 512):
         yield Case(name, f"t{rows}", _build, (rows, (4, 2), 32, 1))

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_core.testing.cases.case import Case, Launch, Rng
-from bitnet_core.testing.cases.data import activations, normal, pack_codes, padded, powers_of_two, ternary
+from bitnet_core.testing.cases.data import (
+    activations,
+    block_activations,
+    normal,
+    pack_codes,
+    padded,
+    powers_of_two,
+    ternary,
+)
 
 SHAPES = (
     (1, 1, 128),
@@ -72,12 +80,29 @@ def _spoiled_rows(rng: Rng) -> Launch:
     return launch
 
 
-def _block(rng: Rng, rows: int, outs: int, columns: int, block: int, add: int = 0, exact: bool = False) -> Launch:
+def _block(
+    rng: Rng, rows: int, outs: int, columns: int, block: int, add: int = 0, exact: bool = False, ablock: int = 0
+) -> Launch:
     launch = _build(rng, rows, outs, columns, add, exact)
-    del launch.arrays["qsum"]
-    count = outs * -(-padded(columns) // block)
+    width = padded(columns)
+    count = outs * -(-width // block)
     launch.arrays["wscale"] = np.exp2(rng.integers(-1, 2, count)) if exact else rng.uniform(0.1, 2, count)
-    launch.constants["BLOCK"] = block
+    launch.constants.update(BLOCK=block, ABLOCK=ablock)
+    if ablock:
+        q, scale, qsum = block_activations(rng, rows, width, columns, ablock)
+        if exact:
+            scale = np.exp2(rng.integers(-2, 2, scale.shape)).astype(np.float32)
+        launch.arrays.update(q=q, scale=scale, qsum=qsum)
+    return launch
+
+
+def _spoiled_blocks(rng: Rng) -> Launch:
+    """A row marked by NaN in all its scales stays NaN; a dead weight group and all-zero rows give exact zeros."""
+    launch = _block(rng, 5, 33, 384, 128, ablock=32)
+    q, scale, qsum = (launch.arrays[name] for name in ("q", "scale", "qsum"))
+    scale[1] = np.nan
+    q[1:3], qsum[1:3] = 0, 0
+    launch.arrays["wscale"].reshape(33, 3)[4:7, 1] = 0
     return launch
 
 
@@ -102,5 +127,19 @@ def cases() -> Iterator[Case]:
         yield Case(name, f"b{block}-add", _block, (7, 33, 256, block, 1))
     yield Case(name, "wide", _block, (1, 65, 8640, 128))
     yield Case(name, "prompt", _block, (512, 5, 128, 64))
+    yield from _activation_blocks(name)
     yield Case(name, "part-of-y", _part_of_y, (0, 64))
     yield Case(name, "add-part-of-y", _part_of_y, (1, 256))
+
+
+def _activation_blocks(name: str) -> Iterator[Case]:
+    """A scale for every 32 columns of the activations, with each block of weights."""
+    for block in (64, 128, 256):
+        for t, n, k in ((1, 33, 640), (2, 130, 320), (8, 31, 2560), (33, 70, 384), (70, 130, 256)):
+            yield Case(name, f"a32-b{block}-t{t}-n{n}-k{k}", _block, (t, n, k, block, 0, False, 32))
+        yield Case(name, f"a32-b{block}-exact", _block, (2, 33, 640, block, 0, True, 32), exact=True)
+        yield Case(name, f"a32-b{block}-add", _block, (7, 33, 256, block, 1, False, 32))
+    yield Case(name, "a32-wide", _block, (1, 65, 8640, 128, 0, False, 32))
+    yield Case(name, "a32-prompt", _block, (512, 5, 128, 128, 0, False, 32))
+    yield Case(name, "a32-many-outs", _block, (1, 70001, 128, 128, 0, True, 32), exact=True)
+    yield Case(name, "a32-spoiled-rows", _spoiled_blocks)

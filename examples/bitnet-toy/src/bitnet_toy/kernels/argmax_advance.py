@@ -1,7 +1,7 @@
 """The greedy token of a row into history and step, which moves on by one position.
 
-logits f32[rows][vocab]; index i32[rows]; tables i32[sequences][max_blocks]; step i32[*][4]; history i32[*][ring + 1].
-A workgroup: one row of logits.
+logits f32[rows][stride], the first vocab of each row; mask i32[rows][ceil(vocab / 32)] (MASK); index i32[rows]; tables
+i32[sequences][max_blocks]; step i32[*][4]; history i32[*][ring + 1]. A workgroup: one row of logits.
 """
 
 from __future__ import annotations
@@ -15,25 +15,31 @@ def argmax_advance(
     gx: int,
     gy: int,
     logits: F32,
+    mask: I32,
     index: I32,
     tables: I32,
     step: I32,
     history: I32,
     rows: int,
     vocab: int,
+    stride: int,
     max_blocks: int,
     ring: int,
+    MASK: int,
+    SPLITS: int,
 ) -> None:
     row = np.int64(index[gx])
     if step[4 * row + 1] < 0:
         return
-    token, largest = 0, logits[gx * vocab]
+    token, largest = -1, np.float32(0)
     for n in range(vocab):
-        value = logits[gx * vocab + n]
+        if MASK and not (mask[gx * ((vocab + 31) // 32) + n // 32] >> n % 32) & 1:
+            continue
+        value = logits[gx * stride + n]
         if np.isnan(value):
             token = -1
             break
-        if value > largest:
+        if token < 0 or value > largest:
             token, largest = n, value
     history[row * (ring + 1)] += 1
     if history[row * (ring + 1)] <= ring:

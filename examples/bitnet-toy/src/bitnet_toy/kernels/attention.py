@@ -31,6 +31,7 @@ def attention(
     KV: int,
     TILE_N: int,
     TILE_T: int,
+    SPLITS: int,
 ) -> None:
     for t in range(gy * TILE_T, min(rows, (gy + 1) * TILE_T)):
         for h in range(gx * TILE_N, min(n_heads, (gx + 1) * TILE_N)):

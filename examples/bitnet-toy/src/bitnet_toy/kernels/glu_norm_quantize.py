@@ -34,6 +34,7 @@ def glu_norm_quantize(
     eps: float,
     ACT: int,
     NORM: int,
+    ABLOCK: int,
 ) -> None:
     m = np.empty(width, dtype=np.float32)
     for k in range(width):
@@ -43,4 +44,4 @@ def glu_norm_quantize(
         factor = norm_factor(m, 0, width, eps)
         for k in range(width):
             m[k] = m[k] * factor * gamma[k]
-    quantize_row(m, q, scale, qsum, gx, stride)
+    quantize_row(m, q, scale, qsum, gx, stride, ABLOCK)

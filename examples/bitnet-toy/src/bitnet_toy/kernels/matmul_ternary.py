@@ -28,6 +28,7 @@ def matmul_ternary(
     ADD: int,
     TILE_N: int,
     TILE_T: int,
+    SPLITS: int,
 ) -> None:
     for t in range(gy * TILE_T, min(rows, (gy + 1) * TILE_T)):
         for n in range(gx * TILE_N, min(outs, (gx + 1) * TILE_N)):

@@ -1,6 +1,7 @@
-"""y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 per row.
+"""y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 per row, or per ABLOCK columns.
 
-x f32[rows][width]; gamma f32[width]; q i8[rows][stride]; scale f32[rows]; qsum i32[rows]. A workgroup: one row.
+x f32[rows][width]; gamma f32[width]; q i8[rows][stride]; scale f32, qsum i32,
+[rows] or [rows][stride / ABLOCK]. A workgroup: one row.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ def rms_norm_quantize(
     stride: int,
     eps: float,
     NORM: int,
+    ABLOCK: int,
 ) -> None:
     y = x[gx * width : (gx + 1) * width].copy()
     if NORM:
         factor = norm_factor(x, gx * width, width, eps)
         for k in range(width):
             y[k] = y[k] * factor * gamma[k]
-    quantize_row(y, q, scale, qsum, gx, stride)
+    quantize_row(y, q, scale, qsum, gx, stride, ABLOCK)

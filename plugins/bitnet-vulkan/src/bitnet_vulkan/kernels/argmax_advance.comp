@@ -1,14 +1,18 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// The greedy token (lowest index of the largest logit, -1 if any is NaN) of each used row goes into history and step,
+// The greedy token (lowest index of the largest logit, among the allowed ones where MASK is 1; -1 if one of
+// these is NaN, or none is allowed) of each used row goes into history and step,
 // and the row moves on by one position; it becomes unused when the token is -1 or no block is left.
 layout(std430, binding = 0) readonly buffer Logits { float logits[]; };
-layout(std430, binding = 1) readonly buffer Index { int row_index[]; };
-layout(std430, binding = 2) readonly buffer Tables { int tables[]; };
-layout(std430, binding = 3) buffer Step { ivec4 step_[]; };
-layout(std430, binding = 4) buffer History { int history[]; };
-layout(push_constant) uniform Params { uint rows, vocab, max_blocks, ring; } p;
+layout(std430, binding = 1) readonly buffer Mask { uint mask[]; };
+layout(std430, binding = 2) readonly buffer Index { int row_index[]; };
+layout(std430, binding = 3) readonly buffer Tables { int tables[]; };
+layout(std430, binding = 4) buffer Step { ivec4 step_[]; };
+layout(std430, binding = 5) buffer History { int history[]; };
+layout(push_constant) uniform Params { uint rows, vocab, stride, max_blocks, ring; } p;
+
+bool allowed(uint l, uint i) { return MASK == 0 || (mask[l * ((p.vocab + 31) / 32) + i / 32] >> (i % 32) & 1u) != 0; }
 
 shared float best_value[GROUP];
 shared uint best_index[GROUP];
@@ -21,10 +25,12 @@ void main() {
     uint index = 0xffffffffu, bad = 0;
     for (uint start = LID; start < p.vocab; start += GROUP * BATCH) {
         float v[BATCH];
-        [[unroll]] for (uint b = 0; b < BATCH; b++) v[b] = logits[l * p.vocab + min(start + b * GROUP, p.vocab - 1)];
+        [[unroll]] for (uint b = 0; b < BATCH; b++) v[b] = logits[l * p.stride + min(start + b * GROUP, p.vocab - 1)];
         [[unroll]] for (uint b = 0; b < BATCH; b++) {
+            uint i = min(start + b * GROUP, p.vocab - 1);
+            if (!allowed(l, i)) continue;
             if (is_nan(v[b])) bad = 1;
-            else if (v[b] > value || index == 0xffffffffu) { value = v[b]; index = min(start + b * GROUP, p.vocab - 1); }
+            else if (v[b] > value || index == 0xffffffffu) { value = v[b]; index = i; }
         }
     }
     best_value[LID] = value;

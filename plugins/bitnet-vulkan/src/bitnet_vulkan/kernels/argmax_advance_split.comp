@@ -3,18 +3,22 @@
 #include "prelude.glsl"
 // argmax_advance with SPLITS workgroups to a row; the last one to finish takes the best of what they found and advances.
 layout(std430, binding = 0) readonly buffer Logits { float logits[]; };
-layout(std430, binding = 1) readonly buffer Index { int row_index[]; };
-layout(std430, binding = 2) readonly buffer Tables { int tables[]; };
-layout(std430, binding = 3) buffer Step { ivec4 step_[]; };
-layout(std430, binding = 4) buffer History { int history[]; };
-layout(std430, binding = 5) coherent buffer Partial { uvec4 partial[]; };  // order of the largest, its index, NaN seen
-layout(std430, binding = 5) buffer Found { uvec4 found_[]; };  // the same, read after a barrier: loads may overlap
-layout(std430, binding = 6) coherent buffer Finished { uint finished[]; };
-layout(push_constant) uniform Params { uint rows, vocab, max_blocks, ring; } p;
+layout(std430, binding = 1) readonly buffer Mask { uint mask[]; };
+layout(std430, binding = 2) readonly buffer Index { int row_index[]; };
+layout(std430, binding = 3) readonly buffer Tables { int tables[]; };
+layout(std430, binding = 4) buffer Step { ivec4 step_[]; };
+layout(std430, binding = 5) buffer History { int history[]; };
+layout(std430, binding = 6) coherent buffer Partial { uvec4 partial[]; };  // order of the largest, its index, NaN seen
+layout(std430, binding = 6) buffer Found { uvec4 found_[]; };  // the same, read after a barrier: loads may overlap
+layout(std430, binding = 6) coherent buffer Finished { uint finished[]; };  // behind them: groups of a row that are done
+layout(push_constant) uniform Params { uint rows, vocab, stride, max_blocks, ring; } p;
 
 const uint NO_INDEX = 0xffffffffu;
+const uint FINISHED0 = 4 * ROOM * SPLITS;
 shared uvec3 best[WAVES];
 shared uint last_one;
+
+bool allowed(uint l, uint i) { return MASK == 0 || (mask[l * ((p.vocab + 31) / 32) + i / 32] >> (i % 32) & 1u) != 0; }
 
 // Larger is larger, and -0 is +0.
 uint order_of(float v) {
@@ -42,9 +46,10 @@ void main() {
     uvec3 own = uvec3(0, NO_INDEX, 0);
     for (uint start = first + LID; start < end; start += GROUP * BATCH) {
         float v[BATCH];
-        [[unroll]] for (uint b = 0; b < BATCH; b++) v[b] = logits[l * p.vocab + min(start + b * GROUP, end - 1)];
+        [[unroll]] for (uint b = 0; b < BATCH; b++) v[b] = logits[l * p.stride + min(start + b * GROUP, end - 1)];
         [[unroll]] for (uint b = 0; b < BATCH; b++)
-            own = better(own, is_nan(v[b]) ? uvec3(0, NO_INDEX, 1) : uvec3(order_of(v[b]), min(start + b * GROUP, end - 1), 0));
+            if (allowed(l, min(start + b * GROUP, end - 1)))
+                own = better(own, is_nan(v[b]) ? uvec3(0, NO_INDEX, 1) : uvec3(order_of(v[b]), min(start + b * GROUP, end - 1), 0));
     }
     if (step.y < 0) return;
     own = best_of_subgroup(own);
@@ -54,7 +59,7 @@ void main() {
         [[unroll]] for (uint i = 0; i < WAVES; i++) own = better(own, best[i]);
         partial[l * SPLITS + split] = uvec4(own, 0);
         memoryBarrierBuffer();
-        last_one = atomicAdd(finished[l], 1);
+        last_one = atomicAdd(finished[FINISHED0 + l], 1);
     }
     barrier();
     if (last_one != SPLITS - 1 || gl_SubgroupID != 0) return;
@@ -63,7 +68,7 @@ void main() {
     for (uint s = gl_SubgroupInvocationID; s < SPLITS; s += WAVE) own = better(own, found_[l * SPLITS + s].xyz);
     own = best_of_subgroup(own);
     if (!subgroupElect()) return;
-    finished[l] = 0;
+    finished[FINISHED0 + l] = 0;
     int token = own.z != 0 ? -1 : int(own.y);
     history[at] = chosen;
     if (chosen >= 1 && uint(chosen) <= p.ring) history[at + uint(chosen)] = token;

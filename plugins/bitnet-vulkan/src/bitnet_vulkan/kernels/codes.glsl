@@ -1,9 +1,12 @@
 // Norm and int8 quantization of one row by one workgroup, the row in its registers:
-// a = max(max|y|, 1e-5), q = clip(round_half_even(y * (127 / a)), -128, 127), scale = a / 127.
-// With z = x gamma and m = max|z| the codes are round(z 127 / m), but for the 1e-5: so both reductions are one, and the
+// a = max(max|y|, 1e-5), q = clip(round_half_even(y * (127 / a)), -128, 127), scale = a / 127; where ABLOCK is 32, the same
+// for each 32 columns with a floor of 1e-20.
+// With z = x gamma and m = max|z| the codes are round(z 127 / m), but for the floor: so both reductions are one, and the
 // root is only a factor. A value that is not finite makes the sum of squares, or m, not finite too.
-// The including kernel defines MOST_WIDTH, the padded columns of its widest row, and
-//     void put(uint word, uint codes)           columns 4 word .. 4 word + 3
+// The including kernel defines MOST_WIDTH, the padded columns of its widest row, BLOCKED, whether it wants sums of 32
+// columns (it does where ABLOCK is 32), and
+//     void put(uint word, uint codes)                     columns 4 word .. 4 word + 3
+//     void put_block(uint block, float scale, int sum)    columns 32 block .. 32 block + 31
 const uint ROW_WORDS = (MOST_WIDTH / 4 + GROUP - 1) / GROUP;
 
 struct Quantized {
@@ -15,6 +18,7 @@ struct Quantized {
 // Every put is visible to the whole group afterwards.
 Quantized codes_of(vec4 x[ROW_WORDS], vec4 g[ROW_WORDS], uint norm, uint columns, uint width, float eps) {
     const uint words = (width / 4 + GROUP - 1) / GROUP;
+    const float least = ABLOCK == 0 ? 1e-5 : 1e-20;
     float squares = 0.0;
     uint largest = 0;
     [[unroll]] for (uint i = 0; i < ROW_WORDS; i++) {
@@ -30,15 +34,25 @@ Quantized codes_of(vec4 x[ROW_WORDS], vec4 g[ROW_WORDS], uint norm, uint columns
     float most = uintBitsToFloat(largest);
     bool bad = not_finite(squares) || not_finite(most);
     float inverse = norm == 1 ? 1.0 / sqrt(squares / float(columns) + eps) : 1.0;
-    float a = max(most * inverse, 1e-5), factor = inverse * (127.0 / a);
+    float a = max(most * inverse, least), factor = inverse * (127.0 / a);
     int total = 0;  // at most 128 * width: exact in f32 up to 2^17 columns
     [[unroll]] for (uint i = 0; i < ROW_WORDS; i++) {
         if (i >= words) break;
         uint word = LID + i * GROUP;
+        if (ABLOCK != 0) {
+            vec4 size = abs(x[i]);
+            a = max(max_of_8(max(max(size.x, size.y), max(size.z, size.w))) * inverse, least);
+            factor = inverse * (127.0 / a);
+        }
         ivec4 code = bad ? ivec4(0) : ivec4(clamp(roundEven(x[i] * factor), -128.0, 127.0));
-        total += code.x + code.y + code.z + code.w;
+        int sum = code.x + code.y + code.z + code.w;
+        total += sum;
         uvec4 bytes = uvec4(code) & 255u;
         if (4 * word < width) put(word, bytes.x | bytes.y << 8 | bytes.z << 16 | bytes.w << 24);
+        if (BLOCKED) {
+            sum = sum_of_8(sum);
+            if (LID % 8 == 0 && 4 * word < width) put_block(word / 8, bad ? uintBitsToFloat(NAN_BITS) : a / 127.0, sum);
+        }
     }
     return Quantized(bad ? uintBitsToFloat(NAN_BITS) : a / 127.0, group_sum(total));
 }

@@ -8,47 +8,51 @@
 #include "prelude.glsl"
 #include "dot.glsl"
 #include "glu.glsl"
-// A decoder layer for one row: norm_matmul (q, k and v), rope_store_kv, attention, norm_matmul (added to x),
-// norm_matmul_glu, norm_matmul (added to x), by GROUPS workgroups that meet four times. Each workgroup has its rows
+// decoder_layer, of a row: norm_matmul (q, k and v), rope_store_kv, attention, norm_matmul (added to x),
+// norm_matmul_glu, norm_matmul (added to x), by MEMBERS workgroups that meet four times. Each workgroup has its rows
 // of every matrix; what it will multiply next is on its way to registers while it waits. What others wrote since the last
 // meeting is read through coherent buffers.
-layout(constant_id = 18) const uint GROUPS = 1;  // workgroups that meet
-layout(constant_id = 19) const uint KV_HEADS = 1;
-layout(constant_id = 20) const uint FFN = 128;  // columns of the gate
 layout(std430, binding = 0) coherent buffer X { float x[]; };
 layout(std430, binding = 0) coherent buffer X4 { vec4 x4[]; };
-layout(std430, binding = 1) readonly buffer Gamma1 { vec4 gamma_qkv[]; };
-layout(std430, binding = 2) readonly buffer W1 { uvec4 w_qkv[]; };
-layout(std430, binding = 3) readonly buffer S1 { float scale_qkv[]; };
-layout(std430, binding = 4) coherent buffer Qkv { float qkv[]; };
-layout(std430, binding = 5) readonly buffer Step { ivec4 step_[]; };
-layout(std430, binding = 6) readonly buffer Rope { vec2 rope[]; };
-layout(std430, binding = 7) writeonly buffer Q { float q[]; };
-layout(std430, binding = 8) buffer K { uint k_cache[]; };
-layout(std430, binding = 8) readonly buffer K4 { uvec4 k_cache4[]; };
-layout(std430, binding = 9) buffer V { uint v_cache[]; };
-layout(std430, binding = 9) readonly buffer V4 { uvec4 v_cache4[]; };
-layout(std430, binding = 10) readonly buffer Tables { int tables[]; };
-layout(std430, binding = 11) coherent buffer Heads { float heads[]; };
-layout(std430, binding = 11) coherent buffer Heads4 { vec4 heads4[]; };
-layout(std430, binding = 12) readonly buffer Gamma2 { vec4 gamma_o[]; };
-layout(std430, binding = 13) readonly buffer W2 { uvec4 w_o[]; };
-layout(std430, binding = 14) readonly buffer S2 { float scale_o[]; };
-layout(std430, binding = 15) readonly buffer Gamma3 { vec4 gamma_up[]; };
-layout(std430, binding = 16) readonly buffer W3 { uvec4 w_up[]; };
-layout(std430, binding = 17) readonly buffer S3 { float scale_up[]; };
-layout(std430, binding = 18) coherent buffer M { float m[]; };
-layout(std430, binding = 18) coherent buffer M4 { vec4 m4[]; };
-layout(std430, binding = 19) readonly buffer Gamma4 { vec4 gamma_down[]; };
-layout(std430, binding = 20) readonly buffer W4 { uvec4 w_down[]; };
-layout(std430, binding = 21) readonly buffer S4 { float scale_down[]; };
-layout(std430, binding = 22) coherent buffer Partial { float partial[]; };
-layout(std430, binding = 23) coherent buffer Meetings { uint meetings[]; };
-layout(push_constant) uniform Params { uint row_bytes, max_blocks; float scale, eps; } p;
+layout(std430, binding = 1) coherent buffer Qkv { float qkv[]; };
+layout(std430, binding = 2) coherent buffer Heads { float heads[]; };
+layout(std430, binding = 2) coherent buffer Heads4 { vec4 heads4[]; };
+layout(std430, binding = 3) coherent buffer M { float m[]; };
+layout(std430, binding = 3) coherent buffer M4 { vec4 m4[]; };
+layout(std430, binding = 4) readonly buffer Step { ivec4 step_[]; };
+layout(std430, binding = 5) readonly buffer Rope { vec2 rope[]; };
+layout(std430, binding = 6) buffer K { uint k_cache[]; };
+layout(std430, binding = 6) readonly buffer K4 { uvec4 k_cache4[]; };
+layout(std430, binding = 7) buffer V { uint v_cache[]; };
+layout(std430, binding = 7) readonly buffer V4 { uvec4 v_cache4[]; };
+layout(std430, binding = 8) readonly buffer Tables { int tables[]; };
+layout(std430, binding = 9) readonly buffer QGamma { float q_gamma[]; };
+layout(std430, binding = 10) readonly buffer KGamma { float k_gamma[]; };
+layout(std430, binding = 11) readonly buffer Gamma1 { vec4 gamma_qkv[]; };
+layout(std430, binding = 12) readonly buffer W1 { uvec4 w_qkv[]; };
+layout(std430, binding = 13) readonly buffer S1 { float scale_qkv[]; };
+layout(std430, binding = 14) readonly buffer Gamma2 { vec4 gamma_o[]; };
+layout(std430, binding = 15) readonly buffer W2 { uvec4 w_o[]; };
+layout(std430, binding = 16) readonly buffer S2 { float scale_o[]; };
+layout(std430, binding = 17) readonly buffer Gamma3 { vec4 gamma_up[]; };
+layout(std430, binding = 18) readonly buffer W3 { uvec4 w_up[]; };
+layout(std430, binding = 19) readonly buffer S3 { float scale_up[]; };
+layout(std430, binding = 20) readonly buffer Gamma4 { vec4 gamma_down[]; };
+layout(std430, binding = 21) readonly buffer W4 { uvec4 w_down[]; };
+layout(std430, binding = 22) readonly buffer S4 { float scale_down[]; };
+layout(std430, binding = 23) coherent buffer Meetings { uint meetings[]; };  // the workspace: counters, then parts
+layout(std430, binding = 23) coherent buffer Partial { float partial[]; };
+layout(push_constant) uniform Params {
+    uint hidden, ffn, n_heads, n_kv_heads, head_dim, row_bytes, max_blocks;
+    float scale, eps;
+} p;
 
 const uint HIDDEN = WIDTH, QUERIES = HEADS * KV_HEADS * DIM, QKV = QUERIES + 2 * KV_HEADS * DIM;
 const uint WIDE = (HIDDEN + 127) / 128 * 128, WIDE_O = (QUERIES + 127) / 128 * 128, WIDE_M = (FFN + 127) / 128 * 128;
 const uint WIDER = WIDE > WIDE_O ? WIDE : WIDE_O, MOST_WIDTH = WIDER > WIDE_M ? WIDER : WIDE_M;
+const uint WAVES_POOL = GROUP / WAVE * HEADS * DIM / 4;  // what layer_attention.glsl needs of it
+#define POOL WAVES_POOL
+#include "blocks.glsl"
 #include "codes_by_plane.glsl"
 #include "codes.glsl"
 #include "meeting.glsl"
@@ -56,40 +60,55 @@ const uint WIDER = WIDE > WIDE_O ? WIDE : WIDE_O, MOST_WIDTH = WIDER > WIDE_M ? 
 
 const uint SLOTS = GROUP / LANES;  // rows at a time
 const uint PER = (WIDE / 64 + LANES - 1) / LANES, PER_O = (WIDE_O / 64 + LANES - 1) / LANES;
-const uint PER_M = (WIDE_M / 64 + LANES - 1) / LANES, UP_ROWS = TILE_N;
+const uint PER_M = (WIDE_M / 64 + LANES - 1) / LANES, UP_ROWS = ROWS;
 
 uint slot() { return LID / LANES; }
-uint most_rows(uint outs) { return (outs + GROUPS - 1) / GROUPS; }
+uint most_rows(uint outs) { return (outs + MEMBERS - 1) / MEMBERS; }
 uint first_of(uint outs) { return gl_WorkGroupID.x * most_rows(outs); }
 uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs), outs)); }
 
+// Pieces of a row of weights that have scales of their own.
+#define SCALED(PIECES) (BLOCK == 0 ? 1 : PIECES)
+
 // Rows START + r SLOTS + slot of this workgroup's, of each of MATRICES matrices, and their scales.
-#define WEIGHTS(NAME, OUTS, MATRICES, ROWS, PIECES, WIDE_, START)                                                     \
-    [[unroll]] for (uint j = 0; j < MATRICES * ROWS; j++) {                                                         \
-        uint r = START + j % ROWS * SLOTS + slot(), n = j / ROWS * OUTS + first_of(OUTS) + r;                       \
+#define WEIGHTS(NAME, OUTS, MATRICES, ROWS_, PIECES, WIDE_, START)                                                  \
+    [[unroll]] for (uint j = 0; j < MATRICES * ROWS_; j++) {                                                        \
+        uint r = START + j % ROWS_ * SLOTS + slot(), n = j / ROWS_ * OUTS + first_of(OUTS) + r;                     \
         bool own = r < rows_of(OUTS);                                                                               \
         [[unroll]] for (uint i = 0; i < PIECES; i++) {                                                              \
             uint c = LID % LANES + i * LANES;                                                                       \
-            packed_##NAME[j][i] = own && c < WIDE_ / 64 ? w_##NAME[n * (WIDE_ / 64) + c] : uvec4(0);       \
+            packed_##NAME[j][i] = own && c < WIDE_ / 64 ? w_##NAME[n * (WIDE_ / 64) + c] : uvec4(0);                \
+            if (BLOCK != 0)                                                                                         \
+                units_##NAME[j][i % SCALED(PIECES)] =                                                               \
+                    own && c < WIDE_ / 64 ? UNITS(scale_##NAME, n, c, WIDE_) : vec2(0.0);                           \
         }                                                                                                           \
-        factor_##NAME[j] = own ? scale_##NAME[n] : 0.0;                                                    \
+        if (BLOCK == 0) units_##NAME[j][0].x = own ? scale_##NAME[n] : 0.0;                                         \
     }
 
 #define ROW(TO, FROM, COLUMNS)                                                                                      \
     [[unroll]] for (uint i = 0; i < ((COLUMNS) / 4 + GROUP - 1) / GROUP; i++)                                         \
         TO[i] = LID + i * GROUP < COLUMNS / 4 ? FROM[LID + i * GROUP] : vec4(0.0);
 
-// Sums of products of one row of weights with the codes, over all lanes.
-#define SUM(TO, PACKED, PIECES, WIDE_)                                                                              \
+// The product of one row of weights with the codes, over all lanes.
+#define PRODUCT(TO, PACKED, UNITS_, PIECES, WIDE_)                                                                  \
     {                                                                                                               \
         int acc[4] = int[4](0, 0, 0, 0);                                                                            \
+        TO = 0.0;                                                                                                   \
         [[unroll]] for (uint i = 0; i < PIECES; i++) {                                                              \
             uint c = min(LID % LANES + i * LANES, WIDE_ / 64 - 1);                                                  \
             [[unroll]] for (uint s = 0; s < 4; s++)                                                                 \
                 acc[s] = wide_dot16(PACKED[i] & (0xc0c0c0c0u >> (2 * s)), q_shared[s * PLANE + c], acc[s]);         \
+            if (BLOCK == 0) continue;                                                                               \
+            vec4 scales = act_scales[c / 2 % BLOCKS], halves = act_halves[c / 2 % BLOCKS];                          \
+            TO += of_chunk(ivec4(acc[0], acc[1], acc[2], acc[3]), scales, halves, UNITS_[i % SCALED(PIECES)]);      \
+            acc = int[4](0, 0, 0, 0);                                                                               \
         }                                                                                                           \
-        TO = (acc[0] >> 6) + (acc[1] >> 4) + (acc[2] >> 2) + acc[3];                                                \
-        [[unroll]] for (uint d = LANES / 2; d > 0; d >>= 1) TO += subgroupShuffleXor(TO, d);                        \
+        if (BLOCK == 0) {                                                                                           \
+            int sum = (acc[0] >> 6) + (acc[1] >> 4) + (acc[2] >> 2) + acc[3];                                       \
+            [[unroll]] for (uint d = LANES / 2; d > 0; d >>= 1) sum += subgroupShuffleXor(sum, d);                  \
+            TO = float(sum - made.sum) * made.scale * UNITS_[0].x;                                                  \
+        } else                                                                                                      \
+            [[unroll]] for (uint d = LANES / 2; d > 0; d >>= 1) TO += subgroupShuffleXor(TO, d);                    \
     }
 
 // Adds the product of the codes with a matrix to x; `old` is what this invocation's first row held.
@@ -101,25 +120,23 @@ uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs),
             WEIGHTS(NAME, HIDDEN, 1, 1, PIECES, WIDE_, start)                                                       \
             old = own ? x[n] : 0.0;                                                                                 \
         }                                                                                                           \
-        int sum;                                                                                                    \
-        SUM(sum, packed_##NAME[0], PIECES, WIDE_)                                                                   \
-        if (own) x[n] = old + float(sum - made.sum) * made.scale * factor_##NAME[0];                                \
+        float value;                                                                                                \
+        PRODUCT(value, packed_##NAME[0], units_##NAME[0], PIECES, WIDE_)                                            \
+        if (own) x[n] = old + (lost ? uintBitsToFloat(NAN_BITS) : value);                                           \
     }
 
 float old_x() { return LID % LANES == 0 && slot() < rows_of(HIDDEN) ? x[first_of(HIDDEN) + slot()] : 0.0; }
-
-Quantized checked(Quantized made) {
-    if (lost) made.scale = uintBitsToFloat(NAN_BITS);
-    return made;
-}
 
 #include "layer_attention.glsl"
 
 void main() {
     vec4 row[ROW_WORDS], gain[ROW_WORDS];
     uvec4 packed_qkv[1][PER], packed_o[1][PER_O], packed_up[2 * UP_ROWS][PER], packed_down[1][PER_M];
-    float factor_qkv[1], factor_o[1], factor_up[2 * UP_ROWS], factor_down[1], old;
+    vec2 units_qkv[1][SCALED(PER)], units_o[1][SCALED(PER_O)], units_up[2 * UP_ROWS][SCALED(PER)];
+    vec2 units_down[1][SCALED(PER_M)];
+    float old;
     ivec4 step = step_[0];
+    if (step.z < 0) step.y = -1;  // no slot: no attention
     uint position = uint(max(step.y, 0));
     int block = tables[uint(max(step.w, 0)) * p.max_blocks + position / KV_BLOCK];
     bool seen_again = step.z >= 0 && step.z == block * int(KV_BLOCK) + int(position % KV_BLOCK);
@@ -127,13 +144,13 @@ void main() {
     ROW(row, x4, HIDDEN)
     ROW(gain, gamma_qkv, HIDDEN)
     WEIGHTS(qkv, QKV, 1, 1, PER, WIDE, 0)
-    Quantized made = checked(codes_of(row, gain, 1, HIDDEN, WIDE, p.eps));
+    Quantized made = codes_of(row, gain, 1, HIDDEN, WIDE, p.eps);
     for (uint start = 0; start < most_rows(QKV); start += SLOTS) {
         if (start > 0) { WEIGHTS(qkv, QKV, 1, 1, PER, WIDE, start) }
         uint r = start + slot(), n = first_of(QKV) + r;
-        int sum;
-        SUM(sum, packed_qkv[0], PER, WIDE)
-        if (r < rows_of(QKV) && LID % LANES == 0) qkv[n] = float(sum - made.sum) * made.scale * factor_qkv[0];
+        float value;
+        PRODUCT(value, packed_qkv[0], units_qkv[0], PER, WIDE)
+        if (r < rows_of(QKV) && LID % LANES == 0) qkv[n] = value;
     }
     arrive(0);
 
@@ -150,12 +167,12 @@ void main() {
     }
     await(0);
     if (step.y < 0)
-        for (uint i = gl_WorkGroupID.x * GROUP + LID; i < QUERIES; i += GROUPS * GROUP) heads[i] = 0.0;
+        for (uint i = gl_WorkGroupID.x * GROUP + LID; i < QUERIES; i += MEMBERS * GROUP) heads[i] = 0.0;
     while (step.y >= 0 && unit < KV_HEADS * s.splits) {
         stage(s, turn);
         attend(s, step, seen_again, keys, values);
-        unit += GROUPS;
-        if (GROUPS >= KV_HEADS || unit >= KV_HEADS * s.splits) break;
+        unit += MEMBERS;
+        if (MEMBERS >= KV_HEADS || unit >= KV_HEADS * s.splits) break;
         s = share_of(unit, uint(step.y + 1));
         work_barrier();
         fetch(s, step, s.first, keys, values);
@@ -167,7 +184,7 @@ void main() {
     await(1);
     ROW(row, heads4, QUERIES)
     old = old_x();
-    made = checked(codes_of(row, gain, NORM, QUERIES, WIDE_O, p.eps));
+    made = codes_of(row, gain, NORM, QUERIES, WIDE_O, p.eps);
     ADD_TO_X(o, PER_O, WIDE_O)
     arrive(2);
 
@@ -175,17 +192,15 @@ void main() {
     WEIGHTS(up, FFN, 2, UP_ROWS, PER, WIDE, 0)
     await(2);
     ROW(row, x4, HIDDEN)
-    made = checked(codes_of(row, gain, 1, HIDDEN, WIDE, p.eps));
+    made = codes_of(row, gain, 1, HIDDEN, WIDE, p.eps);
     for (uint start = 0; start < most_rows(FFN); start += SLOTS * UP_ROWS) {
         if (start > 0) { WEIGHTS(up, FFN, 2, UP_ROWS, PER, WIDE, start) }
         [[unroll]] for (uint j = 0; j < UP_ROWS; j++) {
             uint r = start + j * SLOTS + slot(), n = first_of(FFN) + r;
-            int gate, up;
-            SUM(gate, packed_up[j], PER, WIDE)
-            SUM(up, packed_up[UP_ROWS + j], PER, WIDE)
-            if (r < rows_of(FFN) && LID % LANES == 0)
-                m[n] = glu(float(gate - made.sum) * made.scale * factor_up[j],
-                           float(up - made.sum) * made.scale * factor_up[UP_ROWS + j]);
+            float gate, up;
+            PRODUCT(gate, packed_up[j], units_up[j], PER, WIDE)
+            PRODUCT(up, packed_up[UP_ROWS + j], units_up[UP_ROWS + j], PER, WIDE)
+            if (r < rows_of(FFN) && LID % LANES == 0) m[n] = glu(gate, up);
         }
     }
     arrive(3);
@@ -195,6 +210,6 @@ void main() {
     await(3);
     ROW(row, m4, FFN)
     old = old_x();
-    made = checked(codes_of(row, gain, NORM, FFN, WIDE_M, p.eps));
+    made = codes_of(row, gain, NORM, FFN, WIDE_M, p.eps);
     ADD_TO_X(down, PER_M, WIDE_M)
 }

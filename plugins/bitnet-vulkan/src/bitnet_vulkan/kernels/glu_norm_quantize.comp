@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
-// m[T,F] = act(gate) * up in f32, gate_up[T,2F] = [gate | up], then norm with gamma (NORM 1) and int8 per row:
-// q[T,stride], scale[T], qsum[T].
+// m[T,F] = act(gate) * up in f32, gate_up[T,2F] = [gate | up], then norm with gamma (NORM 1) and int8 per row, or per 32
+// columns (ABLOCK 32): q[T,stride], scale[T] or [T,stride/32], qsum likewise.
 layout(std430, binding = 0) readonly buffer GateUp { float gate_up[]; };
 layout(std430, binding = 0) readonly buffer GateUp4 { vec4 gate_up4[]; };
 layout(std430, binding = 1) readonly buffer Gamma { float gamma[]; };
@@ -20,7 +20,12 @@ vec4 raw4(uint row, uint word) {
     return glu4(gate_up4[2 * row * (p.width / 4) + word], gate_up4[(2 * row + 1) * (p.width / 4) + word]);
 }
 void put(uint word, uint codes) { q[gl_WorkGroupID.x * (WIDTH / 4) + word] = codes; }
+void put_block(uint block, float unit, int sum) {
+    scale[gl_WorkGroupID.x * (WIDTH / 32) + block] = unit;
+    qsum[gl_WorkGroupID.x * (WIDTH / 32) + block] = sum;
+}
 #define MOST_WIDTH WIDTH
+const bool BLOCKED = ABLOCK != 0;
 #include "quantize.glsl"
 
 void main() {
@@ -28,7 +33,7 @@ void main() {
     vec4 values[ROW_WORDS], g[ROW_WORDS];
     load_row(row, p.width, values, g);
     Quantized made = codes_of(values, g, NORM, p.width, WIDTH, p.eps);
-    if (LID != 0) return;
+    if (LID != 0 || BLOCKED) return;
     scale[row] = made.scale;
     qsum[row] = made.sum;
 }

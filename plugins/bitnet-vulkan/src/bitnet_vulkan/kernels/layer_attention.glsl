@@ -5,10 +5,12 @@
 // an invocation; workgroups that share a key/value head.
 const uint SHARERS = DIM / 8 < WAVE ? DIM / 8 : WAVE, OCTETS = DIM / 8 / SHARERS, PLACES = GROUP / SHARERS;
 const uint SPAN = PLACES * BATCH, FRESH = ((HEADS + 2) * DIM + GROUP - 1) / GROUP;
-const uint MOST_SPLITS = GROUPS < KV_HEADS ? 1 : GROUPS / KV_HEADS;
+const uint MOST_SPLITS = MEMBERS < KV_HEADS ? 1 : MEMBERS / KV_HEADS;
 const uint AT_ONCE = MOST_SPLITS < 16 ? MOST_SPLITS : 16;  // parts of other workgroups
 const float LOWEST = -3.0e38;
-shared vec4 fresh[(HEADS + 2) * DIM / 4], part[WAVES * HEADS * DIM / 4];
+shared vec4 fresh[(HEADS + 2) * DIM / 4];
+// Sums of squares of WAVE elements of the new heads; parts of the subgroups are in q_shared, which is free meanwhile.
+shared float fresh_squares[QKNORM == 0 ? 1 : (HEADS + 2) * DIM / WAVE];
 shared float tops[WAVES * HEADS], totals[WAVES * HEADS], weights[WAVES * HEADS], best[HEADS];
 shared uint last_one;
 
@@ -51,15 +53,31 @@ void newest_of(uint at, out Octet made[OCTETS]) {
 // Rotated queries, and the newest key and value, of a key/value head.
 void stage(Share s, vec2 turn[FRESH]) {
     const uint HALF = DIM / 2;
+    if (QKNORM == 1) {
+        [[unroll]] for (uint i = 0; i < FRESH; i++) {
+            uint e = LID + i * GROUP, which = e / DIM;
+            if (which >= HEADS + 2) break;
+            float v = qkv[(which < HEADS ? s.kv_head * HEADS + which : which * KV_HEADS + s.kv_head) * DIM + e % DIM];
+            float squares = subgroupAdd(v * v);
+            if (subgroupElect()) fresh_squares[e / WAVE] = squares;
+        }
+        work_barrier();
+    }
     [[unroll]] for (uint i = 0; i < FRESH; i++) {
         uint e = LID + i * GROUP, which = e / DIM, d = e % DIM;
         if (which >= HEADS + 2) break;
         uint base = (which < HEADS ? s.kv_head * HEADS + which : which * KV_HEADS + s.kv_head) * DIM;
         bool first = INTERLEAVED == 1 ? d % 2 == 0 : d < HALF;
         uint other = INTERLEAVED == 1 ? d ^ 1u : first ? d + HALF : d - HALF;
-        float own = qkv[base + d];
-        if (which <= HEADS) own = own * turn[i].x + qkv[base + other] * (first ? -turn[i].y : turn[i].y);
-        if (which < HEADS && s.split == 0) q[base + d] = own;
+        float own = qkv[base + d], away = qkv[base + other];
+        if (QKNORM == 1 && which <= HEADS) {
+            float squares = 0.0;
+            [[unroll]] for (uint w = 0; w < DIM / WAVE; w++) squares += fresh_squares[which * (DIM / WAVE) + w];
+            float inverse = not_finite(squares) ? uintBitsToFloat(NAN_BITS) : 1.0 / sqrt(squares / float(DIM) + p.eps);
+            own *= inverse * (which < HEADS ? q_gamma[d] : k_gamma[d]);
+            away *= inverse * (which < HEADS ? q_gamma[other] : k_gamma[other]);
+        }
+        if (which <= HEADS) own = own * turn[i].x + away * (first ? -turn[i].y : turn[i].y);
         fresh[e / 4][e % 4] = which < HEADS ? own * p.scale : own;
     }
 }
@@ -151,7 +169,7 @@ void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Oct
                 [[unroll]] for (uint i = 0; i < 4; i++) four[i] = acc[h][o][4 * j + i] * weight;
                 [[unroll]] for (uint d = SHARERS; d < WAVE; d <<= 1) four += subgroupShuffleXor(four, d);
                 if (gl_SubgroupInvocationID < SHARERS)
-                    part[(gl_SubgroupID * HEADS + h) * DIM / 4 + 2 * (lane + o * SHARERS) + j] = four;
+                    q_shared[(gl_SubgroupID * HEADS + h) * DIM / 4 + 2 * (lane + o * SHARERS) + j] = floatBitsToUint(four);
             }
         if (subgroupElect()) {
             tops[gl_SubgroupID * HEADS + h] = now;
@@ -167,23 +185,23 @@ void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Oct
         if (e < HEADS) best[e] = now;
     }
     work_barrier();
-    const uint ROOM = HEADS * DIM + 2 * HEADS;
-    uint part0 = s.kv_head * MOST_SPLITS * ROOM;
+    const uint AREA = HEADS * DIM + 2 * HEADS;
+    uint part0 = LOST + LINE + KV_HEADS + s.kv_head * MOST_SPLITS * AREA;
     for (uint e = LID; e < HEADS * DIM; e += GROUP) {
         uint h = e / DIM;
         float sum = 0.0, all = 0.0;
         [[unroll]] for (uint w = 0; w < WAVES; w++) {
             all += totals[w * HEADS + h];
-            sum += weights[w * HEADS + h] * part[(w * HEADS * DIM + e) / 4][e % 4];
+            sum += weights[w * HEADS + h] * uintBitsToFloat(q_shared[(w * HEADS * DIM + e) / 4][e % 4]);
         }
         if (s.splits == 1) {
             heads[s.kv_head * HEADS * DIM + e] = sum / all;
             continue;
         }
-        partial[part0 + s.split * ROOM + e] = sum;
+        partial[part0 + s.split * AREA + e] = sum;
         if (e % DIM == 0) {
-            partial[part0 + s.split * ROOM + HEADS * DIM + 2 * h] = best[h];
-            partial[part0 + s.split * ROOM + HEADS * DIM + 2 * h + 1] = all;
+            partial[part0 + s.split * AREA + HEADS * DIM + 2 * h] = best[h];
+            partial[part0 + s.split * AREA + HEADS * DIM + 2 * h + 1] = all;
         }
     }
     if (s.splits == 1) return;
@@ -202,7 +220,7 @@ void attend(Share s, ivec4 step, bool seen_again, Octet keys[BATCH][OCTETS], Oct
         for (uint i0 = 0; i0 < s.splits; i0 += AT_ONCE) {
             float value[AT_ONCE], top[AT_ONCE], count[AT_ONCE], next = now;
             [[unroll]] for (uint i = 0; i < AT_ONCE; i++) {
-                uint at = part0 + min(i0 + i, s.splits - 1) * ROOM;
+                uint at = part0 + min(i0 + i, s.splits - 1) * AREA;
                 value[i] = partial[at + e];
                 top[i] = i0 + i < s.splits ? partial[at + HEADS * DIM + 2 * h] : LOWEST;
                 count[i] = partial[at + HEADS * DIM + 2 * h + 1];

@@ -5,13 +5,15 @@
 #endif
 #include "prelude.glsl"
 #include "dot.glsl"
-// y[t, y_first + n] (+)= scale[t] * sum_b wscale[n,b] * (sum over block b of (code - 1) q[t,k]), blocks of BLOCK columns.
+// y[t, y_first + n] (+)= scale[t] * sum_b wscale[n,b] * (sum over block b of (code - 1) q[t,k]), blocks of BLOCK columns;
+// ABLOCK 32: scale[t,a] of 32 columns within the sum.
 // A workgroup makes TILE_N x TILE_T outputs; GROUP / TILE_N lanes share a weight row, 64 weights (16 bytes) at a time.
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };
 layout(std430, binding = 2) readonly buffer Q { uvec4 q[]; };
 layout(std430, binding = 3) readonly buffer Scale { float scale[]; };
-layout(std430, binding = 4) buffer Y { float y[]; };
+layout(std430, binding = 4) readonly buffer Qsum { int qsum[]; };
+layout(std430, binding = 5) buffer Y { float y[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, y_stride, y_first; } p;
 
 const uint SHARE = GROUP / TILE_N;
@@ -32,7 +34,10 @@ void main() {
                 for (uint t = 0; t < TILE_T; t++) {
                     if (t >= tokens) continue;
                     uvec4 acts = q[(first + t) * (p.width / 16) + column + 2 * s];
-                    acc[t] += weight * float(dot16(codes, acts, 0) - dot16(uvec4(0x01010101u), acts, 0));
+                    int dot = dot16(codes, acts, 0);
+                    uint a = (first + t) * (p.width / 32) + (c >> 1) * 4 + s;
+                    if (ABLOCK == 0) acc[t] += weight * float(dot - dot16(uvec4(0x01010101u), acts, 0));
+                    else acc[t] += weight * scale[a] * float(dot - ((c & 1u) == 0 ? qsum[a] : 0));  // once for two halves
                 }
             }
         }
@@ -46,7 +51,7 @@ void main() {
     }
     if (n >= p.outs) return;
     for (uint t = lane; t < tokens; t += SHARE) {
-        float value = partial[t * GROUP + LID - lane] * scale[first + t];
+        float value = partial[t * GROUP + LID - lane] * (ABLOCK == 0 ? scale[first + t] : 1.0);
         uint at = (first + t) * p.y_stride + p.y_first + n;
         y[at] = ADD == 1 ? y[at] + value : value;
     }

@@ -1,4 +1,4 @@
-// All GROUPS workgroups of a dispatch meet: what any of them wrote to coherent buffers before is there for all afterwards.
+// All MEMBERS workgroups of a dispatch meet: what any of them wrote to coherent buffers before is there for all afterwards.
 // They must run at the same time, and nothing in Vulkan promises that: where too long a wait shows that they do not, or an
 // earlier dispatch had to give up, `lost` makes every result NaN. meetings[] is zero before the first dispatch.
 const uint MEETINGS = 4, LINE = 32, LOST = 8 * LINE, TRIES = 1 << 21;
@@ -20,7 +20,7 @@ void arrive(uint meeting) {
 void await(uint meeting) {
     if (LID == 0) {
         uint tries = 0;
-        while (!lost && meetings[meeting * LINE] < GROUPS)
+        while (!lost && meetings[meeting * LINE] < MEMBERS)
             if (++tries == TRIES) {
                 lost = true;
                 meetings[LOST] = 1;

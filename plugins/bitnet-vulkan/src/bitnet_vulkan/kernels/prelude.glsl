@@ -1,4 +1,4 @@
-// Shared by every kernel: specialization constants (ids as in pipelines.py), group reductions, bit-level number formats.
+// Shared by every kernel: specialization constants (ids as in compile.py), group reductions, bit-level number formats.
 // Buffers are arrays of 32-bit words. SUBGROUP: subgroups are full, of a size that the pipeline asked for, and have
 // arithmetic and shuffles; without it nothing here needs an optional device feature.
 #extension GL_EXT_control_flow_attributes : require
@@ -17,7 +17,7 @@ layout(constant_id = 5) const uint NORM = 0;
 layout(constant_id = 6) const uint ACT = 0;
 layout(constant_id = 7) const uint KV = 0;
 layout(constant_id = 8) const uint INTERLEAVED = 0;
-layout(constant_id = 9) const uint BLOCK = 128;
+layout(constant_id = 9) const uint BLOCK = 0;     // columns that share a scale of weights; 0: a row
 layout(constant_id = 10) const uint WIDTH = 128;  // padded columns of a matrix or row, where a kernel unrolls over them
 layout(constant_id = 11) const uint LANES = 8;    // invocations that share a row of weights, or a position of the cache
 layout(constant_id = 12) const uint HEADS = 1;    // query heads of a key/value head
@@ -26,6 +26,15 @@ layout(constant_id = 14) const uint SPLITS = 1;   // workgroups that share the p
 layout(constant_id = 15) const uint BATCH = 1;    // loads that a lane has on the way at once
 layout(constant_id = 16) const uint WAVE = 8;     // invocations of a subgroup, where the pipeline asked for it
 layout(constant_id = 17) const uint WAVE_T = 32;  // tokens of a subgroup's part of a tile
+
+layout(constant_id = 18) const uint MEMBERS = 1;  // workgroups that meet
+layout(constant_id = 19) const uint KV_HEADS = 1;
+layout(constant_id = 20) const uint FFN = 128;  // columns of the gate
+layout(constant_id = 21) const uint ABLOCK = 0;  // columns that share a scale of activations; 0: a row
+layout(constant_id = 22) const uint QKNORM = 0;
+layout(constant_id = 23) const uint MASK = 0;
+layout(constant_id = 24) const uint ROOM = 8;   // rows that the workspace has room for
+layout(constant_id = 25) const uint ROWS = 1;   // rows of the gate's matrix that a lane has at once
 
 const uint KV_BLOCK = 64;
 #ifdef SUBGROUP
@@ -80,8 +89,35 @@ int group_sum(int v) {
     [[unroll]] for (uint i = 0; i < WAVES; i++) v += group_totals[i];
     return v;
 }
+
+// Over eight neighbours.
+float max_of_8(float v) {
+    [[unroll]] for (uint d = 4; d > 0; d >>= 1) v = max(v, subgroupShuffleXor(v, d));
+    return v;
+}
+int sum_of_8(int v) {
+    [[unroll]] for (uint d = 4; d > 0; d >>= 1) v += subgroupShuffleXor(v, d);
+    return v;
+}
 #else
 shared float group_scratch[GROUP];
+
+float max_of_8(float v) {
+    barrier();
+    group_scratch[LID] = v;
+    barrier();
+    for (uint i = 0; i < 8; i++) v = max(v, group_scratch[LID / 8 * 8 + i]);
+    return v;
+}
+
+int sum_of_8(int v) {
+    barrier();
+    group_scratch[LID] = float(v);
+    barrier();
+    float sum = 0.0;
+    for (uint i = 0; i < 8; i++) sum += group_scratch[LID / 8 * 8 + i];
+    return int(sum);
+}
 
 float group_sum(float v) {
     barrier();

@@ -6,12 +6,16 @@
 layout(std430, binding = 0) readonly buffer Qkv { vec2 qkv[]; };
 layout(std430, binding = 1) readonly buffer Step { ivec4 step_[]; };
 layout(std430, binding = 2) readonly buffer Rope { vec2 rope[]; };
-layout(std430, binding = 3) writeonly buffer Q { vec2 q[]; };
-layout(std430, binding = 4) buffer K { uint k_cache[]; };
-layout(std430, binding = 5) buffer V { uint v_cache[]; };
-layout(push_constant) uniform Params { uint rows, n_heads, n_kv_heads, head_dim, row_bytes; } p;
+layout(std430, binding = 3) readonly buffer QGamma { vec2 q_gamma[]; };
+layout(std430, binding = 4) readonly buffer KGamma { vec2 k_gamma[]; };
+layout(std430, binding = 5) writeonly buffer Q { vec2 q[]; };
+layout(std430, binding = 6) buffer K { uint k_cache[]; };
+layout(std430, binding = 7) buffer V { uint v_cache[]; };
+layout(push_constant) uniform Params { uint rows, n_heads, n_kv_heads, head_dim, row_bytes; float eps; } p;
 
-const uint PAIRS = DIM / 2, UNITS = (TILE_N * PAIRS + GROUP - 1) / GROUP;
+const uint PAIRS = DIM / 2, UNITS = (TILE_N * PAIRS + GROUP - 1) / GROUP, PARTS = 8;
+// Of each head: squares of its pairs, sums of PARTS parts of them, and the factor of its norm.
+shared float squares[TILE_N * PAIRS], parts[TILE_N * PARTS], inverses[TILE_N];
 
 vec2 rotated(vec2 own, vec2 other, bool first, vec2 turn_a, vec2 turn_b) {
     if (INTERLEAVED == 1) return vec2(own.x * turn_a.x - own.y * turn_a.y, own.y * turn_a.x + own.x * turn_a.y);
@@ -37,9 +41,33 @@ void main() {
             turn_b[i] = rope[angles + 2 * (pair % halfway) + 1];
         }
     }
+    if (QKNORM == 1) {
+        [[unroll]] for (uint i = 0; i < UNITS; i++) {
+            uint at = LID + i * GROUP;
+            if (at < TILE_N * PAIRS) squares[at] = head0 + at / PAIRS < heads ? own[i].x * own[i].x + own[i].y * own[i].y : 0.0;
+        }
+        barrier();
+        for (uint i = LID; i < TILE_N * PARTS; i += GROUP) {
+            float sum = 0.0;
+            for (uint j = i % PARTS; j < PAIRS; j += PARTS) sum += squares[i / PARTS * PAIRS + j];
+            parts[i] = sum;
+        }
+        barrier();
+        for (uint h = LID; h < TILE_N; h += GROUP) {
+            float sum = 0.0;
+            for (uint j = 0; j < PARTS; j++) sum += parts[h * PARTS + j];
+            inverses[h] = not_finite(sum) ? uintBitsToFloat(NAN_BITS) : 1.0 / sqrt(sum / float(DIM) + p.eps);
+        }
+        barrier();
+    }
     [[unroll]] for (uint i = 0; i < UNITS; i++) {
-        uint at = LID + i * GROUP, head = head0 + at / PAIRS, pair = at % PAIRS;
+        uint at = LID + i * GROUP, head = head0 + at / PAIRS, pair = at % PAIRS, halfway = PAIRS / 2;
         if (at >= TILE_N * PAIRS || head >= heads) break;
+        if (QKNORM == 1 && head < p.n_heads + p.n_kv_heads) {
+            uint away = pair < halfway ? pair + halfway : pair - halfway;
+            own[i] *= inverses[at / PAIRS] * (head < p.n_heads ? q_gamma[pair] : k_gamma[pair]);
+            if (INTERLEAVED == 0) other[i] *= inverses[at / PAIRS] * (head < p.n_heads ? q_gamma[away] : k_gamma[away]);
+        }
         bool is_v = head >= p.n_heads + p.n_kv_heads;
         vec2 made = is_v ? own[i] : rotated(own[i], other[i], pair < PAIRS / 2, turn_a[i], turn_b[i]);
         if (head < p.n_heads) {

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from bitnet_core.errors import OutOfMemoryError, UnsupportedError
-from bitnet_core.hal.checks import check_launch
-from bitnet_core.hal.device import Buffer, DeviceInfo, DeviceType, Grid, Kernel, MemoryKind, Recording, View
-from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.hal.base import BaseDevice, Launch
+from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, Tuning
 from bitnet_core.kernels.spec import KernelSpec
 
 ALIGNMENT = 64
 DTYPES = {"u8": np.uint8, "i8": np.int8, "i32": np.int32, "f32": np.float32}
 TILES = {"TILE_N": 64, "TILE_T": 1}
-"""Tuning: outputs and rows that one workgroup of your kernels computes. The grid is computed from it."""
+"""Outputs and rows that one workgroup of your kernels computes; core makes the grid of them."""
 
 
 def device_info() -> DeviceInfo:
@@ -29,107 +27,60 @@ def device_info() -> DeviceInfo:
 
 @dataclass(eq=False)
 class NewBackendBuffer:
-    """Keep the driver's handle here; None once freed."""
+    """Keep the driver's handle here."""
 
-    data: npt.NDArray[np.uint8] | None
+    data: npt.NDArray[np.uint8]
     nbytes: int
     kind: MemoryKind
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NewBackendKernel:
     """run(arrays by binding name, parameters, constants)."""
 
     spec: KernelSpec
     constants: Mapping[str, int]
+    tuning: Tuning
     run: Callable[[dict[str, Any], Mapping[str, int | float], Mapping[str, int]], None]
 
 
-@dataclass(eq=False)
-class NewBackendRecording:
-    """Prepared launches; a command buffer or a graph where the driver has one."""
-
-    launches: list[Callable[[], None]] = field(default_factory=list)
-
-    def close(self) -> None:
-        """Forget the launches."""
-        self.launches.clear()
-
-
-class NewBackendDevice:
-    """The methods of `bitnet_core.hal.device.Device`; its docstrings are the contract."""
+class NewBackendDevice(BaseDevice[NewBackendBuffer, NewBackendKernel]):
+    """What is your driver's. The contract is `bitnet_core.hal.device.Device`; BaseDevice keeps its rules, and has more
+    methods that may be written: `_wrap`, `_record`, `_replay`, `_timings`, `_forget`, `_release`."""
 
     def __init__(self) -> None:
-        self.info = device_info()
-        self._buffers: set[NewBackendBuffer] = set()
-        self._recording: NewBackendRecording | None = None
+        super().__init__(device_info())
 
     def free_memory(self) -> int:
         """-1: not known."""
         return -1
 
-    def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> NewBackendBuffer:
-        """Zero-filled."""
-        if nbytes <= 0:
-            raise ValueError(f"a buffer needs at least one byte, not {nbytes}")
+    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+        """The tiles that a kernel is compiled with, and its workspace where its workgroups exchange something."""
+        return Tuning({name: TILES.get(name, 1) for name in spec.tuning})
+
+    def _alloc(self, nbytes: int, kind: MemoryKind) -> NewBackendBuffer:
         try:
-            data = np.zeros(nbytes, dtype=np.uint8)
+            return NewBackendBuffer(np.zeros(nbytes, dtype=np.uint8), nbytes, kind)
         except MemoryError as exc:
             raise OutOfMemoryError("out of memory", requested=nbytes, backend="newbackend") from exc
-        buffer = NewBackendBuffer(data, nbytes, kind)
-        self._buffers.add(buffer)
-        return buffer
 
-    def wrap(self, host: memoryview) -> NewBackendBuffer | None:
-        """None: core copies instead."""
-        return None
+    def _free(self, buffer: NewBackendBuffer) -> None:
+        buffer.data = np.empty(0, dtype=np.uint8)
 
-    def free(self, buffer: Buffer) -> None:
-        """Twice, or of another device, is a ValueError."""
-        mine = self._mine(buffer)
-        self._buffers.remove(mine)
-        mine.data = None
+    def _upload(self, buffer: NewBackendBuffer, offset: int, source: memoryview) -> None:
+        buffer.data[offset : offset + source.nbytes] = source
 
-    def _mine(self, buffer: Buffer) -> NewBackendBuffer:
-        if not isinstance(buffer, NewBackendBuffer) or buffer not in self._buffers:
-            raise ValueError("this buffer is not, or no longer, one of this device")
-        return buffer
+    def _download(self, buffer: NewBackendBuffer, offset: int, target: memoryview) -> None:
+        target[:] = buffer.data[offset : offset + target.nbytes].data
 
-    def _bytes(self, view: View) -> npt.NDArray[np.uint8]:
-        data = self._mine(view.buffer).data
-        if data is None:
-            raise ValueError("the device is closed")
-        return data[view.offset : view.offset + view.nbytes]
+    def _copy(
+        self, source: NewBackendBuffer, source_at: int, target: NewBackendBuffer, target_at: int, nbytes: int
+    ) -> None:
+        target.data[target_at : target_at + nbytes] = source.data[source_at : source_at + nbytes]
 
-    def upload(self, dst: View, src: memoryview) -> None:
-        """Copy in."""
-        if src.nbytes != dst.nbytes:
-            raise ValueError(f"upload of {src.nbytes} bytes into a view of {dst.nbytes}")
-        self._bytes(dst)[:] = np.frombuffer(src, dtype=np.uint8)
-
-    def download(self, src: View, dst: memoryview) -> None:
-        """Copy out, and wait."""
-        if src.nbytes != dst.nbytes:
-            raise ValueError(f"download of a view of {src.nbytes} bytes into {dst.nbytes}")
-        np.frombuffer(dst, dtype=np.uint8)[:] = self._bytes(src)
-
-    def copy(self, src: View, dst: View) -> None:
-        """Copy within the device."""
-        if src.nbytes != dst.nbytes:
-            raise ValueError(f"copy of {src.nbytes} bytes into a view of {dst.nbytes}")
-        self._bytes(dst)[:] = self._bytes(src)
-
-    def tuning(
-        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
-    ) -> dict[str, int]:
-        """The tiles that the kernel is compiled with."""
-        return {name: TILES[name] for name in spec.tuning}
-
-    def compile(self, spec: KernelSpec, constants: Mapping[str, int]) -> NewBackendKernel:
-        """Build kernels/<name> with `constants`; KernelCompileError with the compiler's log if it does not build."""
-        if CATALOGUE.get(spec.name) is not spec:
-            raise UnsupportedError(f"{spec.name} is not a catalogue kernel", backend="newbackend", operation="compile")
-        spec.check_constants(constants)
+    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> NewBackendKernel:
+        """Build kernels/<name>; KernelCompileError with the compiler's log if it does not build."""
         try:
             module = importlib.import_module(f"bitnet_newbackend.kernels.{spec.name}")
         except ModuleNotFoundError as exc:
@@ -139,50 +90,17 @@ class NewBackendDevice:
                 operation="compile",
                 hint=f"Write src/bitnet_newbackend/kernels/{spec.name}.py",
             ) from exc
-        return NewBackendKernel(spec, dict(constants), getattr(module, spec.name))
+        return NewBackendKernel(spec, dict(constants), tuning, getattr(module, spec.name))
 
-    def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
-        """Queue the kernel with `grid` workgroups, or keep it for replay."""
-        if not isinstance(kernel, NewBackendKernel):
-            raise ValueError("this kernel is not one of this device")
-        spec = kernel.spec
-        check_launch(spec, views, params, self.info, kernel.constants)
-        arrays: dict[str, Any] = {}
-        for binding, view in zip(spec.bindings, views, strict=True):
-            arrays[binding.name] = self._bytes(view).view(DTYPES[binding.dtype])
-        values = spec.unpack(params)
+    def _run(self, launch: Launch[NewBackendBuffer, NewBackendKernel]) -> None:
+        """Queue the kernel with launch.grid workgroups."""
+        spec, arrays = launch.kernel.spec, dict[str, Any]()
+        for binding, (buffer, offset, nbytes) in zip(spec.bindings, launch.bound, strict=True):
+            arrays[binding.name] = buffer.data[offset : offset + nbytes].view(DTYPES[binding.dtype])
+        launch.kernel.run(arrays, spec.unpack(launch.params), launch.kernel.constants)
 
-        def run() -> None:
-            kernel.run(arrays, values, kernel.constants)
+    def _wait(self) -> None:
+        """For the queue, `self.timeout` seconds at most."""
 
-        if self._recording is None:
-            run()
-        else:
-            self._recording.launches.append(run)
-
-    @contextmanager
-    def record(self) -> Iterator[NewBackendRecording]:
-        """Keep the launches of the block."""
-        if self._recording is not None:
-            raise ValueError("a recording is already under way")
-        self._recording = recording = NewBackendRecording()
-        try:
-            yield recording
-        finally:
-            self._recording = None
-
-    def replay(self, recording: Recording) -> None:
-        """Queue what was kept."""
-        if not isinstance(recording, NewBackendRecording):
-            raise ValueError("this recording is not one of this device")
-        for run in recording.launches:
-            run()
-
-    def synchronize(self) -> None:
-        """Wait for the queue."""
-
-    def close(self) -> None:
-        """Free everything."""
-        for buffer in self._buffers:
-            buffer.data = None
-        self._buffers.clear()
+    def _close(self) -> None:
+        """Free kernels, queue and context."""

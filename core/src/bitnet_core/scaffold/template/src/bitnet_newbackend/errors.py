@@ -29,7 +29,4 @@ def check(status: int, operation: str, *, requested: int = 0, free: int = -1) ->
         return
     kind, message, hint = TABLE.get(status, _OTHER)
     code = f"{Status(status).name if status in set(Status) else 'unknown'} ({status})"
-    native = {"backend": "newbackend", "operation": operation, "code": code, "hint": hint}
-    if kind is OutOfMemoryError:
-        raise OutOfMemoryError(message, requested=requested, free=free, **native)
-    raise kind(message, **native)
+    raise kind(message, backend="newbackend", operation=operation, code=code, hint=hint, requested=requested, free=free)

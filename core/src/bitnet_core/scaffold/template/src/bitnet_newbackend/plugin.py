@@ -17,7 +17,7 @@ class NewBackendBackend:
     """The devices of one driver."""
 
     name = "newbackend"
-    api = (1, 0)
+    api = (2, 0)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Load the driver here; where it is absent, raise BackendUnavailableError with the reason and the fix."""

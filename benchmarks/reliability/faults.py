@@ -1,0 +1,175 @@
+"""Every call of a device made to fail once, and devices lost in the middle of a text.
+
+    python benchmarks/reliability/faults.py --device numpy --losses 100
+
+For each method of the device the calls of a clean run are counted; then each in turn (--every N: each N-th) fails
+with each kind of error. A run must end with the error, or with the text of the clean run, give back every buffer, and
+not hang. The figures of one run are in docs/reliability.md. Exits with 1 if any run did anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from bitnet_core.api import _opened
+from bitnet_core.discovery.selection import open_device
+from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.options import EngineOptions
+from bitnet_core.errors import DeviceLostError, GpuError, GpuTimeoutError, LaunchError, OutOfMemoryError
+from bitnet_core.model.source import ModelSource
+
+METHODS = (
+    "alloc",
+    "upload",
+    "download",
+    "copy",
+    "compile",
+    "launch",
+    "record",
+    "replay",
+    "synchronize",
+    "wrap",
+    "tuning",
+)
+PROMPT = [5, 17, 99, 250, 12, 7, 300, 41, 8]
+TOKENS = 12
+HANGS = 60.0
+
+ERRORS: dict[str, Callable[[], GpuError]] = {
+    "out of memory": lambda: OutOfMemoryError("injected", requested=1, free=0, backend="test"),
+    "launch": lambda: LaunchError("injected", backend="test"),
+    "timeout": lambda: GpuTimeoutError("injected", backend="test"),
+    "lost": lambda: DeviceLostError("injected", backend="test"),
+}
+
+
+class Faulty:
+    """A device whose chosen call fails: once, or, lost, from then on."""
+
+    def __init__(self, inner: Any, method: str = "", at: int = 0, kind: str = "") -> None:
+        self.inner, self.info = inner, inner.info
+        self.calls: Counter[str] = Counter()
+        self.buffers = 0
+        self.closed = False
+        self._fault = method, at, kind
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if name not in METHODS:
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.calls[name] += 1
+            method, at, kind = self._fault
+            if name == method and (self.calls[name] == at or (kind == "lost" and self.calls[name] > at)):
+                raise ERRORS[kind]()
+            result = found(*arguments, **named)
+            self.buffers += name in ("alloc", "wrap") and result is not None
+            return result
+
+        return call
+
+    def free(self, buffer: Any) -> None:
+        self.buffers -= 1
+        self.inner.free(buffer)
+
+    def close(self) -> None:
+        self.closed = True
+        self.inner.close()
+
+
+def text(source: ModelSource, device: Any, reopen: Callable[[GpuError], Any] | None = None) -> list[int]:
+    """What an engine on the device writes; the engine is closed in any case."""
+    engine = None
+    try:
+        engine = Engine(source, device, EngineOptions(context=64, max_sequences=2), reopen=reopen)
+        sequence = engine.add(PROMPT, max_tokens=TOKENS)
+        while engine.step():
+            pass
+        if sequence.error is not None:
+            raise sequence.error
+        return list(sequence.generated)
+    finally:
+        if engine is not None:
+            engine.close()
+        else:
+            device.close()
+
+
+def outcome(source: ModelSource, device: Faulty, expected: list[int]) -> str:
+    """How a run with a fault ends: "text", "error", or what is wrong with it."""
+    results: list[str] = []
+
+    def work() -> None:
+        try:
+            results.append("text" if text(source, device) == expected else "another text")
+        except GpuError as error:
+            results.append(
+                "error" if "injected" in str(error) or "bytes asked for" in str(error) else f"error: {error}"
+            )
+        except BaseException as error:  # noqa: BLE001 - this is what is looked for
+            results.append(f"{type(error).__name__}: {error}")
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(HANGS)
+    if thread.is_alive():
+        return "hangs"
+    if device.buffers and results[0] == "text":
+        return f"{device.buffers} buffers are not given back"
+    return results[0] if device.closed else "the device is not closed"
+
+
+def sweep(source: ModelSource, name: str, every: int) -> Counter[str]:
+    """The outcomes of all faults."""
+    clean = Faulty(open_device(name)[0])
+    expected = text(source, clean)
+    found: Counter[str] = Counter()
+    for method, calls in sorted(clean.calls.items()):
+        for kind in ERRORS:
+            for at in range(1, calls + 1, every):
+                result = outcome(source, Faulty(open_device(name)[0], method, at, kind), expected)
+                found[result] += 1
+                if result not in ("text", "error"):
+                    print(f"{method} {at} of {calls}, {kind}: {result}", flush=True)
+    return found
+
+
+def losses(source: ModelSource, name: str, count: int) -> int:
+    """How many of `count` texts with a loss in their middle are the same as without."""
+    clean = Faulty(open_device(name)[0])
+    expected = text(source, clean)
+    calls = [(method, at) for method in ("launch", "replay", "download") for at in range(1, clean.calls[method] + 1)]
+    same = 0
+    for number in range(count):
+        method, at = calls[number * len(calls) // count]
+        device = Faulty(open_device(name)[0], method, at, "lost")
+        same += text(source, device, lambda _: open_device(name)[0]) == expected
+    return same
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="numpy")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--losses", type=int, default=100)
+    arguments = parser.parse_args()
+    source = _opened(None, None, False, True)
+    began = time.perf_counter()
+    same = losses(source, arguments.device, arguments.losses)
+    print(f"{arguments.device}: {same} of {arguments.losses} texts are the same after a loss", flush=True)
+    found = sweep(source, arguments.device, arguments.every)
+    print(
+        f"{arguments.device}: {sum(found.values())} faults: {dict(found)}, {time.perf_counter() - began:.0f} s in all"
+    )
+    sys.exit(same != arguments.losses or set(found) - {"text", "error"} != set())
+
+
+if __name__ == "__main__":
+    main()

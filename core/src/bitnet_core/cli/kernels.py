@@ -1,0 +1,32 @@
+"""`bitnet kernels`: what a device must compute, from the catalogue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bitnet_core.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("kernels")(kernels)
+
+
+def kernels(
+    name: Annotated[str | None, typer.Argument(help="A kernel, or 'all'; without it, the list of kernels.")] = None,
+) -> None:
+    """Print a kernel's meaning, bindings, parameters, constants and grid."""
+    from bitnet_core.kernels.catalogue import CATALOGUE
+    from bitnet_core.kernels.describe import describe, describe_all, table
+
+    if name is None:
+        rows = [(spec.name, "required" if spec.base else "optional") for spec in CATALOGUE.values()]
+        typer.echo(table(("kernel", "a device"), *rows))
+    elif name == "all":
+        typer.echo(describe_all(), nl=False)
+    elif name in CATALOGUE:
+        typer.echo(describe(CATALOGUE[name]))
+    else:
+        raise UsageError(f"there is no kernel '{name}'. Kernels: {', '.join(CATALOGUE)}")

@@ -1,0 +1,93 @@
+"""Calls into plugins, which may fail in any way: what they print, raise or wait for does not reach the program."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import Any, TypeVar
+
+from bitnet_core.errors import GpuTimeoutError
+
+NAMED_AFTER = 5.0
+"""Seconds after which a plugin that is still busy is named."""
+
+LEFT_OUT_AFTER = 20.0
+"""Seconds after which it is left out. Drivers of machines with many GPUs may need more than five."""
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@contextmanager
+def quiet_stdout() -> Iterator[None]:
+    """What is printed in the block goes to stderr, also by native code: stdout belongs to the command's result."""
+    with redirect_stdout(sys.stderr):
+        try:
+            if sys.__stdout__ is not None:
+                sys.__stdout__.flush()
+            kept = os.dup(1)
+        except (OSError, ValueError):  # there is no stdout that could be spoiled
+            yield
+            return
+        try:
+            with suppress(OSError):
+                os.dup2(2, 1)
+            yield
+        finally:
+            if os.name == "posix":
+                ctypes.CDLL(None).fflush(None)  # what C code has printed so far
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+def bounded(function: Callable[[], T], who: str) -> T:
+    """The function's result, or what it raised. GpuTimeoutError if it takes longer than LEFT_OUT_AFTER: its thread is
+    then left alone, because a call of a driver cannot be ended."""
+    results: list[T] = []
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            failures.append(error)
+
+    thread = threading.Thread(target=work, name=f"bitnet-{who}", daemon=True)
+    thread.start()
+    thread.join(NAMED_AFTER)
+    if thread.is_alive():
+        log.warning("%s is still looking for its devices after %g s", who, NAMED_AFTER)
+        thread.join(LEFT_OUT_AFTER - NAMED_AFTER)
+    if failures:
+        raise failures[0]
+    if not results:
+        raise GpuTimeoutError(
+            f"looking for its devices took longer than {LEFT_OUT_AFTER:g} s",
+            backend=who,
+            hint=f"Look at the driver's own tools, or name a device of another backend than {who}",
+        )
+    return results[0]
+
+
+def described(error: BaseException, longest: int = 300) -> str:
+    """Kind and text of a plugin's exception, on one line."""
+    try:
+        text = " ".join(str(error).split())
+    except BaseException:  # noqa: BLE001 - the text is the plugin's code as well
+        text = ""
+    return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:longest]
+
+
+def checked_fields(value: Any, fields: dict[str, type | tuple[type, ...]]) -> str:
+    """What is wrong with the types of some attributes, "" if nothing is."""
+    for name, kind in fields.items():
+        found = getattr(value, name, None)
+        if not isinstance(found, kind) or (isinstance(found, bool) and kind is int):
+            return f"{name} is {type(found).__name__}"
+    return ""

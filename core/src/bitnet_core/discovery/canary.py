@@ -1,0 +1,137 @@
+"""Drivers are asked for their devices in processes of their own first: one that hangs or crashes hides nobody.
+
+A driver that answered is not asked again this way for a day, one that did not for ten minutes; another version of the
+plugin, another setting of the driver or a restart of the machine makes it be asked anew.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import importlib_metadata
+import platformdirs
+
+from bitnet_core.discovery.apart import LEFT_OUT_AFTER, NAMED_AFTER
+from bitnet_core.discovery.known import KNOWN
+from bitnet_core.errors import BitnetError
+from bitnet_core.output import new_file
+from bitnet_core.version import core_version
+
+ANSWERED_SECONDS = 86_400
+SILENT_SECONDS = 600
+GROUP = "bitnet.backends"
+
+log = logging.getLogger(__name__)
+
+
+def silent_drivers(backends: Mapping[str, str]) -> dict[str, str]:
+    """Why the drivers of some backends cannot be asked, by name; those that can are left out. backends: name (of KNOWN)
+    -> version of the plugin."""
+    cache = _read()
+    keys = {name: _key(name, version) for name, version in backends.items()}
+    now = time.time()
+    unknown = [name for name in backends if not _holds(cache.get(keys[name]), now)]
+    if unknown:
+        for name, reason in _ask(unknown).items():
+            cache[keys[name]] = {"time": now, "reason": reason}
+        _write({key: entry for key, entry in cache.items() if _holds(entry, now)})
+    return {name: cache[keys[name]]["reason"] for name in backends if cache[keys[name]]["reason"]}
+
+
+def _ask(names: list[str]) -> dict[str, str]:
+    """All at once, so that only the slowest one is waited for."""
+    try:
+        processes = {name: _started(name) for name in names}
+    except (OSError, ValueError) as exc:  # a frozen program has no interpreter to start
+        log.debug("drivers are asked in this process: %s", exc)
+        return dict.fromkeys(names, "")
+    began = time.monotonic()
+    try:
+        for name, process in processes.items():
+            if not _ends(process, began + NAMED_AFTER):
+                log.warning("the driver of %s does not answer after %g s", name, NAMED_AFTER)
+        return {name: _reason(process, began + LEFT_OUT_AFTER) for name, process in processes.items()}
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+
+
+def _started(name: str) -> subprocess.Popen[bytes]:
+    program = "import sys; sys.path[:0] = sys.argv[2:]; from bitnet_core.discovery.canary import ask; ask(sys.argv[1])"
+    folders = [folder for folder in sys.path if os.path.isabs(folder)]
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(
+        [sys.executable, "-c", program, name, *folders], stdin=nothing, stdout=nothing, stderr=nothing
+    )
+
+
+def ask(name: str) -> None:
+    """In the process of its own: list the devices of a backend and end. What it raises is for the parent to find."""
+    with suppress(BaseException):
+        entry = next(entry for entry in importlib_metadata.entry_points(group=GROUP) if entry.name == name)
+        list(entry.load().bitnet_backend().devices())
+    os._exit(0)
+
+
+def _ends(process: subprocess.Popen[bytes], end: float) -> bool:
+    try:
+        process.wait(max(0.01, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _reason(process: subprocess.Popen[bytes], end: float) -> str:
+    if not _ends(process, end):
+        return f"its driver does not answer within {LEFT_OUT_AFTER:g} s"
+    code = process.returncode
+    if 0 <= code < 256:
+        return ""
+    with suppress(ValueError):
+        return f"its driver ends the process that asks for its devices ({signal.Signals(-code).name})"
+    return f"its driver ends the process that asks for its devices (code {code:#x})"
+
+
+def _key(name: str, version: str) -> str:
+    import psutil  # where it is used: help must come at once
+
+    settings = [os.environ.get(variable) for variable in KNOWN[name].variables]
+    return json.dumps([name, version, core_version(), sys.executable, int(psutil.boot_time()), settings])
+
+
+def _path() -> Path:
+    return platformdirs.user_cache_path("bitnet") / "drivers.json"
+
+
+def _read() -> dict[str, Any]:
+    try:
+        found = json.loads(_path().read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(cache: dict[str, Any]) -> None:
+    with suppress(OSError, BitnetError):  # without a place to write, drivers are asked each time
+        _path().parent.mkdir(parents=True, exist_ok=True)
+        with new_file(_path(), force=True) as file:
+            file.write(json.dumps(cache).encode())
+
+
+def _holds(entry: Any, now: float) -> bool:
+    """Whether an entry of the cache is sound and young enough."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("reason"), str):
+        return False
+    age, limit = entry.get("time"), SILENT_SECONDS if entry["reason"] else ANSWERED_SECONDS
+    return isinstance(age, int | float) and 0 <= now - age < limit

@@ -1,0 +1,123 @@
+"""Everything that core knows of vendors, in one table. A backend that is not in it works too: see `Backend.rank`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+AMD, INTEL, NVIDIA = "0x1002", "0x8086", "0x10de"
+PCI_VENDORS = {AMD: "AMD", INTEL: "Intel", NVIDIA: "NVIDIA"}
+_PC = ("linux", "win32")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBackend:
+    """A backend that core knows by name, whether or not it is installed."""
+
+    name: str
+    package: str  # the distribution to install
+    rank: int  # preference of its hardware under `auto`; higher is better
+    aliases: tuple[str, ...] = ()  # other names in a device request
+    cards: tuple[str, ...] = ()  # PCI vendors whose cards it is recommended for
+    systems: tuple[str, ...] = ("linux", "win32", "darwin")  # sys.platform where it makes sense
+    variables: tuple[str, ...] = ()  # of the driver, that change which devices it shows
+    libraries: tuple[str, ...] = ()  # parts of the names of its driver's libraries
+    modules: tuple[str, ...] = ()  # top-level modules that are slow to import or load the driver
+
+
+_TABLE = (
+    KnownBackend(
+        "cuda",
+        "bitnet-cuda",
+        100,
+        cards=(NVIDIA,),
+        systems=_PC,
+        variables=("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
+        libraries=("libcuda.", "libnvrtc"),
+        modules=("cuda",),
+    ),
+    KnownBackend(
+        "rocm",
+        "bitnet-rocm",
+        90,
+        aliases=("hip",),
+        cards=(AMD,),
+        systems=_PC,
+        variables=("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+        libraries=("libamdhip64", "libhiprtc"),
+        modules=("hip",),
+    ),
+    KnownBackend(
+        "level-zero",
+        "bitnet-levelzero",
+        80,
+        aliases=("oneapi", "ze", "l0"),
+        cards=(INTEL,),
+        systems=_PC,
+        variables=("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"),
+        libraries=("libze_loader",),
+    ),
+    KnownBackend(
+        "opencl",
+        "bitnet-opencl",
+        70,
+        aliases=("ocl",),
+        cards=(AMD, INTEL),
+        systems=_PC,
+        variables=("OCL_ICD_VENDORS", "POCL_DEVICES"),
+        libraries=("libOpenCL",),
+        modules=("pyopencl",),
+    ),
+    KnownBackend(
+        "vulkan",
+        "bitnet-vulkan",
+        60,
+        cards=(AMD, INTEL),
+        systems=_PC,
+        variables=("VK_ICD_FILENAMES", "VK_DRIVER_FILES", "VK_INSTANCE_LAYERS"),
+        libraries=("libvulkan",),
+        modules=("vulkan",),
+    ),
+    KnownBackend("metal", "bitnet-metal", 50, systems=("darwin",), modules=("Metal",)),
+    KnownBackend(
+        "webgpu",
+        "bitnet-webgpu",
+        40,
+        variables=("WGPU_BACKEND", "WGPU_BACKEND_TYPE", "WGPU_ADAPTER_NAME"),
+        libraries=("libwgpu",),
+        modules=("wgpu",),
+    ),
+    KnownBackend("cpu", "bitnet-cpu", 20),
+    KnownBackend("numpy", "bitnet-core", 0, modules=("numpy",)),
+)
+KNOWN = {backend.name: backend for backend in _TABLE}
+"""By name, best first."""
+ALIASES = {alias: backend.name for backend in _TABLE for alias in backend.aliases}
+GPU_BACKENDS = tuple(backend.name for backend in _TABLE if backend.name not in ("cpu", "numpy"))
+RESERVED = ("auto", "gpu", "npu")
+"""Names in requests that no plugin may take."""
+NO_BACKEND = {
+    "npu": "'npu' is reserved: there is no backend for neural processors yet",
+    "opengl": "OpenGL has no backend here: its drivers promise too little for compute; use the card's Vulkan driver",
+    "opengles": "OpenGL ES has no backend here: its drivers promise too little for compute; use Vulkan",
+    "webgl2": "WebGL 2 has no compute shaders; in a browser only WebGPU computes",
+}
+"""What people ask for and why it is not there; a plugin may still bring one of the last three."""
+OTHER_GPU = 30
+"""Rank of hardware whose backend core does not know and which names no rank."""
+SOFTWARE = 10
+"""Rank of a CPU behind a GPU API, and of a CPU backend that core does not know: below the native CPU."""
+
+
+def install_hint(*names: str) -> str:
+    """The command that installs one of these backends, of those in the table."""
+    return "pip install " + " or ".join(KNOWN[name].package for name in names)
+
+
+def backends_here(card: str | None = None) -> list[str]:
+    """GPU backends that make sense on this system, best first; with `card`, those recommended for that PCI vendor."""
+    return [
+        name
+        for name in GPU_BACKENDS
+        if sys.platform in KNOWN[name].systems and (card is None or card in KNOWN[name].cards)
+    ]

@@ -1,0 +1,345 @@
+"""Finding backends: every plugin is loaded apart from the others, and one that fails is put in quarantine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import importlib_metadata
+import pluggy
+
+from bitnet_core.discovery.apart import bounded, checked_fields, described, quiet_stdout
+from bitnet_core.discovery.canary import silent_drivers
+from bitnet_core.discovery.known import GPU_BACKENDS, RESERVED
+from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError, GpuError
+from bitnet_core.hal import hooks
+from bitnet_core.hal.device import API_VERSION, FEATURES, Backend, Device, DeviceInfo, DeviceType, TransferMode
+
+GROUP = "bitnet.backends"
+REFERENCE = importlib_metadata.EntryPoint("numpy", "bitnet_core.reference.plugin", GROUP)
+
+MAX_DEVICES = 1024
+"""Devices of one backend."""
+
+SOFTWARE_NAMES = (
+    "llvmpipe",
+    "lavapipe",
+    "softpipe",
+    "swiftshader",
+    "pocl",
+    "portable computing language",
+    "basic render driver",
+)
+"""Parts of the names of CPUs behind a GPU's API."""
+
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("backend", "name", "vendor", "driver", "physical_id"), str),
+    **dict.fromkeys(("index", "total_memory", "max_allocation", "max_binding", "alignment"), int),
+    **dict.fromkeys(("kernels", "features"), frozenset),
+    "max_grid": tuple,
+    "type": DeviceType,
+    "transfer": TransferMode,
+    "extra": Mapping,
+}
+
+log = logging.getLogger(__name__)
+
+
+class Stage(Enum):
+    """Where a plugin failed."""
+
+    IMPORT = "import"
+    HOOKS = "hook signature"
+    BACKEND = "backend construction"
+    NAME = "backend name"
+    API = "API version"
+    DEVICES = "device list"  # all of it, or one device; the others can be used
+    DRIVER = "driver"  # the plugin is sound, its driver, library or device is absent
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """A plugin that is left out, and why."""
+
+    name: str  # of the entry point
+    distribution: str
+    version: str
+    stage: Stage
+    error: BaseException
+
+    @property
+    def reason(self) -> str:
+        """One line for people."""
+        if isinstance(self.error, GpuError):
+            return " ".join(str(self.error.message).split())
+        if isinstance(self.error, pluggy.PluginValidationError):
+            return " ".join(str(self.error).split())
+        return described(self.error)
+
+    @property
+    def fix(self) -> str:
+        """What to do about it."""
+        if isinstance(self.error, GpuError) and self.error.hint:
+            return self.error.hint
+        if self.stage is Stage.DEVICES:
+            return f"This is a fault of {self.distribution}: upgrade it, or report it to its authors"
+        if self.stage is Stage.DRIVER:
+            return f"Install the driver that {self.distribution} needs, or uninstall {self.distribution}"
+        return f"Upgrade {self.distribution} and bitnet-core together: pip install -U bitnet-core {self.distribution}"
+
+    def as_error(self) -> GpuError:
+        """The exception for somebody who asked for this backend by name."""
+        if isinstance(self.error, GpuError):
+            return self.error
+        kind = BackendUnavailableError if self.stage is Stage.DRIVER else BackendIncompatibleError
+        error = kind(
+            f"plugin {self.distribution} {self.version} failed at stage '{self.stage.value}': {self.reason}",
+            backend=self.name,
+            hint=self.fix,
+        )
+        error.__cause__ = self.error
+        return error
+
+
+class _CorePolicy:
+    """Core's own choice of device, asked after every plugin's."""
+
+    @hooks.hookimpl(trylast=True)
+    def bitnet_select_device(self, devices: list[DeviceInfo]) -> DeviceInfo:
+        return devices[0]
+
+
+class Registry:
+    """The backends of this environment. Nothing is imported before the first use, no driver loaded before `devices`."""
+
+    def __init__(self) -> None:
+        self.backends: dict[str, Backend] = {}
+        self.quarantined: list[Quarantine] = []
+        self._plugins = pluggy.PluginManager(hooks.PROJECT)
+        self._plugins.add_hookspecs(hooks)
+        self._plugins.register(_CorePolicy(), name="core-policy")
+        self._origins: dict[str, tuple[str, str]] = {}  # entry point -> distribution, version
+        self._devices: dict[str, tuple[DeviceInfo, ...]] = {}
+        self._asked: set[str] = set()
+        for entry in _entry_points():
+            self._load(entry)
+
+    def devices(self, name: str) -> tuple[DeviceInfo, ...]:
+        """The devices of one backend, asked for once. A backend that fails here is quarantined and has none."""
+        self.ask_drivers([name])
+        if name not in self._devices:
+            try:
+                with quiet_stdout():
+                    self._devices[name] = bounded(lambda: self._listed(name), name)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - a plugin may fail in any way; the others go on
+                self._devices[name] = ()
+                sound = isinstance(error, GpuError) and not isinstance(error, BackendIncompatibleError)
+                self._quarantine(name, *self._origins[name], Stage.DRIVER if sound else Stage.DEVICES, error)
+        return self._devices[name]
+
+    def _listed(self, name: str) -> tuple[DeviceInfo, ...]:
+        """The devices that a backend lists, but for those that cannot be used: each is put in quarantine by itself."""
+        backend, sound = self.backends[name], list[DeviceInfo]()
+        listed = tuple(islice(backend.devices(), MAX_DEVICES))
+        for info in listed:
+            if flaw := _flaw(backend, info, sound):
+                error = BackendIncompatibleError(flaw, backend=name, hint="Report it to the authors of the backend")
+                self._quarantine(name, *self._origins[name], Stage.DEVICES, error)
+            else:
+                _log_unknown(info)
+                sound.append(_honest(info))
+        if not listed:
+            raise BackendUnavailableError("the driver shows no device", backend=name)
+        return tuple(sound)
+
+    def ask_drivers(self, names: Iterable[str]) -> None:
+        """Find out whether the GPU drivers of these backends answer at all, all at once (see `canary`)."""
+        asked = {name: self._origins[name][1] for name in names if name in GPU_BACKENDS and name not in self._devices}
+        for name, reason in silent_drivers({name: v for name, v in asked.items() if name not in self._asked}).items():
+            self._devices[name] = ()
+            hint = "Look at the driver's own tools; it is asked again in ten minutes"
+            error = BackendUnavailableError(reason, backend=name, hint=hint)
+            self._quarantine(name, *self._origins[name], Stage.DRIVER, error)
+        self._asked.update(asked)
+
+    def open(self, info: DeviceInfo) -> Device:
+        """Open one of the devices listed; GpuError of any kind, whatever the plugin raises or returns."""
+        try:
+            device = self.backends[info.backend].open(info.index)
+            sound = isinstance(getattr(device, "info", None), DeviceInfo)
+        except (GpuError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise self._wrong_open(info, described(error)) from error
+        if not sound:
+            raise self._wrong_open(info, f"open() gives {type(device).__name__}, which is no device")
+        return device
+
+    def _wrong_open(self, info: DeviceInfo, what: str) -> GpuError:
+        distribution, version = self._origins[info.backend]
+        return BackendIncompatibleError(
+            f"{info.request} does not open, a fault of {distribution} {version}: {what}",
+            backend=info.backend,
+            operation="open",
+            hint=f"Upgrade {distribution}, or report it to its authors",
+        )
+
+    def failure(self, name: str) -> Quarantine | None:
+        """Why the plugin of that name is left out, if it is."""
+        return next((entry for entry in self.quarantined if entry.name == name), None)
+
+    def origin(self, name: str) -> tuple[str, str]:
+        """Distribution and version that a backend comes from."""
+        return self._origins[name]
+
+    def hook_functions(self, hook: str) -> Iterator[tuple[str, Callable[..., Any], tuple[str, ...]]]:
+        """(plugin, function, argument names) of a hook, in the order of the calls.
+
+        A hook call of pluggy stops at the first exception of any plugin, so callers call these one by one.
+        """
+        for impl in reversed(getattr(self._plugins.hook, hook).get_hookimpls()):
+            yield impl.plugin_name, impl.function, tuple(impl.argnames)
+
+    def _load(self, entry: importlib_metadata.EntryPoint) -> None:
+        distribution = entry.dist.name if entry.dist else "bitnet-core"
+        version = entry.dist.version if entry.dist else ""
+        if entry.name in self._origins:
+            taken = self._origins[entry.name][0]
+            error = BackendIncompatibleError(
+                f"the name '{entry.name}' is taken by {taken}", hint=f"Uninstall {taken} or {distribution}"
+            )
+            self._quarantine(entry.name, distribution, version, Stage.NAME, error)
+            return
+        stage = Stage.NAME
+        try:
+            if entry.name in RESERVED:
+                raise BackendIncompatibleError(f"the name '{entry.name}' is reserved", hint="Report it to its authors")
+            stage = Stage.IMPORT
+            with quiet_stdout():
+                module = entry.load()
+                stage = Stage.HOOKS
+                self._register(module, entry.name)
+                stage = Stage.BACKEND
+                backends = [f for plugin, f, _ in self.hook_functions("bitnet_backend") if plugin == entry.name]
+                if backends:
+                    backend: Backend = backends[0]()
+                    stage = Stage.NAME
+                    if backend.name != entry.name:
+                        raise BackendIncompatibleError(f"its backend calls itself '{backend.name}', not '{entry.name}'")
+                    stage = Stage.API
+                    _check_api(backend.api, distribution)
+                    _check_rank(getattr(backend, "rank", 0))
+                    self.backends[entry.name] = backend
+            self._origins[entry.name] = (distribution, version)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:  # noqa: BLE001 - no plugin may take the others down
+            self._unregister(entry.name)
+            self._quarantine(entry.name, distribution, version, stage, failure)
+
+    def _register(self, module: object, name: str) -> None:
+        self._plugins.register(module, name=name)
+        self._plugins.check_pending()  # a misspelled hook would never be called
+        if not self._plugins.get_hookcallers(module):
+            raise BackendIncompatibleError("it implements no bitnet hook")
+
+    def _unregister(self, name: str) -> None:
+        # a plugin that failed validation stays registered until it is removed
+        if self._plugins.get_plugin(name) is not None:
+            self._plugins.unregister(name=name)
+
+    def _quarantine(self, name: str, distribution: str, version: str, stage: Stage, error: BaseException) -> None:
+        entry = Quarantine(name, distribution, version, stage, error)
+        self.quarantined.append(entry)
+        # an absent driver is the usual state of a machine that has another vendor's hardware
+        level = logging.INFO if stage is Stage.DRIVER else logging.WARNING
+        log.log(level, "plugin %s (%s %s) is left out: %s: %s", name, distribution, version, stage.value, entry.reason)
+
+
+@cache
+def registry() -> Registry:
+    """The one registry of this process; `registry.cache_clear()` looks again."""
+    return Registry()
+
+
+def _entry_points() -> list[importlib_metadata.EntryPoint]:
+    found = list(importlib_metadata.entry_points(group=GROUP))
+    if not any(entry.value == REFERENCE.value for entry in found):
+        found.append(REFERENCE)  # a source tree or a frozen program has no metadata
+    return sorted(found, key=lambda entry: (entry.value != REFERENCE.value, entry.name))
+
+
+def _check_api(api: tuple[int, int], distribution: str) -> None:
+    """Same major, and a minor that this core already has."""
+    if not (isinstance(api, tuple) and len(api) == 2 and all(type(part) is int for part in api)):
+        raise BackendIncompatibleError("its api is no (major, minor) of the HAL", hint=f"Upgrade {distribution}")
+    major, minor = api
+    wanted = f"it was written for version {major}.{minor} of the HAL, this core has {API_VERSION[0]}.{API_VERSION[1]}"
+    if major < API_VERSION[0]:
+        raise BackendIncompatibleError(wanted, hint=f"Upgrade the plugin: pip install -U {distribution}")
+    if major > API_VERSION[0] or minor > API_VERSION[1]:
+        raise BackendIncompatibleError(wanted, hint="Upgrade core: pip install -U bitnet-core")
+
+
+def _check_rank(rank: object) -> None:
+    """A backend may name its place under `auto`."""
+    if type(rank) is not int:
+        raise BackendIncompatibleError(f"its rank is {rank!r}, not an int", hint="Report it to the plugin's authors")
+
+
+def _flaw(backend: Backend, info: Any, others: list[DeviceInfo]) -> str:
+    """Why a device that a backend lists cannot be used, "" if it can."""
+    if problem := _problem(info):
+        return f"a device of '{backend.name}': {problem}"
+    if info.backend != backend.name:
+        return f"a device of '{backend.name}' calls itself '{info.request}'"
+    if info.index in [other.index for other in others]:
+        return f"two devices call themselves '{info.request}'"
+    return ""
+
+
+def _log_unknown(info: DeviceInfo) -> None:
+    from bitnet_core.kernels.catalogue import CATALOGUE  # a help text needs no catalogue
+
+    optional = {spec.name for spec in CATALOGUE.values() if not spec.base}
+    for what, unknown in (("kernels", info.kernels - optional), ("features", info.features - FEATURES)):
+        if unknown:
+            log.debug("%s names %s that this core does not know: %s", info.request, what, ", ".join(sorted(unknown)))
+
+
+def _problem(info: Any) -> str:
+    """What is wrong with a description of a device, "" if nothing is."""
+    if not isinstance(info, DeviceInfo):
+        return f"it is described by {type(info).__name__}, not by DeviceInfo"
+    if problem := checked_fields(info, _FIELDS):
+        return f"its field {problem}"
+    if not info.name.strip():
+        return "it has no name"
+    if min(info.total_memory, info.max_allocation, info.max_binding) < 0:
+        return "a size is negative"
+    if not 4 <= info.alignment <= 4096 or info.alignment & (info.alignment - 1):
+        return f"its alignment {info.alignment} is no power of two from 4 to 4096"
+    if not all(isinstance(name, str) for name in (*info.kernels, *info.features, *info.extra)):
+        return "a name of a kernel, a feature or an extra is no text"
+    if not all(isinstance(value, str | int | float | bool) for value in info.extra.values()):
+        return "an extra is no text, number or flag"
+    return ""
+
+
+def _honest(info: DeviceInfo) -> DeviceInfo:
+    """The description with the type that the name gives away."""
+    if info.type in (DeviceType.GPU, DeviceType.INTEGRATED):
+        for name in SOFTWARE_NAMES:
+            if name in info.name.lower():
+                log.warning(
+                    "%s (%s) counts as software, not as a GPU: its name has '%s'", info.request, info.name, name
+                )
+                return replace(info, type=DeviceType.SOFTWARE)
+    return info

@@ -1,0 +1,73 @@
+"""Device requests: one grammar for the command line, the environment and Python.
+
+    auto | cpu | gpu[:card] | <backend>[:index | :card]
+
+`cpu` is any CPU backend, the native one first; `gpu` is any hardware GPU; `numpy` names the reference device. A card is
+named by its PCI address (0000:03:00.0) or its UUID.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from bitnet_core.discovery.known import ALIASES
+from bitnet_core.errors import UsageError
+
+_GRAMMAR = re.compile(r"([a-z][a-z0-9_-]{0,63})(?::([0-9]{1,4})|:([0-9a-z][0-9a-z:.-]{7,63}))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """What somebody asked for. `str()` gives it back in the grammar."""
+
+    name: str  # "auto", "cpu", "gpu" or a backend
+    index: int | None = None
+    card: str = ""  # PCI address or UUID
+
+    def __str__(self) -> str:
+        which = self.card if self.index is None else str(self.index)
+        return f"{self.name}:{which}" if which else self.name
+
+
+AUTO = DeviceRequest("auto")
+
+
+def parse_request(text: str) -> DeviceRequest:
+    """Read a request, aliases resolved; UsageError if it does not fit the grammar."""
+    match = _GRAMMAR.fullmatch(text.strip().lower())
+    if match is None:
+        raise UsageError(
+            f"'{text}' is no device: use auto, cpu, gpu, or a backend with an optional index, as in cuda:0"
+        )
+    name = ALIASES.get(match[1], match[1])
+    if (match[2] is not None and name in ("auto", "gpu")) or (match[3] and name in ("auto", "cpu")):
+        raise UsageError(
+            f"'{text}' is no device: '{name}' takes no index; name the backend, as in cuda:{match[2] or 0}"
+        )
+    return DeviceRequest(name, None if match[2] is None else int(match[2]), match[3] or "")
+
+
+def resolve_request(choice: str | None) -> DeviceRequest:
+    """The request in force: `choice` (`--device`), else the environment, else auto."""
+    if choice is not None:
+        return parse_request(choice)
+    return _from_environment() or AUTO
+
+
+def _from_environment() -> DeviceRequest | None:
+    device = os.environ.get("BITNET_DEVICE", "").strip()
+    backend = os.environ.get("BITNET_GPU_BACKEND", "").strip()
+    index = os.environ.get("BITNET_GPU_DEVICE", "").strip()
+    if index and not backend:
+        raise UsageError("BITNET_GPU_DEVICE is set without BITNET_GPU_BACKEND, which names the backend it counts in")
+    pair = parse_request(f"{backend}:{index}" if index else backend) if backend else None
+    single = parse_request(device) if device else None
+    if pair and single and pair != single:
+        raise UsageError(
+            f"BITNET_DEVICE={device} and BITNET_GPU_BACKEND={backend}"
+            + (f" with BITNET_GPU_DEVICE={index}" if index else "")
+            + " name different devices. Unset one of them"
+        )
+    return single or pair

@@ -1,0 +1,1 @@
+"""What is wrong on this machine, why, and how to mend it."""

@@ -1,0 +1,175 @@
+"""Is this machine ready? Checks of devices, plugins and settings, behind `bitnet doctor`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.discovery.apart import described
+from bitnet_core.discovery.fake import fake_gpus
+from bitnet_core.discovery.known import PCI_VENDORS, backends_here, install_hint
+from bitnet_core.discovery.registry import Stage, registry
+from bitnet_core.discovery.selection import devices, open_listed
+from bitnet_core.errors import GpuError
+from bitnet_core.hal.device import Device, DeviceInfo, DeviceType, whole
+from bitnet_core.kernels.base import MATMUL_TERNARY
+from bitnet_core.logs import log_hint
+from bitnet_core.model.source import Finding
+from bitnet_core.plan.launcher import Launcher
+from bitnet_core.testing.compiles import failing_kernels, kernels_of
+
+_PCI_CLASSES = ("0x03", "0x12")  # display controllers, processing accelerators
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCheck:
+    """Whether a device compiles all its kernels and computes a small ternary matmul as numpy does. reason and fix are
+    empty if it does."""
+
+    info: DeviceInfo
+    passed: bool
+    seconds: float  # to open, compile, run and close
+    reason: str = ""
+    fix: str = ""
+
+
+def check_device(info: DeviceInfo) -> DeviceCheck:
+    """Compile every kernel that a device has to offer, run one, and compare it with the numpy meaning."""
+    start = time.perf_counter()
+    try:
+        device = open_listed(info)
+        try:
+            reason = _failing(device) or _wrong_answer(device)
+        finally:
+            device.close()
+    except GpuError as error:
+        reason, fix = str(error), error.hint or "See the driver's own diagnostics"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a plugin may fail in any way, and the other devices are checked too
+        reason, fix = described(error), f"Report it to the authors of the '{info.backend}' backend"
+    else:
+        fix = f"Do not use this device; report it to the authors of the '{info.backend}' backend" if reason else ""
+    return DeviceCheck(info, not reason, time.perf_counter() - start, reason, fix)
+
+
+def preflight() -> list[Finding]:
+    """What stands in the way of good results here; warnings are faults, infos are chances missed. An empty list is
+    the best answer."""
+    present = devices()
+    return device_findings([check_device(info) for info in present]) + plugin_findings() + setting_findings(present)
+
+
+def device_findings(checks: Sequence[DeviceCheck]) -> list[Finding]:
+    """One warning per device that failed."""
+    return [
+        Finding("warning", "device-failed", f"{check.info.request}: {check.reason}. {check.fix}")
+        for check in checks
+        if not check.passed
+    ]
+
+
+def plugin_findings() -> list[Finding]:
+    """One finding per plugin in quarantine; an absent driver is no fault of the plugin."""
+    return [
+        Finding(
+            "info" if entry.stage is Stage.DRIVER else "warning",
+            "driver-absent" if entry.stage is Stage.DRIVER else "plugin-quarantined",
+            f"{entry.name} ({entry.distribution} {entry.version}): {entry.reason}. {entry.fix}",
+        )
+        for entry in registry().quarantined
+    ]
+
+
+def setting_findings(present: Sequence[DeviceInfo], pci: Path = Path("/sys/bus/pci/devices")) -> list[Finding]:
+    """Fakes in force, and hardware that no installed backend serves."""
+    findings = []
+    installed = registry().backends
+    if fake_gpus() is not None:
+        findings.append(Finding("warning", "fake-gpus", "BITNET_GPU_FAKE is set: the GPUs shown are not real"))
+    elif not any(info.type in (DeviceType.GPU, DeviceType.INTEGRATED) for info in present):
+        for vendor in sorted(_pci_gpus(pci)):
+            backends = backends_here(vendor)
+            if not any(backend in installed for backend in backends):
+                message = f"this machine has {PCI_VENDORS[vendor]} graphics hardware that no installed backend uses: "
+                findings.append(Finding("info", "gpu-unused", message + install_hint(*backends)))
+    if all(info.backend == "numpy" or info.type is DeviceType.SOFTWARE for info in present):
+        message = "without a GPU that bitnet can use, the native CPU backend is the device of choice: "
+        findings.append(Finding("info", "native-cpu-missing", message + install_hint("cpu")))
+    return findings
+
+
+def _pci_gpus(root: Path) -> set[str]:
+    """Keys of PCI_VENDORS whose GPUs are on the PCI bus; empty where there is no such bus."""
+    found = set()
+    for folder in root.glob("*"):
+        try:
+            kind, vendor = ((folder / name).read_text().strip() for name in ("class", "vendor"))
+        except OSError:
+            continue
+        if kind.startswith(_PCI_CLASSES) and vendor in PCI_VENDORS:
+            found.add(vendor)
+    return found
+
+
+def _failing(device: Device) -> str:
+    """The kernels that do not compile, and where the compiler's text is; "" if all do."""
+    failed = failing_kernels(device)
+    if not failed:
+        return ""
+    said = "".join(f"\n{name}: {error}{log_hint(error)}" for name, error in failed.items())
+    return f"{len(failed)} of {len(kernels_of(device.info))} kernels do not compile: {', '.join(failed)}{said}"
+
+
+def _wrong_answer(device: Device) -> str:
+    """How the device's product of a small random ternary matrix differs from numpy's, "" if it does not."""
+    rows, outs, width = 3, 37, 256
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 3, (outs, width), dtype=np.uint8)
+    groups = codes.reshape(outs, width // 128, 4, 32)
+    packed = np.ascontiguousarray(groups[:, :, 0] << 6 | groups[:, :, 1] << 4 | groups[:, :, 2] << 2 | groups[:, :, 3])
+    q = rng.integers(-127, 128, (rows, width), dtype=np.int8)
+    scale = rng.random(rows, dtype=np.float32) + np.float32(0.5)
+    wscale = rng.random(outs, dtype=np.float32) + np.float32(0.5)
+    sums = q.astype(np.int32) @ (codes.astype(np.int32) - 1).T
+    expected = sums.astype(np.float32) * scale[:, None] * wscale
+
+    found = _run_matmul(device, packed, wscale, q, scale, outs, width)
+    if not np.isfinite(found).all():
+        return "matmul_ternary gives NaN or Inf"
+    wrong = ~np.isclose(found, expected, rtol=1e-6, atol=0)
+    if not wrong.any():
+        return ""
+    row, column = np.argwhere(wrong)[0]
+    return (
+        f"matmul_ternary is wrong in {int(wrong.sum())} of {wrong.size} places, first at [{row}, {column}]: "
+        f"{found[row, column]:g} instead of {expected[row, column]:g}"
+    )
+
+
+def _run_matmul(
+    device: Device,
+    packed: npt.NDArray[np.uint8],
+    wscale: npt.NDArray[np.float32],
+    q: npt.NDArray[np.int8],
+    scale: npt.NDArray[np.float32],
+    outs: int,
+    width: int,
+) -> npt.NDArray[np.float32]:
+    """One launch of matmul_ternary; y as f32[rows, outs]."""
+    rows = len(q)
+    y = np.zeros((rows, outs), np.float32)
+    views = []
+    for array in (packed, wscale, q, scale, q.sum(axis=1, dtype=np.int32), y):
+        views.append(whole(device.alloc(array.nbytes)))
+        device.upload(views[-1], array.data)
+    params = {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0}
+    launcher = Launcher(device)
+    launcher.run([launcher.prepare(MATMUL_TERNARY, params, views, {"ADD": 0})])
+    device.download(views[-1], y.data)
+    return y

@@ -1,0 +1,139 @@
+"""Converts any readable model to GGUF (I2_S, TQ2_0, TQ1_0, Q2_0, PQ2_0) or to a Hugging Face or MLX folder.
+
+One matrix is in memory at a time. The result appears at its destination only when it is complete (and, on request,
+read back and compared); an error or an interrupt leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.formats.convert.gguf import write_gguf
+from bitnet_core.formats.convert.hf import write_folder
+from bitnet_core.formats.convert.qwen3 import write_qwen3
+from bitnet_core.formats.convert.target import ENCODINGS, Target, check_shapes
+from bitnet_core.formats.convert.verify import compare
+from bitnet_core.formats.names import matrices, tables
+from bitnet_core.model.source import Finding, ModelSource
+from bitnet_core.output import check_output
+
+Progress = Callable[[str, int, int], None]
+"""progress(what, done, total), in weights."""
+
+
+_TABLES = ("token_embd.weight", "output.weight", "model.embed_tokens.weight", "lm_head.weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What was written, and what about it the user should know."""
+
+    path: Path
+    nbytes: int
+    findings: tuple[Finding, ...]
+    verified: bool
+
+
+def convert(
+    source: ModelSource,
+    destination: Path,
+    target: Target,
+    *,
+    force: bool = False,
+    verify: bool = False,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Writes `source` to `destination`, a file or (safetensors, mlx) a folder.
+
+    force: an existing file, or an existing model folder, is replaced. verify: every ternary value and scale, every
+    other weight and the tokenizer are read back and compared before the result appears.
+    Raises UsageError for a destination that cannot be, ModelError where the target cannot hold the model or the
+    comparison fails.
+    """
+    check_shapes(source.config, target)
+    shapes = [*matrices(source.config).values(), *tables(source.config).values()]
+    total = sum(rows * columns for rows, columns in shapes)
+
+    def stepper(what: str) -> Callable[[int], None]:
+        done = 0
+
+        def step(weights: int) -> None:
+            nonlocal done
+            done += weights
+            source.release()  # read once: the file's pages should not count as memory in use
+            if progress is not None:
+                progress(what, done, total)
+
+        return step
+
+    findings: list[Finding] = []
+    with _staged(source, destination, force) as staged:
+        if target == "mlx" or (target == "safetensors" and source.config.arch == "qwen3"):
+            write_qwen3(source, staged, stepper("converting"), packed=target == "mlx")
+        elif target == "safetensors":
+            write_folder(source, staged, stepper("converting"))
+        else:
+            findings = write_gguf(source, staged, ENCODINGS[target], stepper("converting"))
+        if verify:
+            compare(source, staged, target, stepper("comparing"))
+        nbytes = sum(file.stat().st_size for file in [staged, *staged.glob("*")] if file.is_file())
+    return Conversion(destination, nbytes, tuple(findings), verify)
+
+
+def has_masters(source: ModelSource) -> bool:
+    """Whether any linear layer is stored as floats."""
+    return any(
+        len(tensor.shape) == 2 and tensor.dtype in ("F32", "F16", "BF16") and tensor.name not in _TABLES
+        for tensor in source.tensors
+    )
+
+
+@contextmanager
+def _staged(source: ModelSource, destination: Path, force: bool) -> Iterator[Path]:
+    """A path beside the destination to write to, which takes the destination's place when the block ends well."""
+    if destination.is_dir() and not destination.is_symlink():
+        _check_replaceable(source, destination, force)
+    else:
+        check_output(destination, [source.path], force=force)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{destination.name[:100]}.", dir=destination.parent))
+    except OSError as error:
+        raise UsageError(f"{destination}: cannot be written: {error.strerror or error}") from error
+    try:
+        yield folder / destination.name
+        _replace(folder, destination)
+    except OSError as error:
+        raise ModelError(f"{destination}: cannot be written: {error.strerror or error}; nothing was kept") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_replaceable(source: ModelSource, destination: Path, force: bool) -> None:
+    same = destination.resolve()
+    if same in (source.path.resolve(), source.path.resolve().parent):
+        raise UsageError(f"{destination}: is (or holds) the model that is being converted; choose another name")
+    if not force:
+        raise UsageError(f"{destination}: exists; choose another name, or replace it with --force")
+    entries = list(destination.iterdir())
+    if not all(entry.is_file() for entry in entries) or (entries and not (destination / "config.json").is_file()):
+        raise UsageError(f"{destination}: is a folder that holds something else than one model; it is not replaced")
+
+
+def _replace(folder: Path, destination: Path) -> None:
+    """Moves what was written to the destination, and an old folder or file there away."""
+    written = folder / destination.name
+    if destination.is_dir() or (destination.exists() and written.is_dir()):
+        destination.rename(folder / "replaced")
+    try:
+        os.replace(written, destination)
+    except OSError:
+        if (folder / "replaced").exists():
+            (folder / "replaced").rename(destination)
+        raise

@@ -1,0 +1,129 @@
+"""Writes a model of the Qwen3 kind as a folder: unpacked floats for transformers, or 2-bit packs for MLX."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.errors import ModelError
+from bitnet_core.formats import dense
+from bitnet_core.formats.convert.gguf import Step
+from bitnet_core.formats.convert.hf import plain, rope_scaling
+from bitnet_core.formats.hf.names import stored
+from bitnet_core.formats.hf.safetensors_writer import Declared, write_safetensors
+from bitnet_core.formats.names import tables, ternaries, vectors
+from bitnet_core.formats.ternary import mlx
+from bitnet_core.model.source import ModelSource
+from bitnet_core.model.weights import TernaryWeight
+from bitnet_core.tokenizer.export import folder_files
+from bitnet_core.tokenizer.load import load_tokenizer
+
+GROUP: Final = 128
+"""Columns that share a scale in the packs that are written."""
+
+Arrays = Iterable[npt.NDArray[np.generic]]
+
+
+def write_qwen3(source: ModelSource, folder: Path, step: Step, *, packed: bool) -> None:
+    """Writes config.json, model.safetensors and the tokenizer's files into a new folder.
+
+    packed: MLX's 2-bit packs with a scale and a bias per 128 columns; else F16 matrices of -d, 0 and d. Norms are F32.
+    Raises ModelError for what such a folder cannot hold exactly: scales that f16 rounds, or finer ones than a pack has.
+    """
+    config = source.config
+    shapes = {**ternaries(config), **tables(config)}
+    declared = [one for name, shape in shapes.items() for one in _declared(name, shape, packed)]
+    declared += [Declared(stored(name), "F32", (n,)) for name, n in vectors(config).items()]
+    files = folder_files(source.tokenizer, config.context)
+    files["config.json"] = json.dumps(config_json(source, packed), indent=2) + "\n"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    write_safetensors(folder / "model.safetensors", declared, _tensors(source, step, packed))
+
+
+def _declared(name: str, shape: tuple[int, int], packed: bool) -> list[Declared]:
+    if not packed:
+        return [Declared(stored(name), "F16", shape)]
+    rows, columns = shape
+    groups = (rows, columns // GROUP)
+    parts = (Declared(stored(f"{name}.{part}"), "F16", groups) for part in ("scales", "biases"))
+    return [Declared(stored(name), "U32", (rows, columns // 16)), *parts]
+
+
+def _tensors(source: ModelSource, step: Step, packed: bool) -> Iterator[tuple[str, Arrays]]:
+    config = source.config
+    ternary = ternaries(config)
+    for name in {**ternary, **tables(config)}:
+        if name not in ternary:
+            yield stored(name), _halves(source, name)
+            continue
+        weight = source.ternary(name)
+        try:
+            if packed:
+                words, scales = mlx.encode(weight, GROUP)
+                yield stored(name), [words]
+                yield stored(f"{name}.scales"), [scales]
+                yield stored(f"{name}.biases"), [-scales]
+            else:
+                yield stored(name), [_floats(weight)]
+        except ModelError as error:
+            raise ModelError(f"{source.path}: {name}: {error}") from error
+        step(weight.rows * weight.columns)
+    for name in vectors(config):
+        yield stored(name), [source.vector(name).astype("<f4")]
+
+
+def _floats(weight: TernaryWeight) -> npt.NDArray[np.uint8]:
+    return dense.from_ternary(weight).data
+
+
+def _halves(source: ModelSource, name: str) -> Iterator[npt.NDArray[np.generic]]:
+    """A table of floats as f16. Raises ModelError for values that f16 rounds."""
+    table = source.dense(name)
+    for at in range(0, table.rows, 1024):
+        values = dense.decode(table.data[at : at + 1024], table.dtype, table.columns)
+        with np.errstate(over="ignore"):
+            halves = values.astype("<f2")
+        if (halves != values).any():
+            raise ModelError(
+                f"{source.path}: {name}: {table.dtype} values that f16 would round; convert to q2_0 instead"
+            )
+        yield halves
+
+
+def config_json(source: ModelSource, packed: bool) -> dict[str, Any]:
+    """config.json of Qwen3ForCausalLM."""
+    config = source.config
+    tokenizer = load_tokenizer(source.tokenizer)
+    values: dict[str, Any] = {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "attention_bias": False,
+        "hidden_size": config.hidden,
+        "intermediate_size": config.ffn,
+        "num_hidden_layers": config.n_layers,
+        "num_attention_heads": config.n_heads,
+        "num_key_value_heads": config.n_kv_heads,
+        "head_dim": config.head_dim,
+        "vocab_size": config.vocab,
+        "max_position_embeddings": config.context,
+        "rms_norm_eps": plain(config.norm_eps),
+        "hidden_act": config.activation,
+        "rope_theta": plain(config.rope_theta),
+        "tie_word_embeddings": config.tied_head,
+        "use_sliding_window": False,
+        "bos_token_id": tokenizer.bos_id,
+        "eos_token_id": tokenizer.eos_id,
+        "torch_dtype": "float16",
+    }
+    if scaling := rope_scaling(config):
+        values["rope_scaling"] = scaling
+    if packed:
+        values["quantization"] = values["quantization_config"] = {"group_size": GROUP, "bits": mlx.TERNARY_BITS}
+    return values

@@ -1,0 +1,60 @@
+"""What a model can be converted to, and whether its shapes fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from bitnet_core.errors import ModelError
+from bitnet_core.formats.names import ternaries
+from bitnet_core.model.config import ModelConfig
+
+Target = Literal["i2_s", "tq2_0", "tq1_0", "q2_0", "pq2_0", "safetensors", "mlx"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """A ternary tensor type of GGUF: columns it needs a multiple of, general.file_type, and whether scales are f16."""
+
+    name: str
+    multiple: int
+    file_type: int
+    half_scales: bool
+
+
+ENCODINGS: dict[Target, Encoding] = {
+    "i2_s": Encoding("I2_S", 128, 40, half_scales=False),
+    "tq2_0": Encoding("TQ2_0", 256, 37, half_scales=True),
+    "tq1_0": Encoding("TQ1_0", 256, 36, half_scales=True),
+    "q2_0": Encoding("Q2_0", 64, 28, half_scales=True),
+    "pq2_0": Encoding("PQ2_0", 128, 141, half_scales=True),
+}
+
+
+_OTHERS: tuple[Target, ...] = ("i2_s", "tq2_0", "tq1_0", "q2_0", "safetensors")
+"""Targets that are named where another one does not do."""
+
+
+def check_shapes(config: ModelConfig, target: Target) -> None:
+    """Raises ModelError, naming a matrix and the targets that would do, if a matrix does not fit the target."""
+    if target == "mlx" and not config.ternary_tables:
+        raise ModelError("an MLX folder is written of models with ternary embeddings and heads (Ternary Bonsai) only")
+    if target == "i2_s" and config.ternary_tables:
+        raise ModelError("i2_s has one scale per matrix and no ternary embedding; convert to q2_0 or pq2_0 instead")
+    unfit = _unfit(config, target)
+    if unfit is None:
+        return
+    others = [
+        other for other in _OTHERS if _unfit(config, other) is None and not (other == "i2_s" and config.ternary_tables)
+    ]
+    name, columns = unfit
+    raise ModelError(
+        f"{target} needs columns in multiples of {ENCODINGS[target].multiple}, and {name} has {columns}; "
+        f"convert to {' or '.join(others)} instead"
+    )
+
+
+def _unfit(config: ModelConfig, target: Target) -> tuple[str, int] | None:
+    multiple = ENCODINGS[target].multiple if target in ENCODINGS else 128 if target == "mlx" else 1
+    return next(((name, columns) for name, (_, columns) in ternaries(config).items() if columns % multiple), None)

@@ -1,0 +1,1 @@
+"""GGUF files: container, tensor types, configuration, weights."""

@@ -1,0 +1,177 @@
+"""GGUF metadata -> ModelConfig: the rules that the keys do not spell out (activation, RoPE, tied head, sub-norms)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitnet_core.errors import ModelError
+from bitnet_core.formats.keys import MAX_LAYERS, Keys, short
+from bitnet_core.formats.names import SUB_NORMS
+from bitnet_core.model.config import Activation, ModelConfig, RopeScaling
+from bitnet_core.model.source import Finding
+
+ARCHITECTURES = ("bitnet-b1.58", "bitnet-25", "bitnet", "llama", "qwen3")
+
+UNSUPPORTED = {
+    "qwen35": "a hybrid of attention and gated delta nets (Qwen3.5, Bonsai 27B), and delta nets are not computed yet",
+    "qwen35moe": "a mixture of experts with gated delta nets, which are not computed yet",
+    "qwen3moe": "a mixture of experts, which is not computed yet",
+    "maple": "a mixture of experts with sliding-window attention, which is not computed yet",
+    "minicpm": "a model of the MiniCPM kind (BitCPM4), whose scaled residuals are not computed yet",
+}
+"""Architectures with ternary models that are not run, and why."""
+
+GROUP_SCALED = 32
+"""Columns that share an activation scale in models that were not trained with one scale a row."""
+
+_SCALING_KEYS = {"type", "factor", "original_context_length", "finetuned", "attn_factor"} | {
+    f"yarn_{name}" for name in ("ext_factor", "attn_factor", "beta_fast", "beta_slow")
+}
+_LONGEST_NAME = 300  # characters
+_UNUSED = 5  # tokenizer.ggml.token_type of a row without a token
+_SHAPES_OF_1BITLLM = {(24, 1536), (26, 3200)}  # (layers, hidden) of the large and the 3B model: SiLU
+
+
+def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str]) -> tuple[ModelConfig, list[Finding]]:
+    """The model of a GGUF file with these key-values and tensor names (without ".weight").
+
+    Raises ModelError for an unknown architecture and for missing, mistyped or contradictory keys.
+    """
+    check_unrotated(path, metadata)
+    arch = metadata.get("general.architecture")
+    if isinstance(arch, str) and arch in UNSUPPORTED:
+        raise ModelError(f"{path}: architecture {arch} is not supported: {UNSUPPORTED[arch]}")
+    if not isinstance(arch, str) or arch not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise ModelError(f"{path}: architecture {short(arch)} is not supported; bitnet runs {known}")
+    if (parts := Keys(path, metadata, "split.").count("count", 1)) > 1:
+        raise ModelError(f"{path}: is one of {parts} parts of a split model; merge them into one file first")
+    keys = Keys(path, metadata, f"{arch}.")
+    heads = keys.count("attention.head_count")
+    hidden = keys.count("embedding_length")
+    if not keys.has("attention.key_length") and hidden % heads:
+        raise ModelError(f"{path}: embedding_length {hidden} is not a multiple of head_count {heads}")
+    head_dim = keys.count("attention.key_length", max(hidden // heads, 1))
+    kv_heads = keys.count("attention.head_count_kv", heads)
+    if keys.count("attention.value_length", head_dim) != head_dim:
+        raise ModelError(f"{path}: key_length and value_length differ, which no supported model has")
+    if (rotated := keys.count("rope.dimension_count", head_dim)) != head_dim:
+        raise ModelError(f"{path}: rope.dimension_count {rotated} is not the head size {head_dim}: not supported")
+    if heads % kv_heads:
+        raise ModelError(f"{path}: head_count {heads} is not a multiple of head_count_kv {kv_heads}")
+    if head_dim % 2:
+        raise ModelError(f"{path}: the head size {head_dim} is odd, so RoPE has no pairs")
+    layers = keys.count("block_count", limit=MAX_LAYERS)
+    vocab = keys.count("vocab_size", _tokens(metadata))
+    activation, findings = _activation(path, keys, arch, layers, hidden, vocab)
+    scaling, factor, original = _rope_scaling(path, keys)
+    fast, slow = _yarn_betas(path, keys) if scaling == "yarn" else (32.0, 1.0)
+    config = ModelConfig(
+        arch=arch,
+        name=_name(metadata.get("general.name")) or path.stem,
+        n_layers=layers,
+        hidden=hidden,
+        ffn=keys.count("feed_forward_length"),
+        n_heads=heads,
+        n_kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocab=vocab,
+        context=keys.count("context_length"),
+        norm_eps=keys.real("attention.layer_norm_rms_epsilon"),
+        rope_theta=keys.real("rope.freq_base", 10000.0),
+        activation=activation,
+        sub_norms=any(f"blk.{i}.{name}" in tensors for i in range(layers) for name in SUB_NORMS),
+        # the first 2B-4T release carries a copy of the embedding as output.weight, which its own program ignores
+        tied_head="output" not in tensors or arch == "bitnet-25",
+        rope_interleaved=arch == "llama",
+        rope_scaling=scaling,
+        rope_factor=factor,
+        rope_original_context=original,
+        rope_beta_fast=fast,
+        rope_beta_slow=slow,
+        qk_norm=arch == "qwen3",
+        activation_block=GROUP_SCALED if arch == "qwen3" else 0,
+        vocab_tokens=_last_token(metadata, vocab),
+    )
+    return config, findings
+
+
+def _name(stated: Any) -> str:
+    return stated[:_LONGEST_NAME] if isinstance(stated, str) else ""
+
+
+def _tokens(metadata: Mapping[str, Any]) -> int | None:
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    return len(tokens) if isinstance(tokens, list) and tokens else None
+
+
+def _last_token(metadata: Mapping[str, Any], vocab: int) -> int:
+    """One past the last token; the rest are fillers (of the type unused, or [PAD7] as token 7) that make rows."""
+    tokens, kinds = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
+    if not isinstance(tokens, list):
+        return vocab
+    if not isinstance(kinds, np.ndarray) or len(kinds) != len(tokens):
+        kinds = np.zeros(len(tokens), np.int32)
+    count = min(len(tokens), vocab)
+    while count and (tokens[count - 1] == f"[PAD{count - 1}]" or kinds[count - 1] == _UNUSED):
+        count -= 1
+    return count
+
+
+def check_unrotated(path: Path, metadata: Mapping[str, Any]) -> None:
+    """Raises ModelError for weights that want a Hadamard rotation of their inputs: without it the text is garbage."""
+    if any(key.startswith("prism.hadamard") for key in metadata):
+        raise ModelError(
+            f"{path}: the weights are rotated (its prism.hadamard keys ask for a Hadamard transform of the activations,"
+            " as in Bonsai 2), which is not computed yet; use a model without the rotation"
+        )
+
+
+def _activation(
+    path: Path, keys: Keys, arch: str, layers: int, hidden: int, vocab: int
+) -> tuple[Activation, list[Finding]]:
+    """Squared ReLU or SiLU: GGUF has no key for it except in files of recent llama.cpp converters."""
+    if keys.has("hidden_activation"):
+        name = keys.text("hidden_activation", "")
+        if name == "relu2":
+            return "relu2", []
+        if name == "silu":
+            return "silu", []
+        raise ModelError(f"{path}: the activation {name[:40]!r} is not supported, only relu2 and silu")
+    if arch in ("bitnet-b1.58", "bitnet-25"):
+        return "relu2", []
+    if arch in ("llama", "qwen3") or (layers, hidden) in _SHAPES_OF_1BITLLM:
+        return "silu", []
+    if layers == 30 and vocab == 128256:
+        text = "no key names the activation; the shape is that of BitNet 2B-4T, which uses squared ReLU"
+        return "relu2", [Finding("info", "activation-inferred", text)]
+    text = "no key names the activation of this 'bitnet' model; SiLU is assumed, and squared ReLU would give other text"
+    return "silu", [Finding("warning", "activation-ambiguous", text)]
+
+
+def _rope_scaling(path: Path, keys: Keys) -> tuple[RopeScaling, float, int]:
+    """Kind of RoPE scaling, its factor, and the context length before it."""
+    name = keys.text("rope.scaling.type", "none")
+    if unknown := sorted(keys.names_below("rope.scaling.") - _SCALING_KEYS):
+        key = f"rope.scaling.{unknown[0]}"
+        raise ModelError(f"{path}: the key {short(key)} is unknown, and RoPE may be wrong without it")
+    if name == "none":
+        return "none", 1.0, 0
+    if name not in ("linear", "yarn"):
+        raise ModelError(f"{path}: the RoPE scaling {name[:40]!r} is not supported, only linear and yarn")
+    factor = keys.real("rope.scaling.factor", 1.0)
+    if name == "linear":
+        return "linear", factor, 0
+    return "yarn", factor, keys.count("rope.scaling.original_context_length")
+
+
+def _yarn_betas(path: Path, keys: Keys) -> tuple[float, float]:
+    """YaRN's beta_fast and beta_slow. What else converters write of YaRN must say what the formula does anyway."""
+    for name in ("yarn_ext_factor", "yarn_attn_factor", "attn_factor"):
+        if (value := keys.real(f"rope.scaling.{name}", 1.0)) != 1:
+            raise ModelError(f"{path}: rope.scaling.{name} is {value:g}; only 1 is supported")
+    return keys.real("rope.scaling.yarn_beta_fast", 32.0), keys.real("rope.scaling.yarn_beta_slow", 1.0)

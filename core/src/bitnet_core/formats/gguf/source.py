@@ -1,0 +1,239 @@
+"""A GGUF file as a ModelSource."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.errors import ModelError
+from bitnet_core.formats import dense, sanity
+from bitnet_core.formats.gguf import ternary as gguf_ternary
+from bitnet_core.formats.gguf.config import read_config
+from bitnet_core.formats.gguf.container import GGUFFile, Tensor
+from bitnet_core.formats.gguf.types import I2_S_TAIL
+from bitnet_core.formats.i2_s_layout.statistics import Decision, Neurons, decide
+from bitnet_core.formats.mapped import forget_pages
+from bitnet_core.formats.names import tables, ternaries
+from bitnet_core.formats.ternary import i2_s
+from bitnet_core.formats.ternary.tiles import Tiles
+from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.source import Finding, TensorInfo
+from bitnet_core.model.weights import DenseWeight, TernaryWeight
+
+_LONG = 16  # elements of an array that `metadata` shows in full
+
+
+class GGUFSource:
+    """An open GGUF model.
+
+    layout: how I2_S bytes are read. tiles: tile sizes of TL1 and TL2 matrices. quantize: float matrices may be masters,
+    which are quantized when they are read.
+    Raises ModelError if the file is no supported model.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        layout: i2_s.Layout | None = None,
+        tiles: Tiles | None = None,
+        quantize: bool = False,
+        mapped: bool = True,
+    ) -> None:
+        self._file = GGUFFile(path, mapped)
+        try:
+            self._tensors = {name.removesuffix(".weight"): tensor for name, tensor in self._file.tensors.items()}
+            if not self._tensors:
+                raise ModelError(f"{path}: has no tensors: it holds a vocabulary, not a model")
+            self._config, findings = read_config(path, self._file.metadata, self._tensors.keys())
+            shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
+            sanity.check_shapes(path, self._config, shapes)
+            self._config = replace(self._config, ternary_tables=self._has_ternary_tables())
+            self._matrices = ternaries(self._config)
+            self._tiles, self._quantize = tiles, quantize
+            self._findings = [*findings, *sanity.gguf_tokenizer(path, self._config, self._file.metadata)]
+            self._shown = {key: _summary(value) for key, value in self._file.metadata.items()}
+            self._findings += self._look()
+            self._decision = self._decide(layout)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._config
+
+    @property
+    def format(self) -> str:
+        names = dict.fromkeys(self._tensors[name].type.name for name in self._matrices)
+        decision = self._decision
+        kinds = [f"I2_S layout {decision.layout} ({decision.basis})" if name == "I2_S" else name for name in names]
+        return f"GGUF v{self._file.version}, {' + '.join(kinds)}"
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        if not self.has_i2_s:
+            return tuple(self._findings)
+        decision = self._decision
+        text = f"I2_S layout {decision.layout} ({decision.basis}): {decision.evidence}"
+        return (*self._findings, Finding("info", "i2_s-layout", text))
+
+    @property
+    def tensors(self) -> Sequence[TensorInfo]:
+        return [TensorInfo(t.name, t.type.name, t.shape, t.nbytes) for t in self._file.tensors.values()]
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return self._shown
+
+    @property
+    def tokenizer(self) -> Mapping[str, Any]:
+        keys = {key: value for key, value in self._file.metadata.items() if key.startswith("tokenizer.")}
+        self._file.forget_metadata()  # whoever asks makes a tokenizer of it, which then holds the vocabulary itself
+        return {"kind": "gguf", **{k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in keys.items()}}
+
+    def ternary(self, name: str) -> TernaryWeight:
+        tensor = self._tensor(name)
+        rows, columns = _matrix(tensor)
+        try:
+            data = self._file.data(tensor)
+            weight = gguf_ternary.decode(
+                data, tensor.type.name, rows, columns, self._decision.layout, self._tiles, self._quantize
+            )
+            weight = self._with_extra_scale(name, weight)
+            sanity.check_scales(weight.scales)
+        except ModelError as error:
+            raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
+        return weight
+
+    def dense(self, name: str) -> DenseWeight:
+        tensor = self._tensor(name)
+        rows, columns = _matrix(tensor)
+        if tensor.type.name in gguf_ternary.GROUPED:
+            return dense.from_ternary(self.ternary(name))
+        try:
+            return dense.from_file(self._file.data(tensor), tensor.type.name, rows, columns)
+        except ModelError as error:
+            raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
+
+    def vector(self, name: str) -> npt.NDArray[np.float32]:
+        tensor = self._tensor(name)
+        kind = dense.KERNEL_TYPES.get(tensor.type.name)
+        if kind is None or len(tensor.shape) != 1:
+            raise ModelError(f"{self.path}: tensor {tensor.name!r} of type {tensor.type.name} is no vector of numbers")
+        return dense.decode(self._file.data(tensor)[None], kind, tensor.shape[0]).reshape(-1)
+
+    def has(self, name: str) -> bool:
+        return name in self._tensors
+
+    @property
+    def has_i2_s(self) -> bool:
+        """Whether any matrix is stored as I2_S."""
+        return any(self._tensors[name].type.name == "I2_S" for name in self._matrices)
+
+    @property
+    def i2_s_layouts(self) -> tuple[i2_s.Layout, ...]:
+        """The layouts that can hold every I2_S matrix of the model."""
+        shapes = [shape for name, shape in self._matrices.items() if self._tensors[name].type.name == "I2_S"]
+        return tuple(kind for kind in i2_s.LAYOUTS if all(i2_s.fits(*shape, kind) for shape in shapes))
+
+    @property
+    def layout(self) -> Decision:
+        """How I2_S matrices are read; setting it changes what `ternary` gives from then on."""
+        return self._decision
+
+    @layout.setter
+    def layout(self, decision: Decision) -> None:
+        self._decision = decision
+
+    def sha256(self) -> str:
+        return self._file.sha256()
+
+    def release(self) -> None:
+        forget_pages(self._file.data(next(iter(self._tensors.values()))))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _tensor(self, name: str) -> Tensor:
+        try:
+            return self._tensors[name]
+        except KeyError:
+            raise ModelError(f"{self.path}: has no tensor {name!r}") from None
+
+    def _has_ternary_tables(self) -> bool:
+        """Whether embedding and head can be used as ternary. One without the other, or in a model whose activations
+        have one scale a row, is used as f16."""
+        kinds = {self._tensors[name].type.name for name in tables(self._config)}
+        return bool(self._config.activation_block) and kinds <= gguf_ternary.GROUPED
+
+    def _with_extra_scale(self, name: str, weight: TernaryWeight) -> TernaryWeight:
+        """Old `bitnet` files hold +-1 weights and a separate scale for the output of the matrix product."""
+        if f"{name}.scale" not in self._tensors:
+            return weight
+        with np.errstate(all="ignore"):
+            scales = weight.scales * self.vector(f"{name}.scale")
+        return replace(weight, scales=scales)
+
+    def _look(self) -> list[Finding]:
+        """Refuses biases and unsound norms and scales; what is odd about the matrices."""
+        odd = sanity.Oddities()
+        for name, tensor in self._tensors.items():
+            try:
+                if name.endswith(".bias") and self.vector(name).any():
+                    raise ModelError("is a bias, and layers with biases do not run")
+                if name in self._matrices:
+                    scales, share = gguf_ternary.sample(
+                        self._file.data(tensor), tensor.type, *self._matrices[name], self._tiles, self._quantize
+                    )
+                    sanity.check_scales(scales)
+                    odd.look(name, scales, None if tensor.type.name == "Q1_0" else share)
+                elif len(tensor.shape) == 1:
+                    sanity.check_norm(self.vector(name))
+            except ModelError as error:
+                raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
+        return odd.findings()
+
+    def _decide(self, given: i2_s.Layout | None) -> Decision:
+        if not self.has_i2_s:
+            return Decision("A", "given", "the model has no I2_S matrices")
+        fitting = self.i2_s_layouts
+        if not fitting or (given and given not in fitting):
+            raise ModelError(
+                f"{self.path}: {f'layout {given}' if given else 'no layout'} of I2_S can hold the matrices"
+            )
+        return Decision(given, "given", "asked for by the caller") if given else decide(fitting, self._neurons())
+
+    def _neurons(self) -> Iterator[Neurons]:
+        """A few layers, spread over the model."""
+        config = self._config
+        for i in sorted({i * (config.n_layers - 1) // 3 for i in range(4)}):
+            up, down = self._tensors[f"blk.{i}.ffn_up"], self._tensors[f"blk.{i}.ffn_down"]
+            if up.type.name == down.type.name == "I2_S":
+                norm = self.vector(f"blk.{i}.ffn_sub_norm") if config.sub_norms else None
+                up_codes, down_codes = (self._file.data(tensor)[:-I2_S_TAIL] for tensor in (up, down))
+                yield Neurons(config.hidden, config.ffn, up_codes, down_codes, norm)
+
+
+def _matrix(tensor: Tensor) -> tuple[int, int]:
+    if len(tensor.shape) != 2:
+        raise ModelError(f"tensor {tensor.name!r} of shape {list(tensor.shape)} is not a matrix")
+    return tensor.shape[0], tensor.shape[1]
+
+
+def _summary(value: Any) -> Any:
+    """Long arrays as a few words, short ones as lists."""
+    if isinstance(value, list | np.ndarray):
+        if len(value) > _LONG:
+            kind = "strings" if isinstance(value, list) else str(value.dtype)
+            return f"[{len(value)} {kind}]"
+        return list(value) if isinstance(value, list) else value.tolist()
+    return value

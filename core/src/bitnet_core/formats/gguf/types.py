@@ -1,0 +1,177 @@
+"""Tensor and value types of GGUF: ids, sizes, and which of several types that share an id a tensor has.
+
+The forks of ggml gave the same ids to different types (36, 38, 39, 42, 142 and others); the bytes between a tensor's
+offset and the next one tell them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from math import prod
+
+MAGIC = b"GGUF"
+ALIGNMENT = 32
+MAX_DIMS = 4
+I2_S_TAIL = 32
+"""Bytes after the codes of an I2_S or TL1 tensor: the f32 scale and 28 bytes of padding."""
+
+
+class ValueType(IntEnum):
+    """Types of metadata values."""
+
+    UINT8 = 0
+    INT8 = 1
+    UINT16 = 2
+    INT16 = 3
+    UINT32 = 4
+    INT32 = 5
+    FLOAT32 = 6
+    BOOL = 7
+    STRING = 8
+    ARRAY = 9
+    UINT64 = 10
+    INT64 = 11
+    FLOAT64 = 12
+
+
+SCALARS: dict[ValueType, str] = {
+    ValueType.UINT8: "<u1",
+    ValueType.INT8: "<i1",
+    ValueType.UINT16: "<u2",
+    ValueType.INT16: "<i2",
+    ValueType.UINT32: "<u4",
+    ValueType.INT32: "<i4",
+    ValueType.FLOAT32: "<f4",
+    ValueType.BOOL: "<u1",
+    ValueType.UINT64: "<u8",
+    ValueType.INT64: "<i8",
+    ValueType.FLOAT64: "<f8",
+}
+"""numpy dtype of each scalar value type."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """How a tensor's bytes are laid out: rows of blocks after `row_header` bytes, and `tail` bytes at the end.
+
+    flat: blocks run over the whole tensor and not over rows. row_group: rows that are stored together.
+    refusal: why the type is recognised but not read ("" if it is read).
+    """
+
+    id: int
+    name: str
+    elements: int
+    block_bytes: int
+    row_header: int = 0
+    tail: int = 0
+    flat: bool = False
+    row_group: int = 1
+    refusal: str = ""
+
+    def nbytes(self, shape: tuple[int, ...]) -> int | None:
+        """Bytes of a tensor of `shape` (last dimension innermost); None if the shape does not fit the type."""
+        columns, total = shape[-1], prod(shape)
+        rows = total // columns
+        if self.name == "TL2":
+            return tl2_nbytes(rows, columns)
+        if (total if self.flat else columns) % self.elements or rows % self.row_group:
+            return None
+        return total // self.elements * self.block_bytes + rows * self.row_header + self.tail
+
+
+def tl2_nbytes(rows: int, columns: int) -> int | None:
+    """Bytes of a TL2 tensor as its writer reserves them, scale and padding included."""
+    if columns < 256:
+        return None
+    codes = (((columns - 256) * rows) // 3 * 5) // 8 + ((256 * rows) // 2 * 4) // 8
+    return -(-codes // 32) * 32 + I2_S_TAIL
+
+
+_OLD_IK = "written by an ik_llama.cpp build older than October 2024 and carries no row scales; requantize the model"
+_REMOVED = "a type that ggml has removed"
+_IK = "a type of ik_llama.cpp that it has given up itself; requantize the model"
+
+F32 = TensorType(0, "F32", 1, 4)
+F16 = TensorType(1, "F16", 1, 2)
+BF16 = TensorType(30, "BF16", 1, 2)
+Q4_0 = TensorType(2, "Q4_0", 32, 18)
+Q8_0 = TensorType(8, "Q8_0", 32, 34)
+Q4_K = TensorType(12, "Q4_K", 256, 144)
+IQ4_NL = TensorType(20, "IQ4_NL", 32, 18)
+Q6_K = TensorType(14, "Q6_K", 256, 210)
+I2_S = TensorType(36, "I2_S", 4, 1, tail=I2_S_TAIL, flat=True)
+TQ1_0 = TensorType(34, "TQ1_0", 256, 54)
+TQ2_0 = TensorType(35, "TQ2_0", 256, 66)
+Q2_0 = TensorType(42, "Q2_0", 64, 18)
+Q2_0_128 = TensorType(42, "Q2_0_128", 128, 34)
+PQ2_0 = TensorType(142, "PQ2_0", 128, 34)
+PTQ1_0 = TensorType(143, "PTQ1_0", 128, 28)
+Q1_0 = TensorType(41, "Q1_0", 128, 18)
+TL1 = TensorType(38, "TL1", 4, 1, tail=I2_S_TAIL, flat=True)
+TL2 = TensorType(39, "TL2", 1, 1)
+IQ1_BN = TensorType(134, "IQ1_BN", 64, 13, row_header=2)
+IQ2_BN = TensorType(135, "IQ2_BN", 64, 16, row_header=4)
+IQ2_BN_R4 = TensorType(335, "IQ2_BN_R4", 64, 16, row_header=4, row_group=4)
+
+_ALL = (
+    F32, F16, BF16, Q4_0, Q8_0, Q4_K, Q6_K, IQ4_NL, I2_S, TQ1_0, TQ2_0, Q2_0, Q2_0_128, PQ2_0, PTQ1_0,
+    Q1_0, TL1, TL2, IQ1_BN, IQ2_BN, IQ2_BN_R4,
+    TensorType(34, "IQ1_BN", 64, 13, refusal=_OLD_IK),
+    TensorType(35, "IQ2_BN", 64, 16, refusal=_OLD_IK),
+    TensorType(134, "IQ1_BN", 64, 13, refusal=_OLD_IK),
+    TensorType(135, "IQ2_BN", 64, 16, refusal=_OLD_IK),
+    TensorType(31, "IQ1_BN", 64, 13, refusal=_OLD_IK),
+    TensorType(32, "IQ2_BN", 64, 16, refusal=_OLD_IK),
+    TensorType(31, "Q4_0_4_4", 32, 18, refusal=_REMOVED),
+    TensorType(32, "Q4_0_4_8", 32, 18, refusal=_REMOVED),
+    TensorType(36, "IQ4_NL_4_4", 32, 18, refusal=_REMOVED),
+    TensorType(38, "IQ4_NL_8_8", 32, 18, refusal=_REMOVED),
+    TensorType(39, "MXFP4", 32, 17, refusal="a 4-bit type; only ternary (1.58-bit) models are read"),
+    TensorType(142, "IQ2_TN", 256, 64, row_header=4, refusal=_IK),
+    TensorType(142, "IQ2_TN", 256, 66, refusal=_IK),
+    TensorType(143, "IQ1_TN", 256, 52, row_header=2, refusal=_IK),
+    TensorType(143, "IQ1_TN", 256, 54, refusal=_IK),
+)  # fmt: skip
+
+UNREAD_NAMES: dict[int, str] = {
+    3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 13: "Q5_K", 15: "Q8_K",
+    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
+    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 33: "Q4_0_8_8", 37: "I8_S", 40: "NVFP4",
+}  # fmt: skip
+"""Names of types that are not read and that share their id with no type that is."""
+
+BY_NAME: dict[str, TensorType] = {kind.name: kind for kind in _ALL if not kind.refusal}
+"""The types that are read, by name."""
+
+
+def candidates(type_id: int) -> tuple[TensorType, ...]:
+    """Every known type with this id."""
+    return tuple(kind for kind in _ALL if kind.id == type_id)
+
+
+def resolve(type_id: int, shape: tuple[int, ...], span: int, alignment: int) -> TensorType | str:
+    """The type of a tensor of `shape` whose bytes end at most `span` bytes after its offset.
+
+    A type matches exactly if its bytes, with padding up to the alignment, fill the span. Where an id has several
+    meanings an exact match is needed. The result is a string, the reason, where no type fits.
+    """
+    known = candidates(type_id)
+    if not known:
+        name = UNREAD_NAMES.get(type_id)
+        return (
+            f"has type {name} (id {type_id}), which is no type of 1.58-bit models"
+            if name
+            else f"has the unknown type id {type_id}"
+        )
+    sized = [(kind, nbytes) for kind in known if (nbytes := kind.nbytes(shape)) is not None]
+    exact = [kind for kind, nbytes in sized if nbytes <= span <= -(-nbytes // alignment) * alignment]
+    if exact:
+        return exact[0]
+    names = " or ".join(dict.fromkeys(kind.name for kind in known))
+    if not sized:
+        return f"has a shape {list(shape)} that {names} cannot hold"
+    if len(known) == 1 and sized[0][1] <= span:
+        return sized[0][0]
+    sizes = " or ".join(str(nbytes) for _, nbytes in sized)
+    return f"needs {sizes} bytes as {names} but has {span} bytes until the next tensor or the end of the file"

@@ -1,0 +1,217 @@
+"""config.json of a Hugging Face folder -> ModelConfig, and how its linear layers are quantized."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from bitnet_core.errors import ModelError
+from bitnet_core.formats.gguf.config import GROUP_SCALED, UNSUPPORTED
+from bitnet_core.formats.hf.names import canonical
+from bitnet_core.formats.keys import MAX_LAYERS, Keys, short
+from bitnet_core.formats.names import SUB_NORMS
+from bitnet_core.model.config import Activation, ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """direction: whether a stored weight_scale is the scale ("multiply") or its inverse ("divide").
+    grouped: floats are ternary already, in groups of columns; never masters. mlx: bits of MLX's packed matrices by
+    canonical name, under "" those of all others; empty for a folder of another kind.
+    """
+
+    direction: Literal["multiply", "divide"]
+    linear_class: str
+    grouped: bool = False
+    mlx: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_config(
+    path: Path, values: Mapping[str, Any], tensors: Collection[str], name: str
+) -> tuple[ModelConfig, Quantization]:
+    """The model of a config.json with these values, in a folder with these tensors (canonical names).
+
+    Raises ModelError for a model that is not 1.58-bit, for unsupported variants, and for unsound values.
+    """
+    keys = Keys(path, values)
+    kind = keys.text("model_type", "")
+    of_1bitllm = values.get("weight_bits") == 1
+    if kind == "qwen3" and "hadamard" not in values:
+        return _qwen3(path, keys, name)
+    _check_known(path, values, kind)
+    quantization = _quantization(path, keys)
+    if kind == "llama" and not of_1bitllm and not keys.has("quantization_config"):
+        raise ModelError(f"{path}: a llama model without a bitnet quantization_config: it is not a 1.58-bit model")
+    bitnet = kind == "bitnet" and not of_1bitllm
+    heads, hidden = keys.count("num_attention_heads"), keys.count("hidden_size")
+    if not keys.has("head_dim") and hidden % heads:
+        raise ModelError(f"{path}: hidden_size {hidden} is not a multiple of num_attention_heads {heads}")
+    head_dim = keys.count("head_dim", max(hidden // heads, 1))
+    kv_heads = keys.count("num_key_value_heads", heads)
+    if heads % kv_heads or head_dim % 2:
+        raise ModelError(f"{path}: {heads} heads of {head_dim} with {kv_heads} key-value heads do not work together")
+    layers = keys.count("num_hidden_layers", limit=MAX_LAYERS)
+    config = ModelConfig(
+        arch="bitnet-b1.58" if bitnet else "bitnet" if of_1bitllm else "llama",
+        name=name,
+        n_layers=layers,
+        hidden=hidden,
+        ffn=keys.count("intermediate_size"),
+        n_heads=heads,
+        n_kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocab=keys.count("vocab_size"),
+        context=keys.count("max_position_embeddings", 2048),
+        norm_eps=keys.real("rms_norm_eps", 1e-5 if bitnet else 1e-6),
+        rope_theta=_rope_theta(path, keys, 500000.0 if bitnet else 10000.0),
+        activation=_activation(path, keys, "relu2" if bitnet else "silu"),
+        sub_norms=any(f"blk.{i}.{sub}" in tensors for i in range(layers) for sub in SUB_NORMS),
+        tied_head=keys.flag("tie_word_embeddings", "output" not in tensors) or (of_1bitllm and "output" not in tensors),
+    )
+    return _with_rope_scaling(path, keys, config), quantization
+
+
+def _qwen3(path: Path, keys: Keys, name: str) -> tuple[ModelConfig, Quantization]:
+    """Qwen3ForCausalLM: unpacked ternary floats, or MLX's packs. Defaults are those of transformers' Qwen3Config."""
+    for flag, why in (("attention_bias", "biases"), ("use_sliding_window", "sliding-window attention")):
+        if keys.flag(flag, False):
+            raise ModelError(f"{path}: {flag} is true, and {why} is not supported")
+    heads = keys.count("num_attention_heads")
+    config = ModelConfig(
+        arch="qwen3",
+        name=name,
+        n_layers=keys.count("num_hidden_layers", limit=MAX_LAYERS),
+        hidden=keys.count("hidden_size"),
+        ffn=keys.count("intermediate_size"),
+        n_heads=heads,
+        n_kv_heads=keys.count("num_key_value_heads", heads),
+        head_dim=keys.count("head_dim", 128),
+        vocab=keys.count("vocab_size"),
+        context=keys.count("max_position_embeddings", 32768),
+        norm_eps=keys.real("rms_norm_eps", 1e-6),
+        rope_theta=_rope_theta(path, keys, 10000.0),
+        activation=_activation(path, keys, "silu"),
+        sub_norms=False,
+        tied_head=keys.flag("tie_word_embeddings", False),
+        qk_norm=True,
+        activation_block=GROUP_SCALED,
+    )
+    if heads % config.n_kv_heads or config.head_dim % 2:
+        raise ModelError(
+            f"{path}: {heads} heads of {config.head_dim} with {config.n_kv_heads} key-value heads do not work together"
+        )
+    mlx = _mlx(path, keys) if keys.has("quantization") else {}
+    if not mlx and keys.has("quantization_config"):
+        method = Keys(path, keys.group("quantization_config")).text("quant_method", "of no name")
+        raise ModelError(f"{path}: quant_method {short(method)} is not read in a qwen3 model; use its ternary files")
+    return _with_rope_scaling(path, keys, config), Quantization("multiply", "", grouped=not mlx, mlx=mlx)
+
+
+def _mlx(path: Path, keys: Keys) -> dict[str, int]:
+    """Bits of MLX's packed matrices: the common value, and those of modules that have one of their own (0: floats)."""
+    values = keys.group("quantization")
+    group = Keys(path, values)
+    if (mode := group.text("mode", "affine")) != "affine":
+        raise ModelError(f"{path}: MLX's quantization mode {short(mode)} is not read, only affine 2-bit packs")
+    bits = {"": group.count("bits")}
+    for module, value in values.items():
+        if isinstance(value, dict):
+            bits[canonical(f"{module}.weight") or module] = Keys(path, value).count("bits")
+        elif value is False:
+            bits[canonical(f"{module}.weight") or module] = 0
+    return bits
+
+
+def _check_known(path: Path, values: Mapping[str, Any], kind: str) -> None:
+    if "hadamard" in values or "hadamard" in kind:
+        raise ModelError(
+            f"{path}: the weights are rotated (hadamard), as in Bonsai 2, and the rotation is not computed yet; use a "
+            "model without it"
+        )
+    family = kind.removesuffix("_text").replace("qwen3_5", "qwen35").replace("_moe", "moe")
+    if family in UNSUPPORTED:
+        raise ModelError(f"{path}: model_type {kind} is not supported: {UNSUPPORTED[family]}")
+    if kind not in ("bitnet", "llama"):
+        raise ModelError(f"{path}: model_type {short(kind)} is not supported, only bitnet, llama and qwen3")
+
+
+def _quantization(path: Path, keys: Keys) -> Quantization:
+    group = Keys(path, keys.group("quantization_config"))
+    method = group.text("quant_method", "bitnet")
+    if method != "bitnet":
+        raise ModelError(f"{path}: quant_method {short(method)} is not supported, only bitnet")
+    if group.flag("use_rms_norm", False):
+        raise ModelError(f"{path}: use_rms_norm, a norm inside every linear layer, is not supported")
+    skipped = group.names("modules_to_not_convert")
+    if unknown := [name for name in skipped if name not in ("lm_head", "model.embed_tokens", "embed_tokens")]:
+        raise ModelError(f"{path}: modules_to_not_convert keeps {short(unknown[0])} in floats, which is not supported")
+    linear_class = group.text("linear_class", "bitlinear")
+    if linear_class not in ("bitlinear", "autobitlinear"):
+        raise ModelError(f"{path}: linear_class {short(linear_class)} is not supported")
+    return Quantization("multiply" if linear_class == "autobitlinear" else "divide", linear_class)
+
+
+def _activation(path: Path, keys: Keys, default: Activation) -> Activation:
+    name = keys.text("hidden_act", default)
+    if name == "relu2":
+        return "relu2"
+    if name == "silu":
+        return "silu"
+    raise ModelError(f"{path}: hidden_act {short(name)} is not supported, only relu2 and silu")
+
+
+def _rope_group(path: Path, keys: Keys) -> Keys:
+    """The RoPE values: `rope_parameters` of recent files, `rope_scaling` of older ones."""
+    return Keys(path, keys.group("rope_parameters") or keys.group("rope_scaling"))
+
+
+def _rope_theta(path: Path, keys: Keys, default: float) -> float:
+    return _rope_group(path, keys).real("rope_theta", keys.real("rope_theta", default))
+
+
+def _with_rope_scaling(path: Path, keys: Keys, config: ModelConfig) -> ModelConfig:
+    """The configuration with what the file says about stretched contexts."""
+    group = _rope_group(path, keys)
+    if keys.real("partial_rotary_factor", 1.0) != 1 or group.real("partial_rotary_factor", 1.0) != 1:
+        raise ModelError(f"{path}: a partial_rotary_factor is not supported")
+    name = group.text("rope_type", group.text("type", "default"))
+    if name == "default":
+        return config
+    factor = group.real("factor", 1.0)
+    if name == "linear":
+        return replace(config, rope_scaling="linear", rope_factor=factor)
+    original = keys.count("max_position_embeddings", 2048)
+    original = group.count("original_max_position_embeddings", original)
+    if name == "yarn":
+        return _yarn(path, group, replace(config, rope_factor=factor, rope_original_context=original))
+    if name == "llama3":
+        return replace(
+            config,
+            rope_scaling="llama3",
+            rope_factor=factor,
+            rope_original_context=original,
+            rope_low_freq_factor=group.real("low_freq_factor", 1.0),
+            rope_high_freq_factor=group.real("high_freq_factor", 4.0),
+        )
+    raise ModelError(f"{path}: the RoPE type {short(name)} is not supported, only default, linear, yarn and llama3")
+
+
+def _yarn(path: Path, group: Keys, config: ModelConfig) -> ModelConfig:
+    """YaRN with its betas. What else a file may say of it must say what the formula does anyway."""
+    usual = 0.1 * math.log(config.rope_factor) + 1 if config.rope_factor > 1 else 1.0
+    if abs(group.real("attention_factor", usual) - usual) > 1e-6:
+        raise ModelError(f"{path}: YaRN with an attention_factor other than 0.1 ln(factor) + 1 is not supported")
+    for name in ("mscale", "mscale_all_dim"):
+        if group.has(name):
+            raise ModelError(f"{path}: YaRN with {name} is not supported")
+    if not group.flag("truncate", True):
+        raise ModelError(f"{path}: YaRN with truncate = false is not supported")
+    return replace(
+        config,
+        rope_scaling="yarn",
+        rope_beta_fast=group.real("beta_fast", 32.0),
+        rope_beta_slow=group.real("beta_slow", 1.0),
+    )

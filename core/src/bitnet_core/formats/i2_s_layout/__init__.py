@@ -1,0 +1,1 @@
+"""Which of the I2_S layouts a file has, by evidence."""

@@ -1,0 +1,387 @@
+"""What every device does alike: whose buffers, kernels and recordings these are, what fits, and recordings that are
+launched again one by one. A plugin derives from it and writes what is the driver's.
+
+A device of your own need not derive from this; the contract is `bitnet_core.hal.device.Device`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from bitnet_core.errors import DeviceLostError, GpuError, OutOfMemoryError, UnsupportedError, UsageError
+from bitnet_core.hal.checks import check_launch, check_transfer
+from bitnet_core.hal.device import Buffer, DeviceInfo, Kernel, MemoryKind, Recording, TransferMode, Tuning, View
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.kernels.types import Grid
+
+B = TypeVar("B", bound=Buffer)
+K = TypeVar("K", bound=Kernel)
+
+TIMEOUT_VARIABLE = "BITNET_GPU_TIMEOUT"
+"""Seconds that a device may take for one wait, before GpuTimeoutError."""
+
+
+def wait_limit() -> float:
+    """Seconds from BITNET_GPU_TIMEOUT, 5 where it is not set. UsageError if it is no positive number."""
+    text = os.environ.get(TIMEOUT_VARIABLE) or "5"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"{TIMEOUT_VARIABLE} is '{text}', not a number of seconds above 0")
+    return seconds
+
+
+class Bound(NamedTuple, Generic[B]):
+    """A range of one of the device's own buffers, in bytes."""
+
+    buffer: B
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch(Generic[B, K]):
+    """One kernel with all that it is launched with. bound: as its bindings, then the workspace where it has one."""
+
+    kernel: K
+    grid: Grid
+    bound: tuple[Bound[B], ...]
+    params: bytes
+
+
+@dataclass(eq=False, slots=True)
+class Recorded(Generic[B, K]):
+    """Launches kept, and what `_record` made of them: a graph, a command buffer, prepared calls."""
+
+    device: BaseDevice[B, K]
+    launches: tuple[Launch[B, K], ...] = ()
+    native: Any = None
+    uses: frozenset[int] = frozenset()  # ids of its buffers and kernels
+    stale: bool = False  # one of these is gone
+
+    def close(self) -> None:
+        """Free what the driver holds for it."""
+        self.device.forget(self)
+
+
+class BaseDevice(ABC, Generic[B, K]):
+    """Refuses what does not fit before anything runs, and keeps launches while recording.
+
+    What the methods with an underscore get is checked: buffers and kernels are this device's own and alive, ranges lie
+    within them, nothing is empty. They raise the errors of `bitnet_core.errors`; after a DeviceLostError the device
+    lets nothing but `close` through.
+
+    timeout: seconds for each wait (`wait_limit`).
+    """
+
+    def __init__(self, info: DeviceInfo) -> None:
+        self.info = info
+        self.timeout = wait_limit()
+        self._buffers: dict[int, B] = {}  # by id, as the two below: what is alive
+        self._kernels: dict[int, K] = {}
+        self._recordings: dict[int, Recorded[B, K]] = {}
+        self._recording: list[Launch[B, K]] | None = None
+        self._thread = threading.current_thread()
+        self._closed = self._lost = False
+
+    # What a plugin writes, beside `free_memory` and `tuning`.
+
+    @abstractmethod
+    def free_memory(self) -> int:
+        """See Device."""
+
+    @abstractmethod
+    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+        """See Device."""
+
+    @abstractmethod
+    def _alloc(self, nbytes: int, kind: MemoryKind) -> B:
+        """A zeroed buffer."""
+
+    @abstractmethod
+    def _free(self, buffer: B) -> None:
+        """Where the driver frees at once, wait first for what is queued and uses it."""
+
+    @abstractmethod
+    def _upload(self, buffer: B, offset: int, source: memoryview) -> None:
+        """source: bytes in one dimension, which the caller may change when this returns."""
+
+    @abstractmethod
+    def _download(self, buffer: B, offset: int, target: memoryview) -> None:
+        """target: bytes in one dimension; wait until they are there."""
+
+    @abstractmethod
+    def _copy(self, source: B, source_at: int, target: B, target_at: int, nbytes: int) -> None: ...
+
+    @abstractmethod
+    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> K: ...
+
+    @abstractmethod
+    def _run(self, launch: Launch[B, K]) -> None:
+        """Queue one launch; its grid has no 0."""
+
+    @abstractmethod
+    def _wait(self) -> None:
+        """Until everything queued has finished; GpuTimeoutError after `timeout` seconds."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Free all that is left: kernels, queue, context. Buffers and recordings are gone, the device may be lost."""
+
+    # What it may write.
+
+    def _wrap(self, host: memoryview) -> B | None:
+        """A buffer over these bytes where the device reads host memory, else None."""
+        return None
+
+    def _record(self, recording: Recorded[B, K]) -> None:
+        """Make recording.native of recording.launches."""
+
+    def _replay(self, recording: Recorded[B, K]) -> None:
+        """Queue all launches of a recording."""
+        for launch in recording.launches:
+            self._run(launch)
+
+    def _timings(self, recording: Recorded[B, K]) -> Sequence[float]:
+        """Replay once; seconds of each of recording.launches. For a device with the feature "timings"."""
+        raise self._unsupported("the device does not time its launches", "timings")
+
+    def _forget(self, recording: Recorded[B, K]) -> None:
+        """Free recording.native; a replay that is queued still finishes."""
+
+    def _release(self, kernel: K) -> None:
+        """Free a kernel; what is queued and launches it still finishes."""
+
+    def _enter_thread(self) -> None:
+        """Called first where the calling thread is not that of the last call."""
+
+    def held_bytes(self) -> int:
+        """Nothing, unless a plugin says otherwise."""
+        return 0
+
+    # The contract.
+
+    def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> B:
+        """See Device."""
+        with self._entered("alloc"):
+            if nbytes <= 0:
+                raise ValueError(f"a buffer needs at least one byte, not {nbytes}")
+            if kind is MemoryKind.SHARED and self.info.transfer is not TransferMode.UNIFIED:
+                raise self._unsupported("host and device do not share memory", "alloc")
+            if 0 < self.info.max_allocation < nbytes:
+                raise OutOfMemoryError(
+                    f"cannot allocate {nbytes:,} bytes, the largest buffer has {self.info.max_allocation:,}",
+                    requested=nbytes,
+                    backend=self.info.backend,
+                    device=self.info.name,
+                    hint="Use a smaller context, or a device with larger buffers",
+                )
+            return self._keep(self._alloc(nbytes, kind))
+
+    def wrap(self, host: memoryview) -> B | None:
+        """See Device."""
+        with self._entered("wrap"):
+            buffer = self._wrap(host.cast("B")) if host.nbytes else None
+            return None if buffer is None else self._keep(buffer)
+
+    def free(self, buffer: Buffer) -> None:
+        """See Device."""
+        with self._entered("free", recording=False):
+            own = self._own(buffer)
+            del self._buffers[id(own)]
+            self._outdate(own)
+            self._free(own)
+
+    def upload(self, dst: View, src: memoryview) -> None:
+        """See Device."""
+        with self._entered("upload"):
+            check_transfer("upload", src.nbytes, dst.nbytes, dst.offset)
+            buffer = self._own(dst.buffer)
+            if src.nbytes:
+                self._upload(buffer, dst.offset, src.cast("B"))
+
+    def download(self, src: View, dst: memoryview) -> None:
+        """See Device."""
+        with self._entered("download"):
+            check_transfer("download", src.nbytes, dst.nbytes, src.offset)
+            buffer = self._own(src.buffer)
+            if dst.readonly:
+                raise ValueError("download into memory that is only read")
+            if src.nbytes:
+                self._download(buffer, src.offset, dst.cast("B"))
+
+    def copy(self, src: View, dst: View) -> None:
+        """See Device."""
+        with self._entered("copy"):
+            check_transfer("copy", src.nbytes, dst.nbytes, src.offset, dst.offset)
+            source, target = self._own(src.buffer), self._own(dst.buffer)
+            if source is target and abs(src.offset - dst.offset) < src.nbytes:
+                raise ValueError("copy between views that overlap")
+            if src.nbytes:
+                self._copy(source, src.offset, target, dst.offset, src.nbytes)
+
+    def compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> K:
+        """See Device."""
+        with self._entered("compile"):
+            if CATALOGUE.get(spec.name) is not spec or not (spec.base or spec.name in self.info.kernels):
+                raise self._unsupported(f"it has no kernel {spec.name}", "compile")
+            spec.check_constants(constants)
+            spec.check_tile(tuning.tile)
+            kernel = self._compile(spec, constants, tuning)
+            self._kernels[id(kernel)] = kernel
+            return kernel
+
+    def release(self, kernel: Kernel) -> None:
+        """See Device."""
+        with self._entered("release", recording=False):
+            own = self._own_kernel(kernel)
+            del self._kernels[id(own)]
+            self._outdate(own)
+            self._release(own)
+
+    def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
+        """See Device."""
+        with self._entered(kernel.spec.name):
+            own = self._own_kernel(kernel)
+            check_launch(own, grid, views, params, self.info)
+            bound = tuple(Bound(self._own(view.buffer), view.offset, view.nbytes) for view in views)
+            if 0 in grid:
+                return
+            launch = Launch(own, grid, bound, bytes(params))
+            if self._recording is None:
+                self._run(launch)
+            else:
+                self._recording.append(launch)
+
+    @contextmanager
+    def record(self) -> Iterator[Recorded[B, K]]:
+        """See Device."""
+        with self._entered("record", recording=False):
+            recording = Recorded(self)
+            launches: list[Launch[B, K]] = []
+            self._recording = launches
+        try:
+            yield recording
+        finally:
+            self._recording = None
+        with self._entered("record"):
+            recording.launches = tuple(launches)
+            recording.uses = frozenset(
+                id(used) for launch in launches for used in (launch.kernel, *(bound.buffer for bound in launch.bound))
+            )
+            self._record(recording)
+            self._recordings[id(recording)] = recording
+
+    def replay(self, recording: Recording) -> None:
+        """See Device."""
+        with self._entered("replay", recording=False):
+            self._replay(self._own_recording(recording))
+
+    def timings(self, recording: Recording) -> list[tuple[str, float]]:
+        """See TimedDevice."""
+        with self._entered("timings", recording=False):
+            own = self._own_recording(recording)
+            names = [launch.kernel.spec.name for launch in own.launches]
+            return list(zip(names, self._timings(own), strict=True))
+
+    def synchronize(self) -> None:
+        """See Device."""
+        with self._entered("synchronize", recording=False):
+            self._wait()
+
+    def close(self) -> None:
+        """See Device."""
+        if self._closed:
+            return
+        self._enter()
+        self._closed = True
+        self._recording = None
+        if not self._lost:
+            with suppress(GpuError):  # a device that does not finish is closed all the same
+                self._wait()
+        for recording in self._recordings.values():
+            self._drop(recording)
+        for buffer in self._buffers.values():
+            with suppress(GpuError):
+                self._free(buffer)
+        self._recordings.clear()
+        self._buffers.clear()
+        self._kernels.clear()
+        self._close()
+
+    def forget(self, recording: Recorded[B, K]) -> None:
+        """Close a recording; once is enough."""
+        if self._recordings.pop(id(recording), None) is not None:
+            self._enter()
+            self._drop(recording)
+
+    def _drop(self, recording: Recorded[B, K]) -> None:
+        with suppress(GpuError):  # a lost device has nothing left to free
+            self._forget(recording)
+        recording.launches, recording.native = (), None
+
+    # Guards.
+
+    @contextmanager
+    def _entered(self, operation: str, *, recording: bool = True) -> Iterator[None]:
+        """recording: whether the operation is allowed inside `record()`."""
+        if self._closed:
+            raise ValueError(f"{operation} after close()")
+        if self._lost:
+            raise DeviceLostError(
+                "the device was lost", backend=self.info.backend, device=self.info.name, operation=operation
+            )
+        if not recording and self._recording is not None:
+            raise ValueError(f"{operation} inside record()")
+        self._enter()
+        try:
+            yield
+        except DeviceLostError:
+            self._lost = True
+            raise
+
+    def _enter(self) -> None:
+        if (thread := threading.current_thread()) is not self._thread:  # its number may be used again
+            self._thread = thread
+            self._enter_thread()
+
+    def _unsupported(self, message: str, operation: str) -> UnsupportedError:
+        return UnsupportedError(message, backend=self.info.backend, device=self.info.name, operation=operation)
+
+    def _keep(self, buffer: B) -> B:
+        self._buffers[id(buffer)] = buffer
+        return buffer
+
+    def _own(self, buffer: Buffer) -> B:
+        own = self._buffers.get(id(buffer))
+        if own is None:
+            raise ValueError("this buffer is not, or no longer, one of this device")
+        return own
+
+    def _outdate(self, gone: object) -> None:
+        for recording in self._recordings.values():
+            recording.stale |= id(gone) in recording.uses
+
+    def _own_kernel(self, kernel: Kernel) -> K:
+        own = self._kernels.get(id(kernel))
+        if own is None:
+            raise ValueError("this kernel is not, or no longer, one of this device")
+        return own
+
+    def _own_recording(self, recording: Recording) -> Recorded[B, K]:
+        """A recording of this device, all of whose buffers and kernels are still there."""
+        own = self._recordings.get(id(recording))
+        if own is None:
+            raise ValueError("this recording is not, or no longer, one of this device")
+        if own.stale:
+            raise ValueError("a buffer or kernel of this recording is gone: it can only be closed")
+        return own

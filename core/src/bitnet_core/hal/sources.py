@@ -1,0 +1,28 @@
+"""Kernel sources as one text, for compilers at run time that see no file system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bitnet_core.errors import UnsupportedError
+
+
+def source_text(folders: Sequence[Path], name: str, macros: Mapping[str, int], *, backend: str) -> str:
+    """`name` with `#define`s of the macros before it and each file that it includes, once, in place of the first
+    `#include "file"`. Files are looked for in `folders`, in this order. UnsupportedError where one is missing."""
+    defines = "".join(f"#define {macro} {value}\n" for macro, value in sorted(macros.items()))
+    return defines + _with_includes(folders, name, set(), backend)
+
+
+def _with_includes(folders: Sequence[Path], name: str, seen: set[str], backend: str) -> str:
+    if name in seen:
+        return ""
+    seen.add(name)
+    path = next((folder / name for folder in folders if (folder / name).exists()), None)
+    if path is None:
+        raise UnsupportedError(f"there is no kernel source {name}", backend=backend, operation="compile")
+    return "".join(
+        _with_includes(folders, line.split('"')[1], seen, backend) if line.startswith('#include "') else line + "\n"
+        for line in path.read_text(encoding="utf-8").splitlines()
+    )

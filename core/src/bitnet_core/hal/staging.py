@@ -1,0 +1,64 @@
+"""Uploads through page-locked host memory: while the device copies from one slot, the host fills another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+B_contra = TypeVar("B_contra", contravariant=True)
+B = TypeVar("B")
+
+_ALIGNMENT = 64
+"""Copies start at multiples of this within a slot; some engines are slow at others."""
+
+
+class Copies(Protocol[B_contra]):
+    """What a plugin's queue does for the ring."""
+
+    def copy(self, slot: int, start: int, nbytes: int, buffer: B_contra, offset: int) -> None:
+        """Queue a copy of bytes `start`.. of a slot to `offset` of `buffer`, and see that the device begins."""
+
+    def fence(self) -> Any:
+        """Something that is reached when all that `copy` has queued so far is done."""
+
+    def wait(self, fence: Any) -> None:
+        """Until it is reached."""
+
+
+class StagingRing(Generic[B]):
+    """Slots of equal size, used in turn. An upload returns when its bytes are in slots, not when they are copied.
+
+    slots: two or more, each the bytes of memory that the device copies from. Whoever made them frees them, after
+    everything queued has finished.
+    """
+
+    def __init__(self, slots: Sequence[memoryview], copies: Copies[B]) -> None:
+        self._slots, self._copies = slots, copies
+        self._fences: list[Any] = [None] * len(slots)
+        self._turn = self._used = 0
+
+    def upload(self, buffer: B, offset: int, source: memoryview) -> None:
+        """Queue copies of `source`, bytes in one dimension, which may be reused on return."""
+        done = 0
+        while done < len(source):
+            slot = self._slots[self._turn]
+            if self._used >= len(slot):
+                self._next()
+                continue
+            size = min(len(source) - done, len(slot) - self._used)
+            slot[self._used : self._used + size] = source[done : done + size]
+            self._copies.copy(self._turn, self._used, size, buffer, offset + done)
+            self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
+            done += size
+
+    def drained(self) -> None:
+        """Everything queued has finished: all slots are free again. To be called after each wait for the queue."""
+        self._fences = [None] * len(self._slots)
+        self._used = 0
+
+    def _next(self) -> None:
+        self._fences[self._turn] = self._copies.fence()
+        self._turn, self._used = (self._turn + 1) % len(self._slots), 0
+        fence, self._fences[self._turn] = self._fences[self._turn], None
+        if fence is not None:
+            self._copies.wait(fence)

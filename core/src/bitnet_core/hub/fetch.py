@@ -1,0 +1,178 @@
+"""Fetches a model of the hub into huggingface_hub's cache, or finds it there."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bitnet_core.errors import BitnetError, ModelError, UsageError
+from bitnet_core.hub.choose import Choice, choose
+from bitnet_core.hub.reference import Reference, is_reference
+
+Say = Callable[[str], None]
+"""Is told in a line what is taken."""
+
+INSTALL = "models of the hub need huggingface_hub: pip install 'bitnet-core[hub]'"
+
+
+def local(model: str, say: Say) -> str:
+    """A model's path: `model` itself, or where the files of a hub reference lie now. Errors as `pull`."""
+    return str(pull(Reference.parse(model), say)) if is_reference(model) else model
+
+
+def library() -> Any:
+    """huggingface_hub; UsageError, saying how to install it, where it is missing."""
+    try:
+        import huggingface_hub
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+        import huggingface_hub.utils
+    except ImportError as error:
+        raise UsageError(INSTALL) from error
+    return huggingface_hub
+
+
+def pull(reference: Reference, say: Say) -> Path:
+    """The file, or the folder, of a model. What is in the cache is not fetched again; what was cut off is gone on with.
+
+    Without a connection the cached copy serves, and `say` is told so. Raises ModelError where the model cannot be had,
+    UsageError without huggingface_hub.
+    """
+    hub = library()
+    if not sys.stderr.isatty():
+        hub.utils.disable_progress_bars()
+    with _explained(reference, hub):
+        try:
+            info = hub.HfApi().model_info(reference.repo, revision=reference.revision, files_metadata=True)
+        except Exception as error:
+            if not _is_unreachable(error, hub):
+                raise
+            return _cached(reference, hub, say)
+        files = {file.rfilename: file for file in info.siblings or ()}
+        sizes = {name: file.size or 0 for name, file in files.items()}
+        choice = choose(reference.repo, sizes, reference.file)
+        _announce(reference, choice, sizes, say)
+        _check_room(reference, hub, choice, sizes)
+        paths = [_one(reference, hub, name, files[name]) for name in choice.files]
+    return paths[0].parent if choice.is_folder else paths[0]
+
+
+def _one(reference: Reference, hub: Any, name: str, file: Any) -> Path:
+    """The path of one file; a fetched one is compared with the hub's SHA-256, where it gives one (large files)."""
+    revision = reference.revision or "main"
+    known = isinstance(hub.try_to_load_from_cache(reference.repo, name, revision=revision), str)
+    path = Path(hub.hf_hub_download(reference.repo, name, revision=revision))
+    if not known and file.lfs is not None:
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        if found != file.lfs.sha256:
+            path.resolve().unlink()
+            path.unlink(missing_ok=True)
+            raise ModelError(
+                f"{reference}: {name} came damaged (its SHA-256 is not the hub's) and was removed; try again"
+            )
+    return path
+
+
+def _announce(reference: Reference, choice: Choice, sizes: Mapping[str, int], say: Say) -> None:
+    total = sum(sizes[name] for name in choice.files)
+    what = f"{len(choice.files)} files" if choice.is_folder else choice.files[0]
+    say(f"{reference}: {what} ({choice.what}, {total / 1e9:.2f} GB)")
+
+
+def _check_room(reference: Reference, hub: Any, choice: Choice, sizes: Mapping[str, int]) -> None:
+    revision = reference.revision or "main"
+    missing = sum(
+        sizes[name]
+        for name in choice.files
+        if not isinstance(hub.try_to_load_from_cache(reference.repo, name, revision=revision), str)
+    )
+    folder = Path(hub.constants.HF_HUB_CACHE)
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if missing > free:
+        needed = f"needs {missing / 1e9:.2f} GB and {free / 1e9:.2f} GB are free"
+        raise ModelError(
+            f"{reference}: {needed} in {hub.constants.HF_HUB_CACHE}; make room, or set HF_HOME to a larger disk"
+        )
+
+
+def _cached(reference: Reference, hub: Any, say: Say) -> Path:
+    """The copy in the cache. Raises ModelError if there is none."""
+    for repo in hub.scan_cache_dir().repos if Path(hub.constants.HF_HUB_CACHE).is_dir() else ():
+        if repo.repo_type != "model" or repo.repo_id != reference.repo:
+            continue
+        wanted = reference.revision or "main"
+        for revision in repo.revisions:
+            if wanted in revision.refs or revision.commit_hash.startswith(wanted):
+                sizes = sizes_of(revision)
+                choice = choose(reference.repo, sizes, reference.file)
+                commit = revision.commit_hash[:12]
+                say(f"{reference}: the hub is not reachable; the copy here ({commit}) is used")
+                folder = Path(revision.snapshot_path)
+                return folder if choice.is_folder else folder / choice.files[0]
+    raise ModelError(
+        f"{reference}: is not in the cache, and the hub at {hub.constants.ENDPOINT} is not reachable "
+        "(or HF_HUB_OFFLINE is set); connect, or pass a file"
+    )
+
+
+def sizes_of(revision: Any) -> dict[str, int]:
+    """Bytes of the files of a cached revision by their names in the repository."""
+    folder = Path(revision.snapshot_path)
+    return {Path(file.file_path).relative_to(folder).as_posix(): file.size_on_disk for file in revision.files}
+
+
+def _is_unreachable(error: Exception, hub: Any) -> bool:
+    """No answer came at all: offline mode, no network, a refused or broken connection."""
+    if isinstance(error, hub.errors.HfHubHTTPError):
+        return False
+    names = {kind.__name__ for kind in type(error).__mro__}  # of httpx or requests, whichever is in use
+    return isinstance(error, ConnectionError) or bool(names & {"TransportError", "ConnectionError", "Timeout"})
+
+
+@contextmanager
+def _explained(reference: Reference, hub: Any) -> Iterator[None]:
+    """What the library raises, as one of our errors."""
+    errors, page = hub.errors, f"{hub.constants.ENDPOINT}/{reference.repo}"
+    try:
+        yield
+    except BitnetError:
+        raise
+    except errors.HFValidationError as error:
+        raise UsageError(f"{reference}: {error}") from error
+    except errors.GatedRepoError as error:
+        raise ModelError(f"{reference}: access is restricted; accept its terms at {page} and set HF_TOKEN") from error
+    except errors.RepositoryNotFoundError as error:
+        raise ModelError(
+            f"{reference}: there is no such repository, or it is private and HF_TOKEN is not set or has no access to it"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise ModelError(f"{reference}: the repository has no revision {reference.revision!r}") from error
+    except errors.EntryNotFoundError as error:
+        raise ModelError(f"{reference}: the file is gone from the hub: {_line(error)}") from error
+    except errors.HfHubHTTPError as error:
+        status = getattr(error.response, "status_code", "an error")
+        hint = "; HF_TOKEN is wrong or has no access" if status in (401, 403) else "; try again later"
+        raise ModelError(f"{reference}: the hub answered {status} ({_line(error)}){hint}") from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            text = f"the disk is full in {hub.constants.HF_HUB_CACHE}; make room and try again: it goes on"
+        elif _is_unreachable(error, hub):
+            text = f"the connection to {hub.constants.ENDPOINT} broke ({_line(error)}); try again: it goes on"
+        else:
+            text = f"cannot be fetched: {type(error).__name__}: {_line(error)}"
+        raise ModelError(f"{reference}: {text}") from error
+
+
+def _line(error: Exception) -> str:
+    """The first line of what an error says."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__

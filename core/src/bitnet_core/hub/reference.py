@@ -1,0 +1,39 @@
+"""How a model of the hub is named: hf:OWNER/REPO, with :FILE and @REVISION where they matter."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Self
+
+from bitnet_core.errors import UsageError
+
+PREFIX: Final = "hf:"
+_NAME: Final = r"[A-Za-z0-9][\w.-]*"
+_FORM: Final = re.compile(rf"hf:({_NAME}/{_NAME})(?::([^:@]+))?(?:@([^:@]+))?")
+
+
+def is_reference(model: object) -> bool:
+    """Whether this names a model of the hub and not a file."""
+    return isinstance(model, str) and model.startswith(PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """file: None for the form that fits best. revision: a branch, tag or commit; None for the main branch."""
+
+    repo: str
+    file: str | None = None
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """UsageError if the text is no reference."""
+        match = _FORM.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text[:200]!r} does not name a model of the hub: write hf:OWNER/REPO[:FILE][@REVISION]")
+        return cls(match[1], match[2], match[3])
+
+    def __str__(self) -> str:
+        file, revision = (f"{sign}{part}" if part else "" for sign, part in ((":", self.file), ("@", self.revision)))
+        return f"{PREFIX}{self.repo}{file}{revision}"

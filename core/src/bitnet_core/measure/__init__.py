@@ -1,0 +1,1 @@
+"""Measurements: read bandwidth, speed of a model, time of each kernel."""

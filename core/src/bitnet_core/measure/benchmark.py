@@ -1,0 +1,159 @@
+"""Measuring a model on a device: speed, memory, and the share of the memory's read bandwidth that decoding uses."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+
+from bitnet_core.engine.engine import Engine
+from bitnet_core.errors import UsageError
+from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
+from bitnet_core.measure.bandwidth import Progress, read_bandwidth
+from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.weights import padded
+
+if TYPE_CHECKING:
+    from bitnet_core.api import Model
+
+_PROMPT_TOKENS = 512
+_WARM_UPS = 2
+"""Runs that do not count: the first one compiles, the second one records what comes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """Medians over the runs. Speeds are tokens per second, sizes bytes, times seconds."""
+
+    model: str
+    device: str
+    device_name: str
+    compute_path: str
+    prompt_tokens: int
+    generated_tokens: int
+    sequences: int  # texts at a time; speeds are those of all together
+    repeat: int
+    load_seconds: float
+    prefill_speed: float
+    decode_speed: float
+    decode_speeds: tuple[float, ...]  # of every run
+    host_memory: int  # resident, after the runs; pages of a mapped model file count
+    weight_memory: int  # on the device, as are the next three
+    wrapped_memory: int  # weights that the device reads where the host has them
+    kv_memory: int
+    scratch_memory: int
+    bytes_per_token: int  # that decoding one token has to read: weights, head, and the cache at the mean position
+    read_bandwidth: float  # bytes per second, measured now
+
+    @property
+    def bandwidth_fraction(self) -> float:
+        """Share of the read bandwidth that decoding reaches; 1 is the limit of the hardware."""
+        return self.decode_speed * self.bytes_per_token / self.read_bandwidth
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**asdict(self), "bandwidth_fraction": self.bandwidth_fraction}
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """prefill_seconds: until every text has its first token; decoded: tokens of all texts while all of them went on."""
+
+    prefill_seconds: float
+    decode_seconds: float
+    decoded: int
+
+
+def measure(
+    model: Model,
+    load_seconds: float,
+    prompt_tokens: int | None,
+    max_tokens: int,
+    repeat: int,
+    sequences: int = 1,
+    progress: Progress | None = None,
+) -> BenchResult:
+    """Prefill and decode `sequences` texts at a time, `repeat` times after a warm-up, greedily and past the model's
+    end tokens.
+
+    prompt_tokens: None for 512, or what the context has room for. progress(what, done, total): called as it goes on.
+    UsageError if the texts do not fit the cache.
+    """
+    engine, config = model.engine, model.config
+    if prompt_tokens is None:
+        prompt_tokens = max(1, min(_PROMPT_TOKENS, engine.limit - max_tokens))
+    if prompt_tokens + max_tokens > engine.limit:
+        raise UsageError(f"{prompt_tokens} + {max_tokens} tokens do not fit the context of {engine.limit}")
+    blocks = sequences * ceil_div(prompt_tokens + max_tokens, KV_BLOCK)
+    if sequences > engine.sequences or blocks > engine.memory()["cache_blocks"]:
+        raise UsageError(f"{sequences} texts of {prompt_tokens} + {max_tokens} tokens do not fit the cache")
+    rng = np.random.default_rng()  # the same prompts as in an earlier measurement would find their prefixes kept
+    runs = []
+    for done in range(repeat + _WARM_UPS):
+        if progress:
+            progress("measuring the model", done, repeat + _WARM_UPS)
+        # other prompts every time: a prefix that was kept would make the prefill look fast
+        prompts = rng.integers(0, config.vocab, (sequences, prompt_tokens)).tolist()
+        gc.collect()  # or it may happen in the middle
+        runs.append(_run(engine, prompts, max_tokens))
+    runs = runs[_WARM_UPS:]
+    speeds = [run.decoded / run.decode_seconds for run in runs]
+    memory, plan = engine.memory(), engine.memory_plan()
+    return BenchResult(
+        model=model.name,
+        device=model.device.info.request,
+        device_name=model.device.info.name,
+        compute_path=model.summary.compute_path,
+        prompt_tokens=prompt_tokens,
+        generated_tokens=max_tokens,
+        sequences=sequences,
+        repeat=repeat,
+        load_seconds=load_seconds,
+        prefill_speed=statistics.median(sequences * prompt_tokens / run.prefill_seconds for run in runs),
+        decode_speed=statistics.median(speeds),
+        decode_speeds=tuple(speeds),
+        host_memory=psutil.Process().memory_info().rss,
+        weight_memory=int(memory["weights_bytes"]),
+        wrapped_memory=int(memory["wrapped_weights_bytes"]),
+        kv_memory=plan.kv_cache,
+        scratch_memory=plan.decode_scratch + plan.prefill_scratch,
+        bytes_per_token=bytes_per_token(
+            config,
+            engine.weights.head_bytes,
+            engine.options.kv_dtype,
+            prompt_tokens + max_tokens // 2,
+            sequences,
+        ),
+        read_bandwidth=read_bandwidth(model.device, progress),
+    )
+
+
+def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Run:
+    texts = [engine.add(prompt, max_tokens=max_tokens) for prompt in prompts]
+    prefill = decode = 0.0
+    decoded = 0
+    while any(text.finish_reason is None for text in texts):
+        prefilling = any(not text.generated_tokens for text in texts)
+        all_go_on = all(text.finish_reason is None for text in texts)
+        began = time.perf_counter()
+        updates = engine.step()
+        took = time.perf_counter() - began
+        if prefilling:
+            prefill += took
+        elif all_go_on:
+            decode += took
+            decoded += sum(len(update.tokens) for update in updates)
+    return _Run(prefill, decode, decoded)
+
+
+def bytes_per_token(config: ModelConfig, head_bytes: int, kv_dtype: str, position: int, sequences: int = 1) -> int:
+    """Bytes that decoding one token at `position` has to read: the keys and values of all positions before it, and the
+    share of one of `sequences` texts in every ternary matrix and the head."""
+    layer = sum(rows * padded(columns) // 4 for rows, columns in config.linears().values())
+    kv = 2 * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim) * position
+    return config.n_layers * kv + (config.n_layers * layer + head_bytes) // sequences

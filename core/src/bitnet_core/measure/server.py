@@ -1,0 +1,166 @@
+"""How fast an OpenAI-compatible server answers many streaming clients, seen from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import ssl
+import time
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from bitnet_core.errors import UsageError
+
+_WORDS = "the cat sat on a mat and dog ran home big blue red one two three it was in side sun moon star tree river hill"
+_TIMEOUT = 600.0
+"""Seconds that one answer may take."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """One request; times in seconds since it was sent. gaps: between chunks with text."""
+
+    first: float = 0.0
+    last: float = 0.0
+    tokens: int = 0
+    error: str = ""
+    gaps: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerResult:
+    """errors: texts of the requests that failed. seconds: for everything."""
+
+    url: str
+    model: str
+    clients: int
+    answers: tuple[Answer, ...]
+    seconds: float
+
+    @property
+    def errors(self) -> list[str]:
+        """Why requests failed, one entry for each that did."""
+        return [answer.error for answer in self.answers if answer.error]
+
+    def document(self) -> dict[str, Any]:
+        """Rates in tokens/s, times in ms; a token's is that between the first and the last chunk over the tokens."""
+        good = [answer for answer in self.answers if not answer.error]
+        tokens = sum(answer.tokens for answer in good)
+        each = [(answer.last - answer.first) / (answer.tokens - 1) for answer in good if answer.tokens > 1]
+        return {
+            "url": self.url,
+            "model": self.model,
+            "clients": self.clients,
+            "requests": len(self.answers),
+            "errors": len(self.errors),
+            "seconds": round(self.seconds, 3),
+            "tokens": tokens,
+            "tokens_per_second": round(tokens / self.seconds, 1),
+            "ttft_ms": _quantiles([answer.first for answer in good]),
+            "token_ms": _quantiles(each),
+            "chunk_gap_ms": _quantiles([gap for answer in good for gap in answer.gaps]),
+        }
+
+
+def measure_server(
+    url: str, clients: int, requests: int, prompt_words: int, max_tokens: int, key: str = ""
+) -> ServerResult:
+    """`requests` streamed completions by `clients` at a time, greedy and past the end token, every prompt different.
+
+    UsageError where the URL makes no sense or nothing answers there.
+    """
+    return asyncio.run(_measure(url, clients, requests, prompt_words, max_tokens, key))
+
+
+async def _measure(url: str, clients: int, requests: int, prompt_words: int, max_tokens: int, key: str) -> ServerResult:
+    target = urlsplit(url)
+    if target.scheme not in ("http", "https") or not target.hostname:
+        raise UsageError(f"{url} is no http:// or https:// address")
+    try:
+        listed = json.loads(b"".join([part async for part in _ask(target, key, "/v1/models", None)]))
+        model = str(listed["data"][0]["id"])
+    except (OSError, ValueError, LookupError, TypeError) as exc:
+        raise UsageError(f"no model answers at {url}: {exc}") from exc
+    numbers, answers = iter(range(requests)), [Answer() for _ in range(requests)]
+
+    async def client() -> None:
+        for number in numbers:
+            words = random.Random(number).choices(_WORDS.split(), k=prompt_words)
+            body = {"model": model, "prompt": " ".join(words), "max_tokens": max_tokens, "temperature": 0}
+            body |= {"ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
+            await _one(target, key, body, answers[number])
+
+    began = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return ServerResult(url, model, clients, tuple(answers), time.perf_counter() - began)
+
+
+async def _one(target: SplitResult, key: str, body: dict[str, Any], answer: Answer) -> None:
+    began, rest, done = time.perf_counter(), b"", False
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            async for part in _ask(target, key, "/v1/completions", body):
+                *blocks, rest = (rest + part).split(b"\n\n")
+                for block in blocks:
+                    done |= block == b"data: [DONE]"
+                    if block.startswith(b"data: {"):
+                        _note(json.loads(block[6:]), time.perf_counter() - began, answer)
+        if not done:
+            answer.error = "the stream ended without [DONE]"
+    except (OSError, ValueError, TimeoutError) as exc:
+        answer.error = str(exc) or type(exc).__name__
+
+
+def _note(chunk: dict[str, Any], at: float, answer: Answer) -> None:
+    if "error" in chunk:
+        raise ValueError(chunk["error"].get("message"))
+    if chunk.get("usage"):
+        answer.tokens = chunk["usage"]["completion_tokens"]
+    if any(choice.get("text") for choice in chunk["choices"]):
+        if answer.first:
+            answer.gaps.append(at - answer.last)
+        answer.first, answer.last = answer.first or at, at
+
+
+async def _ask(target: SplitResult, key: str, path: str, body: dict[str, Any] | None) -> Any:
+    """The parts of an answer's body, as they come; ValueError for another status than 200."""
+    secure = ssl.create_default_context() if target.scheme == "https" else None
+    port = target.port or (443 if secure else 80)
+    reader, writer = await asyncio.open_connection(target.hostname, port, ssl=secure)
+    try:
+        content = b"" if body is None else json.dumps(body).encode()
+        lines = [
+            f"{'GET' if body is None else 'POST'} {target.path.removesuffix('/').removesuffix('/v1')}{path} HTTP/1.1",
+            f"Host: {target.netloc.rpartition('@')[2]}",
+            f"Content-Length: {len(content)}",
+            "Content-Type: application/json",
+            "Connection: close",
+            *([f"Authorization: Bearer {key}"] if key else []),
+        ]
+        writer.write("\r\n".join([*lines, "", ""]).encode() + content)
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        status, chunked = head.split(" ", 2)[1], "transfer-encoding: chunked" in head
+        if status != "200":
+            raise ValueError(f"status {status}: {(await reader.read(2000)).decode('utf-8', 'replace')[:200]}")
+        if not chunked:
+            yield await reader.read()
+            return
+        while size := int((await reader.readline()).split(b";")[0] or b"0", 16):
+            yield await reader.readexactly(size)
+            await reader.readline()
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as exc:
+        raise ValueError("the connection broke off") from exc
+    finally:
+        writer.close()
+
+
+def _quantiles(values: list[float]) -> dict[str, float]:
+    """p50 and p95 in ms; 0 where there is nothing."""
+    ordered = sorted(values)
+    names = {"p50": 0.5, "p95": 0.95}
+    return {
+        name: round(1e3 * ordered[min(len(ordered) - 1, int(q * len(ordered)))], 2) if ordered else 0.0
+        for name, q in names.items()
+    }

@@ -1,0 +1,84 @@
+"""The one rule for every file that is written: nothing is destroyed, nothing half-written appears.
+
+A destination may be new, or a regular file that the caller allows to be replaced; never a link, a device, a pipe or the
+model that is read. The text is written beside it and takes its place when it is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from bitnet_core.errors import BitnetError, UsageError
+
+
+def check_output(
+    path: Path, inputs: Iterable[Path] = (), *, force: bool = False, error: type[BitnetError] = UsageError
+) -> None:
+    """Raises `error` if a file may not be written at `path`. inputs: files and folders that are read; force: whether an
+    existing regular file may be replaced."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        status = None
+    except (OSError, ValueError) as exc:
+        raise error(f"{path}: cannot be written: {_reason(exc)}") from exc
+    if any(_same(path, source) for source in inputs):
+        raise error(f"{path}: is (or is part of) the model that is read; choose another name")
+    if status is None:
+        _check_folder(path, error)
+    elif not stat.S_ISREG(status.st_mode):
+        raise error(f"{path}: is {_kind(status.st_mode)}, not a file; it is not replaced")
+    elif not force:
+        raise error(f"{path}: exists; choose another name, or replace it with --force")
+
+
+@contextmanager
+def new_file(
+    path: Path, inputs: Iterable[Path] = (), *, force: bool = False, error: type[BitnetError] = UsageError
+) -> Iterator[BinaryIO]:
+    """A file beside `path`, which takes its place when the block ends well; see `check_output`."""
+    inputs = tuple(inputs)
+    check_output(path, inputs, force=force, error=error)
+    temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
+    try:
+        try:
+            with temporary.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            check_output(path, inputs, force=force, error=error)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as exc:
+        raise error(f"{path}: cannot be written: {_reason(exc)}. Choose another place; nothing was kept") from exc
+
+
+def _check_folder(path: Path, error: type[BitnetError]) -> None:
+    with suppress(OSError):
+        if path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK):
+            return
+    raise error(f"{path}: cannot be written: the folder {path.parent} is missing, or may not be written to")
+
+
+def _same(path: Path, source: Path) -> bool:
+    """Whether `path` is the source, also by another link, or a file in it."""
+    try:
+        place, source = path.resolve(), source.resolve()
+        return place.samefile(source) or source in place.parents
+    except (OSError, RuntimeError):  # one of them is not there
+        return False
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISLNK, "a link"), (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"))
+    return next((kind for test, kind in kinds if test(mode)), "a device or socket")
+
+
+def _reason(exc: Exception) -> str:
+    return (isinstance(exc, OSError) and exc.strerror) or str(exc)

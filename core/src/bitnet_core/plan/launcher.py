@@ -1,0 +1,140 @@
+"""Prepared launches on one device: compiled kernels are cached, and every dispatch is counted by kernel name."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bitnet_core.errors import KernelCompileError, UnsupportedError
+from bitnet_core.hal.device import Buffer, Device, Kernel, Recording, Tuning, View, whole
+from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.kernels.types import Grid
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel with everything it needs."""
+
+    kernel: Kernel
+    grid: Grid
+    views: tuple[View, ...]
+    params: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A device recording and what a replay of it dispatches."""
+
+    recording: Recording
+    launches: tuple[Launch, ...]
+    counts: Counter[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel, and the workspace of all its launches where it wants one."""
+
+    kernel: Kernel
+    workspace: Buffer | None
+
+
+class Launcher:
+    """Compiles, dispatches and counts.
+
+    counts: launches by kernel name since the device was opened, replayed ones included.
+    workspace_bytes: device memory of the kernels' workspaces.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.counts: Counter[str] = Counter()
+        self.workspace_bytes = 0
+        self._compiled: dict[tuple[object, ...], Compiled] = {}
+
+    def prepare(
+        self,
+        spec: KernelSpec,
+        params: Mapping[str, int | float],
+        views: Sequence[View],
+        constants: Mapping[str, int] | None = None,
+    ) -> Launch:
+        """Compile `spec` if needed, and fix its grid, views and parameters. UnsupportedError where the device does not
+        do such a launch."""
+        compiled, grid = self.compiled(spec, params, constants or {})
+        bound = (*views, whole(compiled.workspace)) if compiled.workspace else tuple(views)
+        return Launch(compiled.kernel, grid, bound, spec.pack(params))
+
+    def compiled(
+        self, spec: KernelSpec, params: Mapping[str, int | float], constants: Mapping[str, int]
+    ) -> tuple[Compiled, Grid]:
+        """The kernel as the device wants it for such a launch, and the grid."""
+        spec.check_constants(constants)
+        tuning = self.device.tuning(spec, constants, params)
+        spec.check_tile(tuning.tile)
+        grid = spec.grid(params, tuning.tile)
+        self._check_grid(spec, grid)
+        return self._compile(spec, constants, tuning), grid
+
+    def _check_grid(self, spec: KernelSpec, grid: Grid) -> None:
+        info = self.device.info
+        if any(limit and size > limit for size, limit in zip(grid, info.max_grid, strict=True)):
+            raise UnsupportedError(
+                f"{spec.name} needs a grid of {grid}, and the device's largest is {info.max_grid}",
+                backend=info.backend,
+                device=info.name,
+                operation="launch",
+            )
+
+    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> Compiled:
+        key = (spec.name, *sorted(constants.items()), tuning.key)
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            kernel = self._built(spec, constants, tuning)
+            workspace = self.device.alloc(tuning.workspace) if tuning.workspace else None
+            compiled = self._compiled[key] = Compiled(kernel, workspace)
+            self.workspace_bytes += tuning.workspace
+        return compiled
+
+    def _built(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> Kernel:
+        try:
+            return self.device.compile(spec, constants, tuning)
+        except KernelCompileError as error:
+            log.debug("%s with %s and %s does not compile:\n%s", spec.name, dict(constants), tuning, error.log)
+            raise
+
+    def release(self) -> None:
+        """Give back every kernel and workspace; what was prepared with them can no longer run."""
+        for compiled in self._compiled.values():
+            self.device.release(compiled.kernel)
+            if compiled.workspace:
+                self.device.free(compiled.workspace)
+        self._compiled.clear()
+        self.workspace_bytes = 0
+
+    def run(self, launches: Iterable[Launch]) -> None:
+        """Dispatch now."""
+        for launch in launches:
+            self.device.launch(launch.kernel, launch.grid, launch.views, launch.params)
+            self.counts[launch.kernel.spec.name] += 1
+
+    def record(self, launches: Sequence[Launch]) -> Recorded:
+        """Keep launches for `replay`; nothing runs."""
+        with self.device.record() as recording:
+            for launch in launches:
+                self.device.launch(launch.kernel, launch.grid, launch.views, launch.params)
+        return Recorded(recording, tuple(launches), Counter(launch.kernel.spec.name for launch in launches))
+
+    def replay(self, recorded: Recorded, times: int = 1) -> None:
+        """Dispatch all launches of a recording, `times` times."""
+        done = 0
+        try:
+            while done < times:
+                self.device.replay(recorded.recording)
+                done += 1
+        finally:
+            for name, count in recorded.counts.items():
+                self.counts[name] += done * count

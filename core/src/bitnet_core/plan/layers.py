@@ -1,0 +1,346 @@
+"""The plan: a step of T rows becomes a list of launches, the same for every backend.
+
+One row is one token of one sequence; prefill, decode and mixed batches differ only in their step buffers. The order of
+operations is that of the BitNet b1.58 2B4T report (Ma et al. 2025) and of Llama, which has no sub-norms.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from bitnet_core.errors import UnsupportedError
+from bitnet_core.hal.device import View
+from bitnet_core.kernels.catalogue import CATALOGUE, KV_TYPES, RELU2, SILU, kv_row_bytes
+from bitnet_core.plan.launcher import Launch, Launcher
+from bitnet_core.plan.scratch import HISTORY, Scratch
+from bitnet_core.plan.upload import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
+
+log = logging.getLogger(__name__)
+
+FEW_ROWS = 8
+"""Up to this many rows the norm is tried in the products' own launches."""
+
+Values = dict[str, int | float]
+
+
+class CacheViews(Protocol):
+    """What the plan binds of a paged cache."""
+
+    @property
+    def keys(self) -> tuple[View, ...]: ...
+
+    @property
+    def values(self) -> tuple[View, ...]: ...
+
+    @property
+    def tables(self) -> View:
+        """i32[sequences, max_blocks]"""
+
+    @property
+    def max_blocks(self) -> int: ...
+
+
+class Plan:
+    """Launches of one model on one device, with cache rows of type `kv_dtype` (KV_TYPES)."""
+
+    def __init__(self, weights: DeviceWeights, launcher: Launcher, kv_dtype: str) -> None:
+        self.weights, self.launcher = weights, launcher
+        self.config = config = weights.config
+        self.kv = KV_TYPES.index(kv_dtype)
+        self.ablock = config.activation_block
+        self.activation = RELU2 if config.activation == "relu2" else SILU
+        self._optional = launcher.device.info.kernels
+
+    def body(self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False) -> list[Launch]:
+        """From step[rows] to the hidden states x[rows, H]; keys and values go to the cache.
+
+        decode: no two rows belong to one sequence.
+        """
+        launches = self._embed(scratch, rows)
+        for index, layer in enumerate(self.weights.layers):
+            if decode and rows == 1 and (whole := self._layer(scratch, cache, index, layer)):
+                launches.append(whole)
+                continue
+            launches += self._attention(scratch, cache, rows, index, layer, decode)
+            launches += self._feed_forward(scratch, rows, layer)
+        return launches
+
+    def head(self, scratch: Scratch, rows: int, wanted: int, keep: int = 0) -> list[Launch]:
+        """Logits of the `wanted` rows named by the index buffer, out of a step of `rows` rows.
+
+        keep: how many of the largest logits have to be right, 0 for all of them.
+        """
+        config, head = self.config, self.weights.head
+        normed, logits = scratch.view("normed", wanted), scratch.view("logits", wanted)
+        norm = self.launcher.prepare(
+            CATALOGUE["rms_norm"],
+            {"rows": wanted, "width": config.hidden, "eps": config.norm_eps},
+            (scratch.view("x", rows), scratch.view("index", wanted), self.weights.output_norm, normed),
+        )
+        if isinstance(head, Linear):
+            quantize = self._norm_quantize(scratch, wanted, normed, None, head)
+            return [norm, quantize, *self._matmul(scratch, wanted, head, logits, config.vocab)]
+        if keep and (small := self._small_head(scratch, head, wanted, keep)):
+            return [norm, *small]
+        return [norm, *self._dense_head(head, wanted, normed, logits)]
+
+    def _dense_head(self, head: Dense, wanted: int, normed: View, logits: View) -> list[Launch]:
+        return [
+            self.launcher.prepare(
+                CATALOGUE["matmul_dense"],
+                {
+                    "rows": wanted,
+                    "outs": part.count,
+                    "width": self.config.hidden,
+                    "y_stride": self.config.vocab,
+                    "y_first": part.first,
+                },
+                (normed, part.table, logits),
+                {"DTYPE": head.dtype},
+            )
+            for part in head.parts
+        ]
+
+    def _small_head(self, scratch: Scratch, head: Dense, wanted: int, keep: int) -> list[Launch]:
+        """Drafts from the int8 copy, exact logits where they may be among the `keep` largest; none where there is no
+        copy, or the device does not do such sizes."""
+        small, config = self.weights.small_head, self.config
+        if small is None:
+            return []
+        normed, logits, bound = (scratch.view(name, wanted) for name in ("normed", "logits", "bound"))
+        shape: Values = {"rows": wanted, "outs": config.vocab, "width": config.hidden, "stride": config.vocab}
+        draft = self._joined("draft_logits", shape, (normed, small.codes, small.scale, small.error, logits, bound), {})
+        exact = self._joined(
+            "rescore_logits", shape | {"k": keep}, (normed, head.parts[0].table, small.error, bound, logits), {}
+        )
+        return [draft, exact] if draft and exact else []
+
+    def advance(self, scratch: Scratch, cache: CacheViews, rows: int, *, masked: bool = False) -> Launch:
+        """Greedy tokens of all rows into the step buffer and the history; masked: among those that the mask allows."""
+        index = scratch.view("index", rows)
+        return self.launcher.prepare(
+            CATALOGUE["argmax_advance"],
+            self._choice(rows) | {"max_blocks": cache.max_blocks, "ring": HISTORY},
+            (
+                scratch.view("logits", rows),
+                scratch.view("mask", rows) if masked else index,
+                index,
+                cache.tables,
+                scratch.view("step", rows),
+                scratch.view("history", rows),
+            ),
+            {"MASK": int(masked)},
+        )
+
+    def shortlist(self, scratch: Scratch, rows: int, k: int, *, masked: bool = False) -> Launch:
+        """The k largest logits of every row, and what all of them add up to (optional kernel top_k)."""
+        return self.launcher.prepare(
+            CATALOGUE["top_k"],
+            self._choice(rows) | {"k": k},
+            (
+                scratch.view("logits", rows),
+                scratch.view("mask", rows) if masked else scratch.view("index", rows),
+                scratch.view("ids", rows, 4 * k),
+                scratch.view("values", rows, 4 * k),
+                scratch.view("total", rows),
+            ),
+            {"MASK": int(masked)},
+        )
+
+    def _choice(self, rows: int) -> Values:
+        return {"rows": rows, "vocab": self.config.tokens, "stride": self.config.vocab}
+
+    def _embed(self, scratch: Scratch, rows: int) -> list[Launch]:
+        embedding, hidden = self.weights.embedding, self.config.hidden
+        step, x = scratch.view("step", rows), scratch.view("x", rows)
+        if isinstance(embedding, Linear):
+            return [
+                self.launcher.prepare(
+                    CATALOGUE["embed_rows_ternary"],
+                    {
+                        "rows": rows,
+                        "hidden": hidden,
+                        "width": embedding.width,
+                        "first": part.y_first,
+                        "count": part.outs,
+                    },
+                    (part.codes, part.scales, step, x),
+                    {"BLOCK": part.block},
+                )
+                for part in embedding.parts
+            ]
+        return [
+            self.launcher.prepare(
+                CATALOGUE["embed_rows"],
+                {"rows": rows, "hidden": hidden, "first": part.first, "count": part.count},
+                (part.table, step, x),
+                {"DTYPE": embedding.dtype},
+            )
+            for part in embedding.parts
+        ]
+
+    def _layer(self, scratch: Scratch, cache: CacheViews, index: int, layer: LayerWeights) -> Launch | None:
+        """A whole layer of one row, where the device does such a thing and every matrix is in one part."""
+        matrices = layer.qkv, layer.attn_output, layer.gate_up, layer.ffn_down
+        block = matrices[0].parts[0].block
+        if any(len(matrix.parts) > 1 or matrix.parts[0].block != block for matrix in matrices):
+            return None
+        config, x = self.config, scratch.view("x", 1)
+        norms = layer.attn_norm, layer.attn_sub_norm, layer.ffn_norm, layer.ffn_sub_norm
+        operands = [
+            view
+            for gamma, matrix in zip(norms, matrices, strict=True)
+            for view in (gamma or layer.attn_norm, matrix.parts[0].codes, matrix.parts[0].scales)
+        ]
+        return self._joined(
+            "decoder_layer",
+            {"hidden": config.hidden, "ffn": config.ffn, **self._cached(cache), "eps": config.norm_eps},
+            (
+                *(x, scratch.view("qkv", 1), scratch.view("heads", 1), scratch.view("gate_up", 1, 4 * config.ffn)),
+                *(scratch.view("step", 1), self.weights.rope, cache.keys[index], cache.values[index], cache.tables),
+                *self._head_gammas(layer),
+                *operands,
+            ),
+            {**self._rotated(), "ACT": self.activation, "NORM": int(config.sub_norms), **self._scales(block)},
+        )
+
+    def _heads(self) -> Values:
+        config = self.config
+        return {
+            "n_heads": config.n_heads,
+            "n_kv_heads": config.n_kv_heads,
+            "head_dim": config.head_dim,
+            "row_bytes": kv_row_bytes(self.kv, config.head_dim),
+        }
+
+    def _cached(self, cache: CacheViews) -> Values:
+        return self._heads() | {"max_blocks": cache.max_blocks, "scale": self.config.head_dim**-0.5}
+
+    def _rotated(self) -> dict[str, int]:
+        config = self.config
+        return {"KV": self.kv, "INTERLEAVED": int(config.rope_interleaved), "QKNORM": int(config.qk_norm)}
+
+    def _scales(self, block: int) -> dict[str, int]:
+        return {"BLOCK": block, "ABLOCK": self.ablock}
+
+    def _head_gammas(self, layer: LayerWeights) -> tuple[View, View]:
+        return layer.q_norm or layer.attn_norm, layer.k_norm or layer.attn_norm
+
+    def _attention(
+        self, scratch: Scratch, cache: CacheViews, rows: int, index: int, layer: LayerWeights, decode: bool
+    ) -> list[Launch]:
+        x, qkv, step = scratch.view("x", rows), scratch.view("qkv", rows), scratch.view("step", rows)
+        heads = scratch.view("heads", rows)
+        caches, cached = (cache.keys[index], cache.values[index]), {"rows": rows, **self._cached(cache)}
+        eps, source = {"eps": self.config.norm_eps}, (qkv, step, self.weights.rope, *self._head_gammas(layer))
+        launches = self._norm_matmul(scratch, rows, x, layer.attn_norm, layer.qkv, qkv)
+        views = (*source, *caches, cache.tables, heads)
+        if decode and (joined := self._joined("rope_attention", cached | eps, views, self._rotated())):
+            launches.append(joined)
+        else:
+            queries = scratch.view("queries", rows)
+            launches += [
+                self.launcher.prepare(
+                    CATALOGUE["rope_store_kv"],
+                    {"rows": rows, **self._heads(), **eps},
+                    (*source, queries, *caches),
+                    self._rotated(),
+                ),
+                self.launcher.prepare(
+                    CATALOGUE["attention"], cached, (queries, *caches, step, cache.tables, heads), {"KV": self.kv}
+                ),
+            ]
+        return launches + self._norm_matmul(scratch, rows, heads, layer.attn_sub_norm, layer.attn_output, x, add=1)
+
+    def _feed_forward(self, scratch: Scratch, rows: int, layer: LayerWeights) -> list[Launch]:
+        config, down = self.config, layer.ffn_down
+        x, m = scratch.view("x", rows), scratch.view("gate_up", rows, 4 * config.ffn)
+        if glu := self._norm_matmul_glu(rows, x, m, layer):
+            return [glu, *self._norm_matmul(scratch, rows, m, layer.ffn_sub_norm, down, x, add=1)]
+        gate_up = scratch.view("gate_up", rows)
+        return [
+            *self._norm_matmul(scratch, rows, x, layer.ffn_norm, layer.gate_up, gate_up),
+            self.launcher.prepare(
+                CATALOGUE["glu_norm_quantize"],
+                {"rows": rows, "width": config.ffn, "stride": down.width, "eps": config.norm_eps},
+                (gate_up, layer.ffn_sub_norm or layer.ffn_norm, *self._quantized(scratch, rows, down.width)),
+                {"ACT": self.activation, "NORM": int(layer.ffn_sub_norm is not None), "ABLOCK": self.ablock},
+            ),
+            *self._matmul(scratch, rows, down, x, config.hidden, add=1),
+        ]
+
+    def _norm_matmul_glu(self, rows: int, x: View, m: View, layer: LayerWeights) -> Launch | None:
+        """m[rows, F] for a few rows in one launch, where gate and up are in one part."""
+        up, config = layer.gate_up, self.config
+        if rows > FEW_ROWS or len(up.parts) > 1:
+            return None
+        part = up.parts[0]
+        shape = {"rows": rows, "columns": up.columns, "outs": config.ffn, "width": up.width, "eps": config.norm_eps}
+        views = (x, layer.ffn_norm, part.codes, part.scales, m)
+        return self._joined(
+            "norm_matmul_glu", shape, views, {"NORM": 1, "ACT": self.activation, **self._scales(part.block)}
+        )
+
+    def _joined(self, kernel: str, params: Values, views: tuple[View, ...], constants: dict[str, int]) -> Launch | None:
+        """Launch of an optional kernel; None where the device does not offer it, or not for such sizes."""
+        if kernel not in self._optional:
+            return None
+        try:
+            return self.launcher.prepare(CATALOGUE[kernel], params, views, constants)
+        except UnsupportedError as exc:
+            log.debug("%s: %s", kernel, exc)
+            return None
+
+    def _norm_matmul(
+        self, scratch: Scratch, rows: int, x: View, gamma: View | None, linear: Linear, y: View, *, add: int = 0
+    ) -> list[Launch]:
+        """y[rows, outs] (+)= linear of x, normed (unless gamma is None) and quantized; a few rows in the products' own
+        launches, where those are on offer."""
+        joined = []
+        for part in linear.parts if rows <= FEW_ROWS else ():
+            shape = self._product(rows, linear, part, linear.outs)
+            params = shape | {"columns": linear.columns, "eps": self.config.norm_eps}
+            views = (x, gamma or self.weights.output_norm, part.codes, part.scales, y)
+            constants = {"NORM": int(gamma is not None), "ADD": add, **self._scales(part.block)}
+            if launch := self._joined("norm_matmul", params, views, constants):
+                joined.append(launch)
+        if len(joined) == len(linear.parts):
+            return joined
+        return [
+            self._norm_quantize(scratch, rows, x, gamma, linear),
+            *self._matmul(scratch, rows, linear, y, linear.outs, add),
+        ]
+
+    def _norm_quantize(self, scratch: Scratch, rows: int, x: View, gamma: View | None, linear: Linear) -> Launch:
+        return self.launcher.prepare(
+            CATALOGUE["rms_norm_quantize"],
+            {"rows": rows, "width": linear.columns, "stride": linear.width, "eps": self.config.norm_eps},
+            (x, gamma or self.weights.output_norm, *self._quantized(scratch, rows, linear.width)),
+            {"NORM": int(gamma is not None), "ABLOCK": self.ablock},
+        )
+
+    def _matmul(
+        self, scratch: Scratch, rows: int, linear: Linear, y: View, y_stride: int, add: int = 0
+    ) -> list[Launch]:
+        quantized = self._quantized(scratch, rows, linear.width)
+        launches = []
+        for part in linear.parts:
+            spec = CATALOGUE["matmul_ternary_block" if part.block else "matmul_ternary"]
+            constants = {"ADD": add, **(self._scales(part.block) if part.block else {})}
+            views = (part.codes, part.scales, *quantized, y)
+            launches.append(self.launcher.prepare(spec, self._product(rows, linear, part, y_stride), views, constants))
+        return launches
+
+    @staticmethod
+    def _product(rows: int, linear: Linear, part: LinearPart, y_stride: int) -> Values:
+        shape: Values = {"rows": rows, "outs": part.outs, "width": linear.width}
+        return shape | {"y_stride": y_stride, "y_first": part.y_first}
+
+    def _quantized(self, scratch: Scratch, rows: int, width: int) -> tuple[View, View, View]:
+        scales = 4 * (width // self.ablock if self.ablock else 1)
+        return (
+            scratch.view("quantized", rows, width),
+            scratch.view("scale", rows, scales),
+            scratch.view("qsum", rows, scales),
+        )

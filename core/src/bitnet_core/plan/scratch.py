@@ -1,0 +1,93 @@
+"""Activation buffers of a step: one buffer per role, because no buffer may be read and written by one launch."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.hal.device import Buffer, Device, View
+from bitnet_core.kernels.catalogue import STEP_FIELDS, ceil_div
+from bitnet_core.kernels.small_head import HEAD_GROUP
+from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.weights import padded
+from bitnet_core.plan.pool import MemoryPool
+
+HISTORY = 64
+"""Tokens of a row that greedy decoding keeps on the device until the host reads them."""
+
+SHORTLIST = 256
+"""Most candidates that the top_k kernel can list."""
+
+_LOGIT_BYTES = 32 << 20
+"""Most bytes of logits that a prompt step keeps on the device at once."""
+
+
+def logit_rows(config: ModelConfig, chunk: int) -> int:
+    """Rows whose logits a step of `chunk` rows computes at a time."""
+    return min(chunk, max(1, _LOGIT_BYTES // (4 * config.vocab)))
+
+
+def scratch_row_bytes(config: ModelConfig) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes per row of the step, and per row whose logits are wanted, of every scratch buffer."""
+    widest = max(padded(config.hidden), padded(config.q_width), padded(config.ffn))
+    scales = 4 * (widest // config.activation_block if config.activation_block else 1)
+    step = {
+        "x": 4 * config.hidden,
+        "quantized": widest,
+        "scale": scales,
+        "qsum": scales,
+        "qkv": 4 * (config.q_width + 2 * config.kv_width),
+        "queries": 4 * config.q_width,
+        "heads": 4 * config.q_width,
+        "gate_up": 8 * config.ffn,
+        "step": 4 * STEP_FIELDS,
+    }
+    wanted = {
+        "index": 4,
+        "normed": 4 * config.hidden,
+        "logits": 4 * config.vocab,
+        "history": 4 * (HISTORY + 1),
+        "bound": 4 * ceil_div(config.vocab, HEAD_GROUP),
+        "mask": 4 * ceil_div(config.tokens, 32),
+        "ids": 4 * SHORTLIST,
+        "values": 4 * SHORTLIST,
+        "total": 8,
+    }
+    return step, wanted
+
+
+class Scratch:
+    """Buffers for steps of up to `rows` rows with up to `wanted` rows of logits at a time."""
+
+    def __init__(self, device: Device, pool: MemoryPool, config: ModelConfig, rows: int, wanted: int) -> None:
+        self.device, self.rows, self.wanted = device, rows, wanted
+        self._pool = pool
+        step, head = scratch_row_bytes(config)
+        self._row_bytes = step | head
+        self._buffers: dict[str, Buffer] = {}
+        try:
+            for name, nbytes in step.items():
+                self._buffers[name] = pool.alloc(rows * nbytes)
+            for name, nbytes in head.items():
+                self._buffers[name] = pool.alloc(wanted * nbytes)
+        except BaseException:
+            self.free()
+            raise
+
+    def view(self, name: str, rows: int, row_bytes: int | None = None) -> View:
+        """The first `rows` rows of a buffer; row_bytes where a launch uses shorter rows than it has room for."""
+        return View(self._buffers[name], 0, rows * (self._row_bytes[name] if row_bytes is None else row_bytes))
+
+    def upload(self, name: str, values: npt.NDArray[np.int32]) -> None:
+        """Write the start of an i32 buffer from a C-contiguous array."""
+        self.device.upload(View(self._buffers[name], 0, values.nbytes), values.data.cast("B"))
+
+    def download(self, name: str, out: npt.NDArray[np.float32] | npt.NDArray[np.int32]) -> None:
+        """Read the start of a buffer into a C-contiguous array."""
+        self.device.download(View(self._buffers[name], 0, out.nbytes), out.data.cast("B"))
+
+    def free(self) -> None:
+        """Give all buffers back to the pool."""
+        for buffer in self._buffers.values():
+            self._pool.free(buffer)
+        self._buffers.clear()

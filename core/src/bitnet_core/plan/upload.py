@@ -1,0 +1,377 @@
+"""Weights of a model file, placed in device memory in the form that the plan binds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.errors import GpuError, ModelError, UsageError
+from bitnet_core.hal.device import Buffer, Device, TransferMode, View, whole
+from bitnet_core.kernels.catalogue import DENSE_TYPES, ceil_div
+from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.rope import rope_table
+from bitnet_core.model.source import ModelSource
+from bitnet_core.model.weights import TernaryWeight, padded
+
+UPLOAD_CHUNK = 32 << 20
+"""Bytes handed to the device at once, so that pages of a mapped file need not all stay in memory."""
+
+_WIDEST_BLOCK = 256
+"""Columns of a weight scale where a whole row has the same one."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what is under way, units done, units in all): ("load", bytes, bytes) here."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinearPart:
+    """Consecutive rows of a ternary matrix that one launch serves; block 0 means one scale per row."""
+
+    codes: View  # u8[outs, width / 4]
+    scales: View  # f32[outs] or f32[outs, ceil(width / block)]
+    outs: int
+    y_first: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Ternary matrices that share their input, stacked by rows: y[outs] = W[outs, columns] x."""
+
+    outs: int
+    columns: int
+    parts: tuple[LinearPart, ...]
+
+    @property
+    def width(self) -> int:
+        """Columns padded to whole blocks."""
+        return padded(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class SmallHead:
+    """The int8 copy of an f16 head (kernels/small_head.py): codes i8[V, H], scale and error f32[V]."""
+
+    codes: View
+    scale: View
+    error: View
+
+    @property
+    def nbytes(self) -> int:
+        """All of it, which every draft reads."""
+        return self.codes.nbytes + self.scale.nbytes + self.error.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class DensePart:
+    """Rows first..first + count of an embedding table or head."""
+
+    table: View
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """An embedding table or head, in as many parts as binding it takes; dtype indexes DENSE_TYPES."""
+
+    dtype: int
+    rows: int
+    columns: int
+    parts: tuple[DensePart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One transformer layer on the device."""
+
+    attn_norm: View
+    qkv: Linear
+    q_norm: View | None
+    k_norm: View | None
+    attn_sub_norm: View | None
+    attn_output: Linear
+    ffn_norm: View
+    gate_up: Linear
+    ffn_sub_norm: View | None
+    ffn_down: Linear
+
+
+@dataclass(slots=True)
+class DeviceWeights:
+    """All weights of a model on one device. Wrapped host memory stays referenced for as long as this object."""
+
+    config: ModelConfig
+    layers: tuple[LayerWeights, ...]
+    embedding: Dense | Linear
+    head: Dense | Linear
+    output_norm: View
+    rope: View  # f32[positions, head_dim / 2, 2]
+    positions: int
+    nbytes: int  # allocated on the device, wrapped host memory not counted
+    wrapped_bytes: int
+    _buffers: list[Buffer] = field(repr=False)
+    _hosts: list[npt.NDArray[Any]] = field(repr=False)
+    small_head: SmallHead | None = None
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of the head that choosing a token reads."""
+        if self.small_head:
+            return self.small_head.nbytes
+        if isinstance(self.head, Dense):
+            return sum(part.table.nbytes for part in self.head.parts)
+        return sum(part.codes.nbytes + part.scales.nbytes for part in self.head.parts)
+
+    def alloc(self, device: Device, nbytes: int) -> View:
+        """Room for more, freed with the rest."""
+        buffer = device.alloc(nbytes)
+        self._buffers.append(buffer)
+        self.nbytes += nbytes
+        return whole(buffer).part(0, nbytes)
+
+    def free(self, device: Device) -> None:
+        """Give all buffers back."""
+        for buffer in self._buffers:
+            device.free(buffer)
+        self._buffers.clear()
+        self._hosts.clear()
+
+
+def weight_bytes(source: ModelSource) -> int:
+    """Bytes of all matrices of a model as the device will hold them (norms and scales, far below 1 %, left out)."""
+    return _linear_bytes(source.config) + _table_bytes(source)
+
+
+def _table_bytes(source: ModelSource) -> int:
+    config, names = source.config, _table_names(source.config)
+    if config.ternary_tables:
+        return len(names) * config.vocab * padded(config.hidden) // 4
+    return sum(source.dense(name).data.nbytes for name in names)
+
+
+def _linear_bytes(config: ModelConfig) -> int:
+    return config.n_layers * sum(rows * padded(columns) // 4 for rows, columns in config.linears().values())
+
+
+def _table_names(config: ModelConfig) -> tuple[str, ...]:
+    return ("token_embd",) if config.tied_head else ("token_embd", "output")
+
+
+def upload(source: ModelSource, device: Device, positions: int, progress: Progress | None = None) -> DeviceWeights:
+    """Place a model on a device, with a rotary table for `positions` positions.
+
+    Raises ModelError where a tensor does not have the shape that the configuration promises, and whatever the device
+    raises; then everything that was placed so far is given back.
+    """
+    uploader = _Uploader(source, device, progress)
+    try:
+        return uploader.all(positions)
+    except BaseException:
+        for buffer in uploader.buffers:
+            with suppress(GpuError):  # a lost device; what led here is the error that counts
+                device.free(buffer)
+        raise
+
+
+class _Uploader:
+    def __init__(self, source: ModelSource, device: Device, progress: Progress | None) -> None:
+        self.source, self.device, self.progress = source, device, progress
+        self.config = source.config
+        self.buffers: list[Buffer] = []
+        self.hosts: list[npt.NDArray[Any]] = []
+        self.allocated = self.wrapped = self.done = 0
+        self.total = 0
+        limits = [limit for limit in (device.info.max_binding, device.info.max_allocation) if limit]
+        self.limit = min(limits, default=0)
+
+    def all(self, positions: int) -> DeviceWeights:
+        config = self.config
+        self.total = weight_bytes(self.source)
+        tables = {name: self._table(name) for name in _table_names(config)}
+        layers = tuple(self._layer(f"blk.{i}.") for i in range(config.n_layers))
+        return DeviceWeights(
+            config=config,
+            layers=layers,
+            embedding=tables["token_embd"],
+            head=tables.get("output", tables["token_embd"]),
+            output_norm=self._norm("output_norm", config.hidden),
+            rope=self._rope(positions),
+            positions=positions,
+            nbytes=self.allocated,
+            wrapped_bytes=self.wrapped,
+            _buffers=self.buffers,
+            _hosts=self.hosts,
+        )
+
+    def _rope(self, positions: int) -> View:
+        table = rope_table(self.config, positions, self._rope_factors())
+        if 0 < self.limit < table.nbytes:
+            fits = positions * self.limit // table.nbytes
+            raise UsageError(
+                f"the rotations of {positions:,} positions take {table.nbytes:,} bytes, and {self.device.info.request} "
+                f"binds {self.limit:,} at most. Use a context of {fits:,} tokens or fewer"
+            )
+        return self._vector(table)
+
+    def _rope_factors(self) -> npt.NDArray[np.float32] | None:
+        if not self.source.has("rope_freqs"):
+            return None
+        factors, size = self.source.vector("rope_freqs"), self.config.head_dim // 2
+        if factors.shape != (size,) or not ((factors > 0) & np.isfinite(factors)).all():
+            raise ModelError(f"{self.source.path}: rope_freqs must be {size} positive numbers")
+        return factors
+
+    def _layer(self, prefix: str) -> LayerWeights:
+        config = self.config
+        sub_norms = config.sub_norms
+        return LayerWeights(
+            attn_norm=self._norm(prefix + "attn_norm", config.hidden),
+            qkv=self._linear(prefix, "attn_q", "attn_k", "attn_v"),
+            q_norm=self._norm(prefix + "attn_q_norm", config.head_dim) if config.qk_norm else None,
+            k_norm=self._norm(prefix + "attn_k_norm", config.head_dim) if config.qk_norm else None,
+            attn_sub_norm=self._norm(prefix + "attn_sub_norm", config.q_width) if sub_norms else None,
+            attn_output=self._linear(prefix, "attn_output"),
+            ffn_norm=self._norm(prefix + "ffn_norm", config.hidden),
+            gate_up=self._linear(prefix, "ffn_gate", "ffn_up"),
+            ffn_sub_norm=self._norm(prefix + "ffn_sub_norm", config.ffn) if sub_norms else None,
+            ffn_down=self._linear(prefix, "ffn_down"),
+        )
+
+    def _linear(self, prefix: str, *names: str) -> Linear:
+        """The named matrices of a layer, which share their input."""
+        shapes = self.config.linears()
+        return self._stacked([self._ternary(prefix + name, shapes[name]) for name in names])
+
+    def _stacked(self, weights: Sequence[TernaryWeight]) -> Linear:
+        """Stack matrices; neighbours whose scales are of one kind share a launch where they are copied."""
+        parts: list[LinearPart] = []
+        first = 0
+        for block, group in groupby(weights, self._block):
+            same = list(group)
+            scales = np.concatenate([_row_scales(weight, block) for weight in same])
+            for start, count, view in self._rows([weight.codes for weight in same]):
+                part = self._vector(scales[start : start + count])
+                parts.append(LinearPart(view, part, count, first + start, block))
+            first += len(scales)
+        return Linear(first, weights[0].columns, tuple(parts))
+
+    def _block(self, weight: TernaryWeight) -> int:
+        """Columns of a scale on the device: activations in blocks come with weight scales in blocks alone."""
+        return weight.block or (_WIDEST_BLOCK if self.config.activation_block else 0)
+
+    def _ternary(self, name: str, shape: tuple[int, int]) -> TernaryWeight:
+        weight = self.source.ternary(name)
+        self._check_shape(name, (weight.rows, weight.columns), shape)
+        return weight
+
+    def _check_shape(self, name: str, shape: tuple[int, int], expected: tuple[int, int]) -> None:
+        if shape != expected:
+            raise ModelError(
+                f"{self.source.path}: {name} is {shape[0]} x {shape[1]}, not {expected[0]} x {expected[1]}"
+            )
+
+    def _table(self, name: str) -> Dense | Linear:
+        """token_embd or output, in parts that the device can bind."""
+        shape = self.config.vocab, self.config.hidden
+        if self.config.ternary_tables:
+            return self._stacked([self._ternary(name, shape)])
+        weight = self.source.dense(name)
+        self._check_shape(name, (weight.rows, weight.columns), shape)
+        parts = tuple(DensePart(view, first, count) for first, count, view in self._rows([weight.data]))
+        return Dense(DENSE_TYPES.index(weight.dtype), weight.rows, weight.columns, parts)
+
+    def _norm(self, name: str, size: int) -> View:
+        values = self.source.vector(name)
+        if values.shape != (size,):
+            raise ModelError(f"{self.source.path}: {name} has shape {list(values.shape)}, not [{size}]")
+        return self._vector(values)
+
+    def _vector(self, values: npt.NDArray[np.float32]) -> View:
+        flat = np.ascontiguousarray(values, np.float32).reshape(-1)
+        view = self._alloc(flat.nbytes)
+        self.device.upload(view, flat.data.cast("B"))
+        return view
+
+    def _rows(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]]:
+        """Place u8[rows, row_bytes] arrays: (first row, rows, view) of every part, without copies where possible."""
+        arrays = [np.ascontiguousarray(array) for array in arrays]
+        placed = self._wrapped(arrays) if self.device.info.transfer is TransferMode.UNIFIED else None
+        return self._copied(arrays) if placed is None else placed
+
+    def _rows_per_part(self, row_bytes: int, rows: int) -> int:
+        if not self.limit:
+            return rows
+        if row_bytes > self.limit:
+            raise ModelError(f"{self.source.path}: a matrix row of {row_bytes} bytes exceeds what the device can bind")
+        return min(rows, self.limit // row_bytes)
+
+    def _wrapped(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]] | None:
+        placed: list[tuple[int, int, View]] = []
+        first = 0
+        for array in arrays:
+            step = self._rows_per_part(array.shape[1], len(array))
+            for start in range(0, len(array), step):
+                piece = array[start : start + step]
+                buffer = self.device.wrap(piece.reshape(-1).data)
+                if buffer is None:
+                    for _, _, view in placed:
+                        self.device.free(view.buffer)
+                    return None
+                placed.append((first + start, len(piece), View(buffer, 0, piece.nbytes)))
+            first += len(array)
+        self.buffers += [view.buffer for _, _, view in placed]
+        self.hosts += arrays
+        for array in arrays:
+            self.wrapped += array.nbytes
+            self._advance(array.nbytes)
+        return placed
+
+    def _copied(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]]:
+        row_bytes = arrays[0].shape[1]
+        rows = sum(len(array) for array in arrays)
+        step = self._rows_per_part(row_bytes, rows)
+        parts = [(first, min(step, rows - first)) for first in range(0, rows, step)]
+        placed = [(first, count, self._alloc(count * row_bytes)) for first, count in parts]
+        chunk = max(1, UPLOAD_CHUNK // row_bytes)
+        start = 0  # row of the stack where `array` begins
+        for array in arrays:
+            for first, count, view in placed:
+                row, end = max(first, start), min(first + count, start + len(array))
+                while row < end:
+                    piece = array[row - start : min(row + chunk, end) - start]
+                    self.device.upload(view.part((row - first) * row_bytes, piece.nbytes), piece.reshape(-1).data)
+                    row += len(piece)
+                    self._advance(piece.nbytes)
+            start += len(array)
+        return placed
+
+    def _alloc(self, nbytes: int) -> View:
+        buffer = self.device.alloc(nbytes)
+        self.buffers.append(buffer)
+        self.allocated += nbytes
+        return whole(buffer).part(0, nbytes)
+
+    def _advance(self, nbytes: int) -> None:
+        self.done += nbytes
+        if self.progress:
+            self.progress("load", min(self.done, self.total), self.total)
+
+
+def _row_scales(weight: TernaryWeight, block: int) -> npt.NDArray[np.float32]:
+    """f32[rows] where block is 0, else f32[rows, ceil(width / block)] with zeros for blocks that are all padding."""
+    rows = np.broadcast_to(weight.scales.reshape(-1), (weight.rows,)) if weight.scale_kind != "block" else weight.scales
+    if not block:
+        return rows.astype(np.float32)
+    scales = np.zeros((weight.rows, ceil_div(weight.width, block)), np.float32)
+    if weight.scale_kind == "block":
+        scales[:, : rows.shape[1]] = rows
+    else:
+        scales[:] = rows[:, None]
+    return scales

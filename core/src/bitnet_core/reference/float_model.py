@@ -1,0 +1,141 @@
+"""A model in float64 on the host, with activations as they are: what rounding them to int8 on a device is measured by.
+
+Written from the published formulas and not from the kernels. Slow: every matrix is unpacked each time it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.errors import UsageError
+from bitnet_core.model.rope import rope_table
+from bitnet_core.model.source import ModelSource
+from bitnet_core.model.weights import TernaryWeight
+from bitnet_core.reference.dense import decode_table
+from bitnet_core.reference.ternary import unpack_codes
+
+Array = npt.NDArray[np.float64]
+
+LONGEST = 2048
+"""Most tokens of a window: every layer holds all of them."""
+
+_ROWS = 4096
+"""Rows of a matrix unpacked at a time."""
+
+
+class FloatModel:
+    """Scores tokens as an engine does (engine.score); texts cannot be made with it.
+
+    limit: most tokens at a time: the context, or the model's, but no more than LONGEST.
+    """
+
+    def __init__(self, source: ModelSource, context: int | None = None) -> None:
+        self.source, self.config = source, source.config
+        self.limit = min(context or self.config.context, LONGEST)
+
+    def score(self, tokens: Sequence[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int = 0) -> None:
+        """Hand f32[n, V] logits after every token, n <= chunk (0: all) at a time, to `use(first position, logits)`."""
+        if not 0 < len(tokens) <= self.limit:
+            raise UsageError(f"logits are for 1 to {self.limit} tokens, not {len(tokens)}")
+        if any(not 0 <= token < self.config.vocab for token in tokens):
+            raise UsageError(f"a token is outside 0..{self.config.vocab - 1}")
+        hidden = self._hidden(np.asarray(tokens))
+        step = chunk or len(tokens)
+        for first in range(0, len(tokens), step):
+            rows = hidden[first : first + step]
+            parts = [rows @ part.T for part in self._table("token_embd" if self.config.tied_head else "output")]
+            use(first, np.concatenate(parts, axis=1).astype(np.float32))
+
+    def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """f32[T, V] logits after every token."""
+        found: list[npt.NDArray[np.float32]] = []
+        self.score(tokens, lambda _, part: found.append(part))
+        return found[0]
+
+    def _hidden(self, tokens: npt.NDArray[np.int64]) -> Array:
+        """f64[T, H] that the head multiplies."""
+        config = self.config
+        factors = self.source.vector("rope_freqs") if self.source.has("rope_freqs") else None
+        angles = rope_table(config, len(tokens), factors).astype(np.float64)
+        x = np.empty((len(tokens), config.hidden))
+        first = 0
+        for part in self._table("token_embd"):
+            here = (tokens >= first) & (tokens < first + len(part))
+            x[here] = part[tokens[here] - first]
+            first += len(part)
+        for index in range(config.n_layers):
+            layer = f"blk.{index}."
+            x = x + self._attention(layer, self._normed(x, layer + "attn_norm"), angles)
+            x = x + self._feed_forward(layer, self._normed(x, layer + "ffn_norm"))
+        return self._normed(x, "output_norm")
+
+    def _attention(self, layer: str, x: Array, angles: Array) -> Array:
+        q, k, v = (self._heads(layer, name, x) for name in ("attn_q", "attn_k", "attn_v"))
+        q, k = (self._rotated(heads, angles) for heads in (q, k))
+        group, future = q.shape[1] // k.shape[1], np.triu(np.ones((len(x), len(x)), bool), 1)
+        out = np.empty_like(q)
+        for head in range(q.shape[1]):
+            scores = q[:, head] @ k[:, head // group].T * self.config.head_dim**-0.5
+            scores[future] = -np.inf
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            out[:, head] = weights / weights.sum(axis=1, keepdims=True) @ v[:, head // group]
+        heads = out.reshape(len(x), -1)
+        if self.config.sub_norms:
+            heads = self._normed(heads, layer + "attn_sub_norm")
+        return self._product(heads, layer + "attn_output")
+
+    def _heads(self, layer: str, name: str, x: Array) -> Array:
+        heads = self._product(x, layer + name).reshape(len(x), -1, self.config.head_dim)
+        normed = self.config.qk_norm and name != "attn_v"
+        return self._normed(heads, f"{layer}{name}_norm") if normed else heads
+
+    def _rotated(self, x: Array, angles: Array) -> Array:
+        """The pairs (j, j + d/2), or (2j, 2j + 1), of x f64[T, heads, d] turned by angles f64[T, d/2, 2] (cos, sin)."""
+        half = x.shape[2] // 2
+        if self.config.rope_interleaved:
+            one, other = slice(0, None, 2), slice(1, None, 2)
+        else:
+            one, other = slice(0, half), slice(half, None)
+        cos, sin = angles[:, None, :, 0], angles[:, None, :, 1]
+        out = np.empty_like(x)
+        out[..., one] = x[..., one] * cos - x[..., other] * sin
+        out[..., other] = x[..., other] * cos + x[..., one] * sin
+        return out
+
+    def _feed_forward(self, layer: str, x: Array) -> Array:
+        gate, up = (self._product(x, layer + name) for name in ("ffn_gate", "ffn_up"))
+        relu2 = self.config.activation == "relu2"
+        m = (np.maximum(gate, 0) ** 2 if relu2 else gate / (1 + np.exp(-gate))) * up
+        if self.config.sub_norms:
+            m = self._normed(m, layer + "ffn_sub_norm")
+        return self._product(m, layer + "ffn_down")
+
+    def _normed(self, x: Array, name: str) -> Array:
+        mean = (x * x).mean(axis=-1, keepdims=True)
+        return np.asarray(x / np.sqrt(mean + self.config.norm_eps) * self.source.vector(name))
+
+    def _product(self, x: Array, name: str) -> Array:
+        return np.concatenate([x @ part.T for part in _parts(self.source.ternary(name))], axis=1)
+
+    def _table(self, name: str) -> Iterator[Array]:
+        """Rows of the embedding or the head, some at a time."""
+        if self.config.ternary_tables:
+            yield from _parts(self.source.ternary(name))
+            return
+        table = self.source.dense(name)
+        for first in range(0, table.rows, _ROWS):
+            yield decode_table(table.data[first : first + _ROWS], table.dtype).astype(np.float64)
+
+
+def _parts(weight: TernaryWeight) -> Iterator[Array]:
+    """f64[n, columns] rows of a ternary matrix, n <= _ROWS."""
+    scales = weight.scales if weight.scale_kind == "block" else weight.scales.reshape(-1, 1)
+    scales = np.broadcast_to(scales, (weight.rows, scales.shape[1]))
+    for first in range(0, weight.rows, _ROWS):
+        rows = slice(first, first + _ROWS)
+        signs = unpack_codes(weight.codes[rows])[:, : weight.columns].astype(np.float64) - 1
+        spread = np.repeat(scales[rows], weight.block, axis=1)[:, : weight.columns] if weight.block else scales[rows]
+        yield signs * spread

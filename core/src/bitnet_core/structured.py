@@ -1,0 +1,176 @@
+"""Text that follows a JSON schema, a regular expression or a grammar, by llguidance (an optional dependency)."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from bitnet_core.engine.constraint import Mask
+from bitnet_core.errors import UsageError
+from bitnet_core.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import llguidance
+
+MAX_GRAMMAR: Final = 64 << 10  # characters of a schema, an expression or a grammar
+MAX_DEPTH: Final = 64  # objects and lists within each other
+_KEPT: Final = 64  # compiled grammars
+
+_JSON: Final[Any] = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""Small models fill free white space for ever, so there is none to choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """text: of a JSON schema, a regular expression (Rust's syntax), or a grammar in llguidance's dialect of Lark."""
+
+    kind: Literal["json", "regex", "lark"]
+    text: str
+
+    def __post_init__(self) -> None:
+        if len(self.text) > MAX_GRAMMAR:
+            raise UsageError(f"a grammar has {len(self.text)} characters; at most {MAX_GRAMMAR} may be")
+
+
+def json_grammar(schema: Any) -> Grammar:
+    """JSON that a schema allows; UsageError if the schema is no object, or too deep."""
+    if not isinstance(schema, Mapping | bool):
+        raise UsageError("a JSON schema is an object")
+    if _depth(schema) > MAX_DEPTH:
+        raise UsageError(f"the JSON schema is nested more than {MAX_DEPTH} deep")
+    return Grammar("json", json.dumps(schema))
+
+
+def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
+    """What OpenAI's response_format asks for, None for plain text.
+
+    {"type": "text"}, {"type": "json_object"} (with "schema" as llama.cpp takes it), {"type": "json_schema",
+    "json_schema": {"schema": ...}}, {"type": "regex", "regex": ...}, {"type": "grammar", "grammar": ...}.
+    UsageError for anything else.
+    """
+    if response_format is None:
+        return None
+    kind = response_format.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return json_grammar(response_format.get("schema") or {"type": "object"})
+    if kind == "json_schema":
+        inner = response_format.get("json_schema")
+        if not isinstance(inner, Mapping) or inner.get("schema") is None:
+            raise UsageError("response_format json_schema has no json_schema.schema")
+        return json_grammar(inner["schema"])
+    if kind == "regex" and isinstance(response_format.get("regex"), str):
+        return Grammar("regex", response_format["regex"])
+    if kind == "grammar" and isinstance(response_format.get("grammar"), str):
+        return Grammar("lark", response_format["grammar"])
+    raise UsageError(
+        "response_format must be of type text, json_object, json_schema, regex (with regex) or grammar (with grammar), "
+        f"not {str(kind)[:40]!r}"
+    )
+
+
+class Grammars:
+    """Compiles grammars for one model's tokens. Safe to use from several threads.
+
+    UsageError where llguidance is not installed, and for grammars that it refuses.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
+        try:
+            import llguidance
+        except ImportError as exc:
+            raise UsageError("structured output needs the package llguidance: pip install llguidance") from exc
+        self._library = llguidance
+        words = llguidance.TokenizerWrapper(_Words(tokenizer, vocab))
+        self._tokens = llguidance.LLTokenizer(words, n_vocab=vocab, eos_token=sorted(tokenizer.eos_ids) or None)
+        self._made: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()
+        self._lock = Lock()
+
+    def constraint(self, grammar: Grammar) -> MatcherConstraint:
+        """A constraint for one text."""
+        with self._lock:
+            matcher = self._made.pop(grammar, None)
+        if matcher is None:
+            matcher = self._compiled(grammar)
+        with self._lock:
+            self._made[grammar] = matcher
+            if len(self._made) > _KEPT:
+                self._made.popitem(last=False)
+        return MatcherConstraint(matcher.deep_copy())
+
+    def _compiled(self, grammar: Grammar) -> llguidance.LLMatcher:
+        make = self._library.LLMatcher
+        try:
+            if grammar.kind == "json":
+                text = make.grammar_from_json_schema(grammar.text, overrides=_JSON)
+            else:
+                text = {"regex": make.grammar_from_regex, "lark": make.grammar_from_lark}[grammar.kind](grammar.text)
+        except ValueError as exc:
+            raise UsageError(f"the grammar cannot be used: {exc}") from exc
+        limits = self._library.LLParserLimits(verbose_errors=False)
+        matcher = make(self._tokens, text, log_level=0, limits=limits)
+        if matcher.is_error():
+            raise UsageError(f"the grammar cannot be used: {matcher.get_error().strip()[:500]}")
+        return matcher
+
+
+class MatcherConstraint:
+    """Follows one text with a matcher, as engine.constraint.Constraint."""
+
+    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+        self._matcher = matcher
+
+    def mask(self) -> Mask:
+        """i32[ceil(V / 32)]: what the grammar allows next."""
+        mask = np.frombuffer(self._matcher.compute_bitmask(), np.int32)
+        self._check()
+        return mask
+
+    def accept(self, token: int) -> bool:
+        """Go on with a token; False where the grammar's text is complete."""
+        self._matcher.consume_token(token)
+        self._check()
+        return not self._matcher.is_stopped()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise UsageError(f"the grammar cannot go on: {self._matcher.get_error().strip()[:500]}")
+
+
+class _Words:
+    """The vocabulary as llguidance wants it: bytes of ordinary tokens, 0xff and a name for the others."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
+        self._tokenizer = tokenizer
+        pieces = [tokenizer.token_bytes(token) for token in range(vocab)]
+        self.tokens = [piece or b"\xff[%d]" % token for token, piece in enumerate(pieces)]
+        self.special_token_ids = [token for token, piece in enumerate(pieces) if not piece]
+        self.eos_token_id = min(tokenizer.eos_ids, default=0)
+        self.bos_token_id = tokenizer.bos_id
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        return self._tokenizer.encode(plain, add_bos=False)
+
+
+def _depth(value: Any) -> int:
+    """Levels of objects and lists, without recursion: the value is hostile."""
+    deepest, level = 0, [value]
+    while level:
+        deepest += 1
+        if deepest > MAX_DEPTH + 1:
+            break
+        level = [
+            item
+            for holder in level
+            if isinstance(holder, Mapping | list)
+            for item in (holder.values() if isinstance(holder, Mapping) else holder)
+        ]
+    return deepest - 1

@@ -1,0 +1,154 @@
+"""One device under test, and what the rules do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from bitnet_core.errors import KernelCompileError, UnsupportedError
+from bitnet_core.hal.device import Backend, Buffer, Device, DeviceInfo, Kernel, View, whole
+from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.kernels.types import Grid
+from bitnet_core.plan.launcher import Compiled, Launcher
+from bitnet_core.testing.cases.case import SENTINEL, Array, Arrays, Case, Launch
+
+GUARD = 256
+"""Least bytes before and after every operand; more where the device's alignment asks for it."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A launch with its operands on the device."""
+
+    compiled: Compiled
+    grid: Grid
+    views: dict[str, View]
+    params: bytes
+
+    @property
+    def kernel(self) -> Kernel:
+        """What it launches."""
+        return self.compiled.kernel
+
+    @property
+    def bound(self) -> list[View]:
+        """The views, and the workspace where the kernel wants one."""
+        workspace = self.compiled.workspace
+        return [*self.views.values(), *([whole(workspace)] if workspace else [])]
+
+    def run(self, device: Device) -> None:
+        """Launch it (or add it to the recording under way)."""
+        device.launch(self.kernel, self.grid, self.bound, self.params)
+
+
+class Bench:
+    """Opens the device when it is first needed, keeps compiled kernels, and frees what the rules allocate."""
+
+    def __init__(self, backend: Backend, index: int, info: DeviceInfo) -> None:
+        self.backend = backend
+        self.index = index
+        self.info = info
+        self._launcher: Launcher | None = None
+        self._buffers: list[Buffer] = []
+
+    @property
+    def device(self) -> Device:
+        """The open device."""
+        return self.launcher.device
+
+    @property
+    def launcher(self) -> Launcher:
+        """What compiles for the open device."""
+        if self._launcher is None:
+            self._launcher = Launcher(self.backend.open(self.index))
+        return self._launcher
+
+    def second(self) -> Bench:
+        """Another bench on the same device."""
+        return Bench(self.backend, self.index, self.info)
+
+    def close(self) -> None:
+        """Close the device."""
+        self._buffers.clear()
+        if self._launcher is not None:
+            self._launcher.device.close()
+            self._launcher = None
+
+    def tidy(self) -> None:
+        """Free the buffers of the rule that ran last."""
+        while self._buffers:
+            self.device.free(self._buffers.pop())
+
+    def alloc(self, nbytes: int) -> Buffer:
+        """A buffer that `tidy` frees."""
+        buffer = self.device.alloc(nbytes)
+        self._buffers.append(buffer)
+        return buffer
+
+    def put(self, array: Array) -> View:
+        """A view that holds `array`, with guard bytes on both sides of it."""
+        guard = max(GUARD, self.info.alignment)
+        contents = np.full(guard + array.nbytes + guard, SENTINEL, dtype=np.uint8)
+        contents[guard : guard + array.nbytes] = array.reshape(-1).view(np.uint8)
+        buffer = self.alloc(contents.size)
+        self.device.upload(whole(buffer), contents.data)
+        return View(buffer, guard, array.nbytes)
+
+    def write(self, view: View, array: Array) -> None:
+        """Upload to a view."""
+        self.device.upload(view, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+    def read(self, view: View) -> npt.NDArray[np.uint8]:
+        """Download a view."""
+        out = np.empty(view.nbytes, dtype=np.uint8)
+        self.device.download(view, out.data)
+        return out
+
+    def take(self, what: str, view: View, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """What a view made by `put` holds now; AssertionError if its guards changed."""
+        contents = self.read(whole(view.buffer))
+        end = view.offset + view.nbytes
+        assert (contents[: view.offset] == SENTINEL).all(), f"{what}: bytes before the operand were overwritten"
+        assert (contents[end:] == SENTINEL).all(), f"{what}: bytes past the end of the operand were overwritten"
+        return contents[view.offset : end].view(dtype)
+
+    def compiled(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> tuple[Compiled, Grid]:
+        """As core compiles it for such a launch; the rule skips if the device lacks the kernel or does not compile it,
+        which `test_kernel_is_offered` fails for."""
+        try:
+            return self.launcher.compiled(spec, params, constants)
+        except (UnsupportedError, KernelCompileError) as exc:
+            pytest.skip(f"{spec.name} is not offered: {exc.message}")
+
+    def prepare(self, spec: KernelSpec, launch: Launch, bound: Mapping[str, View] | None = None) -> Prepared:
+        """Upload the operands (`bound` gives views that are there already) and compile."""
+        compiled, grid = self.compiled(spec, launch.constants, launch.params)
+        bound = bound or {}
+        views = {b.name: bound.get(b.name) or self.put(launch.arrays[b.name]) for b in spec.bindings}
+        return Prepared(compiled, grid, views, spec.pack(launch.params))
+
+    def results(self, case: Case, launch: Launch, prepared: Prepared) -> Arrays:
+        """Every binding after the launch; AssertionError if guards or read-only operands changed."""
+        arrays = {}
+        for binding in case.spec.bindings:
+            before = launch.arrays[binding.name]
+            after = self.take(f"{case.id}: {binding.name}", prepared.views[binding.name], before.dtype)
+            if binding.access == "r":
+                same = before.tobytes() == after.tobytes()
+                assert same, f"{case.id}: read-only operand {binding.name} was changed"
+            arrays[binding.name] = after
+        return arrays
+
+    def run(self, case: Case) -> tuple[Launch, Arrays]:
+        """Launch a case once: its inputs, and every binding afterwards."""
+        launch = case.launch()
+        prepared = self.prepare(case.spec, launch)
+        prepared.run(self.device)
+        return launch, self.results(case, launch, prepared)

@@ -1,0 +1,43 @@
+"""The table of layers in docs/index.md is true: no folder imports one above it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+SOURCE = ROOT / "core" / "src" / "bitnet_core"
+
+
+def rows(page: str) -> list[list[str]]:
+    """The folders of each row of the table, top first."""
+    table = page.partition("| folder | owns |")[2].partition("\n\n")[0]
+    return [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines() if line.startswith("| `")]
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Folders and modules of core that a file imports, but not those it needs for its types alone."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    branches = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
+    for branch in [node for node in branches if "TYPE_CHECKING" in ast.dump(node.test)]:
+        branch.body = [ast.Pass()]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bitnet_core"):
+            _, _, rest = (node.module or "").partition(".")
+            yield rest.split(".")[0] if rest else node.names[0].name
+
+
+def test_no_folder_imports_one_above_it() -> None:
+    order = rows((ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    floor = {name: number for number, names in enumerate(order) for name in names}
+    folders = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
+    assert folders - floor.keys() == {"scaffold"}, "the table of docs/index.md names every folder that imports others"
+    wrong = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        own = path.relative_to(SOURCE).with_suffix("").parts[0]
+        if own in floor:
+            above = [name for name in imported(path) if floor.get(name, len(order)) < floor[own]]
+            wrong += [f"{path.relative_to(SOURCE)} imports {name}" for name in above]
+    assert wrong == []

@@ -1,0 +1,77 @@
+"""Drivers that hang or crash where they are asked for their devices."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+from bitnet_core.discovery import canary
+from bitnet_core.discovery import registry as registry_module
+from bitnet_core.discovery.registry import Stage, registry
+from bitnet_core.discovery.selection import devices, open_device
+from bitnet_core.errors import BackendUnavailableError
+
+HANGS = "import time\nBackend.devices = lambda self: time.sleep(60)"
+CRASHES = "import os, signal\nBackend.devices = lambda self: os.kill(os.getpid(), signal.SIGSEGV)"
+COUNTS = """
+from pathlib import Path
+def listed(self):
+    with open({path!r}, "a") as file:
+        file.write("x")
+    return [DeviceInfo("vulkan", 0, "card", DeviceType.GPU)]
+Backend.devices = listed
+"""
+
+
+@pytest.fixture(autouse=True)
+def really_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(registry_module, "silent_drivers", canary.silent_drivers)
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(canary, "NAMED_AFTER", 2.0)
+    monkeypatch.setattr(canary, "LEFT_OUT_AFTER", 6.0)
+
+
+def test_a_driver_that_hangs_or_crashes_hides_nobody(
+    install_plugin: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    install_plugin("cuda", HANGS)
+    install_plugin("rocm", CRASHES)
+    install_plugin("vulkan", COUNTS.format(path=str(tmp_path / "calls")))
+    started = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        assert [info.backend for info in devices()] == ["numpy", "vulkan"]
+    assert time.monotonic() - started < 30
+    assert "the driver of cuda does not answer after 2 s" in caplog.text
+    assert {entry.name: entry.stage for entry in registry().quarantined} == {"cuda": Stage.DRIVER, "rocm": Stage.DRIVER}
+    for name, reason in (("cuda", "does not answer within 6 s"), ("rocm", "SIGSEGV")):
+        with pytest.raises(BackendUnavailableError, match=reason):
+            open_device(name)
+
+
+def test_what_is_known_is_not_asked_again(install_plugin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = tmp_path / "calls"
+    install_plugin("vulkan", COUNTS.format(path=str(calls)))
+    for expected in (2, 3):  # a process of its own and this one, then this one alone
+        registry.cache_clear()
+        assert len(devices()) == 2
+        assert len(calls.read_text()) == expected
+    monkeypatch.setenv("VK_DRIVER_FILES", "/elsewhere")
+    registry.cache_clear()
+    devices()
+    assert len(calls.read_text()) == 5
+    monkeypatch.setattr(canary, "ANSWERED_SECONDS", 0)
+    registry.cache_clear()
+    devices()
+    assert len(calls.read_text()) == 7
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"a": 1}', b"[" * 100_000])
+def test_a_damaged_cache_is_an_empty_one(install_plugin: Any, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "drivers.json").write_bytes(content)
+    install_plugin("vulkan")
+    assert len(devices()) == 2

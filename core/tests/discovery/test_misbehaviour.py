@@ -1,0 +1,165 @@
+"""A plugin may do anything wrong: it is left out with stage, reason and fix, and everything else goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bitnet_core.discovery import apart
+from bitnet_core.discovery.registry import Stage, registry
+from bitnet_core.discovery.selection import devices, open_device
+from bitnet_core.doctor.findings import check_device
+from bitnet_core.errors import BackendIncompatibleError, DeviceNotFoundError, GpuTimeoutError
+from bitnet_core.hal.device import API_VERSION, DeviceType
+
+EVERY_WAY = [
+    "raise SystemExit('bye')",
+    "raise RuntimeError('boom')",
+    "raise type('Odd', (BaseException,), {})('odd')",
+    "raise GeneratorExit",
+    "raise MemoryError",
+    "return None",
+    "return 7",
+]
+
+
+def backend(method: str, body: str) -> str:
+    """Source that replaces a method of the standard plugin's backend."""
+    return f"def _{method}(self, *index):\n    {body}\nBackend.{method} = _{method}\n"
+
+
+@pytest.mark.parametrize("body", EVERY_WAY)
+def test_open_may_fail_in_any_way(install_plugin: Any, body: str) -> None:
+    install_plugin("cuda", backend("open", body))
+    device, summary = open_device("auto")
+    assert device.info.backend == "numpy"
+    assert summary.skipped[0][0].request == "cuda:0"
+    with pytest.raises(
+        BackendIncompatibleError, match=r"cuda:0 does not open, a fault of bitnet-plugin_cuda_\d+ 1\.2\.3"
+    ):
+        open_device("cuda")
+    check = check_device(summary.skipped[0][0])
+    assert not check.passed
+    assert "fault of bitnet-plugin_cuda" in check.reason
+
+
+@pytest.mark.parametrize("body", EVERY_WAY)
+def test_listing_devices_may_fail_in_any_way(install_plugin: Any, body: str) -> None:
+    install_plugin("cuda", backend("devices", body))
+    assert [info.backend for info in devices()] == ["numpy"]
+    failure = registry().failure("cuda")
+    assert failure is not None
+    assert failure.stage is Stage.DEVICES
+    assert "fault of bitnet-plugin_cuda" in failure.fix
+
+
+@pytest.mark.parametrize("body", EVERY_WAY[:5])
+def test_importing_and_building_may_fail_in_any_way(install_plugin: Any, body: str) -> None:
+    install_plugin("bad", source=body.replace("return", "raise"))
+    install_plugin("worse", f"@hookimpl\ndef bitnet_backend():\n    {body}\n")
+    stages = {entry.name: entry.stage for entry in registry().quarantined}
+    assert stages == {"bad": Stage.IMPORT, "worse": Stage.BACKEND}
+    assert all(entry.reason and entry.fix for entry in registry().quarantined)
+
+
+@pytest.mark.parametrize("where", ["import", "devices"])
+def test_an_interrupt_of_the_user_is_not_swallowed(install_plugin: Any, where: str) -> None:
+    raising = "raise KeyboardInterrupt"
+    install_plugin("cuda", raising if where == "import" else backend("devices", raising))
+    with pytest.raises(KeyboardInterrupt):
+        devices()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("name=''", "no name"),
+        ("name='  '", "no name"),
+        ("name=7", "name is int"),
+        ("total_memory='8 GB'", "total_memory is str"),
+        ("max_binding=-1", "negative"),
+        ("alignment=3", "no power of two"),
+        ("type='gpu'", "type is str"),
+        ("kernels=frozenset({1})", "no text"),
+        ("kernels=['decoder']", "kernels is list"),
+        ("extra={'a': []}", "no text, number or flag"),
+        ("extra=None", "extra is NoneType"),
+        ("index=True", "index is bool"),
+    ],
+)
+def test_descriptions_of_wrong_types_are_refused(install_plugin: Any, change: str, reason: str) -> None:
+    body = f"from dataclasses import replace; return [replace(DeviceInfo('cuda', 0, 'x', DeviceType.GPU), {change})]"
+    install_plugin("cuda", backend("devices", body))
+    assert [info.backend for info in devices()] == ["numpy"]
+    assert reason in registry().quarantined[0].reason
+    assert registry().quarantined[0].stage is Stage.DEVICES
+
+
+@pytest.mark.parametrize("name", ["llvmpipe (LLVM 15.0.6)", "SwiftShader Device", "pocl-haswell"])
+def test_a_cpu_that_calls_itself_a_gpu_is_named(install_plugin: Any, name: str, caplog: Any) -> None:
+    install_plugin("vulkan", backend("devices", f"return [DeviceInfo('vulkan', 0, {name!r}, DeviceType.GPU)]"))
+    assert [info.type for info in devices() if info.backend == "vulkan"] == [DeviceType.SOFTWARE]
+    assert "counts as software" in caplog.text
+    with pytest.raises(DeviceNotFoundError, match="no GPU"):
+        open_device("gpu")
+
+
+def test_a_plugin_that_hangs_is_named_and_then_left_out(
+    install_plugin: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(apart, "NAMED_AFTER", 0.1)
+    monkeypatch.setattr(apart, "LEFT_OUT_AFTER", 0.3)
+    install_plugin("cuda", "import time\n" + backend("devices", "time.sleep(3); return []"))
+    started = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        assert [info.backend for info in devices()] == ["numpy"]
+    assert time.monotonic() - started < 2
+    assert "cuda is still looking for its devices after 0.1 s" in caplog.text
+    with pytest.raises(GpuTimeoutError, match="longer than"):
+        open_device("cuda")
+
+
+def test_a_plugin_of_another_hal_is_told_both_versions(install_plugin: Any) -> None:
+    for name, api in (("old", (API_VERSION[0] - 1, 0)), ("new", (API_VERSION[0] + 1, 0))):
+        install_plugin(name, api=api)
+        failure = registry().failure(name)
+        assert failure is not None
+        assert failure.stage is Stage.API
+        assert f"{api[0]}.0 of the HAL, this core has {API_VERSION[0]}.{API_VERSION[1]}" in failure.reason
+        assert "pip install -U" in failure.fix
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "raise SystemExit",
+        "register('x', 7)",
+        "register(None, print)",
+        "register('a b', lambda: None)",
+        "def odd(x: complex) -> None: ...\n    register('odd', odd)",
+        "print('noise'); raise type('Odd', (BaseException,), {})",
+    ],
+)
+def test_commands_of_a_plugin_may_be_wrong(install_plugin: Any, body: str, tmp_path: Path) -> None:
+    site = install_plugin("cuda", f"@hookimpl\ndef bitnet_commands(register):\n    {body}\n")
+    assert json.loads(bitnet(site, "devices", "--json"))
+
+
+def test_what_plugins_print_does_not_spoil_the_result(install_plugin: Any) -> None:
+    noise = "import ctypes, os\nprint('python')\nos.write(1, b'system\\n')\nctypes.CDLL(None).printf(b'libc\\n')\n"
+    site = install_plugin("cuda", noise + backend("devices", "print('more'); return []"))
+    assert json.loads(bitnet(site, "devices", "--json"))
+
+
+def bitnet(site: Path, *arguments: str) -> str:
+    """stdout of the program in a process of its own, with the plugins of a folder."""
+    program = f"import sys; sys.path.insert(0, {str(site)!r}); from bitnet_core.cli.app import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,144 @@
+"""Plugins that fail are put in quarantine, each with its stage and reason; the others work."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from bitnet_core.discovery.registry import Stage, registry
+from bitnet_core.discovery.selection import open_device
+from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError
+
+BROKEN_IMPORT = "raise ImportError('libvendor.so.1 is missing')"
+WRONG_SIGNATURE = """
+import pluggy
+@pluggy.HookimplMarker("bitnet")
+def bitnet_backend(vendor):
+    return None
+"""
+MISSPELLED = """
+import pluggy
+@pluggy.HookimplMarker("bitnet")
+def bitnet_backnd():
+    return None
+"""
+EXITS = "raise SystemExit(3)"
+ABSENT_DRIVER = """
+    def absent(self):
+        raise BackendUnavailableError("no libvendor.so.1", backend=self.name, hint="Install vendor-driver")
+    Backend.devices = absent
+"""
+CRASHES_ON_BUILD = """
+    @hookimpl
+    def bitnet_backend():
+        raise KeyError("vendor")
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "stage", "reason"),
+    [
+        ({"source": BROKEN_IMPORT}, Stage.IMPORT, "ImportError: libvendor.so.1 is missing"),
+        ({"source": "def ("}, Stage.IMPORT, "SyntaxError"),
+        ({"source": EXITS}, Stage.IMPORT, "SystemExit: 3"),
+        ({"source": WRONG_SIGNATURE}, Stage.HOOKS, "vendor"),
+        ({"source": MISSPELLED}, Stage.HOOKS, "bitnet_backnd"),
+        ({"source": "x = 1"}, Stage.HOOKS, "implements no bitnet hook"),
+        ({"extra": CRASHES_ON_BUILD}, Stage.BACKEND, "KeyError: 'vendor'"),
+        ({"entry": "other"}, Stage.NAME, "calls itself 'bad', not 'other'"),
+        ({"api": (2, 99)}, Stage.API, "version 2.99 of the HAL, this core has 2.0"),
+        ({"api": (3, 0)}, Stage.API, "version 3.0"),
+        ({"api": (1, 1)}, Stage.API, "it was written for version 1.1 of the HAL, this core has 2.0"),
+        ({"api": "1.0"}, Stage.API, "no (major, minor)"),
+    ],
+)
+def test_a_bad_plugin_is_quarantined_and_the_good_one_works(install_plugin, options, stage, reason) -> None:
+    install_plugin("bad", **options)
+    install_plugin("good")
+    found = registry()
+    assert [(q.stage, q.version) for q in found.quarantined] == [(stage, "1.2.3")]
+    assert reason in found.quarantined[0].reason
+    assert list(found.backends) == ["numpy", "good"]
+    assert [info.request for info in found.devices("good")] == ["good:0"]
+    assert isinstance(found.quarantined[0].as_error(), BackendIncompatibleError)
+
+
+def test_a_plugin_that_failed_validation_is_unregistered(install_plugin) -> None:
+    install_plugin("bad", source=WRONG_SIGNATURE)
+    assert "bad" not in [name for name, _, _ in registry().hook_functions("bitnet_backend")]
+
+
+def test_an_absent_driver_is_a_stage_of_its_own(install_plugin, caplog: pytest.LogCaptureFixture) -> None:
+    install_plugin("vendor", ABSENT_DRIVER)
+    caplog.set_level(logging.INFO)
+    found = registry()
+    assert found.quarantined == []
+    assert found.devices("vendor") == ()
+    assert found.devices("vendor") == ()
+    failure = found.failure("vendor")
+    assert failure is not None
+    assert (failure.stage, failure.fix) == (Stage.DRIVER, "Install vendor-driver")
+    assert isinstance(failure.as_error(), BackendUnavailableError)
+    assert len([record for record in caplog.records if "left out" in record.message]) == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ("'cuda', 0, 'x', DeviceType.GPU", "calls itself 'cuda:0'"),
+        ("'vendor', 7, 'x', DeviceType.GPU", "two devices call themselves 'vendor:7'"),
+        ("'vendor', 0, ' ', DeviceType.GPU", "it has no name"),
+    ],
+)
+def test_a_device_that_cannot_be_is_left_out_alone(install_plugin, bad: str, reason: str) -> None:
+    sound = "DeviceInfo('vendor', 7, 'card', DeviceType.GPU)"
+    install_plugin("vendor", f"Backend.devices = lambda self: [{sound}, DeviceInfo({bad})]")
+    assert [info.request for info in registry().devices("vendor")] == ["vendor:7"]
+    (left_out,) = registry().quarantined
+    assert left_out.stage is Stage.DEVICES
+    assert reason in left_out.reason
+
+
+def test_the_index_of_a_device_is_its_own(install_plugin) -> None:
+    """A plugin that leaves out the card at ordinal 0 still opens the one at ordinal 1."""
+    install_plugin(
+        "vendor",
+        """
+        from dataclasses import replace
+        from bitnet_core.reference.device import NumpyDevice, numpy_info
+        infos = {1: replace(numpy_info(), backend="vendor", index=1, name="newer card")}
+        Backend.devices = lambda self: list(infos.values())
+        Backend.open = lambda self, index: NumpyDevice(infos[index])
+        """,
+    )
+    device, summary = open_device("vendor:1")
+    assert (device.info.name, summary.selected.request) == ("newer card", "vendor:1")
+
+
+def test_names_that_core_does_not_know_are_ignored(install_plugin, caplog: pytest.LogCaptureFixture) -> None:
+    install_plugin(
+        "vendor",
+        "Backend.devices = lambda self: [DeviceInfo('vendor', 0, 'card', DeviceType.GPU, "
+        "kernels=frozenset({'top_k', 'matmul_fp4'}), features=frozenset({'telepathy'}))]",
+    )
+    with caplog.at_level(logging.DEBUG):
+        assert len(registry().devices("vendor")) == 1
+    said = [record.message for record in caplog.records if "does not know" in record.message]
+    assert said == [
+        "vendor:0 names kernels that this core does not know: matmul_fp4",
+        "vendor:0 names features that this core does not know: telepathy",
+    ]
+
+
+def test_two_distributions_with_one_name(install_plugin) -> None:
+    install_plugin("vendor")
+    install_plugin("vendor")
+    found = registry()
+    assert list(found.backends) == ["numpy", "vendor"]
+    assert "the name 'vendor' is taken by bitnet-plugin_vendor_" in found.quarantined[0].reason
+
+
+def test_an_older_minor_is_accepted(install_plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bitnet_core.discovery.registry.API_VERSION", (2, 5))
+    install_plugin("vendor", api=(2, 4))
+    assert "vendor" in registry().backends

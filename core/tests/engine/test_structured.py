@@ -1,0 +1,111 @@
+"""Text under a JSON schema, a regular expression or a grammar, with the model that ships with the package."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import bitnet_core
+import pytest
+from bitnet_core.errors import UsageError
+from bitnet_core.structured import MAX_GRAMMAR, grammar_of
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "tags": {"type": "array", "items": {"enum": ["red", "blue"]}, "minItems": 1, "maxItems": 2},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[bitnet_core.Model]:
+    with bitnet_core.load(None, "numpy") as loaded:
+        yield loaded
+
+
+def schema_format(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.5, "seed": 1}, {"temperature": 1.0, "top_k": 5, "seed": 2}])
+def test_a_schema_is_followed(model: bitnet_core.Model, options: dict[str, Any]) -> None:
+    result = model.generate("Once", max_tokens=80, response_format=schema_format(SCHEMA), **options)
+    found = json.loads(result.text)
+    assert sorted(found) == ["age", "name", "tags"]
+    assert len(found["name"]) <= 12
+    assert 0 <= found["age"] <= 120
+    assert set(found["tags"]) <= {"red", "blue"}
+    assert result.finish_reason == "stop"
+
+
+def test_a_regular_expression_and_a_grammar_are_followed(model: bitnet_core.Model) -> None:
+    expression = r"[0-9]{3}-[a-c]{2}"
+    assert re.fullmatch(expression, model.generate("A", response_format={"type": "regex", "regex": expression}).text)
+    lark = 'start: ("yes" | "no") " " NUMBER\nNUMBER: /[0-9]{1,2}/'
+    text = model.generate("A", response_format={"type": "grammar", "grammar": lark}).text
+    assert re.fullmatch(r"(yes|no) \d{1,2}", text)
+
+
+def test_any_object_is_an_object(model: bitnet_core.Model) -> None:
+    stream = model.chat(
+        [{"role": "user", "content": "Hello"}], max_tokens=24, stream=True, response_format={"type": "json_object"}
+    )
+    text = "".join(piece.text for piece in stream)
+    assert text.startswith("{")
+    assert "\n" not in text
+
+
+def test_plain_text_is_not_constrained(model: bitnet_core.Model) -> None:
+    plain = model.generate("Once", max_tokens=8)
+    assert model.generate("Once", max_tokens=8, response_format={"type": "text"}).text == plain.text
+
+
+def test_the_neighbours_of_a_constrained_text_are_not(model: bitnet_core.Model) -> None:
+    expected = model.generate("Once", max_tokens=20).text
+    plain = model.generate("Once", max_tokens=20, stream=True)
+    bound = model.generate("Once", max_tokens=20, stream=True, response_format=schema_format(SCHEMA))
+    assert "".join(piece.text for piece in plain) == expected
+    assert "".join(piece.text for piece in bound).startswith('{"name": "')
+
+
+@pytest.mark.parametrize(
+    "response_format",
+    [
+        {},
+        {"type": "xml"},
+        {"type": "json_schema"},
+        {"type": "json_schema", "json_schema": {}},
+        {"type": "regex"},
+        schema_format("text"),
+        schema_format({"type": "nosuch"}),
+        schema_format({"$ref": "https://example.org/schema.json"}),
+        schema_format({"enum": ["x" * MAX_GRAMMAR]}),
+        {"type": "regex", "regex": "(("},
+        {"type": "grammar", "grammar": "start: nowhere"},
+    ],
+)
+def test_formats_that_cannot_be(model: bitnet_core.Model, response_format: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"response_format|schema|grammar"):
+        model.generate("Once", response_format=response_format)
+
+
+def test_nesting_is_bounded() -> None:
+    schema: Any = {}
+    for _ in range(10_000):
+        schema = {"items": schema}
+    with pytest.raises(UsageError, match="deep"):
+        grammar_of(schema_format(schema))
+
+
+def test_the_library_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with bitnet_core.load(None, "numpy") as loaded, pytest.raises(UsageError, match="pip install llguidance"):
+        loaded.generate("Once", response_format={"type": "json_object"})

@@ -1,0 +1,30 @@
+"""Kernel sources as one text, and bounded waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bitnet_core.errors import UnsupportedError
+from bitnet_core.hal.sources import source_text
+from bitnet_core.hal.waiting import ready_within
+
+
+def test_includes_come_once_and_the_first_folder_wins(tmp_path: Path) -> None:
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    own.mkdir()
+    shared.mkdir()
+    (own / "vendor.h").write_text("ours\n")
+    (shared / "vendor.h").write_text("theirs\n")
+    (shared / "parts.h").write_text('#include "vendor.h"\nparts\n')
+    (shared / "kernel.cu").write_text('#include "vendor.h"\n#include "parts.h"\nkernel\n')
+    text = source_text((own, shared), "kernel.cu", {"B": 2, "A": 1}, backend="toy")
+    assert text == "#define A 1\n#define B 2\nours\nparts\nkernel\n"
+    with pytest.raises(UnsupportedError, match="no kernel source other"):
+        source_text((own, shared), "other.cu", {}, backend="toy")
+
+
+def test_a_wait_ends_when_it_is_ready_or_too_late() -> None:
+    answers = iter((False, False, True))
+    assert ready_within(5, lambda: next(answers))
+    assert not ready_within(0.01, lambda: False)

@@ -1,0 +1,113 @@
+"""Rules that every launch of the engine keeps, so that the strictest device can run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from bitnet_core.engine.sampling import SamplingParams
+from bitnet_core.errors import UnsupportedError
+from bitnet_core.hal.device import TransferMode, View
+from bitnet_core.kernels.catalogue import CATALOGUE, KV_TYPES, kv_row_bytes
+
+Make = Callable[..., Any]
+SHAPES = {
+    "[rows, 4]": lambda p: 16 * p["rows"],
+    "[rows, hidden]": lambda p: 4 * p["rows"] * p["hidden"],
+    "[rows, columns]": lambda p: 4 * p["rows"] * p["columns"],
+    "[rows, outs]": lambda p: 4 * p["rows"] * p["outs"],
+    "[2 outs]": lambda p: 8 * p["outs"],
+    "[2 outs, width / 4]": lambda p: p["outs"] * p["width"] // 2,
+    "[rows, width]": lambda p: p["rows"] * p["width"],
+    "[rows, 2 * width]": lambda p: 8 * p["rows"] * p["width"],
+    "[rows, y_stride]": lambda p: 4 * p["rows"] * p["y_stride"],
+    "[rows, stride]": lambda p: p["rows"] * p["stride"] * (4 if "vocab" in p else 1),
+    "[rows]": lambda p: 4 * p["rows"],
+    "[outs]": lambda p: 4 * p["outs"],
+    "[outs, width / 4]": lambda p: p["outs"] * p["width"] // 4,
+    "[rows, n_heads * head_dim]": lambda p: 4 * p["rows"] * p["n_heads"] * p["head_dim"],
+    "[rows, (n_heads + 2 n_kv_heads) * head_dim]": lambda p: (
+        4 * p["rows"] * (p["n_heads"] + 2 * p["n_kv_heads"]) * p["head_dim"]
+    ),
+}
+"""Bytes that a binding of this shape must have."""
+FUSED = {"norm_matmul", "norm_matmul_glu", "rope_attention"}
+ELSEWHERE = {
+    "matmul_ternary_block",
+    "embed_rows_ternary",
+    "decoder_layer",
+    "pack_head",
+    "draft_logits",
+    "rescore_logits",
+}
+"""Kernels that need another model or a larger head, or take the place of all others."""
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("transfer", list(TransferMode))
+@pytest.mark.parametrize("style", ["offline", "llama"])
+def test_every_launch_binds_what_its_kernel_declares(
+    faulty: Any, make_engine: Make, tiny: Any, transfer: TransferMode, style: str, fused: bool
+) -> None:
+    kernels = frozenset({"top_k"} | (FUSED if fused else set()))
+    device = faulty(transfer=transfer, alignment=256, max_binding=64 * 1024, kernels=kernels)
+    seen: set[str] = set()
+
+    def check(kernel: Any, grid: tuple[int, int, int], views: Sequence[View], params: bytes) -> None:
+        spec, values = kernel.spec, kernel.spec.unpack(params)
+        seen.add(spec.name)
+        assert min(grid) >= 1
+        read = {id(v.buffer) for v, b in zip(views, spec.bindings, strict=True) if b.access == "r"}
+        written = [id(v.buffer) for v, b in zip(views, spec.bindings, strict=True) if b.access != "r"]
+        assert not read & set(written), f"{spec.name} reads and writes one buffer"
+        assert len(written) == len(set(written)), f"{spec.name} writes one buffer through two views"
+        for view, binding in zip(views, spec.bindings, strict=True):
+            assert view.offset % 256 == 0
+            assert 0 < view.nbytes <= 64 * 1024
+            if binding.shape in SHAPES:
+                size = SHAPES[binding.shape](values)
+                if binding.dtype == "f32" and binding.shape == "[rows, width]":
+                    size *= 4
+                assert view.nbytes == size, f"{spec.name}: {binding.name}"
+                assert binding.nbytes(values, kernel.constants) <= size, f"{spec.name}: {binding.name}"
+
+    device.before["launch"] = check
+    engine = make_engine(style, device=device, kv_dtype="int8", max_sequences=4, prefill_chunk=16)
+    for sampling in (None, SamplingParams(temperature=1.0, top_k=9, seed=0), SamplingParams(temperature=1.0, seed=0)):
+        for start in range(3):
+            engine.add(tiny.PROMPT[start : 20 * start + 20], sampling, max_tokens=5)
+            engine.step()
+        while engine.step():
+            pass
+    unseen = ELSEWHERE | (set() if fused else FUSED)
+    if transfer is TransferMode.UNIFIED:
+        unseen.add("norm_matmul_glu")  # wrapped gate and up matrices are not neighbours
+    assert seen == set(CATALOGUE) - unseen
+
+
+def test_joined_kernels_that_are_refused_for_a_size_give_way(faulty: Any, make_engine: Make, tiny: Any) -> None:
+    expected = make_engine("llama").logits(tiny.PROMPT[:9])
+    device = faulty(kernels=frozenset(FUSED))
+
+    def refuse(spec: Any, constants: Any, params: Any) -> None:
+        if spec.name in FUSED:
+            raise UnsupportedError("too large")
+
+    device.before["tuning"] = refuse
+    engine = make_engine("llama", device=device)
+    text = engine.add(tiny.PROMPT[:9], max_tokens=4)
+    while engine.step():
+        pass
+    assert text.generated[0] == expected[-1].argmax()
+    assert len(text.generated) == 4
+    assert not FUSED & set(engine.kernel_launches)
+
+
+def test_cache_buffers_hold_whole_blocks(make_engine: Make) -> None:
+    for index, kv_dtype in enumerate(KV_TYPES):
+        engine = make_engine(kv_dtype=kv_dtype, kv_budget=1 << 20)
+        cache = engine._ready().cache
+        block = 64 * 2 * kv_row_bytes(index, 16)
+        assert {view.nbytes for view in (*cache.keys, *cache.values)} == {cache.blocks * block}
+        assert 2 * 2 * cache.blocks * block <= 1 << 20

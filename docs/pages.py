@@ -1,0 +1,68 @@
+"""Fills the generated parts of the pages, so that they can be read in a plain checkout: `python docs/pages.py`.
+
+Between `<!-- NAME -->` and `<!-- end -->` stands what NAME gives: `kernels`, `tolerances`, or `include FILE[:SECTION]`,
+where a section lies between two comments `--8<-- [start:SECTION]` and `--8<-- [end:SECTION]` of the file.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+from bitnet_core.kernels.describe import describe_all, table
+from bitnet_core.testing.tolerances import TOLERANCES
+
+ROOT = Path(__file__).parents[1]
+_BLOCK = re.compile(r"<!-- (kernels|tolerances|include ([^ :]+)(?::(\w+))?) -->\n.*?<!-- end -->", re.DOTALL)
+_LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml"}
+
+
+def filled(page: str) -> str:
+    """A page with its generated parts as they should be."""
+    return _BLOCK.sub(_fill, page)
+
+
+def _fill(block: re.Match[str]) -> str:
+    name, file, section = block.groups()
+    text = {"kernels": describe_all, "tolerances": tolerances}[name]() if file is None else include(file, section)
+    return f"<!-- {name} -->\n{text.rstrip()}\n<!-- end -->"
+
+
+def include(file: str, section: str | None) -> str:
+    """A file of the repository, or one section of it, as a block of code."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    if section is not None:
+        text = text.split(f"--8<-- [start:{section}]\n", 1)[1].split(f"--8<-- [end:{section}]", 1)[0]
+        text = text.rpartition("\n")[0]
+    lines = [line for line in text.splitlines() if "--8<--" not in line]
+    code = textwrap.dedent("\n".join(lines)).strip("\n")
+    return f'```{_LANGUAGES[Path(file).suffix]} title="{file}"\n{code}\n```'
+
+
+def tolerances() -> str:
+    """The table of the kit's tolerances."""
+    head = ("kernel", "relative", "of the row's largest", "int8 codes")
+    rows = [
+        (f"`{name}`", *(f"{value:g}" if value else "exact" for value in (t.relative, t.scaled, t.codes)))
+        for name, t in TOLERANCES.items()
+    ]
+    return table(head, *rows)
+
+
+def main() -> None:
+    """Rewrite the pages; with --check, only name those that are out of date."""
+    stale = []
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        if filled(page) != page:
+            stale.append(path.relative_to(ROOT).as_posix())
+            if "--check" not in sys.argv:
+                path.write_text(filled(page), encoding="utf-8")
+    if "--check" in sys.argv and stale:
+        sys.exit(f"run `python docs/pages.py`; out of date: {', '.join(stale)}")
+
+
+if __name__ == "__main__":
+    main()

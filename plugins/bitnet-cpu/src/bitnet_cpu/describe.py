@@ -1,0 +1,76 @@
+"""What the CPU is, and which code path it runs."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+from types import MappingProxyType
+
+import psutil
+from bitnet_core.errors import BackendUnavailableError, UsageError
+from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
+
+from bitnet_cpu import __version__
+
+VARIABLE = "BITNET_CPU_KERNEL"
+ALIGNMENT = 4
+"""Bytes: kernels load without alignment, but f32 and i32 values lie on their own size."""
+
+
+def usable_paths() -> list[str]:
+    """Code paths that this CPU runs, best first. BackendUnavailableError if the native module does not load."""
+    try:
+        from bitnet_cpu import _native
+    except ImportError as exc:
+        raise BackendUnavailableError(
+            f"the native module does not load: {exc}",
+            backend="cpu",
+            hint="Install a bitnet-cpu wheel for this platform, or use the numpy device",
+        ) from exc
+    return _native.paths()
+
+
+def active_kernel() -> str:
+    """The code path that a new device uses: BITNET_CPU_KERNEL, else the best. UsageError if the CPU cannot run it."""
+    usable = usable_paths()
+    wanted = os.environ.get(VARIABLE)
+    if wanted and wanted not in usable:
+        raise UsageError(f"{VARIABLE} is '{wanted}', but this CPU runs {', '.join(usable)}")
+    return wanted or usable[0]
+
+
+@cache
+def cpu_name() -> str:
+    """The processor's name as the system tells it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def cpu_info(path: str | None = None, threads: int | None = None) -> DeviceInfo:
+    """The device; `path` and `threads` of an open one, else what a new one would use."""
+    from bitnet_cpu.threads import thread_count
+
+    path = path or active_kernel()
+    total = psutil.virtual_memory().total
+    return DeviceInfo(
+        backend="cpu",
+        index=0,
+        name=cpu_name(),
+        type=DeviceType.CPU,
+        driver=f"bitnet-cpu {__version__}",
+        total_memory=total,
+        max_allocation=total,
+        max_binding=total,
+        alignment=ALIGNMENT,
+        transfer=TransferMode.UNIFIED,
+        kernels=frozenset({"top_k", "pack_head", "draft_logits", "rescore_logits"}),
+        features=frozenset({"timings"}),
+        extra=MappingProxyType({"active_kernel": path, "threads": threads or thread_count()}),
+    )

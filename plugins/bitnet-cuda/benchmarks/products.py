@@ -1,0 +1,123 @@
+"""Tiles of the prompts' ternary products at the shapes of a model: held against the plugin's own choice, then timed.
+
+    python plugins/bitnet-cuda/benchmarks/products.py [--shape bonsai-8b] [--rows 512,2048]
+
+Times are wall clock over 50 launches of a recording; the first line of a matrix is the tile that the plugin takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+from bitnet_core.errors import GpuError
+from bitnet_core.hal import Tuning, View, whole
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.kernels.parts import MATMUL_PARAMS
+from bitnet_core.plan.launcher import Launch
+from bitnet_cuda.device import CudaDevice
+from bitnet_cuda.tensor_tiles import block_tile, mma_tile, wgmma_tile
+
+SHAPES = {
+    "2b4t": (0, ((3840, 2560), (2560, 2560), (13824, 2560), (2560, 6912))),
+    "bonsai-8b": (128, ((6144, 4096), (4096, 4096), (24576, 4096), (4096, 12288))),
+}
+"""Columns of a weight scale (0: the row), then rows and columns of a layer's matrices."""
+BLOCK_TILES = [
+    block_tile(*tile)
+    for tile in (
+        (64, 64, (2, 2), 3, 3),
+        (64, 64, (2, 2), 4, 2),
+        (64, 64, (2, 2), 4, 4),
+        (64, 128, (2, 4), 3, 1),
+        (128, 64, (4, 2), 4, 1),
+        (128, 64, (4, 2), 4, 2),
+        (128, 64, (2, 2), 4, 2),
+        (256, 64, (8, 2), 3, 1),
+        (64, 32, (4, 1), 4, 4),
+        (128, 32, (4, 1), 4, 3),
+    )
+]
+ROW_TILES = [mma_tile(128, 128, (4, 2, 1), 4), wgmma_tile(128, 128, 2, 5, 2), wgmma_tile(64, 64, 1, 6, 3)]
+
+
+def views(device: CudaDevice, block: int, rows: int, outs: int, width: int) -> list[View]:
+    """Operands with small random values, in the order of the bindings."""
+    rng = np.random.default_rng(rows + outs)
+    scales = rows * (width // 32 if block else 1)
+    arrays = (
+        rng.integers(0, 256, outs * width // 4, dtype=np.uint8) & 0xAA,
+        rng.uniform(0.5, 1.5, outs * (width // block if block else 1)).astype(np.float32),
+        rng.integers(-127, 128, rows * width).astype(np.int8),
+        rng.uniform(0.001, 0.01, scales).astype(np.float32),
+        np.zeros(scales, np.int32),
+        np.zeros(rows * outs, np.float32),
+    )
+    made = [whole(device.alloc(array.nbytes)) for array in arrays]
+    for view, array in zip(made, arrays, strict=True):
+        device.upload(view, array.view(np.uint8).data)
+    return made
+
+
+def measure(
+    device: CudaDevice, block: int, tuning: Tuning, bound: list[View], shape: dict[str, int]
+) -> tuple[float, float]:
+    """(Seconds of a launch, sum of y)."""
+    spec = CATALOGUE["matmul_ternary_block" if block else "matmul_ternary"]
+    constants = {"ADD": 0, **({"BLOCK": block, "ABLOCK": 32} if block else {})}
+    kernel = device.compile(spec, constants, tuning)
+    launch = Launch(kernel, spec.grid(shape, tuning.tile), tuple(bound), spec.pack(shape))
+    with device.record() as recording:
+        for _ in range(50):
+            device.launch(launch.kernel, launch.grid, launch.views, launch.params)
+    best = float("inf")
+    for _ in range(5):
+        device.synchronize()
+        began = time.perf_counter()
+        device.replay(recording)
+        device.synchronize()
+        best = min(best, (time.perf_counter() - began) / 50)
+    recording.close()
+    y = np.empty(shape["rows"] * shape["outs"], np.float32)
+    device.download(bound[-1], y.view(np.uint8).data)
+    return best, float(np.abs(y).sum(dtype=np.float64))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="bonsai-8b")
+    parser.add_argument("--rows", default="512,2048")
+    arguments = parser.parse_args()
+    block, matrices = SHAPES[arguments.shape]
+    device = CudaDevice(0)
+    for rows in map(int, arguments.rows.split(",")):
+        for outs, width in matrices:
+            values = (rows, outs, width, outs, 0)
+            shape = dict(zip((param.name for param in MATMUL_PARAMS), values, strict=True))
+            bound = views(device, block, rows, outs, width)
+            spec = CATALOGUE["matmul_ternary_block" if block else "matmul_ternary"]
+            own = device.tuning(spec, {"ADD": 0, "BLOCK": block, "ABLOCK": 32}, shape)
+            want = 0.0
+            for tuning in (own, *(BLOCK_TILES if block else ROW_TILES)):
+                label = " ".join(f"{name}={value}" for name, value in {**tuning.tile, **tuning.private}.items())
+                try:
+                    seconds, total = measure(device, block, tuning, bound, shape)
+                except GpuError as exc:
+                    print(f"{rows:5} {outs:6} x {width:6}  {exc}  {label}", flush=True)
+                    continue
+                want = want or total
+                verdict = "" if abs(total - want) <= 1e-5 * want else "  WRONG"
+                tops = 2e-12 * rows * outs * width / seconds
+                print(
+                    f"{rows:5} {outs:6} x {width:6} {1e6 * seconds:9.1f} us {tops:6.0f} TOPS{verdict}  {label}",
+                    flush=True,
+                )
+            for view in bound:
+                device.free(view.buffer)
+    device.close()
+
+
+if __name__ == "__main__":
+    main()

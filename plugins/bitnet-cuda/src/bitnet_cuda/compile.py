@@ -1,0 +1,89 @@
+"""CUDA C++ to cubin with NVRTC, cached on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bitnet_core.errors import BackendUnavailableError, KernelCompileError
+from bitnet_core.hal import Tuning
+from bitnet_core.hal.program_cache import ProgramCache
+from bitnet_core.hal.sources import source_text
+from bitnet_core.kernels.spec import KernelSpec
+
+FOLDERS = tuple(Path(__file__).parent / "kernels" / name for name in ("nvidia", "portable"))
+"""Where sources and what they include are looked for, in this order."""
+
+
+def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
+    """The translation unit: constants as macros, includes resolved."""
+    name = f"{spec.name}_{tuning.variant}.cu" if tuning.variant else f"{spec.name}.cu"
+    return source_text(FOLDERS, name, {**constants, **tuning.tile, **tuning.private}, backend="cuda")
+
+
+def options(architecture: str) -> list[bytes]:
+    """NVRTC options: no fast-math, so that norms keep their meaning."""
+    return [f"--gpu-architecture={architecture}".encode(), b"--std=c++17", b"--fmad=true", b"-default-device"]
+
+
+def nvrtc() -> Any:
+    """cuda.bindings' nvrtc module, its library loaded; BackendUnavailableError if there is none."""
+    from cuda.bindings import nvrtc as module  # type: ignore[import-untyped]  # no types
+
+    try:
+        module.nvrtcVersion()
+    except RuntimeError as exc:
+        raise BackendUnavailableError(
+            "NVRTC, the run-time compiler, is not installed",
+            backend="cuda",
+            operation="load",
+            hint="pip install 'nvidia-cuda-nvrtc>=13,<14'",
+        ) from exc
+    return module
+
+
+def compile_cubin(name: str, source: str, architecture: str) -> bytes:
+    """Compile one translation unit for "sm_90", say. KernelCompileError carries NVRTC's log."""
+    api = nvrtc()
+    status, program = api.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, None, None)
+    flags = options(architecture)
+    (status,) = api.nvrtcCompileProgram(program, len(flags), flags)
+    try:
+        if int(status) != 0:
+            _, size = api.nvrtcGetProgramLogSize(program)
+            text = b" " * size
+            api.nvrtcGetProgramLog(program, text)
+            raise KernelCompileError(
+                f"kernel {name} does not compile for {architecture}",
+                kernel=name,
+                log=text.rstrip(b"\0 ").decode(errors="replace"),
+                backend="cuda",
+                code=f"NVRTC {int(status)}",
+            )
+        _, size = api.nvrtcGetCUBINSize(program)
+        cubin: bytes = b"\0" * size
+        api.nvrtcGetCUBIN(program, cubin)
+        return cubin
+    finally:
+        api.nvrtcDestroyProgram(program)
+
+
+def cached_cubin(name: str, source: str, architecture: str) -> bytes:
+    """`compile_cubin`, or its stored result."""
+    key = ProgramCache.key(source, architecture, *options(architecture), _nvrtc_version())
+    cache = ProgramCache("cuda")
+    cubin = cache.load(key)
+    if cubin is None:
+        cubin = compile_cubin(name, source, architecture)
+        cache.store(key, cubin)
+    return cubin
+
+
+def _nvrtc_version() -> str:
+    """The installed NVRTC's version, from its wheel where possible: loading the library costs half a second."""
+    try:
+        return version("nvidia-cuda-nvrtc")
+    except PackageNotFoundError:
+        return str(nvrtc().nvrtcVersion()[1:])

@@ -1,0 +1,107 @@
+"""What each GPU is."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from bitnet_core.errors import BackendUnavailableError
+from bitnet_core.hal import DeviceInfo, DeviceType
+
+from bitnet_cuda.driver import driver, version_text
+from bitnet_cuda.errors import check
+
+log = logging.getLogger(__name__)
+
+FLOOR = (7, 5)
+"""Lowest compute capability: what CUDA 13 still compiles for."""
+
+OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "draft_logits", "rescore_logits"})
+"""Optional kernels that every GPU runs."""
+TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu"})
+"""Optional kernels from compute capability 8.0 on."""
+
+_ATTRIBUTES = {
+    "multiprocessor_count": "MULTIPROCESSOR_COUNT",
+    "max_threads_per_block": "MAX_THREADS_PER_BLOCK",
+    "max_shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK",
+    "max_registers_per_block": "MAX_REGISTERS_PER_BLOCK",
+    "warp_size": "WARP_SIZE",
+    "clock_khz": "CLOCK_RATE",
+    "memory_clock_khz": "MEMORY_CLOCK_RATE",
+    "memory_bus_bits": "GLOBAL_MEMORY_BUS_WIDTH",
+    "l2_cache_bytes": "L2_CACHE_SIZE",
+    "ecc": "ECC_ENABLED",
+    "integrated": "INTEGRATED",
+    "unified_addressing": "UNIFIED_ADDRESSING",
+    "concurrent_kernels": "CONCURRENT_KERNELS",
+}
+
+
+def attribute(device: Any, name: str) -> int:
+    """CU_DEVICE_ATTRIBUTE_<name> of a CUdevice."""
+    code = getattr(driver().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    return int(check(driver().cuDeviceGetAttribute(code, device), "query")[0])
+
+
+def compute_capability(device: Any) -> tuple[int, int]:
+    """(major, minor) of a CUdevice."""
+    return attribute(device, "COMPUTE_CAPABILITY_MAJOR"), attribute(device, "COMPUTE_CAPABILITY_MINOR")
+
+
+def _text(result: tuple[Any, ...]) -> str:
+    return str(check(result, "query")[0].split(b"\0")[0].decode(errors="replace"))
+
+
+def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
+    api = driver()
+    total = int(check(api.cuDeviceTotalMem(device), "query")[0])
+    extra: dict[str, str | int | float | bool] = {
+        "device_id": ordinal,
+        "compute_capability": "{}.{}".format(*capability),
+        "total_memory": total,
+        "supports_fp16": True,
+        "supports_bf16": capability >= (8, 0),
+        "tensor_core_int8": capability >= (8, 0),
+    }
+    extra |= {key: attribute(device, name) for key, name in _ATTRIBUTES.items()}
+    x, y, z = (attribute(device, f"MAX_GRID_DIM_{axis}") for axis in "XYZ")
+    return DeviceInfo(
+        backend="cuda",
+        index=ordinal,
+        name=_text(api.cuDeviceGetName(128, device)),
+        type=DeviceType.INTEGRATED if extra["integrated"] else DeviceType.GPU,
+        vendor="NVIDIA",
+        driver=f"CUDA {version_text(int(check(api.cuDriverGetVersion(), 'query')[0]))}",
+        total_memory=total,
+        max_allocation=total,
+        max_binding=total,
+        max_grid=(x, y, z),
+        alignment=256,
+        physical_id=_text(api.cuDeviceGetPCIBusId(16, device)).lower(),
+        kernels=OPTIONAL | (TENSOR_CORE_KERNELS if capability >= (8, 0) else frozenset()),
+        features=frozenset({"timings"}),
+        extra=extra,
+    )
+
+
+def device_infos() -> list[DeviceInfo]:
+    """All GPUs at or above the floor, with the driver's ordinals; BackendUnavailableError if there is none."""
+    infos, old = [], []
+    for ordinal in range(int(check(driver().cuDeviceGetCount(), "list devices")[0])):
+        device = check(driver().cuDeviceGet(ordinal), "query")[0]
+        capability = compute_capability(device)
+        if capability >= FLOOR:
+            infos.append(_info(ordinal, device, capability))
+        else:
+            name = _text(driver().cuDeviceGetName(128, device))
+            old.append("{} has compute capability {}.{}, 7.5 is needed".format(name, *capability))
+            log.info("cuda:%d is left out: %s", ordinal, old[-1])
+    if infos:
+        return infos
+    raise BackendUnavailableError(
+        "; ".join(old) or "the driver shows no GPU",
+        backend="cuda",
+        operation="list devices",
+        hint="Use bitnet-vulkan or bitnet-opencl on this GPU" if old else "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES",
+    )

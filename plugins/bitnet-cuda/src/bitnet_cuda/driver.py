@@ -1,0 +1,44 @@
+"""Loading the driver: its functions, and whether it is new enough for what NVRTC makes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from bitnet_core.errors import BackendUnavailableError
+
+from bitnet_cuda.errors import check
+
+NEEDED = 13000
+"""CUDA version that the driver must support, as cuDriverGetVersion counts: kernels come from NVRTC 13."""
+UPDATE = "Update the NVIDIA driver to release 580 or later"
+
+
+@cache
+def driver() -> Any:
+    """cuda.bindings' driver module, initialised. BackendUnavailableError if there is no driver, or an old one."""
+    try:
+        from cuda.bindings import driver as module  # type: ignore[import-untyped]  # no types
+    except ImportError as exc:
+        hint = "pip install --force-reinstall bitnet-cuda"
+        raise _unavailable(f"cuda-bindings cannot be imported: {exc}", hint) from exc
+    try:
+        result = module.cuInit(0)
+    except RuntimeError as exc:  # DynamicLibNotFoundError, not a status
+        hint = "Install the NVIDIA driver, release 580 or later"
+        raise _unavailable("the NVIDIA driver's libcuda is not installed", hint) from exc
+    check(result, "initialise the driver")
+    version = int(check(module.cuDriverGetVersion(), "initialise the driver")[0])
+    if version < NEEDED:
+        found, needed = version_text(version), version_text(NEEDED)
+        raise _unavailable(f"the NVIDIA driver supports CUDA {found}, and {needed} is needed", UPDATE)
+    return module
+
+
+def version_text(version: int) -> str:
+    """13020 as "13.2"."""
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _unavailable(message: str, hint: str) -> BackendUnavailableError:
+    return BackendUnavailableError(message, backend="cuda", operation="load", hint=hint)

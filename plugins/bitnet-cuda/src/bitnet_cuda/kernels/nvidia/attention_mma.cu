@@ -1,0 +1,178 @@
+// attention for prompts, on tensor cores (compute capability 8.0 and later; f16 caches, HEAD_DIM 64 or 128).
+// out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t], with a running maximum over blocks of 64
+// positions (flash attention, Dao et al. 2022). A thread block takes TILE_T rows of the step and TILE_N query heads of one
+// key/value head; each warp 16 rows of one head. Keys and values come in by asynchronous copies, a block ahead.
+// q and the weights are f32: each is the sum of two f16 (22 bits), multiplied one after the other, so that f16 products
+// lose nothing that f32 would keep. |q| * scale must stay below 45,000, else the row becomes NaN.
+// Rows of a tile that belong to one sequence are done together, sequence after sequence.
+#include "prelude.cuh"
+#include "tensor.cuh"
+#include "halves.cuh"
+
+#define CHUNKS (HEAD_DIM / 8)          // 16-byte words of a cache row
+#define STAGE (2 * KV_BLOCK * CHUNKS)  // the same of one block: keys, then values
+#define K_STEPS (HEAD_DIM / 16)
+#define LOG2_E 1.44269504f
+
+struct alignas(8) Pair {
+    float a, b;
+};
+
+// Swizzled by row, so that the eight rows of a matrix lie in different banks.
+__device__ inline u32 word_of(u32 row, u32 chunk) { return row * CHUNKS + (chunk ^ row % 8); }
+
+__device__ inline void load_block(Words* stage, const Words* keys, const Words* values, size_t block, u32 count) {
+    for (u32 i = threadIdx.x; i < KV_BLOCK * CHUNKS; i += GROUP) {
+        u32 row = i / CHUNKS, to = word_of(row, i % CHUNKS);
+        bool wanted = row < count;  // what lies behind may be anything, NaN too
+        copy_async_or_zero(stage + to, keys + block * CHUNKS + i, wanted);
+        copy_async_or_zero(stage + KV_BLOCK * CHUNKS + to, values + block * CHUNKS + i, wanted);
+    }
+}
+
+__device__ inline float over_row(float v, bool largest) {  // the four lanes that share a row of a fragment
+    for (int d = 1; d < 4; d *= 2) {
+        float other = shuffle_xor(v, d);
+        v = largest ? fmaxf(v, other) : v + other;
+    }
+    return v;
+}
+
+KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, const Row* step, const int* tables,
+                 float* out, u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks,
+                 float scale) {
+    DYNAMIC_SHARED(Words, pool);
+    __shared__ int positions[TILE_T], sequences[TILE_T];
+    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
+    u32 first = ((rows + TILE_T - 1) / TILE_T - 1 - blockIdx.y) * TILE_T;  // long rows first
+    u32 head = blockIdx.x * TILE_N + warp / (TILE_T / 16), kv_head = head / (n_heads / n_kv_heads);
+    u32 at = warp % (TILE_T / 16) * 16;
+    let_next_start();
+    wait_for_previous();
+    for (u32 i = threadIdx.x; i < TILE_T; i += GROUP) {
+        bool used = first + i < rows;
+        positions[i] = used ? step[first + i].position : -1;
+        sequences[i] = used ? step[first + i].sequence : -1;
+    }
+    u32 q_high[K_STEPS][4], q_low[K_STEPS][4];
+#pragma unroll
+    for (int k = 0; k < K_STEPS; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 row = min(first + at + g + 8 * (i % 2), rows - 1);
+            const Pair* from = (const Pair*)(q + ((size_t)row * n_heads + head) * HEAD_DIM + 16 * k + 8 * (i / 2) + 2 * t);
+            float factor = scale * LOG2_E;  // scores in powers of two
+            split_halves(from->a * factor, from->b * factor, q_high[k][i], q_low[k][i]);
+        }
+    float acc[HEAD_DIM / 8][4], largest[2] = {minus_infinity(), minus_infinity()}, total[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int n = 0; n < HEAD_DIM / 8; n++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) acc[n][j] = 0.0f;
+    __syncthreads();
+
+    for (u32 run = 0, end; run < TILE_T; run = end) {
+        int sequence = sequences[run], longest = -1, last[2];
+        for (end = run; end < TILE_T && sequences[end] == sequence; end++) longest = max(longest, positions[end]);
+        if (longest < 0) continue;
+        for (u32 i = 0; i < 2; i++) {
+            u32 row = at + g + 8 * i;
+            last[i] = row >= run && row < end ? positions[row] : -1;
+        }
+        int deepest = (int)warp_max((float)max(last[0], last[1]));  // positions are far below 2^24
+        int shallowest = -(int)warp_max((float)-min(last[0], last[1]));
+        const int* table = tables + (size_t)sequence * max_blocks;
+        u32 blocks = (u32)longest / KV_BLOCK + 1;
+        for (u32 b = 0; b <= blocks; b++) {
+            if (b < blocks)
+                load_block(pool + b % 2 * STAGE, k_cache, v_cache, ((size_t)table[b] * n_kv_heads + kv_head) * KV_BLOCK,
+                           (u32)longest + 1 - b * KV_BLOCK);
+            copy_group();
+            if (b == 0) continue;
+            copy_wait<1>();
+            __syncthreads();
+            int start = (int)(b - 1) * KV_BLOCK;
+            if (start <= deepest) {
+                const Words* keys = pool + (b - 1) % 2 * STAGE;
+                const Words* values = keys + KV_BLOCK * CHUNKS;
+                float s[8][4];
+#pragma unroll
+                for (int n = 0; n < 8; n++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++) s[n][j] = 0.0f;
+#pragma unroll
+                for (int k = 0; k < K_STEPS; k++)
+#pragma unroll
+                    for (int n = 0; n < 8; n += 2) {
+                        u32 part[4];
+                        load_matrices(part, keys + word_of(8 * n + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+                        mma_half(s[n], q_low[k], part[0], part[1]);
+                        mma_half(s[n + 1], q_low[k], part[2], part[3]);
+                        mma_half(s[n], q_high[k], part[0], part[1]);
+                        mma_half(s[n + 1], q_high[k], part[2], part[3]);
+                    }
+                if (start + KV_BLOCK - 1 > shallowest)
+#pragma unroll
+                    for (int n = 0; n < 8; n++)
+#pragma unroll
+                        for (int j = 0; j < 4; j++)
+                            if (start + 8 * n + 2 * (int)t + j % 2 > last[j / 2]) s[n][j] = minus_infinity();
+                float now[2] = {largest[0], largest[1]}, rescale[2];
+#pragma unroll
+                for (int n = 0; n < 8; n++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++) now[j / 2] = fmaxf(now[j / 2], s[n][j]);
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    now[i] = over_row(now[i], true);
+                    float base = now[i] == minus_infinity() ? 0.0f : now[i];
+                    rescale[i] = exp2f(largest[i] - base);
+                    largest[i] = now[i];
+                    now[i] = base;
+                    total[i] *= rescale[i];
+                }
+#pragma unroll
+                for (int n = 0; n < 8; n++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++) {
+                        s[n][j] = exp2f(s[n][j] - now[j / 2]);
+                        total[j / 2] += s[n][j];
+                    }
+#pragma unroll
+                for (int n = 0; n < HEAD_DIM / 8; n++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++) acc[n][j] *= rescale[j / 2];
+#pragma unroll
+                for (int k = 0; k < KV_BLOCK / 16; k++) {
+                    u32 high[4], low[4];
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const float* pair = s[2 * k + i / 2] + i % 2 * 2;
+                        split_halves(pair[0], pair[1], high[i], low[i]);
+                    }
+#pragma unroll
+                    for (int n = 0; n < HEAD_DIM / 8; n += 2) {
+                        u32 part[4];
+                        u32 row = 16 * k + lane / 8 % 2 * 8 + lane % 8;
+                        load_matrices_transposed(part, values + word_of(row, n + lane / 16));
+                        mma_half(acc[n], low, part[0], part[1]);
+                        mma_half(acc[n + 1], low, part[2], part[3]);
+                        mma_half(acc[n], high, part[0], part[1]);
+                        mma_half(acc[n + 1], high, part[2], part[3]);
+                    }
+                }
+            }
+            __syncthreads();
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        u32 in_tile = at + g + 8 * i, row = first + in_tile;
+        float sum = over_row(total[i], false);
+        if (row >= rows) continue;
+        float factor = positions[in_tile] < 0 ? 0.0f : 1.0f / sum;
+        Pair* to = (Pair*)(out + ((size_t)row * n_heads + head) * HEAD_DIM + 2 * t);
+#pragma unroll
+        for (int n = 0; n < HEAD_DIM / 8; n++) to[4 * n] = Pair{acc[n][2 * i] * factor, acc[n][2 * i + 1] * factor};
+    }
+}

@@ -1,0 +1,69 @@
+// NVIDIA's words for what the portable kernels ask for. No header files: NVRTC then needs none.
+__device__ inline float half_to_float(u16 h) {
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+    return f;
+}
+__device__ inline u16 float_to_half(float f) {
+    u16 h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+    return h;
+}
+// acc + sum over four bytes, both signed
+__device__ inline int dot4(u32 a, u32 b, int acc) { return __dp4a((int)a, (int)b, acc); }
+// To nearest, ties to even; 0 for NaN.
+__device__ inline int nearest(float v) { return __float2int_rn(v); }
+__device__ inline float reciprocal(float v) { return __frcp_rn(v); }
+__device__ inline Words load_streaming(const Words* p) {
+    Words v;
+    asm("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+// Among the 32 threads of a warp: v of the lane whose number differs in the bits of mask; and a point that all reach before
+// any goes on, with what they wrote visible.
+template <class T>
+__device__ inline T shuffle_xor(T v, int mask) {
+    return __shfl_xor_sync(0xffffffffu, v, mask);
+}
+__device__ inline void sync_warp() { __syncwarp(); }
+
+// Programmatic dependent launch (compute capability 9.0 and later; elsewhere, and in launches without the attribute,
+// both do nothing): the next kernel of a recording may start now, and reads what kernels before it wrote only after its
+// own wait_for_previous. Every thread of every kernel waits, so a kernel that has ended means that all before it have.
+__device__ inline void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ inline void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Asks for the block's share of what a later kernel will read, into the L2 cache (compute capability 9.0 and later).
+__device__ inline void fetch_ahead(const u8* ahead, u32 bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    u32 blocks = gridDim.x * gridDim.y * gridDim.z;
+    u32 block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    u32 share = ((bytes + blocks - 1) / blocks + 127) / 128 * 128, first = block * share;
+    if (threadIdx.x != 0 || first >= bytes) return;
+    u32 size = min(share, bytes - first) / 16 * 16;
+    if (size) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(ahead + first), "r"(size) : "memory");
+#endif
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+__device__ inline int warp_sum_int(int v) { return __reduce_add_sync(0xffffffffu, v); }
+__device__ inline u32 warp_max_bits(u32 v) { return __reduce_max_sync(0xffffffffu, v); }
+#else
+__device__ inline int warp_sum_int(int v) {
+    for (int d = 16; d > 0; d >>= 1) v += shuffle_xor(v, d);
+    return v;
+}
+__device__ inline u32 warp_max_bits(u32 v) {
+    for (int d = 16; d > 0; d >>= 1) v = max(v, shuffle_xor(v, d));
+    return v;
+}
+#endif
+

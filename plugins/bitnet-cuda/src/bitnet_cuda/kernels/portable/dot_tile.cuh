@@ -1,0 +1,103 @@
+// Ternary products of many rows with dot products of four bytes: a block of 256 threads makes TILE_N x TILE_T outputs, each thread
+// TILE_N / 16 matrix rows by TILE_T / 16 rows of activations. 128 columns at a time lie in shared memory, the next ones are under way
+// to registers. Weights become signed bytes, see signs.cuh. BLOCK 0: one scale a row of weights and of activations.
+#include "signs.cuh"
+
+#define PER_N (TILE_N / 16)
+#define PER_T (TILE_T / 16)
+#define PITCH 9  // 16-byte words from one row of activations to the next: one more than 128 columns, against bank conflicts
+#define CODE_LOADS ((TILE_N * 2 + GROUP - 1) / GROUP)
+#define TOKEN_LOADS ((TILE_T * 8 + GROUP - 1) / GROUP)
+
+// Adds the products of 16 columns of plane s.
+__device__ inline void multiply_half(int (&sum)[PER_N][PER_T], const Words* codes, const Words* tokens, int s) {
+    Words in[PER_T];
+#pragma unroll
+    for (int j = 0; j < PER_T; j++) in[j] = tokens[16 * j * PITCH];
+#pragma unroll
+    for (int i = 0; i < PER_N; i++) {
+        Words c = codes[2 * i];
+        u32 x = signs(c.x, s), y = signs(c.y, s), z = signs(c.z, s), w = signs(c.w, s);
+#pragma unroll
+        for (int j = 0; j < PER_T; j++)
+            sum[i][j] = dot4(x, in[j].x, dot4(y, in[j].y, dot4(z, in[j].z, dot4(w, in[j].w, sum[i][j]))));
+    }
+}
+
+__device__ inline void dot_tile(const Words* w, const float* wscale, const Words* q, const float* scale, float* y, u32 rows,
+                                u32 outs, u32 width, u32 y_stride, u32 y_first) {
+    __shared__ Words codes[TILE_N * 2], tokens[TILE_T * PITCH];
+    let_next_start();
+    wait_for_previous();
+    u32 x = threadIdx.x % 16, n0 = threadIdx.x / 16 * PER_N, blocks = width / 128;
+    u32 n_first = blockIdx.x * TILE_N, t_first = blockIdx.y * TILE_T;
+    Words next_codes[CODE_LOADS], next_tokens[TOKEN_LOADS];
+    auto load = [&](u32 block) {  // threads that have nothing to load load the last word again
+#pragma unroll
+        for (int j = 0; j < CODE_LOADS; j++) {
+            u32 i = min(j * GROUP + threadIdx.x, TILE_N * 2u - 1), n = min(n_first + i / 2, outs - 1);
+            next_codes[j] = load_streaming(w + ((size_t)n * blocks + block) * 2 + i % 2);
+        }
+#pragma unroll
+        for (int j = 0; j < TOKEN_LOADS; j++) {
+            u32 i = min(j * GROUP + threadIdx.x, TILE_T * 8u - 1), token = min(t_first + i / 8, rows - 1);
+            const Words& from = q[((size_t)token * blocks + block) * 8 + i % 8];
+            next_tokens[j] = {from.x, from.y, from.z, from.w};  // by field: clang keeps whole structs in memory
+        }
+    };
+    load(0);
+    int sum[PER_N][PER_T];
+    float scaled[PER_N][PER_T];
+#pragma unroll
+    for (int i = 0; i < PER_N * PER_T; i++) sum[i / PER_T][i % PER_T] = 0, scaled[i / PER_T][i % PER_T] = 0.0f;
+    for (u32 b = 0; b < blocks; b++) {
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < CODE_LOADS; j++) {
+            u32 i = j * GROUP + threadIdx.x;
+            if (i < TILE_N * 2) codes[i] = next_codes[j];
+        }
+#pragma unroll
+        for (int j = 0; j < TOKEN_LOADS; j++) {
+            u32 i = j * GROUP + threadIdx.x;
+            if (i < TILE_T * 8) tokens[i / 8 * PITCH + i % 8] = next_tokens[j];
+        }
+        __syncthreads();
+        if (b + 1 < blocks) load(b + 1);
+#pragma unroll 1
+        for (int s = 0; s < 4; s++) {  // one copy of what follows is long enough
+            multiply_half(sum, codes + n0 * 2, tokens + x * PITCH + 2 * s, s);
+            multiply_half(sum, codes + n0 * 2 + 1, tokens + x * PITCH + 2 * s + 1, s);
+#if BLOCK
+#pragma unroll
+            for (int j = 0; j < PER_T; j++) {
+                u32 token = min(t_first + x + 16 * j, rows - 1);
+                float factor = ABLOCK ? scale[((size_t)token * blocks + b) * 4 + s] : 1.0f;
+#pragma unroll
+                for (int i = 0; i < PER_N; i++) {
+                    u32 n = min(n_first + n0 + i, outs - 1), scales = (width + BLOCK - 1) / BLOCK;
+                    scaled[i][j] += wscale[(size_t)n * scales + (128 * b + 32 * s) / BLOCK] * factor * (float)sum[i][j];
+                    sum[i][j] = 0;
+                }
+            }
+#endif
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < PER_T; j++) {
+        u32 token = t_first + x + 16 * j;
+        if (token >= rows) continue;
+#pragma unroll
+        for (int i = 0; i < PER_N; i++) {
+            u32 n = n_first + n0 + i;
+            if (n >= outs) continue;
+#if BLOCK
+            float value = scaled[i][j] * SIGN * (ABLOCK ? 1.0f : scale[token]);
+#else
+            float value = (float)-sum[i][j] * -SIGN * scale[token] * wscale[n];
+#endif
+            size_t at = (size_t)token * y_stride + y_first + n;
+            y[at] = ADD ? y[at] + value : value;
+        }
+    }
+}

@@ -1,0 +1,25 @@
+// m[T,F] = act(gate) * up in f32, gate_up[T,2F] = [gate | up]; act = max(g,0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1);
+// then norm with gamma (NORM 1) and int8: q[T,stride], scale, qsum[T] or [T,stride/32]. One block per row.
+#include "prelude.cuh"
+#include "quantize.cuh"
+
+struct Gated {
+    const float *gate, *up;
+    u32 width;
+    __device__ void operator()(u32 k, float* v) const {
+        Four g = four_of(gate, k, width), u = four_of(up, k, width);
+        for (int i = 0; i < 4; i++) {
+            float r = is_nan(g.v[i]) ? g.v[i] : fmaxf(g.v[i], 0.0f);  // fmaxf drops a NaN
+            v[i] = (ACT == 0 ? r * r : g.v[i] / (1.0f + expf(-g.v[i]))) * u.v[i];
+        }
+    }
+};
+
+KERNEL glu_norm_quantize(const float* gate_up, const float* gamma, u32* q, float* scale, int* qsum, u32 rows, u32 width,
+                         u32 stride, float eps) {
+    let_next_start();
+    wait_for_previous();
+    u32 row = blockIdx.x;
+    const float* gate = gate_up + (size_t)row * 2 * width;
+    quantize_row(Gated{gate, gate + width, width}, gamma, q, scale, qsum, row, width, stride, eps);
+}

@@ -1,0 +1,56 @@
+// Shared by every kernel. Constants (GROUP, TILE_N, TILE_T, DTYPE, ADD, NORM, ACT, KV, INTERLEAVED, BLOCK) are defined
+// before this file, with ABLOCK, QKNORM, MASK and a kernel's own. Blocks are one-dimensional with GROUP threads, a multiple of 32; "warps" are 32 neighbouring threads,
+// whatever the hardware's are. vendor.cuh has what is written differently for each vendor.
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+
+#define KV_BLOCK 64
+#define KERNEL extern "C" __global__ void __launch_bounds__(GROUP)
+
+struct alignas(16) Words {
+    u32 x, y, z, w;
+};
+struct alignas(16) Floats {
+    float x, y, z, w;
+};
+struct alignas(16) Row {
+    int token, position, slot, sequence;
+};
+
+#include "vendor.cuh"
+
+__device__ inline bool not_finite(float v) { return (__float_as_uint(v) & 0x7f800000u) == 0x7f800000u; }
+__device__ inline bool is_nan(float v) { return (__float_as_uint(v) & 0x7fffffffu) > 0x7f800000u; }
+__device__ inline float quiet_nan() { return __uint_as_float(0x7fc00000u); }
+__device__ inline float infinity() { return __uint_as_float(0x7f800000u); }
+__device__ inline float minus_infinity() { return -infinity(); }
+
+__device__ inline float warp_sum(float v) {
+    for (int d = 16; d > 0; d >>= 1) v += shuffle_xor(v, d);
+    return v;
+}
+__device__ inline float warp_max(float v) {
+    for (int d = 16; d > 0; d >>= 1) v = fmaxf(v, shuffle_xor(v, d));
+    return v;
+}
+
+// Reductions over the block; `scratch` is shared, one element per warp.
+__device__ inline float group_sum(float v, float* scratch) {
+    v = warp_sum(v);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
+    __syncthreads();
+    float total = 0.0f;
+    for (int i = 0; i < GROUP / 32; i++) total += scratch[i];
+    return total;
+}
+__device__ inline float group_max(float v, float* scratch) {
+    v = warp_max(v);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
+    __syncthreads();
+    float largest = scratch[0];
+    for (int i = 1; i < GROUP / 32; i++) largest = fmaxf(largest, scratch[i]);
+    return largest;
+}

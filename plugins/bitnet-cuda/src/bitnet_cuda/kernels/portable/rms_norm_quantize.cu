@@ -1,0 +1,21 @@
+// y[T,K] = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8: q[T,stride], scale, qsum[T] or [T,stride/32].
+// One block per row.
+#include "prelude.cuh"
+#include "quantize.cuh"
+
+struct Plain {
+    const float* x;
+    u32 width;
+    __device__ void operator()(u32 k, float* v) const {
+        Four four = four_of(x, k, width);
+        for (int i = 0; i < 4; i++) v[i] = four.v[i];
+    }
+};
+
+KERNEL rms_norm_quantize(const float* x, const float* gamma, u32* q, float* scale, int* qsum, u32 rows, u32 width,
+                         u32 stride, float eps) {
+    let_next_start();
+    wait_for_previous();
+    u32 row = blockIdx.x;
+    quantize_row(Plain{x + (size_t)row * width, width}, gamma, q, scale, qsum, row, width, stride, eps);
+}

@@ -1,0 +1,52 @@
+"""Which launches of a recording may run into each other."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bitnet_core.hal import View
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_cuda import recording
+
+
+def launch(name: str, **views: View) -> Any:
+    """A launch whose other bindings are buffers of their own."""
+    spec = CATALOGUE[name]
+    bound = tuple(views.get(binding.name) or view(16) for binding in spec.bindings)
+    return SimpleNamespace(kernel=SimpleNamespace(spec=spec), bound=bound)
+
+
+def view(nbytes: int) -> View:
+    return View(Buffer(nbytes), 0, nbytes)  # type: ignore[arg-type]  # a buffer without a kind
+
+
+class Buffer:
+    """Hashable by identity, as the device's are."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+def test_a_launch_overlaps_unless_what_it_reads_early_was_written() -> None:
+    x, weights, step = view(64), view(64), view(64)
+    launches = [
+        launch("norm_matmul", w=weights, y=x),
+        launch("norm_matmul", x=x, w=weights),  # x is read after the wait
+        launch("norm_matmul", w=x),  # but weights are not
+        launch("rope_attention", step=step),
+        launch("argmax_advance", step=step),
+        launch("rope_attention", step=step),
+    ]
+    assert recording.may_overlap(launches) == [True, True, False, True, True, False]
+
+
+def test_weights_are_asked_for_ahead_unless_they_would_not_stay_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    small: Any = view(640)
+    large = view(1 << 30)
+    launches = [launch("rope_attention"), launch("norm_matmul", w=small), launch("matmul_dense", w=large)]
+    assert recording.weights_ahead(launches) == [None] * 3  # two places on
+    monkeypatch.setattr(recording, "AHEAD", 1)
+    assert recording.weights_ahead(launches) == [small, None, None]
+    assert recording.weights_ahead([]) == []

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# What docs/intel-gpus.md asks of the owner of an Intel GPU: the kit, a text, and speeds. Everything goes into owner-report/.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p owner-report
+export BITNET_LEVELZERO_DEVICE=1
+{
+    bitnet devices -v
+    python -m pytest -q --require-device --bitnet-report owner-report/kit.json "$here/../tests/test_conformance.py"
+    bitnet run --device level-zero -n 40 "Once upon a time"
+    bitnet bench --synthetic 2b4t --device level-zero -p 128 -n 64 --repeat 3
+    bitnet bench --synthetic 2b4t --device level-zero -p 128 -n 64 --repeat 3 --profile owner-report/profile.json
+} 2>&1 | tee owner-report/output.txt

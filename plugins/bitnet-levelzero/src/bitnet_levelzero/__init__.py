@@ -1,0 +1,1 @@
+"""The Level Zero backend of bitnet."""

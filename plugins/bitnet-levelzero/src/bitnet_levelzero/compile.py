@@ -1,0 +1,89 @@
+"""Programs of the wheel, and what the driver's compiler makes of them."""
+
+from __future__ import annotations
+
+import ctypes
+import zipfile
+from ctypes import byref, c_size_t, c_void_p
+from functools import cache
+from importlib.resources import files
+
+from bitnet_core.errors import GpuError
+from bitnet_core.hal.program_cache import ProgramCache
+
+from bitnet_levelzero.api import KernelDesc, ModuleDesc, call, created, has, load
+from bitnet_levelzero.errors import BACKEND, check
+
+SPIRV, NATIVE = 0, 1
+ARCHIVE = "programs.zip"
+
+
+@cache
+def archive() -> dict[str, bytes]:
+    """SPIR-V by program name; made by tools/build_programs.py."""
+    with (files(__package__) / ARCHIVE).open("rb") as file, zipfile.ZipFile(file) as programs:
+        return {name: programs.read(name) for name in programs.namelist()}
+
+
+class Compiler:
+    """Modules of one device; their native code is kept on disk.
+
+    logs: whether to ask for the compiler's text. With several drivers the loader stands between, and crashes over the
+    log of a module that was not built (1.8 and before).
+    """
+
+    def __init__(
+        self, context: c_void_p, device: c_void_p, name: str, identity: tuple[str, ...], *, logs: bool
+    ) -> None:
+        self._context, self._device, self._name, self._identity = context, device, name, identity
+        self._logs = logs
+        self._cache = ProgramCache(BACKEND)
+
+    def kernel(self, program: str, group: int) -> tuple[c_void_p, c_void_p]:
+        """(module, kernel) of a program, with its group size set; KernelCompileError with the compiler's log."""
+        spirv, entry = archive()[program], program.partition(".")[0]
+        key = ProgramCache.key(*self._identity, spirv)
+        module = self._native(key)
+        if module is None:
+            module = self._module(SPIRV, spirv, entry)
+            self._keep(key, module)
+        doing = f"create {entry}"
+        kernel = created("zeKernelCreate", module, byref(KernelDesc(pKernelName=entry.encode())), doing=doing)
+        call("zeKernelSetGroupSize", kernel, group, 1, 1, doing=doing, device=self._name)
+        return module, kernel
+
+    def _module(self, form: int, content: bytes, entry: str) -> c_void_p:
+        module, log = c_void_p(), c_void_p()
+        desc = ModuleDesc(format=form, inputSize=len(content), pInputModule=content, pBuildFlags=b"")
+        create = load().zeModuleCreate
+        result = create(self._context, self._device, byref(desc), byref(module), byref(log) if self._logs else None)
+        text = _text(log) if self._logs else "the loader gives no text where there are several drivers"
+        check(result, "compile", device=self._name, kernel=entry, log=text)
+        return module
+
+    def _native(self, key: str) -> c_void_p | None:
+        binary = self._cache.load(key)
+        try:
+            return self._module(NATIVE, binary, "") if binary else None
+        except GpuError:  # the driver does not take it back: as good as damaged
+            return None
+
+    def _keep(self, key: str, module: c_void_p) -> None:
+        size = c_size_t()
+        if not has("zeModuleGetNativeBinary") or load().zeModuleGetNativeBinary(module, byref(size), None):
+            return  # a driver without binaries: it compiles each time
+        binary = ctypes.create_string_buffer(size.value)
+        if load().zeModuleGetNativeBinary(module, byref(size), binary) == 0:
+            self._cache.store(key, binary.raw[: size.value])
+
+
+def _text(log: c_void_p) -> str:
+    """Of a build log, which is freed."""
+    if not log:
+        return ""
+    size = c_size_t()
+    call("zeModuleBuildLogGetString", log, byref(size), None)
+    text = ctypes.create_string_buffer(max(size.value, 1))
+    call("zeModuleBuildLogGetString", log, byref(size), text)
+    call("zeModuleBuildLogDestroy", log)
+    return text.value.decode(errors="replace")

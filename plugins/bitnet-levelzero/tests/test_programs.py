@@ -1,0 +1,110 @@
+"""The SPIR-V in the wheel: made of today's kernels, valid, and taken by Intel's compiler for three families of GPUs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from bitnet_levelzero.compile import archive
+from bitnet_levelzero.tuning import programs
+
+TOOL = Path(__file__).parents[1] / "tools" / "build_programs.py"
+SPILLS = "Token 18\n"
+"""Of a program that needs scratch memory (PATCH_TOKEN_MEDIA_VFE_STATE), as ocloc shows it."""
+FAMILIES = ("dg2", "tgllp", "adlp")
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("build_programs", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def needs(*commands: str) -> None:
+    """Skip where one is missing, which is a failure in CI."""
+    missing = [command for command in commands if shutil.which(command) is None]
+    if missing and os.environ.get("CI") == "true":
+        raise AssertionError(f"{missing} must be there in CI")
+    if missing:
+        pytest.skip(f"there is no {', '.join(missing)}")
+
+
+def test_the_archive_has_the_listed_programs() -> None:
+    names = [name for name, *_ in programs()]
+    assert len(names) == len(set(names))
+    assert set(archive()) == set(names)
+
+
+def test_the_archive_is_what_would_be_built_now(tool: ModuleType) -> None:
+    """Byte by byte, and every program passes spirv-val."""
+    needs("clang-15", "opt-15", "llvm-spirv-15", "spirv-val")
+    assert tool.differences(tool.build_all()) == []
+
+
+def compiled(program: str, family: str, folder: Path) -> tuple[str, str]:
+    """(patch tokens, instructions) of a program."""
+    own = folder / re.sub(r"\W", "-", program)
+    own.mkdir()
+    (own / "in.spv").write_bytes(archive()[program])
+    ocloc = ["ocloc", "compile", "-file", "in.spv", "-spirv_input", "-device", family, "-output", "out"]
+    done = subprocess.run(ocloc, cwd=own, capture_output=True, text=True, check=False)
+    made = list(own.glob("*.bin"))
+    assert made, f"{program} for {family}: {done.stdout}"
+    show = ["ocloc", "disasm", "-file", made[0].name, "-device", family, "-dump", "shown"]
+    subprocess.run(show, cwd=own, env={**os.environ, "LD_LIBRARY_PATH": str(folder)}, capture_output=True, check=True)
+    listings = (path.read_text(encoding="utf-8", errors="replace") for path in own.glob("shown/*.asm"))
+    return (own / "shown" / "PTM.txt").read_text(encoding="utf-8"), "".join(listings)
+
+
+SPILLING = """
+__attribute__((reqd_work_group_size(128, 1, 1))) __kernel void s(__global const float *x, __global float *y, uint n) {
+    float a[160];
+    #pragma unroll
+    for (uint i = 0; i < 160; ++i) a[i] = x[i * n + get_global_id(0)];
+    for (uint k = 0; k < n; ++k) {
+        #pragma unroll
+        for (uint i = 0; i < 160; ++i) a[i] = a[i] * a[(i * 7 + 3) % 160] + (float)k;
+    }
+    #pragma unroll
+    for (uint i = 0; i < 160; ++i) y[i * n + get_global_id(0)] = a[i];
+}
+"""
+
+
+def test_spills_can_be_seen(tmp_path: Path) -> None:
+    """160 numbers for each work-item are more than there are registers."""
+    needs("ocloc")
+    (tmp_path / "in.cl").write_text(SPILLING, encoding="utf-8")
+    for command in (["compile", "-file", "in.cl", "-output", "out"], ["disasm", "-file", "out_XE_HPG_COREdg2.bin"]):
+        where = ["-dump", "shown"] if command[0] == "disasm" else []
+        subprocess.run(["ocloc", *command, "-device", "dg2", *where], cwd=tmp_path, capture_output=True, check=True)
+    assert SPILLS in (tmp_path / "shown" / "PTM.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_intels_compiler_takes_every_program(family: str, tmp_path: Path) -> None:
+    """For dg2 all of them, for the other two one of each kernel: no spills, and dp4a in every ternary product."""
+    needs("ocloc")
+    library = next(Path("/usr/lib/x86_64-linux-gnu").glob("libiga64.so.1"), None)
+    assert library is not None, "ocloc shows no instructions without libiga64"
+    (tmp_path / "libiga64.so").symlink_to(library)
+    names = sorted(archive())
+    if family != FAMILIES[0]:
+        names = list({name.partition(".")[0]: name for name in names}.values())
+    with ThreadPoolExecutor(2) as pool:
+        results = dict(zip(names, pool.map(lambda name: compiled(name, family, tmp_path), names), strict=True))
+    assert [name for name, (tokens, _) in results.items() if SPILLS in tokens] == []
+    products = {name: text for name, (_, text) in results.items() if name.startswith("matmul_ternary")}
+    assert products
+    assert [name for name, text in products.items() if "dp4a" not in text] == []

@@ -1,0 +1,87 @@
+"""Make src/bitnet_levelzero/programs.zip from the kernels of bitnet-opencl, or check that it is what would be made.
+
+    python tools/build_programs.py [--check] [--only PART OF A NAME]
+
+Needs bitnet-core and bitnet-opencl beside it, clang 15, opt 15, llvm-spirv 15 and spirv-val (Debian 12: clang-15
+llvm-15 llvm-spirv-15 spirv-tools). clang's own optimizer is left out, as it leads llvm-spirv to an order of blocks that
+is not valid.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import subprocess
+import sys
+import tempfile
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bitnet_core.hal.device import Tuning
+from bitnet_core.kernels.spec import KernelSpec
+from bitnet_levelzero.tuning import programs
+from bitnet_opencl.clc.sources import Dialect, definitions, program_source_of_pointers
+
+ARCHIVE = Path(__file__).parents[1] / "src" / "bitnet_levelzero" / "programs.zip"
+CLANG = ("clang-15", "-c", "-target", "spir64-unknown-unknown", "-cl-std=CL2.0", "-O0", "-w", "-emit-llvm")
+CLANG += ("-Xclang", "-disable-O0-optnone", "-Xclang", "-finclude-default-header", "-DOPAQUE_CODES=1", "-x", "cl", "-")
+PASSES = "-passes=always-inline,mem2reg,instsimplify,globaldce"
+
+
+def build(job: tuple[str, KernelSpec, dict[str, int], Tuning]) -> tuple[str, bytes]:
+    """(name, valid SPIR-V) of a program."""
+    name, spec, constants, tuning = job
+    source = program_source_of_pointers(spec, tuning, Dialect.PORTABLE)
+    with tempfile.TemporaryDirectory() as folder:
+        raw, clean, out = (str(Path(folder) / file) for file in ("a.bc", "b.bc", "c.spv"))
+        subprocess.run([*CLANG, *definitions(constants, tuning), "-o", raw], input=source.encode(), check=True)
+        subprocess.run(["opt-15", PASSES, raw, "-o", clean], check=True)
+        subprocess.run(["llvm-spirv-15", "--spirv-max-version=1.2", clean, "-o", out], check=True)
+        subprocess.run(["spirv-val", "--target-env", "opencl2.2", out], check=True)
+        return name, Path(out).read_bytes()
+
+
+def build_all(only: str = "", workers: int = 2) -> dict[str, bytes]:
+    """Every program whose name holds `only`."""
+    jobs = [job for job in programs() if only in job[0]]
+    with ThreadPoolExecutor(workers) as pool:
+        return dict(pool.map(build, jobs))
+
+
+def packed(built: dict[str, bytes]) -> bytes:
+    """The archive, the same for the same programs."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in sorted(built):
+            entry = zipfile.ZipInfo(name)  # of 1980
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, built[name])
+    return content.getvalue()
+
+
+def differences(built: dict[str, bytes], only: str = "") -> list[str]:
+    """Names of programs that the archive has not, or has otherwise."""
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        there = {name: archive.read(name) for name in archive.namelist() if only in name}
+    return sorted(name for name in built.keys() | there.keys() if built.get(name) != there.get(name))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    built = build_all(options.only)
+    if options.check:
+        different = differences(built, options.only)
+        sys.stdout.write("\n".join(different) + "\n" if different else f"{len(built)} programs are as they should be\n")
+        return int(bool(different))
+    ARCHIVE.write_bytes(packed(built))
+    sizes = sum(map(len, built.values())), ARCHIVE.stat().st_size
+    sys.stdout.write(f"{len(built)} programs, {sizes[0]:,} bytes, {sizes[1]:,} packed\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""The sources for NVIDIA's tensor cores, whose instructions any OpenCL device can imitate (emulated/tensor.clh)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from bitnet_core.hal.device import Tuning
+from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.testing.cases.case import Case, expected
+from bitnet_core.testing.cases.registry import all_cases
+from bitnet_core.testing.compare import check_outputs
+from bitnet_core.testing.workbench import Bench
+from bitnet_opencl import device as device_module
+from bitnet_opencl.clc import sources
+from bitnet_opencl.clc.sources import Dialect
+from bitnet_opencl.clc.tuning import Profile
+from bitnet_opencl.device import OpenCLDevice
+
+EMULATED = (Path(__file__).parent / "emulated" / "tensor.clh").read_text(encoding="utf-8")
+KERNELS = ("matmul_ternary", "matmul_ternary_block", "attention")
+
+
+def emulated_source(spec: KernelSpec, tuning: Tuning, dialect: Dialect) -> str:
+    """The program with the portable dialect, and memory through which lanes exchange what they have."""
+    text = sources.program_source(spec, tuning, Dialect.NVIDIA)
+    nvidia, tensor = (sources._expanded(name, Dialect.NVIDIA) for name in ("dialect.clh", "tensor.clh"))
+    assert tensor in text
+    text = text.replace(nvidia, sources._expanded("dialect.clh", Dialect.PORTABLE)).replace(tensor, EMULATED)
+    text = text.replace("    PARAMETERS\n", "    PARAMETERS\n    __local uint exchanged[GROUP * 8];\n")
+    text = text.replace(
+        "over_row(float v, bool largest)", "over_row_of(float v, bool largest, __local uint *exchanged)"
+    )
+    text = text.replace(
+        "const float other = shuffle_xor_float(v, mask);", "const float other = shuffle_of(v, mask, exchanged);"
+    )
+    text = text.replace(
+        "KERNEL attention", "#define over_row(v, largest) over_row_of(v, largest, exchanged)\nKERNEL attention"
+    )
+    return text.replace('#define UNROLL _Pragma("unroll")', "#define UNROLL")  # hundreds of barriers otherwise
+
+
+@pytest.fixture(scope="module")
+def bench(session_device: OpenCLDevice, open_bench: Callable[[OpenCLDevice], Bench]) -> Iterator[Bench]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_module, "program_source", emulated_source)
+        device = OpenCLDevice(session_device._device, session_device.info)
+        device._abilities = [*device._abilities, "-cl-opt-disable"]
+        device.profile = Profile(max_group=128, lanes=32, units=4, ptx=True)
+        bench = open_bench(device)
+        yield bench
+        bench.close()
+
+
+def served(case: Case) -> bool:
+    """Whether tensor cores take it on, and a CPU can carry it out in seconds."""
+    launch = case.launch()
+    rows, p = int(launch.params["rows"]), launch.params
+    if rows <= 8 or sum(array.size for array in launch.arrays.values()) > 1_000_000:
+        return False
+    if case.kernel == "attention":
+        return launch.constants["KV"] == 1 and p["head_dim"] in (64, 128)
+    return rows * p["outs"] * p["width"] < 4_000_000
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in all_cases() if case.kernel in KERNELS and served(case)], ids=lambda case: case.id
+)
+def test_tensor_cores(bench: Bench, case: Case) -> None:
+    launch = case.launch()
+    prepared = bench.prepare(case.spec, launch)
+    assert prepared.compiled.kernel.tuning.variant == "mma"
+    prepared.run(bench.device)
+    actual = bench.results(case, launch, prepared)
+    bench.tidy()
+    check_outputs(case, launch, expected(case.spec, launch), actual)

@@ -1,0 +1,83 @@
+"""What each GPU is."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
+
+from bitnet_rocm.driver import driver, unavailable
+from bitnet_rocm.errors import check
+
+log = logging.getLogger(__name__)
+
+OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "draft_logits", "rescore_logits"})
+"""Optional kernels that every GPU runs."""
+
+_PROPERTIES = {
+    "multiprocessor_count": "multiProcessorCount",
+    "max_threads_per_block": "maxThreadsPerBlock",
+    "max_shared_memory_per_block": "sharedMemPerBlock",
+    "warp_size": "warpSize",
+    "clock_khz": "clockRate",
+    "memory_clock_khz": "memoryClockRate",
+    "memory_bus_bits": "memoryBusWidth",
+    "l2_cache_bytes": "l2CacheSize",
+    "ecc": "ECCEnabled",
+    "integrated": "integrated",
+}
+
+
+def text(value: Any) -> str:
+    """A C string of hip-python, without what follows its end."""
+    raw = value if isinstance(value, bytes) else str(value).encode()
+    return raw.split(b"\0")[0].decode(errors="replace")
+
+
+def _info(ordinal: int) -> DeviceInfo:
+    properties = check(driver().hipGetDeviceProperties(ordinal), "query")[0]
+    version = int(check(driver().hipRuntimeGetVersion(), "query")[0])
+    architecture, total = text(properties.gcnArchName), int(properties.totalGlobalMem)
+    extra: dict[str, str | int | float | bool] = {
+        "device_id": ordinal,
+        "architecture": architecture,
+        "total_memory": total,
+        "supports_fp16": True,
+    }
+    extra |= {key: int(getattr(properties, name)) for key, name in _PROPERTIES.items()}
+    address = (properties.pciDomainID, properties.pciBusID, properties.pciDeviceID)
+    grid = tuple(int(size) for size in properties.maxGridSize)
+    return DeviceInfo(
+        backend="rocm",
+        index=ordinal,
+        name=text(properties.name) or f"AMD {architecture}",
+        type=DeviceType.INTEGRATED if extra["integrated"] else DeviceType.GPU,
+        vendor="AMD",
+        driver=f"HIP {version // 10_000_000}.{version // 100_000 % 100}",
+        total_memory=total,
+        max_allocation=total,
+        max_binding=total,
+        max_grid=(grid[0], grid[1], grid[2]),
+        alignment=256,
+        transfer=TransferMode.UNIFIED if extra["integrated"] else TransferMode.EXPLICIT_COPY,
+        physical_id="{:04x}:{:02x}:{:02x}.0".format(*map(int, address)),
+        kernels=OPTIONAL,
+        features=frozenset({"timings"}),
+        extra=extra,
+    )
+
+
+def device_infos() -> list[DeviceInfo]:
+    """All GPUs that can be described; BackendUnavailableError if there is none."""
+    infos = []
+    count = int(check(driver().hipGetDeviceCount(), "list devices")[0])
+    for ordinal in range(count):
+        info = _info(ordinal)
+        if int(info.extra["warp_size"]) in (32, 64):
+            infos.append(info)
+        else:
+            log.info("rocm:%d is left out: waves of %s threads", ordinal, info.extra["warp_size"])
+    if not infos:
+        raise unavailable("the HIP runtime shows no GPU", "Check `rocminfo` and HIP_VISIBLE_DEVICES")
+    return infos

@@ -1,0 +1,56 @@
+"""Loading the HIP runtime, and why it cannot be used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bitnet_core.errors import BackendUnavailableError
+
+from bitnet_rocm.errors import check
+
+KFD = Path("/dev/kfd")
+"""The door to the GPUs on Linux."""
+
+
+@cache
+def driver() -> Any:
+    """hip-python's hip module, initialised. BackendUnavailableError names what is missing and the fix."""
+    try:
+        from hip import hip
+    except ImportError as exc:
+        raise unavailable(f"hip-python cannot be imported: {exc}", "pip install --force-reinstall bitnet-rocm") from exc
+    module: Any = hip  # most of it has no types
+    try:
+        result = module.hipInit(0)
+        count = module.hipGetDeviceCount()
+    except RuntimeError as exc:  # a library or a symbol is missing
+        raise unavailable(f"the HIP runtime cannot be loaded: {exc}", installing()) from exc
+    if int(result[0]) or int(count[0]) or not int(count[1]):
+        if hint := no_permission():
+            raise unavailable("the GPUs may not be opened", hint)
+        check(result, "initialise the runtime")
+        check(count, "list devices")
+    return module
+
+
+def installing() -> str:
+    """What to install, by system."""
+    if sys.platform == "win32":
+        return "Install AMD's HIP SDK for Windows, and set HIP_PATH to its folder"
+    return "Install ROCm 6.2 or later (https://rocm.docs.amd.com), or set ROCM_PATH to its folder"
+
+
+def no_permission() -> str:
+    """The hint for a user who may not open /dev/kfd; "" where that is not the reason."""
+    if not KFD.exists() or os.access(KFD, os.R_OK | os.W_OK):
+        return ""
+    return f"{KFD} may not be opened: `sudo usermod -aG render,video $USER`, then log in again"
+
+
+def unavailable(message: str, hint: str) -> BackendUnavailableError:
+    """The plugin cannot be used at all."""
+    return BackendUnavailableError(message, backend="rocm", operation="load", hint=hint)

@@ -1,0 +1,19 @@
+"""Builds the stand-in HIP runtime."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def build(folder: Path) -> dict[str, str]:
+    """Make folder/lib with the runtime's two libraries; the environment of a process that is to find them."""
+    library = folder / "lib"
+    library.mkdir()
+    source, target = HERE / "libamdhip64.cpp", library / "libamdhip64.so"
+    flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-Wall", "-Wno-unused-result"]
+    subprocess.run(["clang++-19", *flags, "-o", str(target), str(source), "-ldl"], check=True)
+    (library / "libhiprtc.so").symlink_to(target.name)
+    return {"ROCM_PATH": str(folder), "HIP_ON_CPU_INCLUDE": str(HERE), "XDG_CACHE_HOME": str(folder / "cache")}

@@ -1,0 +1,1 @@
+"""An OpenAI-compatible HTTP server and a chat page for bitnet."""

@@ -1,0 +1,178 @@
+"""POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from bitnet_core.structured import Grammar
+
+from bitnet_server import tools
+from bitnet_server.errors import ApiError
+from bitnet_server.jobs import Delta, Job, Order
+from bitnet_server.orders import check_common, grammar_in, orders_of
+from bitnet_server.schema import ChatRequest, Message
+from bitnet_server.service import Service
+from bitnet_server.wording import Document, Heading, chat_logprobs, timings, usage
+
+if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
+    from bitnet_core.api import Model
+
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+
+
+class ChatCall:
+    """One request: its orders, and the words of its answer."""
+
+    def __init__(self, service: Service, request: ChatRequest) -> None:
+        self.service, self.request = service, request
+        self.model: Model = service.model
+        self._check()
+        self._tools = tools.Choice.of(request)
+        self._parsers = [tools.Parser(self._tools) for _ in range(request.n or 1)]
+        self.jobs: Sequence[Job] = ()
+
+    def _check(self) -> None:
+        request = self.request
+        check_common(request, self.model, self.service.names)
+        if request.top_logprobs and not request.logprobs:
+            raise ApiError(400, "top_logprobs needs logprobs", param="top_logprobs")
+        if request.modalities is not None and request.modalities != ["text"]:
+            raise ApiError(400, "only text is made here", param="modalities", code="unsupported_value")
+
+    def orders(self) -> list[Order]:
+        """Templated, tokenized and compiled; for a thread of its own."""
+        request = self.request
+        tokens = chat_tokens(self.model, plain_messages(request.messages, self._tools), self._variables())
+        logprobs = (request.top_logprobs or 0) if request.logprobs else None
+        given = request.max_completion_tokens or request.max_tokens or self.service.settings.max_tokens
+        limit = given or max(1, self.model.engine.limit - len(tokens))
+        return orders_of(request, self.model, [tokens], limit, logprobs=logprobs, grammar=self._grammar(), reply=True)
+
+    def _variables(self) -> dict[str, Any]:
+        """What of chat_template_kwargs the template knows."""
+        given = self.request.chat_template_kwargs or {}
+        known = {name: given[name] for name in ("enable_thinking",) if name in given}
+        for name, value in known.items():
+            if not isinstance(value, bool) or name not in self.model.chat_template.source:
+                text = f"the model's chat template has no {name}, or it is not true or false"
+                raise ApiError(400, text, param="chat_template_kwargs")
+        return known
+
+    def _grammar(self) -> Grammar | None:
+        asked, called = grammar_in(self.request), self._tools.grammar()
+        if asked is not None and called is not None:
+            raise ApiError(400, "tools and a response_format exclude each other here", param="response_format")
+        return asked or called
+
+    def whole(self, deltas: Sequence[Delta]) -> Document:
+        """The answer in one piece."""
+        heading = Heading(self.service, "chatcmpl", "chat.completion")
+        choices = []
+        for index, parser in enumerate(self._parsers):
+            own = [delta for delta in deltas if delta.index == index]
+            parts = [parser.push(delta.text, last=delta.finish is not None) for delta in own]
+            calls = [call for part in parts for call in part.calls]
+            text = "".join(part.text for part in parts)
+            message: Document = {"role": "assistant", "content": None if calls else text, "refusal": None}
+            if thoughts := "".join(delta.reasoning for delta in own):
+                message["reasoning_content"] = thoughts.rstrip("\n")
+            if calls:
+                message["tool_calls"] = tools.whole_calls(calls)
+            scores = [score for delta in own for score in delta.scores]
+            choices.append(
+                {
+                    "index": index,
+                    "message": message,
+                    "logprobs": chat_logprobs(self.model.tokenizer, scores) if self.request.logprobs else None,
+                    "finish_reason": parser.reason(own[-1].finish or "stop"),
+                }
+            )
+        return heading.document(choices, usage=usage(self.jobs, len(self.jobs)), timings=timings(self.jobs))
+
+    def wording(self) -> ChatWording:
+        """The answer in chunks."""
+        return ChatWording(self, self._parsers)
+
+
+class ChatWording:
+    """Chunks of one chat answer, as streams.Wording."""
+
+    def __init__(self, call: ChatCall, parsers: Sequence[tools.Parser]) -> None:
+        self._call, self._parsers = call, parsers
+        self._heading = Heading(call.service, "chatcmpl", "chat.completion.chunk")
+        options = call.request.stream_options
+        self._usage = bool(options and options.include_usage)
+
+    def start(self) -> list[bytes]:
+        """A chunk with the role for every choice."""
+        return [self._chunk(i, {"role": "assistant", "content": ""}) for i in range(len(self._parsers))]
+
+    def chunks(self, delta: Delta) -> list[bytes]:
+        """Text or tool calls, and the reason of an end."""
+        parser, found = self._parsers[delta.index], []
+        part = parser.push(delta.text, last=delta.finish is not None)
+        scores = None
+        if self._call.request.logprobs and delta.scores:
+            scores = chat_logprobs(self._call.model.tokenizer, delta.scores)
+        if delta.reasoning:
+            found.append(self._chunk(delta.index, {"reasoning_content": delta.reasoning}))
+        if part.text or scores:
+            found.append(self._chunk(delta.index, {"content": part.text}, logprobs=scores))
+        found += [self._chunk(delta.index, {"tool_calls": [call]}) for call in part.calls]
+        if delta.finish is not None:
+            found.append(self._chunk(delta.index, {}, reason=parser.reason(delta.finish)))
+        return found
+
+    def end(self) -> list[bytes]:
+        """The usage, where it was asked for."""
+        if not self._usage:
+            return []
+        jobs = self._call.jobs
+        return [msgspec.json.encode(self._heading.document([], usage=usage(jobs, len(jobs)), timings=timings(jobs)))]
+
+    def _chunk(
+        self, index: int, delta: Document, *, logprobs: Document | None = None, reason: str | None = None
+    ) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
+        more: Document = {"usage": None} if self._usage else {}
+        if reason is not None and not self._usage and len(self._parsers) == 1:
+            more["timings"] = timings(self._call.jobs)
+        return msgspec.json.encode(self._heading.document([choice], **more))
+
+
+def plain_messages(messages: Sequence[Message], choice: tools.Choice) -> list[dict[str, Any]]:
+    """Messages as templates know them: text only, tools told in the system message."""
+    plain: list[dict[str, Any]] = []
+    for at, message in enumerate(messages):
+        where = f"messages[{at}]"
+        role = _ROLES.get(message.role)
+        if role is None:
+            raise ApiError(400, f"{where}.role must be one of {', '.join(_ROLES)}", param=f"{where}.role")
+        text = _text(message, where)
+        if text is None and role != "assistant":
+            raise ApiError(400, f"{where}.content is missing", param=f"{where}.content")
+        if message.tool_calls:
+            text = "\n".join(filter(None, [text, *(tools.written(call) for call in message.tool_calls)]))
+        plain.append({"role": role, "content": text or ""})
+    return tools.told(plain, choice)
+
+
+def _text(message: Message, where: str) -> str | None:
+    if not isinstance(message.content, list):
+        return message.content
+    for at, part in enumerate(message.content):
+        if part.type != "text" or part.text is None:
+            where = f"{where}.content[{at}]"
+            raise ApiError(400, f"{where} is no text, the only kind that is read here", param=where)
+    return "".join(part.text or "" for part in message.content)
+
+
+def chat_tokens(model: Model, messages: list[dict[str, Any]], variables: dict[str, Any]) -> list[int]:
+    """Tokens of a conversation; an assistant's message at its end is gone on with."""
+    begun = ""
+    if messages[-1]["role"] == "assistant" and len(messages) > 1:
+        begun = messages.pop()["content"]
+    tokens = model.chat_template.chat_tokens(messages, limit=model.engine.limit, **variables)
+    return tokens + (model.tokenizer.encode(begun, add_bos=False) if begun else [])

@@ -1,0 +1,213 @@
+"""POST /v1/completions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from bitnet_core.engine.sampling import TokenScore, token_score
+from bitnet_core.engine.sequence import Scored
+
+from bitnet_server.errors import ApiError
+from bitnet_server.jobs import Delta, Job, Order
+from bitnet_server.orders import check_common, grammar_in, orders_of
+from bitnet_server.schema import CompletionRequest
+from bitnet_server.service import Service
+from bitnet_server.wording import Document, Heading, floor, timings, token_bytes, usage
+
+if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
+    from bitnet_core.api import Model
+
+_MAX_PROMPTS = 64
+_DEFAULT_TOKENS = 16
+
+
+class CompletionCall:
+    """One request: its orders, and the words of its answer."""
+
+    def __init__(self, service: Service, request: CompletionRequest) -> None:
+        self.service, self.request = service, request
+        self.model: Model = service.model
+        self.texts = request.n or 1
+        self.jobs: Sequence[Job] = ()
+        self.prompts: list[list[int]] = []
+        self._prompt_scores: dict[int, dict[int, TokenScore]] = {}
+        check_common(request, self.model, service.names)
+        if request.suffix:
+            raise ApiError(400, "this model has no tokens for a suffix", param="suffix", code="unsupported_value")
+        if request.max_tokens == 0 and not request.echo:
+            raise ApiError(400, "max_tokens 0 needs echo", param="max_tokens")
+        self._given = _prompts(request.prompt)
+
+    def orders(self) -> list[Order]:
+        """Tokenized and compiled; for a thread of its own."""
+        self.prompts = [self._tokens(prompt) for prompt in self._given]
+        request = self.request
+        given = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
+        return orders_of(
+            request,
+            self.model,
+            self.prompts,
+            given,
+            logprobs=request.logprobs,
+            grammar=grammar_in(request),
+            scored=self._scored,
+        )
+
+    def _tokens(self, prompt: str | list[int]) -> list[int]:
+        if isinstance(prompt, str):
+            self.service.check_text(prompt)
+            tokenizer = self.model.tokenizer
+            prompt = tokenizer.encode(prompt, add_bos=tokenizer.add_bos)
+        vocab = self.model.config.vocab
+        if not prompt:
+            raise ApiError(400, "the prompt is empty", param="prompt")
+        if any(not 0 <= token < vocab for token in prompt):
+            raise ApiError(400, f"prompt names a token outside 0..{vocab - 1}", param="prompt")
+        return prompt
+
+    def _scored(self, index: int) -> Scored | None:
+        """Keeps log probabilities of a prompt where they are wanted, or where there is nothing but the prompt."""
+        request = self.request
+        if not request.echo or (request.logprobs is None and request.max_tokens != 0):
+            return None
+        prompt = self.prompts[index // self.texts]
+        kept = self._prompt_scores.setdefault(index, {})
+        count = request.logprobs or 0
+
+        def keep(position: int, logits: npt.NDArray[np.float32]) -> None:
+            if position + 1 < len(prompt):
+                kept[position + 1] = token_score(logits, prompt[position + 1], count)
+
+        return keep
+
+    def echo(self, index: int) -> str:
+        """The prompt's own text, where it is to be repeated."""
+        if not self.request.echo:
+            return ""
+        given = self._given[index // self.texts]
+        return given if isinstance(given, str) else self.model.tokenizer.decode(given)
+
+    def prompt_logprobs(self, index: int) -> list[tuple[int, TokenScore | None]]:
+        """The tokens of a repeated prompt and what was thought of them; nothing for the first."""
+        if not self.request.echo or self.request.logprobs is None:
+            return []
+        prompt = self.prompts[index // self.texts]
+        return [(token, self._prompt_scores[index].get(at)) for at, token in enumerate(prompt)]
+
+    def whole(self, deltas: Sequence[Delta]) -> Document:
+        """The answer in one piece."""
+        heading = Heading(self.service, "cmpl", "text_completion")
+        choices = []
+        for index in range(len(self.jobs)):
+            own = [delta for delta in deltas if delta.index == index]
+            offsets = Offsets(self)
+            logprobs = None
+            if self.request.logprobs is not None:
+                made = [(score.token, score) for delta in own for score in delta.scores]
+                logprobs = offsets.document([*self.prompt_logprobs(index), *made])
+            choices.append(
+                {
+                    "index": index,
+                    "text": self.echo(index) + "".join(delta.text for delta in own),
+                    "logprobs": logprobs,
+                    "finish_reason": own[-1].finish,
+                }
+            )
+        return heading.document(choices, usage=usage(self.jobs, self.texts), timings=timings(self.jobs))
+
+    def wording(self) -> CompletionWording:
+        """The answer in chunks."""
+        return CompletionWording(self)
+
+
+class Offsets:
+    """Writes logprobs as completions have them, with the place of each token in the text."""
+
+    def __init__(self, call: CompletionCall) -> None:
+        self._tokenizer = call.model.tokenizer
+        self._at = 0
+
+    def document(self, scores: Sequence[tuple[int, TokenScore | None]]) -> Document:
+        """choices[].logprobs for the next tokens."""
+        texts = [self._text(token) for token, _ in scores]
+        offsets = []
+        for text in texts:
+            offsets.append(self._at)
+            self._at += len(text)
+        return {
+            "tokens": texts,
+            "token_logprobs": [None if score is None else floor(score.logprob) for _, score in scores],
+            "top_logprobs": [
+                None if score is None else {self._text(token): floor(value) for token, value in score.top}
+                for _, score in scores
+            ],
+            "text_offset": offsets,
+        }
+
+    def _text(self, token: int) -> str:
+        return token_bytes(self._tokenizer, token).decode("utf-8", "replace")
+
+
+class CompletionWording:
+    """Chunks of one completion, as streams.Wording."""
+
+    def __init__(self, call: CompletionCall) -> None:
+        self._call = call
+        self._heading = Heading(call.service, "cmpl", "text_completion")
+        self._offsets = [Offsets(call) for _ in call.jobs]
+        self._begun: set[int] = set()
+        options = call.request.stream_options
+        self._usage = bool(options and options.include_usage)
+
+    def start(self) -> list[bytes]:
+        """Nothing: the first chunk of a choice carries the prompt, if that is wanted."""
+        return []
+
+    def chunks(self, delta: Delta) -> list[bytes]:
+        """Text, and the reason of an end."""
+        index, call = delta.index, self._call
+        text, scores = delta.text, [(score.token, score) for score in delta.scores]
+        if index not in self._begun:
+            self._begun.add(index)
+            text = call.echo(index) + text
+            scores = [*call.prompt_logprobs(index), *scores]  # type: ignore[list-item]  # None for the first token
+        found = []
+        if text or scores:
+            logprobs = self._offsets[index].document(scores) if call.request.logprobs is not None else None
+            found.append(self._chunk(index, text, logprobs, None))
+        if delta.finish is not None:
+            found.append(self._chunk(index, "", None, delta.finish))
+        return found
+
+    def end(self) -> list[bytes]:
+        """The usage, where it was asked for."""
+        if not self._usage:
+            return []
+        call = self._call
+        return [msgspec.json.encode(self._heading.document([], usage=usage(call.jobs, call.texts)))]
+
+    def _chunk(self, index: int, text: str, logprobs: Document | None, reason: str | None) -> bytes:
+        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+        more: Document = {"usage": None} if self._usage else {}
+        return msgspec.json.encode(self._heading.document([choice], **more))
+
+
+def _prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]:
+    """The prompts of a request, each a text or tokens; ApiError 400 for a mixture."""
+    if isinstance(prompt, str):
+        return [prompt]
+    texts = [item for item in prompt if isinstance(item, str)]
+    tokens = [item for item in prompt if isinstance(item, int)]
+    lists = [item for item in prompt if isinstance(item, list)]
+    if tokens and len(tokens) == len(prompt):
+        return [tokens]
+    found: list[str | list[int]] = [*texts, *lists]
+    if len(prompt) not in (len(texts), len(lists)):
+        raise ApiError(400, "prompt mixes texts and tokens", param="prompt")
+    if len(found) > _MAX_PROMPTS:
+        raise ApiError(400, f"there are {len(found)} prompts; at most {_MAX_PROMPTS} may be", param="prompt")
+    return found

@@ -1,0 +1,66 @@
+"""Errors as OpenAI's clients know them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+from bitnet_core.errors import BitnetError, DeviceLostError, UsageError
+from starlette.responses import Response
+
+log = logging.getLogger(__name__)
+
+
+class ApiError(Exception):
+    """Becomes {"error": {"message", "type", "param", "code"}} with a status; headers are added to the answer."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.kind, self.param, self.code = status, message, kind, param, code
+        self.headers = headers or {}
+
+    def document(self) -> dict[str, Any]:
+        """The object that clients parse."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> Response:
+        """The answer."""
+        return Response(msgspec.json.encode(self.document()), self.status, self.headers, "application/json")
+
+
+def unavailable(message: str, retry_after: int = 1, *, again: bool = True) -> ApiError:
+    """503; again: the same server will be able to do it later."""
+    headers = {"retry-after": str(retry_after)} | ({} if again else {"x-should-retry": "false"})
+    return ApiError(503, message, kind="service_unavailable", code="unavailable", headers=headers)
+
+
+def internal() -> ApiError:
+    """500, with nothing of what went wrong inside."""
+    return ApiError(
+        500, "the server failed; its log says why", kind="server_error", headers={"x-should-retry": "false"}
+    )
+
+
+def from_engine(error: Exception) -> ApiError:
+    """What an error of a text means for its client."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, UsageError):
+        code = "context_length_exceeded" if "context holds" in str(error) else None
+        return ApiError(400, str(error), code=code)
+    if isinstance(error, DeviceLostError):
+        return unavailable("the device is lost", 5, again=False)
+    if isinstance(error, BitnetError) and "closed" in str(error):
+        return unavailable("the server is shutting down", 5, again=False)
+    log.error("a request failed", exc_info=error)
+    return internal()

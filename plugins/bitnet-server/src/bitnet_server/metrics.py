@@ -1,0 +1,111 @@
+"""Figures for Prometheus, with vLLM's names behind the prefix bitnet:."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+Figures = dict[str, int | float]
+
+_FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
+_NEXT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20)
+_WHOLE = (0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 3600)
+_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+
+
+class Metrics:
+    """A registry of its own. figures: the engine's, asked at each scrape; None before the model is loaded."""
+
+    def __init__(self, figures: Callable[[], Figures | None]) -> None:
+        self.registry = CollectorRegistry()
+        self._figures = figures
+        self.model = ""
+        self.http = Counter(
+            "bitnet:http_requests", "Answers by path and status.", ["path", "status"], registry=self.registry
+        )
+        label = ["model_name"]
+        self._success = self._counter("request_success", "Texts by how they ended.", [*label, "finished_reason"])
+        self._cancelled = self._counter("requests_cancelled", "Texts whose client left.", label)
+        self._first = self._histogram("time_to_first_token_seconds", "From the request on.", _FIRST)
+        self._next = self._histogram("time_per_output_token_seconds", "Between tokens.", _NEXT)
+        self._whole = self._histogram("e2e_request_latency_seconds", "From the request to its end.", _WHOLE)
+        self._queued = self._histogram("request_queue_time_seconds", "Waiting for a place.", _WHOLE)
+        self._prefill = self._histogram("request_prefill_time_seconds", "Steps up to the first token.", _WHOLE)
+        self._decode = self._histogram("request_decode_time_seconds", "Steps after it.", _WHOLE)
+        self._prompt = self._histogram("request_prompt_tokens", "Tokens of a prompt.", _TOKENS)
+        self._generated = self._histogram("request_generation_tokens", "Tokens of an answer.", _TOKENS)
+        self._iteration = self._histogram("iteration_tokens_total", "Tokens that a step gave.", _TOKENS)
+        self.registry.register(self)
+
+    def loaded(self, model: str, version: str, device: str) -> None:
+        """Name the model, and what computes it."""
+        self.model = model
+        info = Info("bitnet:build", "What serves.", registry=self.registry)
+        info.info({"version": version, "device": device, "model": model})
+
+    def stepped(self, tokens: int) -> None:
+        """A step gave so many tokens, of all texts."""
+        self._iteration.labels(self.model).observe(tokens)
+
+    def first_token(self, seconds: float) -> None:
+        """A text began, so long after its request."""
+        self._first.labels(self.model).observe(seconds)
+
+    def next_tokens(self, seconds: float, count: int) -> None:
+        """`count` tokens came so long after the one before them."""
+        self._next.labels(self.model).observe(seconds / count)
+
+    def ended(
+        self, reason: str, *, prompt: int, generated: int, whole: float, queued: float, prefill: float, decode: float
+    ) -> None:
+        """A text ended; times in seconds."""
+        self._success.labels(self.model, reason).inc()
+        pairs = (
+            (self._whole, whole),
+            (self._queued, queued),
+            (self._prefill, prefill),
+            (self._decode, decode),
+            (self._prompt, prompt),
+            (self._generated, generated),
+        )
+        for histogram, value in pairs:
+            histogram.labels(self.model).observe(value)
+
+    def cancelled(self) -> None:
+        """A client left before its text was done."""
+        self._cancelled.labels(self.model).inc()
+
+    def text(self) -> bytes:
+        """What a scrape reads."""
+        return generate_latest(self.registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """The engine's own figures."""
+        figures = self._figures()
+        if figures is None:
+            return
+        gauges = {
+            "num_requests_running": "running",
+            "num_requests_waiting": "waiting",
+            "kv_cache_usage_perc": "cache_use",
+        }
+        counters = {
+            "prompt_tokens": "prompt_tokens",
+            "generation_tokens": "generated_tokens",
+            "prefix_cache_queries": "prefix_queries",
+            "prefix_cache_hits": "prefix_hits",
+            "num_preemptions": "preemptions",
+        }
+        for names, family in ((gauges, GaugeMetricFamily), (counters, CounterMetricFamily)):
+            for name, source in names.items():
+                metric = family(f"bitnet:{name}", f"The engine's {source.replace('_', ' ')}.", labels=["model_name"])
+                metric.add_metric([self.model], figures[source])
+                yield metric
+
+    def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
+        return Counter(f"bitnet:{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"bitnet:{name}", text, ["model_name"], buckets=buckets, registry=self.registry)

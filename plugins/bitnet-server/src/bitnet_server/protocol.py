@@ -1,0 +1,86 @@
+"""uvicorn's HTTP protocol with the limits that it lacks: size and time of a request's head, and connections."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from bitnet_server.errors import ApiError
+
+MAX_HEAD = 64 << 10  # bytes of request line and headers
+HEAD_SECONDS = 10.0
+MAX_CONNECTIONS = 1024
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """Closes connections whose request heads are too long or too slow, and those beyond MAX_CONNECTIONS."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _fed = 0  # bytes since the head began; 0 outside a head
+    _refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.abort()
+        else:
+            self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused or self.parser is None:
+            return
+        if self._timer is None and self._idle():
+            self._arm()  # the head of another request on the same connection
+        if self._timer is not None:
+            self._fed += len(data)
+        super().data_received(data)
+        if self._timer is not None and self._fed > MAX_HEAD and not self._refused:
+            self._refuse(431, "the request's headers are too long")
+
+    def on_headers_complete(self) -> None:
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        self._disarm()
+        if size > MAX_HEAD:
+            self._refuse(431, "the request's headers are too long")
+        elif not self._refused:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._refused:
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "this is not HTTP/1.1")
+
+    def _idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _arm(self) -> None:
+        self._timer = self.loop.call_later(HEAD_SECONDS, self._refuse, 408, "the request came too slowly")
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._fed = None, 0
+
+    def _refuse(self, status: int, message: str) -> None:
+        self._refused = True
+        self._disarm()
+        body = msgspec.json.encode(ApiError(status, message).document())
+        head: list[Any] = [
+            STATUS_LINE[status],
+            b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body),
+        ]
+        self.transport.write(b"".join([*head, body]))
+        self.transport.close()

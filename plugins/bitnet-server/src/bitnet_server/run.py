@@ -1,0 +1,174 @@
+"""Running the server: sockets, signals, draining, and a line of figures on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import uvicorn
+from bitnet_core.errors import BitnetError, UsageError
+
+from bitnet_server.app import make_app
+from bitnet_server.protocol import GuardedProtocol
+from bitnet_server.service import Service
+from bitnet_server.settings import Settings
+
+if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
+    from bitnet_core.api import Model
+
+log = logging.getLogger(__name__)
+
+Say = Callable[[str], None]
+
+_TOLD_EVERY = 10.0
+"""Seconds between two lines of figures."""
+
+
+def run(load: Callable[[], Model], settings: Settings, say: Say) -> None:
+    """Serve until a signal ends it. `load` opens the model, in the engine's thread; `say` tells a person something.
+
+    Raises the BitnetError that kept the model from loading, DeviceLostError where the device was lost for good, and
+    UsageError where the address is taken.
+    """
+    listener = _listen(settings)
+    service = Service(load, settings)
+    server = _Server(_config(service, settings))
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+        runner.run(_serve(server, service, listener, say))
+    if service.error is not None:
+        if isinstance(service.error, BitnetError):
+            raise service.error
+        raise BitnetError(f"the model could not be loaded: {service.error}") from service.error
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, with our own signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _config(service: Service, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        make_app(service),
+        http=GuardedProtocol,
+        loop="auto",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=5,
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.key,
+    )
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":  # there it would let another program take the port as well
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+        listener.listen(2048)
+    except OSError as exc:
+        listener.close()
+        where = f"{settings.host}:{settings.port}"
+        raise UsageError(f"cannot listen on {where}: {exc.strerror or exc}; --port takes another one") from exc
+    listener.setblocking(False)
+    return listener
+
+
+async def _serve(server: _Server, service: Service, listener: socket.socket, say: Say) -> None:
+    scheme = "https" if service.settings.certificate else "http"
+    host, port = listener.getsockname()[:2]
+    say(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}")
+    service.start()
+    drain = _Drain(server, service, say)
+    watch = asyncio.create_task(_watch(server, service, say, drain))
+    with _signals(drain.signalled):
+        await server.serve(sockets=[listener])
+    watch.cancel()
+    await asyncio.to_thread(service.close)
+
+
+@contextlib.contextmanager
+def _signals(action: Callable[[], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM call `action` on the loop."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: loop.call_soon_threadsafe(action)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+class _Drain:
+    """The end: not ready, then no new work, then no more waiting. A second signal ends at once."""
+
+    def __init__(self, server: _Server, service: Service, say: Say) -> None:
+        self._server, self._service, self._say = server, service, say
+        self._task: asyncio.Task[None] | None = None
+
+    def signalled(self) -> None:
+        """A signal came."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._drain())
+        else:
+            self._server.force_exit = self._server.should_exit = True
+
+    async def _drain(self) -> None:
+        service, settings = self._service, self._service.settings
+        service.leaving = True
+        if settings.drain_delay:
+            await asyncio.sleep(settings.drain_delay)
+        service.draining = True
+        if service.active:
+            self._say(f"finishing {service.active} texts; once more Ctrl-C ends them")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.drain_timeout):
+                while service.active and not self._server.should_exit:
+                    await asyncio.sleep(0.05)
+        if service.active:
+            service.end_all()
+            await asyncio.sleep(0.2)  # for the clients to be told
+        self._server.should_exit = True
+
+
+async def _watch(server: _Server, service: Service, say: Say, drain: _Drain) -> None:
+    """Tell what happens; end the server where it can do nothing more."""
+    while service.loading and service.error is None:
+        await asyncio.sleep(0.05)
+    if service.error is not None:
+        server.should_exit = True
+        return
+    info = service.model.device.info
+    say(f"{service.names[0]} on {info.request} ({info.name}), {service.model.engine.sequences} texts at a time")
+    tokens = requests = 0
+    while True:
+        for _ in range(round(_TOLD_EVERY)):
+            await asyncio.sleep(1)
+            if service.lost:
+                say("the device is lost")
+                drain.signalled()
+                return
+        if service.tokens_made > tokens:
+            rate = (service.tokens_made - tokens) / _TOLD_EVERY
+            say(f"{service.requests - requests} requests, {rate:.0f} tokens/s, {service.active} texts under way")
+        tokens, requests = service.tokens_made, service.requests

@@ -1,0 +1,184 @@
+"""Requests: fields, types and ranges, checked strictly. null is the same as absent, unknown fields are ignored."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from bitnet_server.errors import ApiError
+
+Tokens = Annotated[int, Meta(ge=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Stop = Annotated[str, Meta(min_length=1, max_length=1000)]
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+
+
+class StreamOptions(Struct):
+    """stream_options."""
+
+    include_usage: bool | None = None
+
+
+class ResponseFormat(Struct):
+    """response_format, with llama.cpp's schema beside json_object, and two kinds more."""
+
+    type: str
+    json_schema: dict[str, Any] | None = None
+    schema: dict[str, Any] | None = None
+    regex: str | None = None
+    grammar: str | None = None
+
+
+class Common(Struct, kw_only=True):
+    """Fields that chats and completions share."""
+
+    model: str | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=1 << 31)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] | None = None
+    repeat_penalty: Annotated[float, Meta(ge=0.01, le=100)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
+    stop: Stop | Annotated[list[Stop], Meta(max_length=16)] | None = None
+    stop_token_ids: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=64)] | None = None
+    ignore_eos: bool | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    best_of: int | None = None
+    logit_bias: Annotated[dict[str, Bias], Meta(max_length=1024)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    regex: str | None = None
+    grammar: str | None = None
+
+
+class ContentPart(Struct):
+    """A part of a message's content; only text can be read."""
+
+    type: str
+    text: str | None = None
+
+
+class CalledFunction(Struct):
+    """The function of a tool call in a message."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class ToolCall(Struct):
+    """A tool call that an assistant made before."""
+
+    function: CalledFunction
+    id: str | None = None
+    type: str = "function"
+
+
+class Message(Struct):
+    """One message."""
+
+    role: str
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+
+class Function(Struct):
+    """A function that may be called. parameters: a JSON schema."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(Struct):
+    """An entry of tools."""
+
+    type: str
+    function: Function
+
+
+class NamedFunction(Struct):
+    """The function of a named tool_choice."""
+
+    name: str
+
+
+class NamedTool(Struct):
+    """A tool_choice that names a function."""
+
+    function: NamedFunction
+    type: str = "function"
+
+
+class ChatRequest(Common, kw_only=True):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=4096)]
+    max_completion_tokens: Tokens | None = None
+    max_tokens: Tokens | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    tools: Annotated[list[Tool], Meta(max_length=128)] | None = None
+    tool_choice: str | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    modalities: list[str] | None = None
+
+
+class CompletionRequest(Common, kw_only=True):
+    """POST /v1/completions."""
+
+    prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1)]
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+
+
+class TokenizeRequest(Struct):
+    """POST /tokenize, as llama-server and (prompt) vLLM have it."""
+
+    content: str | None = None
+    prompt: str | None = None
+    add_special: bool = False
+    parse_special: bool = False
+
+
+class DetokenizeRequest(Struct):
+    """POST /detokenize."""
+
+    tokens: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=1 << 20)]
+
+
+class TemplateRequest(Struct):
+    """POST /apply-template."""
+
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=4096)]
+
+
+R = TypeVar("R", bound=Struct)
+
+_DECODERS: dict[type[Struct], msgspec.json.Decoder[Any]] = {}
+
+
+def parse(body: bytes, kind: type[R]) -> R:
+    """A request from its JSON; ApiError 400 that names the field."""
+    decoder = _DECODERS.setdefault(kind, msgspec.json.Decoder(kind))
+    try:
+        request: R = decoder.decode(body)
+    except msgspec.ValidationError as exc:
+        text = str(exc)
+        found = re.search(r"`\$\.?([^`]*)`$", text) or re.search(r"field `([^`]*)`", text)
+        raise ApiError(400, text, param=found[1] if found and found[1] else None) from exc
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise ApiError(400, f"the body is not JSON: {exc}") from exc
+    return request

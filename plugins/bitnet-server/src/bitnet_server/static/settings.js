@@ -1,0 +1,81 @@
+// The settings dialog, the API key dialog and the theme.
+
+import { setKey } from "./api.js";
+import { saveSettings, settings } from "./store.js";
+
+const $ = (id) => document.getElementById(id);
+const NUMBERS = [
+  ["temperature", "Temperature", 0, 2, 0.05],
+  ["top_p", "Top p", 0, 1, 0.01],
+  ["top_k", "Top k", 0, 1000, 1],
+  ["min_p", "Min p", 0, 1, 0.01],
+  ["repetition_penalty", "Repetition penalty", 0.5, 2, 0.01],
+  ["presence_penalty", "Presence penalty", -2, 2, 0.1],
+  ["frequency_penalty", "Frequency penalty", -2, 2, 0.1],
+  ["max_tokens", "Most tokens", 1, 1000000, 1],
+  ["seed", "Seed", 0, 2 ** 31, 1],
+];
+
+export function prepare() {
+  for (const [name, label, min, max, step] of NUMBERS) {
+    const field = Object.assign(document.createElement("input"), { type: "number", min, max, step });
+    const box = document.createElement("label");
+    box.append(label, field);
+    field.dataset.name = name;
+    field.addEventListener("change", () => {
+      if (field.value === "" || !field.checkValidity()) delete settings[name];
+      else settings[name] = Number(field.value);
+      saveSettings();
+    });
+    $("numbers").append(box);
+  }
+  $("s-system").addEventListener("change", () => {
+    settings.system = $("s-system").value;
+    saveSettings();
+  });
+  $("s-reset").addEventListener("click", () => {
+    const { theme } = settings;
+    for (const name of Object.keys(settings)) delete settings[name];
+    if (theme) settings.theme = theme;
+    saveSettings();
+    show();
+  });
+  $("settings").addEventListener("click", () => {
+    show();
+    $("panel").showModal();
+  });
+  $("theme").addEventListener("click", () => {
+    settings.theme = dark() ? "light" : "dark";
+    saveSettings();
+    paint();
+  });
+  paint();
+}
+
+const dark = () => (settings.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+
+function paint() {
+  if (settings.theme) document.documentElement.dataset.theme = settings.theme;
+}
+
+function show() {
+  $("s-system").value = settings.system ?? "";
+  for (const field of document.querySelectorAll("#numbers input")) field.value = settings[field.dataset.name] ?? "";
+}
+
+// The fields of a request that the user has set.
+export function parameters() {
+  const chosen = NUMBERS.map(([name]) => [name, settings[name]]).filter(([, value]) => Number.isFinite(value));
+  return Object.fromEntries(chosen);
+}
+
+// Resolves once a key was given.
+export function askKey() {
+  return new Promise((resolve) => {
+    $("keys").addEventListener("close", () => {
+      setKey($("key").value.trim());
+      resolve();
+    }, { once: true });
+    if (!$("keys").open) $("keys").showModal();
+  });
+}

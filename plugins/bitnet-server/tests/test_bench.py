@@ -1,0 +1,37 @@
+"""`bitnet bench --server` against a server."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from bitnet_core.cli.app import main
+from bitnet_core.errors import UsageError
+from bitnet_core.measure.server import measure_server
+
+
+def test_a_server_is_measured(server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["bench", "--server", server.url, "-s", "3", "-p", "8", "-n", "5", "--repeat", "2", "--json"]
+    monkeypatch.setattr(sys, "argv", ["bitnet", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert not caught.value.code
+    document = json.loads(capsys.readouterr().out)
+    assert (document["requests"], document["errors"], document["tokens"]) == (6, 0, 30)
+    assert document["ttft_ms"]["p95"] >= document["ttft_ms"]["p50"] > 0
+    assert document["tokens_per_second"] > 0
+
+
+def test_errors_are_counted(serve: Any) -> None:
+    with serve(max_queue=0) as served:
+        result = measure_server(served.url, 1, 2, 3000, 5)
+    assert [text.startswith("status 400") for text in result.errors] == [True, True]
+    assert result.document()["tokens"] == 0
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "nothing", "http://127.0.0.1:9"])
+def test_nothing_there(url: str) -> None:
+    with pytest.raises(UsageError):
+        measure_server(url, 1, 1, 1, 1)

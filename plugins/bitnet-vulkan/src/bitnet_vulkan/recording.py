@@ -1,0 +1,250 @@
+"""Command buffers, the barriers in them, and queues that work in order with bounded waiting."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from struct import pack
+
+from bitnet_core.hal.base import Launch
+
+from bitnet_vulkan.compile import VulkanKernel
+from bitnet_vulkan.describe import PhysicalDevice
+from bitnet_vulkan.driver import Handle, create, destroy, ffi, lib, make
+from bitnet_vulkan.errors import SUCCESS, TIMEOUT, Stage, check
+from bitnet_vulkan.memory import VulkanBuffer
+
+BATCH = 64
+"""Commands in one submission: the GPU starts while Python still records the rest, and no submission runs for long."""
+ONCE, MANY_TIMES = 1, 4
+"""VkCommandBufferUsageFlagBits: ONE_TIME_SUBMIT, SIMULTANEOUS_USE."""
+COMPUTE, TRANSFER, HOST = 0x800, 0x1000, 0x4000
+"""VkPipelineStageFlagBits."""
+_READS = {COMPUTE: 0x20, TRANSFER: 0x800, HOST: 0x2000}
+_WRITES = {COMPUTE: 0x40, TRANSFER: 0x1000}
+"""VkAccessFlagBits of the stages."""
+_TOP, _BOTTOM = 0x1, 0x2000
+
+Range = tuple[int, int, int]
+"""(buffer identity, first byte, end byte)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Everything a dispatch needs. bound: VkDescriptorBufferInfo of every binding."""
+
+    kernel: VulkanKernel
+    grid: tuple[int, int, int]
+    bound: bytes
+    params: bytes
+    reads: list[Range]
+    writes: list[Range]
+
+
+def dispatch_of(launch: Launch[VulkanBuffer, VulkanKernel]) -> Dispatch:
+    """Descriptors, and what is read and written."""
+    reads: list[Range] = []
+    writes: list[Range] = []
+    words: list[int] = []
+    for writing, (buffer, offset, nbytes) in zip(launch.kernel.writing, launch.bound, strict=True):
+        (writes if writing else reads).append((id(buffer), offset, offset + nbytes))
+        words += buffer.address, offset, -(-nbytes // 4) * 4
+    return Dispatch(launch.kernel, launch.grid, pack(f"{len(words)}Q", *words), launch.params, reads, writes)
+
+
+@dataclass(eq=False, slots=True)
+class Commands:
+    """A command buffer, and what it read and wrote since its last barrier.
+
+    stages: those that its queue has (no COMPUTE on a copy engine).
+    """
+
+    handle: Handle
+    stages: int
+    count: int = 0
+    _reads: list[Range] = field(default_factory=list)
+    _writes: list[Range] = field(default_factory=list)
+    _copied: bool = False
+
+    def barrier(self, before: int, after: int) -> None:
+        """What `before` did is done and visible to `after`."""
+        null = ffi().NULL
+        lib().vkCmdPipelineBarrier(self.handle, before, after, 0, 1, _barrier(before, after), 0, null, 0, null)
+        self._reads.clear()
+        self._writes.clear()
+        self._copied = False
+
+    def order(self, reads: list[Range], writes: list[Range], *, copy: bool = False) -> None:
+        """Put a barrier if these ranges touch what was written, or write what was read, since the last one.
+
+        copy: the next command is a transfer. Barriers that concern kernels alone are cheaper, so the others say so.
+        """
+        if _overlap(reads + writes, self._writes) or _overlap(writes, self._reads):
+            kernels = self.stages & COMPUTE
+            self.barrier(self.stages if self._copied else kernels, self.stages if copy else kernels)
+        self._reads += reads
+        self._writes += writes
+        self._copied |= copy
+
+    def put(self, dispatch: Dispatch) -> None:
+        """Record a dispatch."""
+        self.order(dispatch.reads, dispatch.writes)
+        vk, handle, kernel = lib(), self.handle, dispatch.kernel
+        vk.vkCmdBindPipeline(handle, 1, kernel.pipeline)
+        kernel.layout.push(handle, kernel.layout.template, kernel.layout.handle, 0, ffi().from_buffer(dispatch.bound))
+        params = ffi().from_buffer(dispatch.params)
+        vk.vkCmdPushConstants(handle, kernel.layout.handle, 0x20, 0, len(dispatch.params), params)
+        vk.vkCmdDispatch(handle, *dispatch.grid)
+
+    def copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
+        """Record a copy."""
+        reads, writes = (id(source), source_at, source_at + nbytes), (id(target), target_at, target_at + nbytes)
+        self.order([reads], [writes], copy=True)
+        region = make("VkBufferCopy", srcOffset=source_at, dstOffset=target_at, size=nbytes)
+        lib().vkCmdCopyBuffer(self.handle, source.handle, target.handle, 1, region)
+
+    def submit_info(self) -> Handle:
+        """A VkSubmitInfo, to be kept with a recording."""
+        return make("VkSubmitInfo", commandBufferCount=1, pCommandBuffers=[self.handle])
+
+
+def _overlap(new: list[Range], old: list[Range]) -> bool:
+    return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in new for b in old)
+
+
+@cache
+def _barrier(before: int, after: int) -> Handle:
+    source = sum(access for stage, access in _WRITES.items() if stage & before)
+    target = sum(access for stage, access in (*_READS.items(), *_WRITES.items()) if stage & after)
+    return make("VkMemoryBarrier", srcAccessMask=source, dstAccessMask=target)
+
+
+class Queue:
+    """Submits in order; nothing is created per submission once the pools have grown.
+
+    timeout: gives the seconds that one submission may take.
+    after: another queue, of which all must be done before anything is submitted here.
+    """
+
+    def __init__(
+        self,
+        device: Handle,
+        physical: PhysicalDevice,
+        family: int,
+        timeout: Callable[[], float],
+        after: Queue | None = None,
+    ) -> None:
+        self._device, self._name, self._timeout, self._after = device, physical.info.name, timeout, after
+        self._stages = TRANSFER | COMPUTE if family == physical.queue_family else TRANSFER
+        queue = ffi().new("VkQueue *")
+        lib().vkGetDeviceQueue(device, family, 0, queue)
+        self._queue = queue[0]
+        fields = {"flags": 2, "queueFamilyIndex": family}  # buffers are reset one by one
+        self._pool = create("CommandPool", device, Stage.COMMANDS, self._name, **fields)
+        self.submitted = self._done = 0
+        self._open: Commands | None = None
+        self._spare: list[Handle] = []
+        self._fences: list[Handle] = []
+        self._pending: deque[tuple[Handle, Handle | None]] = deque()  # fences, and buffers that are spare after them
+
+    def begin(self, usage: int) -> Commands:
+        """A command buffer that has begun, starting with a barrier against all that was submitted before."""
+        handle = ffi().new("VkCommandBuffer *")
+        if self._spare:
+            handle[0] = self._spare.pop()
+        else:
+            info = make("VkCommandBufferAllocateInfo", commandPool=self._pool, commandBufferCount=1)
+            check(lib().vkAllocateCommandBuffers(self._device, info, handle), Stage.COMMANDS, self._name)
+        status = lib().vkBeginCommandBuffer(handle[0], make("VkCommandBufferBeginInfo", flags=usage))
+        check(status, Stage.COMMANDS, self._name)
+        commands = Commands(handle[0], self._stages)
+        commands.barrier(self._stages, self._stages)
+        return commands
+
+    def end(self, commands: Commands) -> None:
+        """Close a command buffer; what it wrote becomes visible to the host, once the fence is signalled."""
+        commands.barrier(self._stages, HOST)
+        check(lib().vkEndCommandBuffer(commands.handle), Stage.COMMANDS, self._name)
+
+    def commands(self) -> Commands:
+        """The open one-time command buffer; what is recorded runs at the next `flush`."""
+        if self._open is not None and self._open.count >= BATCH:
+            self.flush()
+        self._open = self._open or self.begin(ONCE)
+        self._open.count += 1
+        return self._open
+
+    def flush(self) -> None:
+        """Submit what is open."""
+        if self._open is not None:
+            commands, self._open = self._open, None
+            self.end(commands)
+            self.submit(commands.submit_info(), commands.handle)
+
+    def submit(self, info: Handle, spare: Handle | None = None) -> None:
+        """Submit; `spare` may be recorded anew when that is done."""
+        self.flush()
+        if self._after is not None:
+            self._after.wait()
+        while len(self._pending) > 1 and lib().vkGetFenceStatus(self._device, self._pending[0][0]) == SUCCESS:
+            self._retire()
+        fence = self._fences.pop() if self._fences else create("Fence", self._device, Stage.QUEUE, self._name)
+        check(lib().vkQueueSubmit(self._queue, 1, info, fence), Stage.QUEUE, self._name)
+        self._pending.append((fence, spare))
+        self.submitted += 1
+
+    def _retire(self) -> None:
+        fence, spare = self._pending.popleft()
+        check(lib().vkResetFences(self._device, 1, ffi().new("VkFence[]", [fence])), Stage.WAIT, self._name)
+        self._fences.append(fence)
+        self._done += 1
+        if spare is not None:
+            self._spare.append(spare)
+
+    def wait(self, until: int | None = None) -> None:
+        """Wait for the first `until` submissions (None: submit, then for all) in turn, each for a bounded time.
+
+        A timeout asks the device: DeviceLostError if it is gone, GpuTimeoutError if it still answers.
+        """
+        if until is None:
+            self.flush()
+        while self._done < (self.submitted if until is None else until):
+            fences = ffi().new("VkFence[]", [self._pending[0][0]])
+            status = lib().vkWaitForFences(self._device, 1, fences, 1, int(self._timeout() * 1e9))
+            if status == TIMEOUT:
+                status = min(lib().vkGetFenceStatus(self._device, fences[0]), 0) or TIMEOUT
+            check(status, Stage.WAIT, self._name)
+            self._retire()
+
+    def give_back(self, commands: Commands) -> None:
+        """A recorded command buffer that is no longer submitted; the queue must be idle."""
+        self._spare.append(commands.handle)
+
+    def close(self) -> None:
+        """Destroy fences and command buffers; the device must be idle."""
+        for fence in [*self._fences, *(fence for fence, _ in self._pending)]:
+            destroy("Fence", self._device, fence)
+        destroy("CommandPool", self._device, self._pool)
+
+
+def timed(device: Handle, physical: PhysicalDevice, queue: Queue, dispatches: Sequence[Dispatch]) -> list[float]:
+    """Run the dispatches once, with a barrier between each two; seconds of each."""
+    count, name = 2 * len(dispatches), physical.info.name
+    if not count:
+        return []
+    pool = create("QueryPool", device, Stage.COMMANDS, name, queryType=2, queryCount=count)  # timestamps
+    queue.flush()
+    commands = queue.commands()
+    lib().vkCmdResetQueryPool(commands.handle, pool, 0, count)
+    for i, dispatch in enumerate(dispatches):
+        commands.barrier(commands.stages, commands.stages)
+        lib().vkCmdWriteTimestamp(commands.handle, _TOP, pool, 2 * i)
+        commands.put(dispatch)
+        lib().vkCmdWriteTimestamp(commands.handle, _BOTTOM, pool, 2 * i + 1)
+    queue.wait()
+    ticks = ffi().new("uint64_t[]", count)
+    check(lib().vkGetQueryPoolResults(device, pool, 0, count, 8 * count, ticks, 8, 1), Stage.WAIT, name)  # 64-bit
+    destroy("QueryPool", device, pool)
+    return [max(1, ticks[i + 1] - ticks[i]) * physical.timestamp_seconds for i in range(0, count, 2)]

@@ -1,0 +1,12 @@
+// out[t, h] = softmax over positions p = 0..position[t] of (scale q[t, h] . k[p]), times v[p]; a workgroup for TILE_N heads
+// of a row. Rows with position < 0 give zeros.
+// use numbers cache_rows attention_bindings attend write_heads
+
+@compute @workgroup_size(GROUP)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let row = step[group.y];
+    take_queries(group, thread);
+    let kv_head = group.x * TILE_N / (p.n_heads / p.n_kv_heads);
+    let shares = attend(u32(row.w), kv_head, 0u, u32(max(row.y + 1, 0)), thread);
+    write_heads(shares, group, row.y >= 0, thread);
+}

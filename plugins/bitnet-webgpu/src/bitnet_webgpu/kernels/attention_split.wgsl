@@ -1,0 +1,17 @@
+// attention by SPLITS workgroups that share the positions of a row, and one more that merges what they found.
+// use numbers cache_rows attention_bindings attend attended
+@group(0) @binding(6) var<storage, read_write> workspace: array<f32>;
+
+@compute @workgroup_size(GROUP)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let row = step[group.y];
+    take_queries(group, thread);
+    let kv_head = group.x * TILE_N / (p.n_heads / p.n_kv_heads);
+    let range = share_of(u32(max(row.y + 1, 0)), group.z);
+    keep(attend(u32(row.w), kv_head, range.x, range.y, thread), group, thread);
+}
+
+@compute @workgroup_size(GROUP)
+fn merge(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    merge_row(group, step[group.y].y >= 0, thread);
+}

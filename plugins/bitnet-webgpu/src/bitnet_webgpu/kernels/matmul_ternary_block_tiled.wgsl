@@ -1,0 +1,5 @@
+// matmul_ternary_block for the rows of a prompt.
+// use codes product_bindings product_tiled
+
+@compute @workgroup_size(GROUP)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) { tiled(group, thread); }

@@ -1,0 +1,7 @@
+// matmul_ternary for the rows of a prompt.
+// use codes product_bindings product_tiled
+const BLOCK = 0u;
+const ABLOCK = 0u;
+
+@compute @workgroup_size(GROUP)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) { tiled(group, thread); }

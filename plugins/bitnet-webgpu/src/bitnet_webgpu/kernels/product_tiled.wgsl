@@ -1,0 +1,117 @@
+// y = w . q in tiles of TILE_T rows of activations by TILE_N = 64 matrix rows, 64 columns (half of a block) at a time:
+// codes are unpacked once into workgroup memory, a thread keeps TILE_T / 16 by 4 sums. GROUP is 256.
+
+const SPAN = max(BLOCK, 1u); // columns of a weight scale
+const LARGE = TILE_T == 128u; // else 64
+
+var<workgroup> tile_w: array<vec4<u32>, 256>; // [plane][matrix row]
+var<workgroup> tile_q: array<vec4<u32>, 4u * TILE_T>; // [plane][row]
+
+fn weight_scale(out: u32, i: u32) -> f32 {
+    return wscale[min(out, p.outs - 1u) * ((p.width + SPAN - 1u) / SPAN) + i];
+}
+fn activation_scale(row: u32, i: u32) -> f32 { return scale[min(row, p.rows - 1u) * (p.width / 32u) + i]; }
+
+fn load_w(first: u32, thread: u32, half: u32) -> vec4<u32> {
+    let out = min(first + thread % 64u, p.outs - 1u);
+    return w[out * (p.width / 64u) + half];
+}
+
+fn load_q(first: u32, i: u32, half: u32) -> vec4<u32> {
+    let row = min(first + i % TILE_T, p.rows - 1u);
+    return q[row * (p.width / 16u) + half / 2u * 8u + half % 2u + 2u * (i / TILE_T % 4u)];
+}
+
+fn dots(w0: vec4<u32>, w1: vec4<u32>, w2: vec4<u32>, w3: vec4<u32>, a: vec4<u32>) -> vec4<i32> {
+    return vec4<i32>(dot16(w0, a), dot16(w1, a), dot16(w2, a), dot16(w3, a));
+}
+
+fn by_scale(sums: vec4<i32>, scales: vec4<f32>, row: u32, column: u32) -> vec4<f32> {
+    if (ABLOCK == 32u) { return scales * vec4<f32>(sums) * activation_scale(row, column / 32u); }
+    return scales * vec4<f32>(sums);
+}
+
+fn write_row(sums: vec4<i32>, values: vec4<f32>, row: u32, out: u32) {
+    if (row >= p.rows) { return; }
+    for (var i = 0u; i < 4u; i += 1u) {
+        let n = out + 16u * i;
+        if (n < p.outs) {
+            if (BLOCK == 0u) {
+                store(row, n, f32(sums[i]) * scale[row] * wscale[n]);
+            } else {
+                store(row, n, values[i] * select(1.0, scale[min(row, p.rows - 1u)], ABLOCK == 0u));
+            }
+        }
+    }
+}
+
+// Sums by name and not in an array: not every compiler keeps an array in registers.
+fn tiled(group: vec3<u32>, thread: u32) {
+    let t = thread / 16u;
+    let n = thread % 16u;
+    let outs = group.x * 64u;
+    let rows = group.y * TILE_T;
+    let halves = p.width / 64u;
+    var s0 = vec4<i32>(0); var s1 = s0; var s2 = s0; var s3 = s0; var s4 = s0; var s5 = s0; var s6 = s0; var s7 = s0;
+    var v0 = vec4<f32>(0.0); var v1 = v0; var v2 = v0; var v3 = v0; var v4 = v0; var v5 = v0; var v6 = v0; var v7 = v0;
+    var next_w = load_w(outs, thread, 0u);
+    var next_q = load_q(rows, thread, 0u);
+    var more_q = load_q(rows, thread + GROUP, 0u);
+    for (var half = 0u; half < halves; half += 1u) {
+        workgroupBarrier();
+        tile_w[thread] = signs(plane(next_w, thread / 64u));
+        tile_q[thread] = next_q;
+        if (LARGE) { tile_q[thread + GROUP] = more_q; }
+        workgroupBarrier();
+        let following = min(half + 1u, halves - 1u);
+        next_w = load_w(outs, thread, following);
+        next_q = load_q(rows, thread, following);
+        if (LARGE) { more_q = load_q(rows, thread + GROUP, following); }
+        for (var s = 0u; s < 4u; s += 1u) {
+            let w0 = tile_w[s * 64u + n];
+            let w1 = tile_w[s * 64u + n + 16u];
+            let w2 = tile_w[s * 64u + n + 32u];
+            let w3 = tile_w[s * 64u + n + 48u];
+            let q0 = s * TILE_T + t;
+            s0 += dots(w0, w1, w2, w3, tile_q[q0]);
+            s1 += dots(w0, w1, w2, w3, tile_q[q0 + 16u]);
+            s2 += dots(w0, w1, w2, w3, tile_q[q0 + 32u]);
+            s3 += dots(w0, w1, w2, w3, tile_q[q0 + 48u]);
+            if (LARGE) {
+                s4 += dots(w0, w1, w2, w3, tile_q[q0 + 64u]);
+                s5 += dots(w0, w1, w2, w3, tile_q[q0 + 80u]);
+                s6 += dots(w0, w1, w2, w3, tile_q[q0 + 96u]);
+                s7 += dots(w0, w1, w2, w3, tile_q[q0 + 112u]);
+            }
+            if (BLOCK != 0u && (ABLOCK == 32u || s == 3u || (BLOCK == 64u && s == 1u))) {
+                let column = half / 2u * 128u + s * 32u;
+                let b = column / SPAN;
+                let scales = vec4<f32>(weight_scale(outs + n, b), weight_scale(outs + n + 16u, b),
+                                       weight_scale(outs + n + 32u, b), weight_scale(outs + n + 48u, b));
+                let row = rows + t;
+                v0 += by_scale(s0, scales, row, column); s0 = vec4<i32>(0);
+                v1 += by_scale(s1, scales, row + 16u, column); s1 = vec4<i32>(0);
+                v2 += by_scale(s2, scales, row + 32u, column); s2 = vec4<i32>(0);
+                v3 += by_scale(s3, scales, row + 48u, column); s3 = vec4<i32>(0);
+                if (LARGE) {
+                    v4 += by_scale(s4, scales, row + 64u, column); s4 = vec4<i32>(0);
+                    v5 += by_scale(s5, scales, row + 80u, column); s5 = vec4<i32>(0);
+                    v6 += by_scale(s6, scales, row + 96u, column); s6 = vec4<i32>(0);
+                    v7 += by_scale(s7, scales, row + 112u, column); s7 = vec4<i32>(0);
+                }
+            }
+        }
+    }
+    let row = rows + t;
+    let out = outs + n;
+    write_row(s0, v0, row, out);
+    write_row(s1, v1, row + 16u, out);
+    write_row(s2, v2, row + 32u, out);
+    write_row(s3, v3, row + 48u, out);
+    if (LARGE) {
+        write_row(s4, v4, row + 64u, out);
+        write_row(s5, v5, row + 80u, out);
+        write_row(s6, v6, row + 96u, out);
+        write_row(s7, v7, row + 112u, out);
+    }
+}

@@ -1,0 +1,12 @@
+// rope_store_kv, then attention of the rotated queries, for rows of different sequences; a workgroup for TILE_N heads of a
+// row. Rows with position < 0 or slot < 0 store nothing and give zeros.
+// use numbers reduce cache_rows store_row turn attend rope_attention_bindings write_heads
+
+@compute @workgroup_size(GROUP)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let row = step[group.y];
+    let used = row.y >= 0 && row.z >= 0;
+    let kv_head = take_row(row, group, thread);
+    let shares = attend(u32(row.w), kv_head, 0u, select(0u, u32(row.y) + 1u, used), thread);
+    write_heads(shares, group, used, thread);
+}

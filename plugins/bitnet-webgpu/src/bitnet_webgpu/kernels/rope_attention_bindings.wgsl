@@ -1,0 +1,62 @@
+// Operands of rope_attention: qkv f32[rows, (n_heads + 2 n_kv_heads) head_dim]; step i32[rows, 4];
+// rope f32[positions, head_dim / 2, 2]; q_gamma, k_gamma f32[head_dim]; k_cache, v_cache: cache rows;
+// tables i32[sequences, max_blocks]; out f32[rows, n_heads head_dim].
+@group(0) @binding(0) var<storage, read> qkv: array<f32>;
+@group(0) @binding(1) var<storage, read> step: array<vec4<i32>>;
+@group(0) @binding(2) var<storage, read> rope: array<vec2<f32>>;
+@group(0) @binding(3) var<storage, read> q_gamma: array<f32>;
+@group(0) @binding(4) var<storage, read> k_gamma: array<f32>;
+@group(0) @binding(5) var<storage, read_write> k_cache: array<u32>;
+@group(0) @binding(6) var<storage, read_write> v_cache: array<u32>;
+@group(0) @binding(7) var<storage, read> tables: array<i32>;
+@group(0) @binding(8) var<storage, read_write> out: array<f32>;
+
+// The row's own key and value come from here: the cache is being written meanwhile.
+var<workgroup> own_key: array<u32, ROW_WORDS>;
+var<workgroup> own_value: array<u32, ROW_WORDS>;
+var<workgroup> own_position: u32;
+
+fn key_word(row: u32, i: u32, position: u32) -> u32 {
+    if (position == own_position) { return own_key[i]; }
+    return k_cache[row + i];
+}
+
+fn value_word(row: u32, i: u32, position: u32) -> u32 {
+    if (position == own_position) { return own_value[i]; }
+    return v_cache[row + i];
+}
+
+// Queries, and the row's key and value, which the first workgroup of their head also stores.
+fn take_row(row: vec4<i32>, group: vec3<u32>, thread: u32) -> u32 { // gives the key/value head
+    let shared_by = p.n_heads / p.n_kv_heads;
+    let kv_head = group.x * TILE_N / shared_by;
+    let position = u32(max(row.y, 0));
+    let start = group.y * (p.n_heads + 2u * p.n_kv_heads);
+    if (thread == 0u) { own_position = position; }
+    for (var i = 0u; i < TILE_N; i += 1u) {
+        turn((start + group.x * TILE_N + i) * HEAD_DIM, true, position, p.eps, thread);
+        workgroupBarrier();
+        for (var j = thread; j < PAIRS; j += GROUP) { queries[i * PAIRS + j] = vec2<f32>(head[2u * j], head[2u * j + 1u]); }
+        workgroupBarrier();
+    }
+    let stores = group.z == 0u && group.x * TILE_N % shared_by == 0u && row.y >= 0 && row.z >= 0;
+    let to = cache_row(u32(max(row.z, 0)), kv_head, p.n_kv_heads);
+    turn((start + p.n_heads + kv_head) * HEAD_DIM, false, position, p.eps, thread);
+    workgroupBarrier();
+    var absmax = 0.0;
+    if (KV == 2u) { absmax = head_scale(thread); }
+    for (var i = thread; i < ROW_WORDS; i += GROUP) {
+        own_key[i] = encoded(i, absmax);
+        if (stores) { k_cache[to + i] = own_key[i]; }
+    }
+    workgroupBarrier();
+    plain((start + p.n_heads + p.n_kv_heads + kv_head) * HEAD_DIM, thread);
+    workgroupBarrier();
+    if (KV == 2u) { absmax = head_scale(thread); }
+    for (var i = thread; i < ROW_WORDS; i += GROUP) {
+        own_value[i] = encoded(i, absmax);
+        if (stores) { v_cache[to + i] = own_value[i]; }
+    }
+    workgroupBarrier();
+    return kv_head;
+}

@@ -1,0 +1,16 @@
+// rope_attention by SPLITS workgroups that share the positions of a row, and one more that merges what they found.
+// use numbers reduce cache_rows store_row turn attend rope_attention_bindings attended
+@group(0) @binding(9) var<storage, read_write> workspace: array<f32>;
+
+@compute @workgroup_size(GROUP)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let row = step[group.y];
+    let kv_head = take_row(row, group, thread);
+    let range = share_of(select(0u, u32(row.y) + 1u, row.y >= 0 && row.z >= 0), group.z);
+    keep(attend(u32(row.w), kv_head, range.x, range.y, thread), group, thread);
+}
+
+@compute @workgroup_size(GROUP)
+fn merge(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    merge_row(group, step[group.y].y >= 0 && step[group.y].z >= 0, thread);
+}

@@ -1,0 +1,33 @@
+"""The conformance kit on the WebGPU adapters of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from bitnet_core.errors import GpuError, LaunchError
+from bitnet_core.hal.device import Device
+from bitnet_core.testing import BackendConformance
+
+
+def _raise(name: str) -> None:
+    from bitnet_webgpu.errors import Stage, converted
+
+    raise converted(type(name, (RuntimeError,), {})("refused"), Stage.QUEUE, "test")
+
+
+class TestConformance(BackendConformance):
+    backend = "webgpu"
+
+    def compile_broken_source(self, device: Device) -> None:
+        from bitnet_webgpu.device import WebGpuDevice
+
+        assert isinstance(device, WebGpuDevice)
+        layout = device.compiler._layout((True,))[1]
+        code = "@compute @workgroup_size(1) fn main() { o[0] = nowhere; }"
+        device.compiler.pipelines("broken", code, layout, ("main",))
+
+    def failures(self) -> Sequence[tuple[str, Callable[[], object], type[GpuError]]]:
+        from bitnet_webgpu.errors import TABLE
+
+        return [(name, partial(_raise, name), kind or LaunchError) for name, (kind, _) in TABLE.items()]

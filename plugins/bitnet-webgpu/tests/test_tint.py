@@ -1,0 +1,74 @@
+"""Tint, the compiler of Chromium, accepts every kernel too (naga, wgpu's own, compiles them in the kit)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from bitnet_core.errors import UnsupportedError
+from bitnet_core.hal import DeviceInfo, DeviceType
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.testing.cases.registry import cases_of
+from bitnet_webgpu.compile import source
+from bitnet_webgpu.describe import JOINED
+from bitnet_webgpu.tuning import choose
+
+VERSION = "0.6.2"
+"""Of npm `webgpu`."""
+SCRIPT = Path(__file__).with_name("tint.mjs")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package and the script."""
+    folder = tmp_path_factory.mktemp("tint")
+    if shutil.which("npm") is None:
+        assert os.environ.get("CI") != "true", "CI installs npm"
+        pytest.skip("npm is not installed")
+    install = ["npm", "install", "--no-audit", "--no-fund", f"webgpu@{VERSION}"]
+    subprocess.run(install, cwd=folder, check=True, capture_output=True, timeout=120)
+    shutil.copy(SCRIPT, folder)
+    return folder
+
+
+def compiled(node: Path, folder: Path) -> dict[str, list[str]]:
+    command = ["node", str(node / SCRIPT.name), str(folder)]
+    run = subprocess.run(command, cwd=node, check=True, capture_output=True, text=True, timeout=120)
+    found: dict[str, list[str]] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+def write_sources(folder: Path) -> set[str]:
+    """A file for every kernel, variant and set of constants that a GPU or a CPU is given; the kernels' names."""
+    offered = frozenset({"top_k", *JOINED})
+    names = set()
+    for kind in (DeviceType.GPU, DeviceType.SOFTWARE):
+        info = DeviceInfo("webgpu", 0, "x", kind, kernels=offered, extra={"workgroup_storage": 16384})
+        for spec in (one for one in CATALOGUE.values() if one.base or one.name in offered):
+            for launch in (case.launch() for case in cases_of(spec.name)):
+                try:
+                    tuning = choose(spec, launch.constants, launch.params, info)
+                except UnsupportedError:
+                    continue
+                constants = "_".join(str(value) for value in launch.constants.values())
+                name = "-".join((spec.name, tuning.variant, constants))
+                (folder / f"{name}.wgsl").write_text(source(spec, launch.constants, tuning), "utf-8")
+                names.add(spec.name)
+    return names
+
+
+def test_tint_accepts_every_kernel(node: Path, tmp_path: Path) -> None:
+    names = write_sources(tmp_path)
+    assert names == {spec.name for spec in CATALOGUE.values() if spec.base} | {"top_k", *JOINED}
+    found = compiled(node, tmp_path)
+    assert len(found) == len(list(tmp_path.iterdir()))
+    assert not {file: errors for file, errors in found.items() if errors}
+
+
+def test_the_check_can_fail(node: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.wgsl").write_text("@compute @workgroup_size(1) fn main() { let x: i32 = 1.5; }")
+    assert compiled(node, tmp_path)["bad.wgsl"]
