@@ -16,7 +16,7 @@ from bitnet_vulkan.driver import Handle, create, destroy, ffi, lib, make
 from bitnet_vulkan.errors import SUCCESS, TIMEOUT, Stage, check
 from bitnet_vulkan.memory import VulkanBuffer
 
-BATCH = 64
+BATCH = 16
 """Commands in one submission: the GPU starts while Python still records the rest, and no submission runs for long."""
 ONCE, MANY_TIMES = 1, 4
 """VkCommandBufferUsageFlagBits: ONE_TIME_SUBMIT, SIMULTANEOUS_USE."""
