@@ -65,31 +65,35 @@ shared int places[256];
             if (LID < TILE_T) q_units[s * TILE_T + LID] = q_unit[s];                                                \
     }
 
-// Scales of weights are the same for all 64 columns: each is read once.
+// A block of weights has 64 columns or more, so both products of these 64 share a scale of weights.
 #define PRODUCTS(HALF)                                                                                              \
     {                                                                                                               \
-        [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)                                                           \
+        coopmat<int8_t, gl_ScopeSubgroup, 16, 32, gl_MatrixUseA> a[2 * FRAGMENTS_T];                                \
+        float unit[2 * FRAGMENTS_T][ELEMENTS];                                                                      \
+        [[unroll]] for (uint i = 0; i < 2 * FRAGMENTS_T; i++) {                                                     \
+            uint row = wave_t + i / 2 * 16, at = HALF * Q_TILE + row * STRIDE + i % 2 * 2;                          \
+            coopMatLoad(a[i], q_tile, at, STRIDE, gl_CooperativeMatrixLayoutRowMajor);                              \
             [[unroll]] for (uint e = 0; e < ELEMENTS; e++)                                                          \
-                factor[j][e] = w_units[HALF * TILE_N + wave_n + 16 * j + uint(place[e]) % 16];                      \
-        [[unroll]] for (uint s = 0; s < 2; s++) {                                                                   \
-            coopmat<int8_t, gl_ScopeSubgroup, 16, 32, gl_MatrixUseA> a[FRAGMENTS_T];                                \
-            float unit[FRAGMENTS_T][ELEMENTS];                                                                      \
+                unit[i][e] = q_units[(2 * HALF + i % 2) * TILE_T + row + uint(place[e]) / 16];                      \
+        }                                                                                                           \
+        [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {                                                         \
+            coopmat<int8_t, gl_ScopeSubgroup, 32, 16, gl_MatrixUseB> codes[2];                                      \
+            float factor[ELEMENTS];                                                                                 \
+            uint row = wave_n + 16 * j, at = HALF * W_TILE + row * STRIDE;                                          \
+            [[unroll]] for (uint s = 0; s < 2; s++)                                                                 \
+                coopMatLoad(codes[s], w_tile, at + 2 * s, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);           \
+            [[unroll]] for (uint e = 0; e < ELEMENTS; e++)                                                          \
+                factor[e] = w_units[HALF * TILE_N + row + uint(place[e]) % 16];                                     \
             [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++) {                                                     \
-                uint at = HALF * Q_TILE + (wave_t + 16 * i) * STRIDE + 2 * s;                                       \
-                coopMatLoad(a[i], q_tile, at, STRIDE, gl_CooperativeMatrixLayoutRowMajor);                          \
-                [[unroll]] for (uint e = 0; e < ELEMENTS; e++)                                                      \
-                    unit[i][e] = q_units[(2 * HALF + s) * TILE_T + wave_t + 16 * i + uint(place[e]) / 16];          \
-            }                                                                                                       \
-            [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {                                                     \
-                coopmat<int8_t, gl_ScopeSubgroup, 32, 16, gl_MatrixUseB> codes;                                     \
-                uint at = HALF * W_TILE + (wave_n + 16 * j) * STRIDE + 2 * s;                                       \
-                coopMatLoad(codes, w_tile, at, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);                      \
-                [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++) {                                                 \
-                    coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sum;                            \
-                    sum = coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(LIFT);                    \
-                    sum = coopMatMulAdd(a[i], codes, sum);                                                          \
-                    [[unroll]] for (uint e = 0; e < ELEMENTS; e++)                                                  \
-                        acc[i][j][e] += (intBitsToFloat(sum[e]) - LIFTED) * unit[i][e] * factor[j][e];              \
+                coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sum[2];                             \
+                [[unroll]] for (uint s = 0; s < 2; s++) {                                                           \
+                    sum[s] = coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(LIFT);                 \
+                    sum[s] = coopMatMulAdd(a[2 * i + s], codes[s], sum[s]);                                         \
+                }                                                                                                   \
+                [[unroll]] for (uint e = 0; e < ELEMENTS; e++) {                                                    \
+                    float low = (intBitsToFloat(sum[0][e]) - LIFTED) * unit[2 * i][e];                              \
+                    float high = (intBitsToFloat(sum[1][e]) - LIFTED) * unit[2 * i + 1][e];                         \
+                    acc[i][j][e] += (low + high) * factor[e];                                                       \
                 }                                                                                                   \
             }                                                                                                       \
         }                                                                                                           \
@@ -109,7 +113,7 @@ void main() {
         [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)
             [[unroll]] for (uint e = 0; e < ELEMENTS; e++) acc[i][j][e] = 0.0;
     uvec4 w_now[W_LOADS], w_next[W_LOADS], q_low[Q_LOADS], q_high[Q_LOADS];
-    float w_unit[2], q_unit[4], factor[FRAGMENTS_N][ELEMENTS];
+    float w_unit[2], q_unit[4];
     LOAD_W(0)
     LOAD_Q(q_low, 0, 0)
     LOAD_Q(q_high, 0, 1)
