@@ -19,7 +19,7 @@ from bitnet_vulkan.memory import Allocator, VulkanBuffer
 from bitnet_vulkan.recording import COMPUTE, MANY_TIMES, TRANSFER, Commands, Queue, timed
 
 SLOTS, SLOT = 4, 8 << 20
-"""Staging slots and their bytes: large enough to keep a copy engine busy, small beside any model."""
+"""Staging slots and their bytes: large enough to keep the bus busy, small beside any model."""
 LARGE = 1 << 20
 """Bytes of a copy that is worth a submission."""
 SOFTWARE_TIMEOUT = 60.0
