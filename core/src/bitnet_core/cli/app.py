@@ -28,6 +28,7 @@ from bitnet_core.cli import (
     perplexity,
     receipt,
     run,
+    tune,
 )
 from bitnet_core.cli.console import harmless
 from bitnet_core.discovery.apart import described, quiet_stdout
@@ -64,6 +65,7 @@ def build_app() -> typer.Typer:
         bench,
         perplexity,
         devices,
+        tune,
         doctor,
         receipt,
         kernels,

@@ -36,13 +36,7 @@ def bench(
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens to generate.")] = 128,
     sequences: Annotated[int, typer.Option("--sequences", "-s", min=1, help="Texts at a time.")] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Runs; the medians are printed.")] = 3,
-    synthetic: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHAPE",
-            help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai-tiny or tiny.",
-        ),
-    ] = None,
+    synthetic: options.SyntheticOption = None,
     as_json: options.JsonOption = False,
     kv: options.KvOption = options.KvType.f16,
     context: options.ContextOption = None,

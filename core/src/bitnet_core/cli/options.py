@@ -17,6 +17,7 @@ from bitnet_core.errors import UsageError
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
+    from bitnet_core.model.source import ModelSource
 
 MAX_INPUT = 16 << 20
 """Bytes of text taken from a file or stdin."""
@@ -94,6 +95,13 @@ ThinkOption = Annotated[
 ]
 MaxThinkingOption = Annotated[
     int | None, typer.Option(min=0, metavar="N", help="Tokens of reasoning after which the model is made to answer.")
+]
+SyntheticOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHAPE",
+        help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai-tiny or tiny.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -177,6 +185,18 @@ def opened(choice: ModelChoice) -> Iterator[Model]:
         info, path = model.device.info, model.summary.compute_path
         say(f"{model.name} on {info.request} ({info.name})" + ("" if path == "real" else f", compute path {path}"))
         yield model
+
+
+def source_of(model: str | None, synthetic: str | None) -> tuple[ModelSource, str]:
+    """The opened model without a device, and its name; UsageError where both are given."""
+    from bitnet_core.api.loading import open_source
+    from bitnet_core.environment import strict_mode
+    from bitnet_core.formats.synthetic import SyntheticSource
+
+    if model is not None and synthetic is not None:
+        raise UsageError("--model and --synthetic exclude each other")
+    source = SyntheticSource(synthetic) if synthetic else open_source(model, None, strict_mode(), True)
+    return source, source.config.name or source.path.name
 
 
 def read_text(source: str) -> str:
