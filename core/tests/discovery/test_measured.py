@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from bitnet_core.discovery import measured
 from bitnet_core.discovery.measured import Measured, keep, tiling_key, token_seconds
+from bitnet_core.discovery.registry import registry
 from bitnet_core.discovery.selection import devices, in_order, ranked, reason
 from bitnet_core.hal.device import DeviceInfo, DeviceType, Tuning
 
@@ -61,9 +62,9 @@ def test_another_driver_or_other_kernels_make_it_unknown(machine: list[DeviceInf
     assert measured.measured(info) == Measured("stories", 0.002, {"a": TILING})
     assert measured.measured(replace(info, driver="another")) is None
     assert measured.measured(replace(info, fake=True)) is None
-    module = measured.registry()._plugins.get_plugin("cpu")
+    module = registry()._plugins.get_plugin("cpu")
     Path(module.__file__).write_text(Path(module.__file__).read_text() + "\n# another kernel\n")
-    measured.registry.cache_clear()
+    registry.cache_clear()
     assert measured.measured(info) is None
 
 

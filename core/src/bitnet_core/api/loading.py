@@ -11,7 +11,6 @@ from bitnet_core.api.model import Model
 from bitnet_core.discovery.request import DeviceRequest
 from bitnet_core.discovery.selection import BackendStartupSummary, open_device, open_next
 from bitnet_core.engine.blocks import Eviction
-from bitnet_core.engine.cache import KV_BUDGET
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.score import token_losses
@@ -42,7 +41,7 @@ def load(
     *,
     kv_dtype: str = "f16",
     context: int | None = None,
-    kv_budget: int = KV_BUDGET,
+    kv_budget: int | None = None,
     max_sequences: int = 32,
     eviction: Eviction = "lru",
     burst_seconds: float = 0.1,
@@ -58,7 +57,8 @@ def load(
     model: a file, a folder, a model of the hub (hf:OWNER/REPO[:FILE]), an opened source, or None or "stories" for the
     small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0". kv_dtype: "f16", "f32"
     or "int8". context: tokens of the longest sequence (None: the model's, up to 131,072). kv_budget: bytes of the
-    key/value cache. max_sequences: texts generated at a time. eviction: which reusable prefix goes first, "lru", "fifo"
+    key/value cache (None: half of the memory that weights and scratch leave free on a GPU of its own, elsewhere a
+    quarter of the free memory, up to 1 GiB; never more than max_sequences full texts need). max_sequences: texts generated at a time. eviction: which reusable prefix goes first, "lru", "fifo"
     or "lfu". burst_seconds: about how long greedy tokens are made before a stream shows them. small_head: whether an
     f16 head gets an int8 copy for choosing tokens exactly with half the reading, "auto" (on CPUs), "on" or "off".
     layout: byte layout of I2_S tensors, where the file's own evidence is not to be asked. strict: warnings about the

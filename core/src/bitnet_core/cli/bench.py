@@ -43,6 +43,9 @@ def bench(
     layout: options.LayoutOption = None,
     mmap: options.MmapOption = True,
     fallback: options.FallbackOption = True,
+    kv_budget: options.BudgetOption = None,
+    max_sequences: options.SequencesOption = 32,
+    eviction: options.EvictionOption = options.Evicted.lru,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Time each kernel of a step; FILE gets a Chrome trace of it.")
     ] = None,
@@ -71,7 +74,12 @@ def bench(
     if profile:
         check_output(profile, [Path(model)] if model else [], force=force)
     start = time.perf_counter()
-    choice = options.ModelChoice(model, device, kv, context, layout, mmap, synthetic, fallback=fallback)
+    cache: dict[str, Any] = {
+        "kv_budget": kv_budget,
+        "max_sequences": max(max_sequences, sequences),
+        "eviction": eviction,
+    }
+    choice = options.ModelChoice(model, device, kv, context, layout, mmap, synthetic, fallback, **cache)
     with options.opened(choice) as loaded:
         loading = time.perf_counter() - start
         with progress_bar() as progress:

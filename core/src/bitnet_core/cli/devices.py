@@ -26,6 +26,7 @@ def devices(
     from bitnet_core.discovery.registry import registry
     from bitnet_core.discovery.selection import devices as list_devices
     from bitnet_core.discovery.selection import in_order, rank, reason
+    from bitnet_core.engine.options import share_rule
 
     found = in_order(list_devices())
     seconds = token_seconds(found)
@@ -43,6 +44,7 @@ def devices(
         table.add_row(*map(cell, (info.request, info.name, kind, memory, info.driver)))
         if verbose:
             table.add_row("", cell(f"place: {reason(info, seconds)}", "dim"))
+            table.add_row("", cell(f"key/value cache: {share_rule(info)}", "dim"))
             for name, value in describe(info).items():
                 if name not in ("device", "name", "type", "total_memory", "driver") and value not in ("", 0, [], {}):
                     table.add_row("", cell(f"{name}: {_plain(value)}", "dim"))

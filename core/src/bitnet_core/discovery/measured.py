@@ -1,4 +1,4 @@
-"""What `bitnet tune` found on this machine, kept in the cache folder: how fast each device is, and the tilings that won.
+"""What `bitnet tune` found on this machine, kept in the cache folder: how fast each device is, which tilings won.
 
 An entry holds for one device, one driver and one state of the backend's kernels: its key is a hash of all three.
 """

@@ -12,9 +12,6 @@ from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_b
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.plan.pool import MemoryPool
 
-KV_BUDGET = 1 << 30
-"""Default bytes for keys and values of all layers."""
-
 
 def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
     """Bytes of one block in one layer's key (or value) buffer."""

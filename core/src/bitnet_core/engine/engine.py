@@ -15,7 +15,7 @@ from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.cache import KVCache, block_bytes
 from bitnet_core.engine.constraint import Constraint
 from bitnet_core.engine.ladder import Ladder
-from bitnet_core.engine.options import EngineOptions, widest_chunk
+from bitnet_core.engine.options import EngineOptions, free_share, widest_chunk
 from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.engine.sampling import Sampler, SamplingParams
 from bitnet_core.engine.scheduler import COUNTED, Scheduler, Update
@@ -228,8 +228,11 @@ class Engine:
 
     def _use(self, device: Device) -> None:
         self.device, self._launcher, self._pool = device, Launcher(device), MemoryPool(device)
-        self._blocks = self.options.cache_blocks(self.config, device.info, self.sequences)
-        self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
+        self.scheduler.chunk = chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
+        plan = plan_memory(self.source, kv_cache=0, sequences=self.sequences, chunk=chunk)
+        self._blocks = self.options.cache_blocks(
+            self.config, device.info, self.sequences, free_share(device, plan.total)
+        )
 
     def _ready(self) -> Runner:
         """The runner, built, and the weights loaded, if they are not."""
