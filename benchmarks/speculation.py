@@ -1,5 +1,5 @@
-"""Would n-gram speculation (prompt lookup: Saxena 2023) pay? Counts what it would accept in greedy texts, and times what
-a step that checks the guesses costs on the device: python benchmarks/speculation.py [-d cpu] [--synthetic 2b4t]
+"""Would n-gram speculation (prompt lookup: Saxena 2023) pay? Counts what it would accept in greedy texts, and times
+what a step that checks the guesses costs on the device: python benchmarks/speculation.py [-d cpu] [--synthetic 2b4t]
 
 Prints JSON: for each number of guesses, tokens that a checking step would give, its time over that of a decoded token,
 and the speed that follows, 1 being that of plain decoding.
@@ -51,7 +51,7 @@ def steps(prompt: list[int], text: list[int], count: int) -> tuple[int, int]:
 
 
 def seconds(model: bitnet_core.Model, rows: int) -> float:
-    """Of a step of so many rows of one text, the likeliest token of each looked up; rows 0: of a token of plain decoding."""
+    """Of a step of so many rows of one text, with the likeliest token of each; 0: of a token of plain decoding."""
     engine, prompt = model.engine, [5 + n % 200 for n in range(64)]
     taken = []
     for run in range(RUNS):

@@ -75,8 +75,8 @@ BudgetOption = Annotated[
     typer.Option(
         "--kv-budget",
         metavar="SIZE",
-        help="Memory of the KV cache, as 800M or 4G. Default: half of what weights and scratch leave free on a GPU with "
-        "memory of its own, elsewhere a quarter of the free memory, up to 1 GiB; no more than full texts need.",
+        help="Memory of the KV cache, as 800M or 4G. Default: half of what weights and scratch leave free on a GPU "
+        "with memory of its own, elsewhere a quarter of the free memory, up to 1 GiB; no more than full texts need.",
     ),
 ]
 SequencesOption = Annotated[int, typer.Option("--max-sequences", min=1, metavar="N", help="Texts made at a time.")]

@@ -54,7 +54,7 @@ class KVCache:
         row[: len(blocks)] = blocks
         if not np.array_equal(row, self._rows[lane]):
             self._rows[lane] = row
-            self._device.upload(self.tables.part(lane * row.nbytes, row.nbytes), row.data.cast("B"))
+            self._pool.upload(self.tables.part(lane * row.nbytes, row.nbytes), row.data.cast("B"))
 
     def slots(self, lanes: npt.NDArray[np.int64], positions: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """i32[n] cache slots of positions of lanes; -1 where the block is not there."""

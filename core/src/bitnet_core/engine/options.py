@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import get_args
 
 from bitnet_core.engine.blocks import Eviction
@@ -11,6 +11,7 @@ from bitnet_core.errors import UsageError
 from bitnet_core.hal.device import Device, DeviceInfo, DeviceType
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div
 from bitnet_core.model.config import ModelConfig
+from bitnet_core.plan.pool import MemoryPoolConfig
 from bitnet_core.plan.scratch import scratch_row_bytes
 from bitnet_core.plan.small_head import Choice
 
@@ -23,17 +24,17 @@ resident memory; a discrete GPU needs that many to be busy."""
 
 _SHARED_MOST = 1 << 30
 _LEAST_BLOCKS = 8
-"""Of a cache that nobody sized, however little is free: lack of memory is then found, and told, when it is allocated."""
+"""Of a cache that nobody sized, however little is free: lack of memory is then told when it is allocated."""
 
 _LEAST_CPU_CHUNK, _ROWS_PER_THREAD = 64, 32  # the fewer threads, the less is gained by more rows
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """kv_dtype is one of KV_TYPES; context None means the model's, up to DEFAULT_CONTEXT; kv_budget is in bytes, None for
-    what `free_share` gives;
-    prefill_chunk in rows, at most what WIDEST_CHUNK has for the device; burst_seconds is about how long greedy tokens
-    are made before the host looks; small_head: whether an f16 head gets an int8 copy (plan.small_head)."""
+    """kv_dtype is one of KV_TYPES; context None means the model's, up to DEFAULT_CONTEXT; kv_budget is in bytes, None
+    for what `free_share` gives; prefill_chunk in rows, at most what WIDEST_CHUNK has for the device; burst_seconds is
+    about how long greedy tokens are made before the host looks; small_head: whether an f16 head gets an int8 copy
+    (plan.small_head); pool: limits of the pool that buffers of steps come from."""
 
     kv_dtype: str = "f16"
     context: int | None = None
@@ -43,6 +44,7 @@ class EngineOptions:
     eviction: Eviction = "lru"
     small_head: Choice = "auto"
     burst_seconds: float = 0.1
+    pool: MemoryPoolConfig = field(default_factory=MemoryPoolConfig)
 
     def __post_init__(self) -> None:
         if self.kv_dtype not in KV_TYPES:
