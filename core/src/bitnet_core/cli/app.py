@@ -35,6 +35,7 @@ from bitnet_core.discovery.apart import described, quiet_stdout
 from bitnet_core.discovery.registry import registry
 from bitnet_core.errors import BitnetError
 from bitnet_core.logs import configure_logging, log_hint
+from bitnet_core.settings import setting
 from bitnet_core.version import core_version
 
 _COMMAND = re.compile(r"[a-z][a-z0-9-]{0,39}", re.ASCII)
@@ -81,7 +82,7 @@ def main() -> None:
     _open_streams()
     _end_on_signals()
     try:
-        configure_logging(os.environ.get("BITNET_LOG", ""))
+        configure_logging(os.environ.get("BITNET_LOG") or str(setting("log") or ""))
         try:
             build_app()(prog_name="bitnet")
         finally:

@@ -142,7 +142,10 @@ def _print(result: BenchResult) -> None:
             "decode",
             f"{result.decode_speed:.1f} tokens/s ({many}{result.generated_tokens} tokens, {result.repeat} runs)",
         ),
-        ("host memory", size(result.host_memory)),
+        (
+            "host memory",
+            f"{size(result.host_memory)}, {result.host_memory / result.host_total:.1%} of {size(result.host_total)}",
+        ),
         (
             "device memory",
             f"weights {size(result.weight_memory)} and {size(result.wrapped_memory)} used in place, "

@@ -176,10 +176,12 @@ def _write_receipt(
 ) -> None:
     from bitnet_core.receipt import make_receipt, write_receipt
 
+    stats = model.stats()
     receipt = make_receipt(
         model={"name": model.name, "sha256": model.source.sha256(), "format": model.source.format},
         summary=model.summary,
-        kernels=model.stats()["kernel_launches"],
+        kernels=stats["kernel_launches_by_device"],
+        moved_bytes_per_token=stats["moved_bytes_per_token"],
         prompt_tokens=result.prompt_tokens,
         tokens=result.tokens,
         finish_reason=result.finish_reason,
