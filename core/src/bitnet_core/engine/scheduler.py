@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.cache import KVCache
-from bitnet_core.engine.runner import Runner, Scores, Span
+from bitnet_core.engine.choosing import Row, in_order
+from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.engine.sampling import not_a_number
 from bitnet_core.engine.sequence import FinishReason, Sequence
 from bitnet_core.errors import UsageError
@@ -221,29 +222,22 @@ class Scheduler:
         """A row of every decoding sequence, then as much of the prompts as the chunk has room for."""
         self._reserve(1)
         spans: list[Span] = []
-        rows = 0
-        wanted: list[int] = []
-        wants: list[int] = []
-        counts: list[tuple[Sequence, int]] = []
+        numbers: dict[Row, int] = {}
+        taken: list[tuple[Sequence, int, list[Row]]] = []
+        used = 0
         for sequence in sorted(self.running, key=lambda s: s.pending > 1):
-            count = min(sequence.pending, self.chunk - rows, _SCORED_ROWS if sequence.scored else self.chunk)
+            count = min(sequence.pending, self.chunk - used, _SCORED_ROWS if sequence.scored else self.chunk)
             start = sequence.computed
             spans.append(Span(sequence.lane, start, tuple(sequence.tokens[start : start + count])))
-            first, rows = rows, rows + count
-            if sequence.scored:
-                wanted += range(first, rows)
-                wants += [0] * count
-            elif count and count == sequence.pending:
-                wanted.append(rows - 1)
-                wants.append(sequence.wanted)
-            counts.append((sequence, count))
-        scores = iter(self._runner.prompt_step(spans, wanted, wants, self.chunk))
-        updates = []
-        for sequence, count in counts:
-            done = count > 0 and count == sequence.pending
-            rows = count if sequence.scored else int(done)
-            updates.append(self._take(sequence, count, [next(scores) for _ in range(rows)], done))
-        return updates
+            rows = _rows_of(sequence, count)
+            numbers.update({row: used + count - len(rows) + at for at, row in enumerate(rows)})
+            taken.append((sequence, count, rows))
+            used += count
+        ordered, wants = in_order(list(numbers))
+        steps = self._runner.prompt_step(spans, [numbers[row] for row in ordered], wants, self.chunk)
+        for row, scores in zip(ordered, steps, strict=True):
+            row.settle(scores)
+        return [self._take(sequence, count, rows) for sequence, count, rows in taken]
 
     def _greedy(self) -> list[Update]:
         count = self._burst_length()
@@ -268,23 +262,25 @@ class Scheduler:
         return max(1, min(2 * self._burst, affordable, left, _MAX_BURST))
 
     def _sampled(self) -> list[Update]:
-        """One token each; rows that need all of their logits are last, so that the others' stay on the device."""
+        """One token each."""
         self._reserve(1)
-        wants = sorted(((s, s.wanted) for s in self.running), key=lambda pair: pair[1] == 0)
-        scores = self._runner.decode_step(_last_rows(s for s, _ in wants), [want for _, want in wants])
-        return [self._take(s, 1, [row], True) for (s, _), row in zip(wants, scores, strict=True)]
+        rows, wants = in_order([Row(sequence) for sequence in self.running])
+        steps = self._runner.decode_step(_last_rows(row.sequence for row in rows), wants)
+        for row, scores in zip(rows, steps, strict=True):
+            row.settle(scores)
+        return [self._take(row.sequence, 1, [row]) for row in rows]
 
-    def _take(self, sequence: Sequence, count: int, scores: list[Scores], done: bool) -> Update:
-        """Book `count` rows; the last of `scores` gives the next token if the text is `done` with what it has."""
+    def _take(self, sequence: Sequence, count: int, rows: list[Row]) -> Update:
+        """Book `count` computed rows, and the token that the last of `rows` chose."""
+        failed = next((row.error for row in rows if row.error is not None), None)
+        if failed is not None:
+            return self._fail(sequence, failed)
+        if sequence.scored and count == sequence.pending:
+            sequence.scored = None
+        token = rows[-1].token if rows else None
         try:
-            if sequence.scored:
-                for at, row in enumerate(scores, sequence.computed):
-                    sequence.scored(at, row.values)
-                if done:
-                    sequence.scored = None
-            tokens = [_choice(sequence, scores[-1])] if done and sequence.max_tokens else []
-            return self._accept(sequence, count, tokens)
-        except Exception as exc:  # noqa: BLE001 - whatever it is, the neighbours have no part in it
+            return self._accept(sequence, count, [] if token is None else [token])
+        except Exception as exc:  # noqa: BLE001 - a constraint's own; the neighbours have no part in it
             return self._fail(sequence, exc)
 
     def _fail(self, sequence: Sequence, error: Exception, tokens: tuple[int, ...] = ()) -> Update:
@@ -324,11 +320,14 @@ def _last_rows(sequences: Iterable[Sequence]) -> list[Span]:
     return [Span(s.lane, s.computed, (s.tokens[s.computed],)) for s in sequences]
 
 
-def _choice(sequence: Sequence, scores: Scores) -> int:
-    if scores.ids is not None:
-        return sequence.sampler.choose_short(scores.ids, scores.values, sequence.tokens)
-    mask = sequence.constraint.mask() if sequence.constraint is not None else None
-    return sequence.sampler.choose(scores.values, sequence.tokens, mask)
+def _rows_of(sequence: Sequence, count: int) -> list[Row]:
+    """Those of its next `count` rows whose logits matter: the last of all, and every one that is to be scored."""
+    done = 0 < count == sequence.pending
+    chooses = done and sequence.max_tokens > 0
+    if sequence.scored:
+        at = sequence.computed
+        return [Row(sequence, at + n, chooses and n == count - 1) for n in range(count)]
+    return [Row(sequence)] if chooses else []
 
 
 def _being_computed(sequence: Sequence) -> list[bytes]:
