@@ -99,6 +99,7 @@ class Sampler:
         if any(not 0 <= token < vocab for token in params.logit_bias):
             raise UsageError(f"logit_bias names a token outside 0..{vocab - 1}")
         self.params = params
+        self.greedy = params.greedy
         self.seed = secrets.randbits(63) if params.seed is None else params.seed
         self.scores: list[TokenScore] = []
         self.vocab = vocab
@@ -109,6 +110,8 @@ class Sampler:
 
     def wanted(self, tokens: Sequence[int]) -> Want:
         """What is needed to choose what follows `tokens`."""
+        if self.greedy:
+            return Want(1)
         params = self.params
         if not params.lowering or (params.logprobs is not None and not params.raw):
             return Want(0)
@@ -148,6 +151,9 @@ class Sampler:
         total: tuple[float, float] | None = None,
     ) -> int | None:
         """Token for a shortlist as Scores has it; None where it takes all logits. The two agree for every seed."""
+        if self.greedy and ids[0] >= 0:
+            _check(values[:1])
+            return int(ids[0])
         others = self.vocab - len(ids)
         if ids[-1] < 0:
             ids, values, others = ids[ids >= 0], values[ids >= 0], 0

@@ -149,6 +149,8 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Give places to waiting texts in their order; one whose next block another one is computing waits for it."""
+        if not self.waiting:
+            return
         coming = {digest for sequence in self.running for digest in _being_computed(sequence)}
         for sequence in list(self.waiting):
             if not self._lanes:
@@ -181,6 +183,7 @@ class Scheduler:
         self.running.append(sequence)
         self._burst = 0
         self._grow(sequence, len(sequence.tokens) + 1)
+        self._cache.set_table(sequence.lane, sequence.blocks)
 
     def _give_up(self, sequence: Sequence) -> None:
         """End a sequence that has outgrown the cache of a device that took over from a lost one."""
@@ -190,12 +193,14 @@ class Scheduler:
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
         """Own blocks for the first `tokens` positions; False if the cache is full."""
-        while len(sequence.blocks) < ceil_div(tokens, KV_BLOCK):
+        owned, needed = len(sequence.blocks), ceil_div(tokens, KV_BLOCK)
+        while len(sequence.blocks) < needed:
             block = self._blocks.take()
             if block is None:
                 return False
             sequence.blocks.append(block)
-        self._cache.set_table(sequence.lane, sequence.blocks)
+        if needed > owned:
+            self._cache.set_table(sequence.lane, sequence.blocks)
         return True
 
     def _reserve(self, extra: int) -> None:
@@ -291,7 +296,11 @@ class Scheduler:
     def _accept(self, sequence: Sequence, count: int, tokens: list[int]) -> Update:
         """Book `count` computed rows and the tokens they gave, up to where the sequence ends."""
         before = sequence.computed
+        room = min(sequence.max_tokens - sequence.generated_tokens, self.limit - len(sequence.tokens))
         accepted: list[int] = []
+        if sequence.constraint is None and len(tokens) < room and sequence.stop_ids.isdisjoint(tokens):
+            accepted, tokens = tokens, []
+            sequence.tokens += accepted
         for token in tokens:
             if token in sequence.stop_ids:
                 sequence.finish_reason = "stop"
@@ -301,16 +310,17 @@ class Scheduler:
             if sequence.constraint is not None and not sequence.constraint.accept(token):
                 sequence.finish_reason = "stop"
                 break
-            if sequence.generated_tokens >= sequence.max_tokens or len(sequence.tokens) >= self.limit:
+            if len(accepted) >= room:
                 sequence.finish_reason = "length"
                 break
         sequence.computed = min(before + count, len(sequence.tokens))
         if not sequence.max_tokens and not sequence.pending:
             sequence.finish_reason = "length"
         self.counts["generated_tokens"] += len(accepted)
-        digests = sequence.digests(sequence.computed)
-        for index in range(before // KV_BLOCK, len(digests)):
-            self._blocks.register(sequence.blocks[index], digests[index])
+        if sequence.computed // KV_BLOCK > before // KV_BLOCK:
+            digests = sequence.digests(sequence.computed)
+            for index in range(before // KV_BLOCK, len(digests)):
+                self._blocks.register(sequence.blocks[index], digests[index])
         if sequence.finish_reason:
             self.finish(sequence)
         return Update(sequence, tuple(accepted))

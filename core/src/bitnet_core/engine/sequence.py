@@ -74,7 +74,7 @@ class Sequence:
     @property
     def greedy(self) -> bool:
         """The device can choose alone."""
-        return self.constraint is None and self.sampler.params.greedy
+        return self.constraint is None and self.sampler.greedy
 
     def digests(self, upto: int) -> list[bytes]:
         """Digests of the full blocks within the first `upto` tokens."""

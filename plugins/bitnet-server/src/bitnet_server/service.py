@@ -103,7 +103,7 @@ class Service:
         """What the model answers to; the first is its id."""
         return self.settings.names or (self.model.name,)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Version and device."""
         return f"bitnet-{core_version()}-{self.model.device.info.backend}"
@@ -220,6 +220,7 @@ class Service:
 
     def _dispatch(self, batch: list[tuple[Job, Delta]]) -> None:
         time_now, tokens = now(), 0
+        next_tokens = self.metrics.next_tokens
         for job, delta in batch:
             if job.over:
                 continue
@@ -228,7 +229,7 @@ class Service:
                 job.first = job.last = time_now
                 self.metrics.first_token(time_now - job.created)
             elif delta.tokens:
-                self.metrics.next_tokens(time_now - job.last, delta.tokens)
+                next_tokens(time_now - job.last, delta.tokens)
                 job.last = time_now
             if delta.finish is not None:
                 self._finished(job, delta.finish, time_now)
