@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from bitnet_core.engine.constraint import Constraint
-from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.reasoning import Reasoning
-from bitnet_core.engine.sampling import SamplingParams, TokenScore
-from bitnet_core.engine.sequence import Scored, Sequence
-from bitnet_core.engine.text import StopFilter, TextMaker
+if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
+    from bitnet_core.engine.constraint import Constraint
+    from bitnet_core.engine.engine import Engine
+    from bitnet_core.engine.reasoning import Reasoning
+    from bitnet_core.engine.sampling import SamplingParams, TokenScore
+    from bitnet_core.engine.sequence import Scored, Sequence
+    from bitnet_core.engine.text import StopFilter, TextMaker
 
 
 @dataclass(frozen=True, slots=True)

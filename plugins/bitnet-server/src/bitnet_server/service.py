@@ -13,10 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from bitnet_core.engine.driver import Driver
-from bitnet_core.engine.scheduler import Update
-from bitnet_core.engine.text import TextMaker
 from bitnet_core.errors import DeviceLostError
-from bitnet_core.tokenizer import StreamDecoder
 from bitnet_core.version import core_version
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
@@ -26,6 +23,7 @@ from bitnet_server.settings import Settings
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
+    from bitnet_core.engine.scheduler import Update
 
 log = logging.getLogger(__name__)
 
@@ -180,6 +178,9 @@ class Service:
             self.cancel(future.result())
 
     def _add(self, model: Model, orders: Sequence[Order], inbox: Inbox, created: float) -> list[Job]:
+        from bitnet_core.engine.text import TextMaker
+        from bitnet_core.tokenizer import StreamDecoder
+
         jobs: list[Job] = []
         try:
             for order in orders:
