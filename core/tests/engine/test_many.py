@@ -44,10 +44,11 @@ def texts(make_engine: Make, run_all: Run, tiny: Any) -> Callable[..., list[list
 def test_rows_are_partitioned_by_what_they_need(
     faulty: Any, make_engine: Make, run_all: Run, texts: Callable[..., list[list[int]]]
 ) -> None:
-    """Seven greedy rows and a shortlisted one never download logits; one full row downloads its own alone."""
+    """Seven greedy rows and a shortlisted one never download logits; a row whose logits are raised downloads its own
+    alone."""
     requests: list[tuple[list[int], SamplingParams | None]] = [([token], None) for token in range(1, 8)]
     requests.append(([9], SamplingParams(temperature=0.9, top_k=5, seed=1)))
-    full = ([11], SamplingParams(temperature=0.9, seed=2))
+    full = ([11], SamplingParams(temperature=0.9, seed=2, logit_bias={3: 1.0}))
     expected = texts(*requests, full)
     device = faulty()
     downloads = Downloads(device)
@@ -258,17 +259,18 @@ def test_lowered_logits_are_chosen_from_a_shortlist(params: dict[str, Any], draw
     tokens = [1, 2, 3, 1]
     for _ in range(100):
         logits = rng.integers(-20, 20, 300).astype(np.float32) / 8
-        wanted = short.wanted(tokens)
-        assert 0 < wanted <= 256
-        ids = np.argsort(-logits, kind="stable")[:wanted].astype(np.int32)
+        want = short.wanted(tokens)
+        assert 0 < want.k <= 256
+        assert not want.rest
+        ids = np.argsort(-logits, kind="stable")[: want.k].astype(np.int32)
         token = full.choose(logits, tokens)
         assert short.choose_short(ids, logits[ids], tokens) == token
         tokens.append(token)
 
 
 def test_raising_parameters_need_all_logits() -> None:
-    for params in ({"repetition_penalty": 0.9}, {"presence_penalty": -1.0}, {"logit_bias": {1: 1.0}}, {"logprobs": 0}):
-        assert Sampler(SamplingParams(**params), 9).wanted([1]) == 0
+    for params in ({"repetition_penalty": 0.9}, {"presence_penalty": -1.0}, {"logit_bias": {1: 1.0}}):
+        assert Sampler(SamplingParams(**params), 9).wanted([1]).k == 0
 
 
 def test_penalties_are_for_generated_tokens() -> None:

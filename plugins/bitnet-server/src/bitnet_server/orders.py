@@ -42,7 +42,7 @@ def check_common(request: Common, model: Model, names: Sequence[str]) -> None:
         raise ApiError(400, "stream_options needs stream", param="stream_options")
     vocab = model.config.vocab
     for token in request.logit_bias or {}:
-        if not (token.isascii() and token.isdigit() and int(token) < vocab):
+        if not (token.isascii() and token.isdigit() and len(token) < 20 and int(token) < vocab):
             raise ApiError(400, f"logit_bias names a token outside 0..{vocab - 1}", param="logit_bias")
 
 
