@@ -7,6 +7,7 @@ model that is read. The text is written beside it and takes its place when it is
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -44,7 +45,7 @@ def new_file(
     """A file beside `path`, which takes its place when the block ends well; see `check_output`."""
     inputs = tuple(inputs)
     check_output(path, inputs, force=force, error=error)
-    temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")  # no other writer has this name
     try:
         try:
             with temporary.open("xb") as file:

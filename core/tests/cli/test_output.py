@@ -83,6 +83,17 @@ def test_what_appears_at_the_place_meanwhile_stays(tmp_path: Path) -> None:
     assert path.read_text() == "theirs"
 
 
+def test_two_writers_of_one_process_do_not_meet(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with new_file(path, force=True) as first:
+        first.write(b"first")
+        with new_file(path, force=True) as second:
+            second.write(b"second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @posix
 def test_conversions_follow_the_rule(bitnet, tmp_path: Path) -> None:
     model = model_in(tmp_path)

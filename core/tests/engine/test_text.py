@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from bitnet_core.engine.text import StopFilter
@@ -41,6 +42,7 @@ def test_random_cuts_give_the_same_text() -> None:
         assert not any(stop in joined for stop in stops)
 
 
-def test_an_empty_stop_string_is_refused() -> None:
-    with pytest.raises(UsageError):
-        StopFilter([""])
+@pytest.mark.parametrize("stops", [[""], [b"x"], [None], 5])
+def test_what_is_no_stop_string_is_refused(stops: Any) -> None:
+    with pytest.raises(UsageError, match="stop strings"):
+        StopFilter(stops)
