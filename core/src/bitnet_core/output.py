@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from bitnet_core.errors import BitnetError, UsageError
@@ -58,6 +59,25 @@ def new_file(
             temporary.unlink(missing_ok=True)
     except OSError as exc:
         raise error(f"{path}: cannot be written: {_reason(exc)}. Choose another place; nothing was kept") from exc
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path`, which takes its place when the block ends well. UsageError where `path` is anything
+    else than nothing or an empty folder, and where the system does not let it be written."""
+    try:
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_dir() or any(path.iterdir())):
+            raise UsageError(f"{path} exists and is not an empty folder; name another one")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:100]}.") as scratch:
+            made = Path(scratch) / "made"
+            made.mkdir()
+            yield made
+            if path.exists():
+                path.rmdir()
+            made.rename(path)
+    except OSError as exc:
+        raise UsageError(f"{path}: cannot be written: {_reason(exc)}. Choose another place; nothing was kept") from exc
 
 
 def _check_folder(path: Path, error: type[BitnetError]) -> None:
