@@ -1,10 +1,10 @@
-"""A CUDA context that really dies in the middle of a text, by a kernel that traps: does the text go on as it would have?
+"""A CUDA context that dies in the middle of a text, by a kernel that traps: does the text go on as it would have?
 
     python benchmarks/reliability/trap.py --times 100 --seconds 60
 
 After a trap every call of the context fails (a sticky error); the engine then opens the GPU again in the same process
-and goes on. Where the driver does not allow that, its error is printed. Needs an NVIDIA GPU and bitnet-cuda. Exits with 1
-if a text is another one, if the GPU does not open again, or if memory of the GPU is not given back.
+and goes on. Where the driver does not allow that, its error is printed. Needs an NVIDIA GPU and bitnet-cuda. Exits
+with 1 if a text is another one, if the GPU does not open again, or if memory of the GPU is not given back.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bitnet_core.api import _opened
 from bitnet_core.discovery.selection import open_device
 from bitnet_core.errors import GpuError
+from bitnet_core.formats.open import open_model
 from bitnet_core.hal.device import Tuning, whole
 from bitnet_core.kernels.base import RMS_NORM
 from bitnet_core.model.source import ModelSource
 from bitnet_cuda import compile
-
 from faults import Faulty, text
 
 TRAP = 'extern "C" __global__ void rms_norm() { asm("trap;"); }'
@@ -81,7 +82,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=60.0)
     arguments = parser.parse_args()
-    source = _opened(None, None, False, True)
+    source = open_model(Path(str(files("bitnet_core"))) / "data" / "stories.gguf")
     clean = Faulty(opened())
     expected = text(source, clean)
     calls = [(method, at) for method in ("launch", "replay", "download") for at in range(1, clean.calls[method] + 1)]
@@ -93,10 +94,10 @@ def main() -> None:
         if not outcomes[-1].startswith("the same text"):
             print(f"{calls[number * len(calls) // arguments.times]}: {outcomes[-1]}", flush=True)
     same = sum(outcome.startswith("the same text") for outcome in outcomes)
-    kept = before - free_bytes()
+    seconds, kept = time.monotonic() - began, before - free_bytes()
     print(outcomes[-1])
     print(
-        f"{same} of {len(outcomes)} texts are the same after a trap, in one process and {time.monotonic() - began:.0f} s; "
+        f"{same} of {len(outcomes)} texts are the same after a trap, in one process and {seconds:.0f} s; "
         f"{kept / 1e6:.1f} MB of the GPU are not given back"
     )
     sys.exit(same != len(outcomes) or kept > ALLOWED_BYTES)

@@ -1,7 +1,7 @@
 """The one rule for every file that is written: nothing is destroyed, nothing half-written appears.
 
 A destination may be new, or a regular file that the caller allows to be replaced; never a link, a device, a pipe or the
-model that is read. The text is written beside it and takes its place when it is complete.
+model that is read. The text is written beside it and takes its place when it is complete. A folder of files may be new, or an empty one.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def new_file(
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """An empty folder beside `path`, which takes its place when the block ends well. UsageError where `path` is anything
-    else than nothing or an empty folder, and where the system does not let it be written."""
+    """An empty folder beside `path`, which takes its place when the block ends well. UsageError where `path` is there
+    and no empty folder, and where the system does not let it be written."""
     try:
         if os.path.lexists(path) and (path.is_symlink() or not path.is_dir() or any(path.iterdir())):
             raise UsageError(f"{path} exists and is not an empty folder; name another one")

@@ -102,7 +102,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     before = sorted(tmp_path.iterdir())
     for place in ("link", "dangling", "file", "file/in", "x" * 300):
-        with pytest.raises(UsageError, match="not an empty folder|cannot be written"), new_folder(tmp_path / place):
+        with pytest.raises(UsageError, match=r"not an empty folder|cannot be written"), new_folder(tmp_path / place):
             pass
 
     def full() -> None:
@@ -110,7 +110,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
             (made / "half").write_text("half")
             raise OSError(28, "No space left on device")
 
-    with pytest.raises(UsageError, match="No space left on device.*nothing was kept"):
+    with pytest.raises(UsageError, match=r"No space left on device.*nothing was kept"):
         full()
     assert sorted(tmp_path.iterdir()) == before
     with new_folder(tmp_path / "real") as made:

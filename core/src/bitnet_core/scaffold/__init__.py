@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -33,13 +32,12 @@ def write_backend(name: str, folder: Path) -> list[Path]:
         "newbackend:": f"{name}:",
         "NewBackend": "".join(part.capitalize() for part in name.split("-")),
     }
-    with new_folder(folder) as made:
-        with as_file(files("bitnet_core.scaffold") / "template") as template:
-            shutil.copytree(template, made, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-        for path in [path for path in made.rglob("*") if path.is_file()]:
-            text = path.read_text(encoding="utf-8")
+    with new_folder(folder) as made, as_file(files("bitnet_core.scaffold") / "template") as template:
+        for source in [path for path in template.rglob("*") if path.is_file() and path.suffix != ".pyc"]:
+            text = source.read_text(encoding="utf-8")
             for word, new in words.items():
                 text = text.replace(word, new)
-            path.write_text(text, encoding="utf-8")
-        (made / "src" / "bitnet_newbackend").rename(made / "src" / f"bitnet_{package}")
+            place = made / str(source.relative_to(template)).replace("bitnet_newbackend", f"bitnet_{package}")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
     return sorted(path for path in folder.rglob("*") if path.is_file())

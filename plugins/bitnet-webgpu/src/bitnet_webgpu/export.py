@@ -58,8 +58,8 @@ class BrowserDevice(NumpyDevice):
 
 
 def export(folder: Path) -> None:
-    """Write model.json, tokenizer.json and weights.bin of the shipped model, all or none. UsageError where the folder has
-    files or cannot be written."""
+    """Write model.json, tokenizer.json and weights.bin of the shipped model, all or none. UsageError where the folder
+    has files or cannot be written."""
     with new_folder(folder) as made:
         _write(made)
 
