@@ -1,7 +1,8 @@
 """The one rule for every file that is written: nothing is destroyed, nothing half-written appears.
 
 A destination may be new, or a regular file that the caller allows to be replaced; never a link, a device, a pipe or the
-model that is read. The text is written beside it and takes its place when it is complete. A folder of files may be new, or an empty one.
+model that is read. The text is written beside it and takes its place when it is complete. A folder of files may be new,
+or an empty one.
 """
 
 from __future__ import annotations
