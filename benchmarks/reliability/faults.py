@@ -68,12 +68,16 @@ class Faulty:
             self.calls[name] += 1
             method, at, kind = self._fault
             if name == method and (self.calls[name] == at or (kind == "lost" and self.calls[name] > at)):
-                raise ERRORS[kind]()
+                self.fail(kind)
             result = found(*arguments, **named)
             self.buffers += name in ("alloc", "wrap") and result is not None
             return result
 
         return call
+
+    def fail(self, kind: str) -> None:
+        """What happens instead of, or before, the chosen call."""
+        raise ERRORS[kind]()
 
     def free(self, buffer: Any) -> None:
         self.buffers -= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from bitnet_core.engine.sampling import Sampler, SamplingParams
@@ -44,9 +45,10 @@ def test_random_cuts_give_the_same_text() -> None:
         assert not any(stop in joined for stop in stops)
 
 
-def test_an_empty_stop_string_is_refused() -> None:
-    with pytest.raises(UsageError):
-        StopFilter([""])
+@pytest.mark.parametrize("stops", [[""], [b"x"], [None], 5])
+def test_what_is_no_stop_string_is_refused(stops: Any) -> None:
+    with pytest.raises(UsageError, match="stop strings"):
+        StopFilter(stops)
 
 
 class Letters:

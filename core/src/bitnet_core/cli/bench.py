@@ -131,7 +131,7 @@ def _bench_server(url: str, clients: int, repeat: int, words: int, max_tokens: i
         table = Table(box=None, show_header=False, pad_edge=False)
         first, token, gap = (document[name] for name in ("ttft_ms", "token_ms", "chunk_gap_ms"))
         rows = (
-            ("model", f"{cell(result.model)} at {cell(url)}"),
+            ("model", f"{result.model} at {url}"),
             ("clients", f"{clients}, {document['requests']} requests in {result.seconds:.1f} s"),
             ("speed", f"{document['tokens_per_second']:,} tokens/s of all together ({document['tokens']:,} tokens)"),
             ("first token", f"{first['p50']:.0f} ms, 95% within {first['p95']:.0f} ms"),
@@ -140,7 +140,7 @@ def _bench_server(url: str, clients: int, repeat: int, words: int, max_tokens: i
             ("errors", str(document["errors"])),
         )
         for name, value in rows:
-            table.add_row(f"[bold]{name}[/bold]", value)
+            table.add_row(cell(name, "bold"), cell(value))
         print_table(table)
     if result.errors:
         counted = Counter(result.errors).most_common(3)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from operator import index
 from typing import TypeVar
 
 import numpy as np
@@ -48,6 +49,14 @@ Reopen = Callable[[GpuError], Device | None]
 def closed() -> UsageError:
     """What using a model after its end raises."""
     return UsageError("the model is closed")
+
+
+def _whole(what: str, numbers: Iterable[int]) -> list[int]:
+    """As ints; UsageError for anything else, such as fractions, which would fail in a step that others share."""
+    try:
+        return [index(number) for number in numbers]
+    except TypeError as exc:
+        raise UsageError(f"{what} must be whole numbers: {exc}") from exc
 
 
 class Engine:
@@ -120,12 +129,13 @@ class Engine:
 
         UsageError if the prompt is empty, too long, or names tokens that the model does not have.
         """
-        ids = [int(token) for token in tokens]
+        ids, ends = _whole("tokens", tokens), _whole("stop_ids", stop_ids)
+        (max_tokens,) = _whole("max_tokens", [max_tokens])
         self._check_tokens(ids)
         if max_tokens < (scored is None):
             raise UsageError("max_tokens must be 1 or more")
         sampler = Sampler(sampling or SamplingParams(), self.config.tokens, len(ids))
-        sequence = TokenSequence(ids, max_tokens, sampler, frozenset(stop_ids), constraint, scored)
+        sequence = TokenSequence(ids, max_tokens, sampler, frozenset(ends), constraint, scored)
         with self.lock:
             self.scheduler.add(sequence)
         return sequence
@@ -155,7 +165,7 @@ class Engine:
         """Compute f32[n, V] logits after every token, n <= chunk (0: the prefill chunk) at a time, and hand each part
         to `use(first position, logits)`; from the start again if memory lacks or the device is lost."""
         self._check_length(tokens)
-        ids = [int(token) for token in tokens]
+        ids = _whole("tokens", tokens)
         self._check_tokens(ids)
         with self.lock:
             self._guarded(lambda: self._score(ids, use, chunk))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf, nan
+from numbers import Integral
 from typing import get_args
 
 from bitnet_core.engine.blocks import Eviction
@@ -17,6 +19,9 @@ from bitnet_core.plan.small_head import Choice
 
 DEFAULT_CONTEXT = 1 << 17
 """Longest context in tokens that is taken from a model file alone; a longer one has to be asked for."""
+
+MOST_SEQUENCES = 1 << 16
+"""Tables have a row for each, whether it is used or not."""
 
 WIDEST_CHUNK = {DeviceType.CPU: 256, DeviceType.GPU: 1024}
 """Most rows of a prompt step by device type (512 elsewhere). More gain a CPU little, and their activations take
@@ -53,13 +58,15 @@ class EngineOptions:
             raise UsageError(f"eviction '{self.eviction}' is not one of {', '.join(get_args(Eviction))}")
         if self.small_head not in get_args(Choice):
             raise UsageError(f"small_head '{self.small_head}' is not one of {', '.join(get_args(Choice))}")
-        if self.context is not None and self.context < 2:
+        if self.context is not None and not _at_least(2, self.context):
             raise UsageError("context must be 2 tokens or more")
         for name in ("kv_budget", "prefill_chunk", "max_sequences"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise UsageError(f"{name} must be 1 or more, not {value}")
-        if not self.burst_seconds > 0:
-            raise UsageError("burst_seconds must be above 0")
+            if (value := getattr(self, name)) is not None and not _at_least(1, value):
+                raise UsageError(f"{name} must be a whole number of 1 or more, not {value}")
+        if self.max_sequences > MOST_SEQUENCES:
+            raise UsageError(f"max_sequences is {self.max_sequences}; at most {MOST_SEQUENCES} are possible")
+        if not 0 < _number(self.burst_seconds) < inf:
+            raise UsageError("burst_seconds must be a number above 0")
 
     def context_of(self, config: ModelConfig) -> int:
         """Tokens of the longest sequence; UsageError if that is more than the model was made for."""
@@ -111,6 +118,15 @@ def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: i
     chunk = min(chunk, max(rows, sequences))
     widest = max(scratch_row_bytes(config)[0].values())
     return max(1, min(chunk, *(limit // widest for limit in _limits(info)), chunk))
+
+
+def _at_least(least: int, value: object) -> bool:
+    return isinstance(value, Integral) and int(value) >= least
+
+
+def _number(value: object) -> float:
+    """NaN for what is no number."""
+    return float(value) if isinstance(value, int | float) else nan
 
 
 def _limits(info: DeviceInfo) -> list[int]:

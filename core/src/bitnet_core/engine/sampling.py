@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +15,17 @@ import numpy.typing as npt
 from bitnet_core.engine.constraint import Mask, log_sum_exp, masked
 from bitnet_core.engine.drawing import NOTHING, draw, draw_all, tail_of, weights_of
 from bitnet_core.engine.scores import Logits, Want
-from bitnet_core.errors import GpuError, UsageError
+from bitnet_core.errors import GpuError, UsageError, short
 from bitnet_core.plan.scratch import SHORTLIST
+
+_TYPES = (
+    *((name, Real, "a number") for name in ("temperature", "top_p", "min_p", "repetition_penalty")),
+    *((name, Real, "a number") for name in ("presence_penalty", "frequency_penalty")),
+    ("top_k", Integral, "a whole number"),
+    *((name, Integral | None, "a whole number or None") for name in ("seed", "logprobs")),
+    ("logit_bias", Mapping, "a mapping"),
+)
+"""Parameter, type, and the type in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +51,9 @@ class SamplingParams:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         checks = {
-            "temperature must be 0 or more": 0 <= self.temperature < float("inf"),
+            "temperature must be 0 or more": 0 <= self.temperature <= sys.float_info.max,
             "top_k must be 0 or more": self.top_k >= 0,
             "top_p must be from 0 to 1": 0 <= self.top_p <= 1,
             "min_p must be from 0 to 1": 0 <= self.min_p <= 1,
@@ -56,6 +69,17 @@ class SamplingParams:
         for message, holds in checks.items():
             if not holds:
                 raise UsageError(message)
+
+    def _check_types(self) -> None:
+        """What is no number would fail later, in a step that other texts share."""
+        for name, kind, what in _TYPES:
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise UsageError(f"{name} must be {what}, not {short(value)}")
+        biases: Mapping[Any, Any] = self.logit_bias
+        for token, bias in biases.items():
+            if not (isinstance(token, Integral) and isinstance(bias, Real)):
+                raise UsageError(f"logit_bias must give numbers to token ids, not {short(bias)} to {short(token)}")
 
     @property
     def penalized(self) -> bool:

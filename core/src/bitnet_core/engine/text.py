@@ -62,9 +62,9 @@ class StopFilter:
     """Passes text on up to the first stop string, holding back what may become one."""
 
     def __init__(self, stops: Iterable[str]) -> None:
-        self.stops = tuple(stops)
-        if not all(self.stops):
-            raise UsageError("a stop string is empty")
+        self.stops = tuple(stops) if isinstance(stops, Iterable) else (stops,)
+        if not all(isinstance(stop, str) and stop for stop in self.stops):
+            raise UsageError("stop strings must be texts that are not empty")
         self._held = ""
         self.stopped = False
 

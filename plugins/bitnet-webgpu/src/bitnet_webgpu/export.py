@@ -14,11 +14,11 @@ from bitnet_core.api import Model
 from bitnet_core.discovery.request import DeviceRequest
 from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.errors import UsageError
 from bitnet_core.formats.open import open_model
 from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode, Tuning, View
 from bitnet_core.hal.base import Launch
 from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.output import new_folder
 from bitnet_core.plan.launcher import Launch as Planned
 from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 from bitnet_core.tokenizer import load_tokenizer
@@ -58,9 +58,13 @@ class BrowserDevice(NumpyDevice):
 
 
 def export(folder: Path) -> None:
-    """Write model.json, tokenizer.json and weights.bin of the shipped model. UsageError where the folder has files."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is not an empty folder, and nothing is overwritten: name another")
+    """Write model.json, tokenizer.json and weights.bin of the shipped model, all or none. UsageError where the folder
+    has files or cannot be written."""
+    with new_folder(folder) as made:
+        _write(made)
+
+
+def _write(folder: Path) -> None:
     opened = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
     tokenizer, device = load_tokenizer(opened.tokenizer), BrowserDevice()
     summary = BackendStartupSummary(DeviceRequest("webgpu", 0), ("webgpu",), device.info)
@@ -71,7 +75,6 @@ def export(folder: Path) -> None:
     document["context"] = opened.config.context
     document["bos"] = tokenizer.bos_id if tokenizer.add_bos else None
     document["stops"] = sorted(tokenizer.eos_ids)
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "weights.bin").write_bytes(weights)
     (folder / "tokenizer.json").write_text(tokenizer.to_json(), "utf-8")
     (folder / "model.json").write_text(json.dumps(document), "utf-8")
