@@ -10,12 +10,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from bitnet_core.errors import BackendUnavailableError
-from bitnet_levelzero.compile import Compiler
 from bitnet_levelzero.describe import find_devices
 from bitnet_levelzero.device import LevelZeroDevice
 
@@ -25,7 +24,6 @@ SET = {
     "ZE_ENABLE_VALIDATION_LAYER": "1",
     "ZE_ENABLE_PARAMETER_VALIDATION": "1",
 }
-_KEEP = Compiler._keep
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,19 +41,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def keeping_nothing() -> Iterator[None]:
-    """Native programs stay out of the user's cache."""
+def programs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Native programs are kept for the devices of this run, and stay out of the user's cache."""
+    folder = tmp_path_factory.mktemp("programs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Compiler, "_keep", lambda *args: None)
+        patch.setattr("platformdirs.user_cache_dir", lambda *args, **kwargs: str(folder))
         yield
 
 
 @pytest.fixture
-def keeping(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The folder where they are kept in this test."""
-    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *args, **kwargs: str(tmp_path))
-    monkeypatch.setattr(Compiler, "_keep", _KEEP)
-    return tmp_path
+def run() -> Callable[..., str]:
+    """What a process says that runs some Python with these variables, on both channels."""
+
+    def run_python(code: str, **environment: str) -> str:
+        command, variables = [sys.executable, "-c", code], {**os.environ, **environment}
+        process = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        return process.stdout + process.stderr
+
+    return run_python
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def find_devices() -> list[Found]:
             found += [replace(one, alone=len(drivers) == 1)] if one else []
     if not found:
         raise _unavailable("; ".join(reasons) or "no Level Zero driver has a GPU", "")
-    return _with_preference(found)
+    return found
 
 
 def _start() -> None:
@@ -97,21 +97,6 @@ def _unavailable(reason: str, code: str) -> BackendUnavailableError:
         reason = f"{reason}, and {closed[0]} may not be opened"
         hint = "Join the group that owns it: sudo usermod -aG render $USER, then log in again"
     return BackendUnavailableError(reason, backend=BACKEND, operation="zeInit", code=code, hint=hint)
-
-
-def _with_preference(found: list[Found]) -> list[Found]:
-    """An integrated GPU beside a discrete one says which is taken where none is named, and why."""
-    discrete = next((one.info for one in found if one.info.type is DeviceType.GPU), None)
-    if discrete is None:
-        return found
-    why = f"{discrete.request} comes first: each token reads all weights, and it has memory of its own for them"
-    log.info("%s", why)
-    return [
-        replace(one, info=replace(one.info, extra=MappingProxyType({**one.info.extra, "preference": why})))
-        if one.info.type is DeviceType.INTEGRATED
-        else one
-        for one in found
-    ]
 
 
 def describe(made_by: c_void_p, card: c_void_p, device: c_void_p, index: int) -> Found | None:

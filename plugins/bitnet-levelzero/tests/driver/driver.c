@@ -5,13 +5,17 @@
 // - of the commands between two barriers the last one runs first;
 // - arguments are those at the time of the launch's append; a list must be closed, and is neither reset nor destroyed while
 //   it is on its way; a fence or event serves once.
-// DRIVER_KEEP_ORDER=1: commands run in order. DRIVER_SYSTEM=1: kernels may read any host memory. DRIVER_DISCRETE=1: the
-// device is no integrated one. DRIVER_FAIL=<function>:<hex>: that function returns that result. DRIVER_HANG=1: waits end as
-// NOT_READY. DRIVER_API=<hex>: the API version it claims. What it objects to stands on stderr.
+// DRIVER_KEEP_ORDER=1: commands run in order. DRIVER_SYSTEM=1: kernels may read any host memory. DRIVER_DEVICES=id: an integrated
+// and a discrete GPU (i where it is not set). DRIVER_TILES=<n>: of each discrete one. DRIVER_FREE=<bytes>: what sysman says of the
+// memory of a GPU, or of each tile; there is no sysman without it. DRIVER_FAIL=<function>:<hex>: that function returns that result.
+// DRIVER_HANG=1: waits end as NOT_READY. DRIVER_API, DRIVER_SPIRV=<hex>: the versions it claims. What it objects to stands on
+// stderr.
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
 #include <level_zero/ze_api.h>
 #include <level_zero/ze_ddi.h>
+#include <level_zero/zes_api.h>
+#include <level_zero/zes_ddi.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +30,7 @@
 typedef struct memory { char *start; size_t size; struct memory *next; } memory;
 typedef struct { int reached; uint64_t begin, end; } event;
 typedef struct { cl_program program; } module;
-typedef struct { cl_kernel kernel; size_t group[3]; } kernel;
+typedef struct { cl_kernel kernel; cl_uint missing; size_t group[3]; } kernel;  // missing: a bit for each argument
 typedef enum { BARRIER, COPY, FILL, LAUNCH } operation;
 typedef struct {
     operation what;
@@ -47,7 +51,10 @@ static cl_device_id device;
 static cl_context context;
 static cl_command_queue runner;
 static memory *memories;
-static int a_driver, a_device;
+static int a_driver;
+enum { MOST_DEVICES = 4, MOST_TILES = 4 };
+typedef struct { int discrete, tile; } gpu;  // tile: -1 for all of it
+static gpu gpus[MOST_DEVICES][1 + MOST_TILES];
 
 static ze_result_t failure(const char *function) {
     const char *wanted = getenv("DRIVER_FAIL");
@@ -56,6 +63,7 @@ static ze_result_t failure(const char *function) {
 }
 
 static int asked(const char *name) { return getenv(name) && *getenv(name) == '1'; }
+static uint64_t number(const char *name, uint64_t missing) { return getenv(name) ? strtoull(getenv(name), 0, 0) : missing; }
 
 static uint64_t nanoseconds(void) {
     struct timespec now;
@@ -92,7 +100,7 @@ CALL driver_get(uint32_t *count, ze_driver_handle_t *drivers) {
     return OK;
 }
 CALL driver_version(ze_driver_handle_t driver, ze_api_version_t *version) {
-    *version = getenv("DRIVER_API") ? strtoul(getenv("DRIVER_API"), 0, 16) : ZE_API_VERSION_1_3;
+    *version = (ze_api_version_t)number("DRIVER_API", ZE_API_VERSION_1_3);
     return OK;
 }
 CALL driver_properties(ze_driver_handle_t driver, ze_driver_properties_t *properties) {
@@ -109,19 +117,33 @@ CALL driver_function(ze_driver_handle_t driver, const char *name, void **functio
 }
 CALL device_get(ze_driver_handle_t driver, uint32_t *count, ze_device_handle_t *devices) {
     FAILS("zeDeviceGet");
-    if (*count && devices) devices[0] = (void *)&a_device;
-    *count = 1;
+    const char *kinds = getenv("DRIVER_DEVICES") ? getenv("DRIVER_DEVICES") : "i";
+    for (uint32_t i = 0; devices && i < *count; ++i) {
+        gpus[i][0] = (gpu){kinds[i] == 'd', -1};
+        devices[i] = (void *)gpus[i];
+    }
+    *count = (uint32_t)strlen(kinds);
     return OK;
 }
-CALL device_parts(ze_device_handle_t whole, uint32_t *count, ze_device_handle_t *parts) {
-    *count = 0;
+static uint32_t tiles_of(const gpu *whole) {
+    return whole->discrete && whole->tile < 0 ? (uint32_t)number("DRIVER_TILES", 0) : 0;
+}
+CALL device_parts(ze_device_handle_t handle, uint32_t *count, ze_device_handle_t *parts) {
+    gpu *whole = (gpu *)handle;
+    for (uint32_t i = 0; parts && i < *count; ++i) {
+        whole[1 + i] = (gpu){1, (int)i};
+        parts[i] = (void *)&whole[1 + i];
+    }
+    *count = tiles_of(whole);
     return OK;
 }
 CALL device_properties(ze_device_handle_t handle, ze_device_properties_t *p) {
     p->type = ZE_DEVICE_TYPE_GPU;
     p->vendorId = 0x8086;
     p->deviceId = 0x5690;
-    p->flags = asked("DRIVER_DISCRETE") ? 0 : ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
+    const gpu *one = (gpu *)handle;
+    p->flags = one->tile >= 0 ? ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE : one->discrete ? 0 : ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
+    p->subdeviceId = one->tile >= 0 ? (uint32_t)one->tile : 0;
     p->maxMemAllocSize = device_number(CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     p->numEUsPerSubslice = p->numSubslicesPerSlice = 1;
     p->numSlices = (uint32_t)device_number(CL_DEVICE_MAX_COMPUTE_UNITS);
@@ -140,7 +162,7 @@ CALL device_compute(ze_device_handle_t handle, ze_device_compute_properties_t *p
     return OK;
 }
 CALL device_module(ze_device_handle_t handle, ze_device_module_properties_t *p) {
-    p->spirvVersionSupported = ZE_MAKE_VERSION(1, 2);
+    p->spirvVersionSupported = (uint32_t)number("DRIVER_SPIRV", ZE_MAKE_VERSION(1, 2));
     p->maxArgumentsSize = 1024;
     return OK;
 }
@@ -170,6 +192,26 @@ CALL context_create(ze_driver_handle_t driver, const ze_context_desc_t *desc, ze
 }
 CALL context_destroy(ze_context_handle_t handle) { return OK; }
 CALL context_status(ze_context_handle_t handle) { return OK; }
+
+// ---- sysman: a module of memory for a GPU, or for each of its tiles; its handle is that of the GPU or tile ----
+CALL memory_modules(zes_device_handle_t handle, uint32_t *count, zes_mem_handle_t *modules) {
+    gpu *whole = (gpu *)handle;
+    const uint32_t tiles = tiles_of(whole);
+    if (!getenv("DRIVER_FREE")) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    for (uint32_t i = 0; modules && i < *count; ++i) modules[i] = (void *)&whole[tiles ? 1 + i : 0];
+    *count = tiles ? tiles : 1;
+    return OK;
+}
+CALL memory_module(zes_mem_handle_t handle, zes_mem_properties_t *p) {
+    const gpu *one = (gpu *)handle;
+    p->onSubdevice = one->tile >= 0;
+    p->subdeviceId = one->tile >= 0 ? (uint32_t)one->tile : 0;
+    return OK;
+}
+CALL memory_state(zes_mem_handle_t handle, zes_mem_state_t *state) {
+    state->free = number("DRIVER_FREE", 0);
+    return OK;
+}
 
 // ---- memory: shared virtual memory, so that a pointer is valid for host and kernels alike ----
 static memory *memory_of(const void *pointer, size_t size) {
@@ -276,6 +318,9 @@ CALL kernel_create(ze_module_handle_t handle, const ze_kernel_desc_t *desc, ze_k
     kernel *one = calloc(1, sizeof *one);
     one->kernel = clCreateKernel(((module *)handle)->program, desc->pKernelName, &error);
     if (error) OBJECT(ZE_RESULT_ERROR_INVALID_KERNEL_NAME, "no kernel %s", desc->pKernelName);
+    cl_uint arguments;
+    clGetKernelInfo(one->kernel, CL_KERNEL_NUM_ARGS, sizeof arguments, &arguments, 0);
+    one->missing = (1u << arguments) - 1;
     *made = (void *)one;
     return OK;
 }
@@ -302,6 +347,7 @@ CALL kernel_argument(ze_kernel_handle_t handle, uint32_t index, size_t size, con
         error = clSetKernelArgSVMPointer(one->kernel, index, pointer);
     } else
         error = clSetKernelArg(one->kernel, index, size, value);
+    one->missing &= ~(1u << index);
     return error ? ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE : OK;
 }
 
@@ -360,8 +406,9 @@ CALL append_launch(ze_command_list_handle_t handle, ze_kernel_handle_t of, const
     kernel *one = (kernel *)of;
     cl_int error;
     if (!one->group[0]) OBJECT(ZE_RESULT_ERROR_INVALID_ARGUMENT, "a launch before zeKernelSetGroupSize");
+    if (one->missing) OBJECT(ZE_RESULT_ERROR_INVALID_ARGUMENT, "a launch without all arguments");
     command what = {.what = LAUNCH, .signal = (event *)signal, .kernel = clCloneKernel(one->kernel, &error)};
-    if (error) OBJECT(ZE_RESULT_ERROR_INVALID_ARGUMENT, "a kernel without all its arguments: %d", error);
+    if (error) OBJECT(ZE_RESULT_ERROR_UNKNOWN, "a kernel is not cloned: %d", error);
     memcpy(what.group, one->group, sizeof what.group);
     const uint32_t counts[3] = {groups->groupCountX, groups->groupCountY, groups->groupCountZ};
     for (int i = 0; i < 3; ++i) what.items[i] = counts[i] * one->group[i];
@@ -384,6 +431,7 @@ static ze_result_t carry_out(command *one) {
         if (!error) error = clFinish(runner);
         if (error) OBJECT(ZE_RESULT_ERROR_DEVICE_LOST, "a launch fails with %d", error);
     }
+    if (one->signal && one->signal->reached) OBJECT(ZE_RESULT_ERROR_DEVICE_LOST, "an event is signalled twice");
     if (one->signal) *one->signal = (event){1, begin, nanoseconds()};
     return OK;
 }
@@ -423,6 +471,7 @@ CALL queue_destroy(ze_command_queue_handle_t handle) {
 CALL queue_execute(ze_command_queue_handle_t handle, uint32_t count, ze_command_list_handle_t *lists, ze_fence_handle_t fence) {
     queue *one = (queue *)handle;
     FAILS("zeCommandQueueExecuteCommandLists");
+    if (fence && ((event *)fence)->begin++) OBJECT(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT, "a fence is used twice");
     last_queue = one;
     for (uint32_t i = 0; i < count; ++i) {
         list *what = (list *)lists[i];
@@ -473,11 +522,12 @@ CALL event_times(ze_event_handle_t handle, ze_kernel_timestamp_result_t *times) 
 }
 
 // ---- tables: the loader takes all of them; those that nobody here calls are in tables.c ----
-#define TABLE(NAME, TYPE, ...)                                                                      \
-    ZE_DLLEXPORT ze_result_t ZE_APICALL zeGet##NAME##ProcAddrTable(ze_api_version_t v, TYPE *table) { \
-        *table = (TYPE){__VA_ARGS__};                                                               \
-        return OK;                                                                                  \
+#define TABLE_OF(API, NAME, TYPE, ...)                                                                \
+    ZE_DLLEXPORT ze_result_t ZE_APICALL API##Get##NAME##ProcAddrTable(ze_api_version_t v, TYPE *table) { \
+        *table = (TYPE){__VA_ARGS__};                                                                 \
+        return OK;                                                                                    \
     }
+#define TABLE(NAME, TYPE, ...) TABLE_OF(ze, NAME, TYPE, __VA_ARGS__)
 TABLE(Global, ze_global_dditable_t, .pfnInit = init)
 TABLE(Driver, ze_driver_dditable_t, .pfnGet = driver_get, .pfnGetApiVersion = driver_version,
       .pfnGetProperties = driver_properties, .pfnGetExtensionProperties = driver_extensions,
@@ -505,3 +555,5 @@ TABLE(Mem, ze_mem_dditable_t, .pfnAllocShared = memory_shared, .pfnAllocDevice =
 TABLE(Module, ze_module_dditable_t, .pfnCreate = module_create, .pfnDestroy = module_destroy,
       .pfnGetNativeBinary = module_binary)
 TABLE(ModuleBuildLog, ze_module_build_log_dditable_t, .pfnDestroy = log_destroy, .pfnGetString = log_text)
+TABLE_OF(zes, Device, zes_device_dditable_t, .pfnEnumMemoryModules = memory_modules)
+TABLE_OF(zes, Memory, zes_memory_dditable_t, .pfnGetProperties = memory_module, .pfnGetState = memory_state)
