@@ -22,7 +22,7 @@ from bitnet_opencl.device import OpenCLDevice
 MOST_CASES = 6
 MOST_ELEMENTS = 3_000_000
 """Of a case's largest operand: larger ones take a CPU long and show no more."""
-PORTABLE = Profile(max_group=128, lanes=32)
+PORTABLE = Profile(max_group=256)
 NVIDIA = Profile(max_group=512, lanes=32, units=20, ptx=True, members=1)
 """The tuning of NVIDIA's GPUs, as far as it needs none of their instructions; a CPU runs one group at a time."""
 

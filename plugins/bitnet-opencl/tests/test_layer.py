@@ -44,7 +44,7 @@ def device(session_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> Ite
     info = replace(session_device.info, transfer=TransferMode.EXPLICIT_COPY)
     device = OpenCLDevice(session_device._device, replace(info, kernels=info.kernels | JOINED))
     device._abilities = [*device._abilities, "-cl-opt-disable"]  # many barriers in one kernel: minutes otherwise
-    device.profile = Profile(max_group=64, members=1)
+    device.profile = Profile(max_group=32, members=1)
     yield device
     device.close()
 

@@ -49,6 +49,8 @@ def failure(
     if issubclass(kind, OutOfMemoryError):
         requested = details.get("requested", 0)
         message = f"cannot allocate {requested:,} bytes" if requested else "out of memory"
+    if issubclass(kind, GpuTimeoutError):
+        message = f"{operation} took too long"
     if issubclass(kind, KernelCompileError):
         message = f"{details.get('kernel') or 'a kernel'} does not compile"
     hint = hint or HINTS.get(kind, "")
