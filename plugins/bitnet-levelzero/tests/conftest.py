@@ -18,7 +18,7 @@ from bitnet_core.errors import BackendUnavailableError
 from bitnet_levelzero.describe import find_devices
 from bitnet_levelzero.device import LevelZeroDevice
 
-SOURCES = [str(Path(__file__).parent / "driver" / name) for name in ("driver.c", "tables.c")]
+SOURCES = [str(Path(__file__).parent / "driver" / name) for name in ("driver.c", "memory.c", "queue.c", "tables.c")]
 RUNTIME = Path(sys.prefix) / "lib" / "libintelocl.so"
 SET = {
     "ZE_ENABLE_VALIDATION_LAYER": "1",
@@ -34,7 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     driver = folder / "libdriver.so"
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", driver, *SOURCES, "-lOpenCL"], check=True
+        ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wl,-Bsymbolic", "-o", driver, *SOURCES, "-lOpenCL"],
+        check=True,
     )
     (folder / "intel.icd").write_text(f"{RUNTIME}\n", encoding="utf-8")
     os.environ.update(SET, ZE_ENABLE_ALT_DRIVERS=str(driver), OCL_ICD_VENDORS=str(folder))
