@@ -46,7 +46,7 @@ def programs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     """Native programs are kept for the devices of this run, and stay out of the user's cache."""
     folder = tmp_path_factory.mktemp("programs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("platformdirs.user_cache_dir", lambda *args, **kwargs: str(folder))
+        patch.setenv("XDG_CACHE_HOME", str(folder))
         yield
 
 

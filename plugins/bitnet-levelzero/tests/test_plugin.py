@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -139,7 +140,7 @@ def test_host_memory_in_place(device: LevelZeroDevice, monkeypatch: pytest.Monke
 def test_native_programs_are_kept_and_taken_back(
     device: LevelZeroDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *args, **kwargs: str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for turn in range(2):
         other = LevelZeroDevice(find_devices()[0])
         found, expected = sums(other)
@@ -186,3 +187,19 @@ device.close()
 def test_with_several_drivers_a_program_that_does_not_build_is_an_error(run: Callable[..., str]) -> None:
     """Of which the loader, which then wraps every handle, has no text."""
     assert "ZE_RESULT_ERROR_MODULE_BUILD_FAILURE" in run(BROKEN, ZE_ENABLE_LOADER_INTERCEPT="1")
+
+
+@pytest.mark.usefixtures("device")
+def test_a_receipt_counts_the_launches(tmp_path: Path) -> None:
+    """Of the command line, whose text is numpy's."""
+    texts = []
+    for name in ("level-zero", "numpy"):
+        receipt = tmp_path / f"{name}.json"
+        options = ["--device", name, "-n", "8", "--temperature", "0", "--receipt", str(receipt)]
+        command = [str(Path(sys.executable).with_name("bitnet")), "run", *options, "Once upon a time"]
+        texts.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert texts[0] == texts[1]
+    launched = json.loads((tmp_path / "level-zero.json").read_text(encoding="utf-8"))["kernels"]
+    assert launched["argmax_advance"] >= 7
+    assert launched["attention"] == launched["rope_store_kv"] > launched["argmax_advance"]
+    assert launched["matmul_ternary"] == 4 * launched["attention"]
