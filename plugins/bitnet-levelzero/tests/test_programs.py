@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from bitnet_levelzero.api import FUNCTIONS
 from bitnet_levelzero.compile import archive
 from bitnet_levelzero.tuning import programs
 
@@ -44,6 +45,9 @@ def test_the_archive_has_the_listed_programs() -> None:
     names = [name for name, *_ in programs()]
     assert len(names) == len(set(names))
     assert set(archive()) == set(names)
+    readme = (TOOL.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"| programs | {len(names)}, " in readme
+    assert f"| calls | {len(FUNCTIONS)} functions" in readme
 
 
 def test_the_archive_is_what_would_be_built_now(tool: ModuleType) -> None:
