@@ -10,22 +10,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from bitnet_core.errors import BackendUnavailableError
-from bitnet_levelzero.compile import Compiler
 from bitnet_levelzero.describe import find_devices
 from bitnet_levelzero.device import LevelZeroDevice
 
-SOURCES = [str(Path(__file__).parent / "driver" / name) for name in ("driver.c", "tables.c")]
+SOURCES = [str(Path(__file__).parent / "driver" / name) for name in ("driver.c", "memory.c", "queue.c", "tables.c")]
 RUNTIME = Path(sys.prefix) / "lib" / "libintelocl.so"
 SET = {
     "ZE_ENABLE_VALIDATION_LAYER": "1",
     "ZE_ENABLE_PARAMETER_VALIDATION": "1",
 }
-_KEEP = Compiler._keep
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,26 +34,32 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     driver = folder / "libdriver.so"
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", driver, *SOURCES, "-lOpenCL"], check=True
+        ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wl,-Bsymbolic", "-o", driver, *SOURCES, "-lOpenCL"],
+        check=True,
     )
     (folder / "intel.icd").write_text(f"{RUNTIME}\n", encoding="utf-8")
     os.environ.update(SET, ZE_ENABLE_ALT_DRIVERS=str(driver), OCL_ICD_VENDORS=str(folder))
 
 
 @pytest.fixture(scope="session", autouse=True)
-def keeping_nothing() -> Iterator[None]:
-    """Native programs stay out of the user's cache."""
+def programs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Native programs are kept for the devices of this run, and stay out of the user's cache."""
+    folder = tmp_path_factory.mktemp("programs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Compiler, "_keep", lambda *args: None)
+        patch.setenv("XDG_CACHE_HOME", str(folder))
         yield
 
 
 @pytest.fixture
-def keeping(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The folder where they are kept in this test."""
-    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *args, **kwargs: str(tmp_path))
-    monkeypatch.setattr(Compiler, "_keep", _KEEP)
-    return tmp_path
+def run() -> Callable[..., str]:
+    """What a process says that runs some Python with these variables, on both channels."""
+
+    def run_python(code: str, **environment: str) -> str:
+        command, variables = [sys.executable, "-c", code], {**os.environ, **environment}
+        process = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        return process.stdout + process.stderr
+
+    return run_python
 
 
 @pytest.fixture

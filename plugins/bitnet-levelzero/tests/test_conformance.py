@@ -26,6 +26,7 @@ class TestConformance(BackendConformance):
             device._compiler.kernel("broken.GROUP256", 256)
 
     def failures(self) -> Sequence[tuple[str, Callable[[], object], type[GpuError]]]:
+        from bitnet_levelzero.api import RESULTS
         from bitnet_levelzero.errors import TABLE, check
 
-        return [(name, partial(check, result, "test"), kind) for result, (name, kind, _) in TABLE.items()]
+        return [(RESULTS[result], partial(check, result, "test"), kind) for result, (kind, _) in TABLE.items()]

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from bitnet_levelzero.api import FUNCTIONS
 from bitnet_levelzero.compile import archive
 from bitnet_levelzero.tuning import programs
 
@@ -44,6 +45,9 @@ def test_the_archive_has_the_listed_programs() -> None:
     names = [name for name, *_ in programs()]
     assert len(names) == len(set(names))
     assert set(archive()) == set(names)
+    readme = (TOOL.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"| programs | {len(names)}, " in readme
+    assert f"| calls | {len(FUNCTIONS)} functions" in readme
 
 
 def test_the_archive_is_what_would_be_built_now(tool: ModuleType) -> None:
@@ -94,14 +98,12 @@ def test_spills_can_be_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_intels_compiler_takes_every_program(family: str, tmp_path: Path) -> None:
-    """For dg2 all of them, for the other two one of each kernel: no spills, and dp4a in every ternary product."""
+    """Without spills, and with dp4a in every ternary product."""
     needs("ocloc")
     library = next(Path("/usr/lib/x86_64-linux-gnu").glob("libiga64.so.1"), None)
     assert library is not None, "ocloc shows no instructions without libiga64"
     (tmp_path / "libiga64.so").symlink_to(library)
     names = sorted(archive())
-    if family != FAMILIES[0]:
-        names = list({name.partition(".")[0]: name for name in names}.values())
     with ThreadPoolExecutor(2) as pool:
         results = dict(zip(names, pool.map(lambda name: compiled(name, family, tmp_path), names), strict=True))
     assert [name for name, (tokens, _) in results.items() if SPILLS in tokens] == []

@@ -21,7 +21,7 @@ from pathlib import Path
 from bitnet_core.hal.device import Tuning
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_levelzero.tuning import programs
-from bitnet_opencl.clc.sources import Dialect, definitions, program_source_of_pointers
+from bitnet_opencl.clc.sources import Dialect, program_source_of_pointers
 
 ARCHIVE = Path(__file__).parents[1] / "src" / "bitnet_levelzero" / "programs.zip"
 CLANG = ("clang-15", "-c", "-target", "spir64-unknown-unknown", "-cl-std=CL2.0", "-O0", "-w", "-emit-llvm")
@@ -32,10 +32,10 @@ PASSES = "-passes=always-inline,mem2reg,instsimplify,globaldce"
 def build(job: tuple[str, KernelSpec, dict[str, int], Tuning]) -> tuple[str, bytes]:
     """(name, valid SPIR-V) of a program."""
     name, spec, constants, tuning = job
-    source = program_source_of_pointers(spec, tuning, Dialect.PORTABLE)
+    source = program_source_of_pointers(spec, constants, tuning, Dialect.PORTABLE)
     with tempfile.TemporaryDirectory() as folder:
         raw, clean, out = (str(Path(folder) / file) for file in ("a.bc", "b.bc", "c.spv"))
-        subprocess.run([*CLANG, *definitions(constants, tuning), "-o", raw], input=source.encode(), check=True)
+        subprocess.run([*CLANG, "-o", raw], input=source.encode(), check=True)
         subprocess.run(["opt-15", PASSES, raw, "-o", clean], check=True)
         subprocess.run(["llvm-spirv-15", "--spirv-max-version=1.2", clean, "-o", out], check=True)
         subprocess.run(["spirv-val", "--target-env", "opencl2.2", out], check=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,35 +16,54 @@ from bitnet_core.testing.cases.case import Case, Launch, expected
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
 from bitnet_core.testing.workbench import Bench
-from bitnet_opencl.clc.tuning import Profile
+from bitnet_opencl.clc.tuning import GPU, Profile
 from bitnet_opencl.describe import JOINED, SMALL_HEAD
 from bitnet_opencl.device import OpenCLDevice
 
-MOST_CASES = 6
+MOST_CASES = 4
 MOST_ELEMENTS = 3_000_000
 """Of a case's largest operand: larger ones take a CPU long and show no more."""
-PORTABLE = Profile(max_group=128, lanes=32)
-NVIDIA = Profile(max_group=512, lanes=32, units=20, ptx=True, members=1)
-"""The tuning of NVIDIA's GPUs, as far as it needs none of their instructions; a CPU runs one group at a time."""
+PROFILES = {
+    "portable": Profile(max_group=256),
+    "small": Profile(max_group=64),
+    "nvidia": Profile(max_group=512, lanes=32, units=20, ptx=True, members=1),
+}
+"""NVIDIA's, as far as it needs none of their instructions; a CPU runs one group at a time."""
 
 
-@pytest.fixture(scope="module", params=["portable", "nvidia"])
-def bench(
-    request: pytest.FixtureRequest, session_device: OpenCLDevice, open_bench: Callable[[OpenCLDevice], Bench]
-) -> Iterator[Bench]:
+@pytest.fixture(scope="module")
+def benches(
+    session_device: OpenCLDevice, open_bench: Callable[[OpenCLDevice], Bench]
+) -> Iterator[Callable[[str], Bench]]:
+    """A bench on a device with the tunings of a profile."""
+    opened: dict[str, Bench] = {}
+
+    def bench_of(profile: str) -> Bench:
+        if profile not in opened:
+            opened[profile] = open_bench(with_profile(session_device, PROFILES[profile]))
+        return opened[profile]
+
+    yield bench_of
+    for bench in opened.values():
+        bench.close()
+
+
+def with_profile(session_device: OpenCLDevice, profile: Profile) -> OpenCLDevice:
+    """Another device, with all kernels on offer.
+
+    Without optimization: many barriers in one kernel take minutes otherwise.
+    """
     device = OpenCLDevice(session_device._device, session_device.info)
     device.info = replace(device.info, kernels=device.info.kernels | JOINED | SMALL_HEAD)
-    device._abilities = [*device._abilities, "-cl-opt-disable"]  # many barriers in one kernel: minutes otherwise
-    device.profile = PORTABLE if request.param == "portable" else NVIDIA
-    bench = open_bench(device)
-    yield bench
-    bench.close()
+    device._abilities = [*device._abilities, "-cl-opt-disable"]
+    device.profile = profile
+    return device
 
 
-def chosen() -> list[Case]:
+def chosen(kernels: Iterable[str]) -> list[Case]:
     """A few cases of every kernel, from all over its list: compiling takes the time."""
     cases: list[Case] = []
-    for kernel in CATALOGUE:
+    for kernel in kernels:
         own = [case for case in cases_of(kernel) if not case.label.startswith(("long", "large", "qwen3-large", "many"))]
         cases += own[:: max(1, len(own) // MOST_CASES)]
     return cases
@@ -56,8 +75,15 @@ def _variant(bench: Bench, spec: KernelSpec, launch: Launch) -> str:
     return ""
 
 
-@pytest.mark.parametrize("case", chosen(), ids=lambda case: case.id)
-def test_gpu_sources(bench: Bench, case: Case) -> None:
+TILED = ("matmul_ternary", "matmul_ternary_block", "matmul_dense", "attention")
+"""Kernels whose tiles depend on the groups that a device can have."""
+KERNELS = {"portable": GPU.rows, "small": TILED, "nvidia": CATALOGUE}
+CASES = [(profile, case) for profile, kernels in KERNELS.items() for case in chosen(kernels)]
+
+
+@pytest.mark.parametrize(("profile", "case"), CASES, ids=lambda value: value if isinstance(value, str) else value.id)
+def test_gpu_sources(benches: Callable[[str], Bench], profile: str, case: Case) -> None:
+    bench = benches(profile)
     launch = case.launch()
     if sum(array.size for array in launch.arrays.values()) > MOST_ELEMENTS:
         pytest.skip("too large for a CPU")

@@ -94,7 +94,7 @@ def test_every_source_has_a_kernel_of_the_catalogue() -> None:
     for path in (*folder.glob("kernels/*.cl"), *folder.glob("nvidia/*.cl")):
         name = next(name for name in names if path.stem == name or path.stem.startswith(f"{name}_"))
         variant = path.stem[len(name) + 1 :]
-        source = program_source(CATALOGUE[name], Tuning(variant=variant, workspace=16), Dialect.NVIDIA)
+        source = program_source(CATALOGUE[name], {}, Tuning(variant=variant, workspace=16), Dialect.NVIDIA)
         assert source.count(f"KERNEL {path.stem}(ARGUMENTS) {{") == source.count("KERNEL ") - 1 == 1, path
         for binding in (*CATALOGUE[name].bindings, SimpleNamespace(name="workspace")):
             assert f"uchar *{binding.name}_buffer" in source
@@ -103,11 +103,12 @@ def test_every_source_has_a_kernel_of_the_catalogue() -> None:
 
 
 def test_arguments_are_buffers_and_one_struct() -> None:
-    lines = program_source(CATALOGUE["rms_norm"], Tuning(), Dialect.PORTABLE).splitlines()
+    lines = program_source(CATALOGUE["rms_norm"], {}, Tuning(private={"GROUP": 8}), Dialect.PORTABLE).splitlines()
     fields = "ulong x_offset; ulong index_offset; ulong gamma_offset; ulong y_offset; uint rows; uint width; float eps;"
     assert lines[0] == f"typedef struct {{ {fields} }} launch_arguments;"
     assert lines[1].endswith("__global uchar *y_buffer, const launch_arguments launch")
     assert "const float eps = launch.eps;" in lines[2]
+    assert lines[3] == "#define GROUP 8"
 
 
 def test_no_driver_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,12 +22,12 @@ EMULATED = (Path(__file__).parent / "emulated" / "tensor.clh").read_text(encodin
 KERNELS = ("matmul_ternary", "matmul_ternary_block", "attention")
 
 
-def emulated_source(spec: KernelSpec, tuning: Tuning, dialect: Dialect) -> str:
+def emulated_source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning, dialect: Dialect) -> str:
     """The program with the portable dialect, and memory through which lanes exchange what they have."""
-    text = sources.program_source(spec, tuning, Dialect.NVIDIA)
-    nvidia, tensor = (sources._expanded(name, Dialect.NVIDIA) for name in ("dialect.clh", "tensor.clh"))
+    text = sources.program_source(spec, constants, tuning, Dialect.NVIDIA)
+    nvidia, tensor = (Dialect.NVIDIA.text(name, {}) for name in ("dialect.clh", "tensor.clh"))
     assert tensor in text
-    text = text.replace(nvidia, sources._expanded("dialect.clh", Dialect.PORTABLE)).replace(tensor, EMULATED)
+    text = text.replace(nvidia, Dialect.PORTABLE.text("dialect.clh", {})).replace(tensor, EMULATED)
     text = text.replace("    PARAMETERS\n", "    PARAMETERS\n    __local uint exchanged[GROUP * 8];\n")
     text = text.replace(
         "over_row(float v, bool largest)", "over_row_of(float v, bool largest, __local uint *exchanged)"

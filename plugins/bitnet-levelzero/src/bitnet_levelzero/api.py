@@ -1,20 +1,13 @@
-"""The part of Level Zero that this backend calls, by ctypes: structures and functions as in ze_api.h (1.3).
+"""The binding: the part of Level Zero that this backend calls, as in ze_api.h and zes_api.h (1.3), for ctypes.
 
-There is no well-kept binding for Python, and 45 functions need none. Nothing is loaded before `load()`.
+There is no well-kept binding for Python, and so few functions need none.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import sys
 from ctypes import POINTER, c_char, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
-from functools import cache
 from typing import Any, ClassVar
-
-from bitnet_levelzero.errors import check
-
-LIBRARY = "ze_loader.dll" if sys.platform == "win32" else "libze_loader.so.1"
 
 
 class Described(ctypes.Structure):
@@ -155,8 +148,21 @@ class KernelDesc(Described):
     _fields_ = (("flags", c_uint32), ("pKernelName", c_char_p))
 
 
+class ModuleOfMemory(Described):
+    STYPE = 0xB  # zes_mem_properties_t
+    _fields_ = (
+        ("type", c_uint32),
+        ("onSubdevice", c_uint8),
+        ("subdeviceId", c_uint32),
+        ("location", c_uint32),
+        ("physicalSize", c_uint64),
+        ("busWidth", c_int32),
+        ("numChannels", c_int32),
+    )
+
+
 class MemoryState(Described):
-    STYPE = 0x1E  # of zes_api.h
+    STYPE = 0x1E  # zes_mem_state_t
     _fields_ = (("health", c_uint32), ("free", c_uint64), ("size", c_uint64))
 
 
@@ -189,6 +195,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "zeDeviceGetCommandQueueGroupProperties": (_HANDLE, POINTER(c_uint32), POINTER(QueueGroupProperties)),
     "zeDevicePciGetPropertiesExt": (_HANDLE, POINTER(PciProperties)),
     "zesDeviceEnumMemoryModules": (_HANDLE, POINTER(c_uint32), _OUT),
+    "zesMemoryGetProperties": (_HANDLE, POINTER(ModuleOfMemory)),
     "zesMemoryGetState": (_HANDLE, POINTER(MemoryState)),
     "zeContextCreate": (_HANDLE, POINTER(ContextDesc), _OUT),
     "zeContextDestroy": (_HANDLE,),
@@ -227,47 +234,54 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "zeKernelSetArgumentValue": (_HANDLE, c_uint32, c_size_t, c_void_p),
 }
 """Every function with its argument types; all return a ze_result_t."""
+RESULTS = {
+    0x1: "NOT_READY",
+    0x70000001: "ERROR_DEVICE_LOST",
+    0x70000002: "ERROR_OUT_OF_HOST_MEMORY",
+    0x70000003: "ERROR_OUT_OF_DEVICE_MEMORY",
+    0x70000004: "ERROR_MODULE_BUILD_FAILURE",
+    0x70000005: "ERROR_MODULE_LINK_FAILURE",
+    0x70000006: "ERROR_DEVICE_REQUIRES_RESET",
+    0x70000007: "ERROR_DEVICE_IN_LOW_POWER_STATE",
+    0x70010000: "ERROR_INSUFFICIENT_PERMISSIONS",
+    0x70010001: "ERROR_NOT_AVAILABLE",
+    0x70020000: "ERROR_DEPENDENCY_UNAVAILABLE",
+    0x70020001: "WARNING_DROPPED_DATA",
+    0x78000001: "ERROR_UNINITIALIZED",
+    0x78000002: "ERROR_UNSUPPORTED_VERSION",
+    0x78000003: "ERROR_UNSUPPORTED_FEATURE",
+    0x78000004: "ERROR_INVALID_ARGUMENT",
+    0x78000005: "ERROR_INVALID_NULL_HANDLE",
+    0x78000006: "ERROR_HANDLE_OBJECT_IN_USE",
+    0x78000007: "ERROR_INVALID_NULL_POINTER",
+    0x78000008: "ERROR_INVALID_SIZE",
+    0x78000009: "ERROR_UNSUPPORTED_SIZE",
+    0x7800000A: "ERROR_UNSUPPORTED_ALIGNMENT",
+    0x7800000B: "ERROR_INVALID_SYNCHRONIZATION_OBJECT",
+    0x7800000C: "ERROR_INVALID_ENUMERATION",
+    0x7800000D: "ERROR_UNSUPPORTED_ENUMERATION",
+    0x7800000E: "ERROR_UNSUPPORTED_IMAGE_FORMAT",
+    0x7800000F: "ERROR_INVALID_NATIVE_BINARY",
+    0x78000010: "ERROR_INVALID_GLOBAL_NAME",
+    0x78000011: "ERROR_INVALID_KERNEL_NAME",
+    0x78000012: "ERROR_INVALID_FUNCTION_NAME",
+    0x78000013: "ERROR_INVALID_GROUP_SIZE_DIMENSION",
+    0x78000014: "ERROR_INVALID_GLOBAL_WIDTH_DIMENSION",
+    0x78000015: "ERROR_INVALID_KERNEL_ARGUMENT_INDEX",
+    0x78000016: "ERROR_INVALID_KERNEL_ARGUMENT_SIZE",
+    0x78000017: "ERROR_INVALID_KERNEL_ATTRIBUTE_VALUE",
+    0x78000018: "ERROR_INVALID_MODULE_UNLINKED",
+    0x78000019: "ERROR_INVALID_COMMAND_LIST_TYPE",
+    0x7800001A: "ERROR_OVERLAPPING_REGIONS",
+    0x7800001B: "WARNING_ACTION_REQUIRED",
+    0x7800001C: "ERROR_INVALID_KERNEL_HANDLE",
+    0x7FF00001: "EXP_ERROR_DEVICE_IS_NOT_VERTEX",
+    0x7FF00002: "EXP_ERROR_VERTEX_IS_NOT_DEVICE",
+    0x7FF00003: "EXP_ERROR_REMOTE_DEVICE",
+    0x7FF00004: "EXP_ERROR_OPERANDS_INCOMPATIBLE",
+    0x7FF00005: "EXP_RTAS_BUILD_RETRY",
+    0x7FF00006: "EXP_RTAS_BUILD_DEFERRED",
+    0x7FFFFFFE: "ERROR_UNKNOWN",
+}
+"""Names of every ze_result_t but success, up to ze_api.h 1.12."""
 SCALARS = {"u32": c_uint32, "f32": c_float}
-
-
-@cache
-def load() -> ctypes.CDLL:
-    """The loader; OSError where it is not installed."""
-    os.environ.setdefault("ZES_ENABLE_SYSMAN", "1")  # free memory; the loader reads it in zeInit
-    library = ctypes.CDLL(LIBRARY)
-    for name, arguments in FUNCTIONS.items():
-        function = getattr(library, name, None)
-        if function is not None:  # one that an old loader lacks is asked for by `has` alone
-            function.argtypes, function.restype = arguments, c_uint32
-    return library
-
-
-def has(name: str) -> bool:
-    """Whether the loader knows a function."""
-    return hasattr(load(), name)
-
-
-def call(name: str, *arguments: Any, doing: str = "", device: str = "") -> None:
-    """Call a function; the exception of its result if it fails."""
-    check(getattr(load(), name)(*arguments), doing or name, device=device)
-
-
-def created(name: str, *arguments: Any, doing: str = "", device: str = "") -> c_void_p:
-    """The handle that a function gives as its last argument."""
-    handle = c_void_p()
-    call(name, *arguments, ctypes.byref(handle), doing=doing, device=device)
-    return handle
-
-
-def listed(name: str, parent: c_void_p | None, kind: type[Any]) -> list[Any]:
-    """All that a function counts first and then gives."""
-    count = c_uint32()
-    first = () if parent is None else (parent,)
-    call(name, *first, ctypes.byref(count), None)
-    items = (kind * count.value)()
-    for item in items:
-        if isinstance(item, Described):
-            item.stype = item.STYPE
-    if count.value:
-        call(name, *first, ctypes.byref(count), items)
-    return [c_void_p(item) if kind is c_void_p else item for item in items]

@@ -11,8 +11,9 @@ from importlib.resources import files
 from bitnet_core.errors import GpuError
 from bitnet_core.hal.program_cache import ProgramCache
 
-from bitnet_levelzero.api import KernelDesc, ModuleDesc, call, created, has, load
-from bitnet_levelzero.errors import BACKEND, check
+from bitnet_levelzero.api import KernelDesc, ModuleDesc
+from bitnet_levelzero.driver import Context, call, has, load
+from bitnet_levelzero.errors import BACKEND
 
 SPIRV, NATIVE = 0, 1
 ARCHIVE = "programs.zip"
@@ -28,15 +29,12 @@ def archive() -> dict[str, bytes]:
 class Compiler:
     """Modules of one device; their native code is kept on disk.
 
-    logs: whether to ask for the compiler's text. With several drivers the loader stands between, and crashes over the
-    log of a module that was not built (1.8 and before).
+    identity: of the device and its driver. logs: whether to ask for the compiler's text. With several drivers the
+    loader stands between, and crashes over the log of a module that was not built (1.8 and before).
     """
 
-    def __init__(
-        self, context: c_void_p, device: c_void_p, name: str, identity: tuple[str, ...], *, logs: bool
-    ) -> None:
-        self._context, self._device, self._name, self._identity = context, device, name, identity
-        self._logs = logs
+    def __init__(self, context: Context, identity: tuple[str, ...], *, logs: bool) -> None:
+        self._context, self._identity, self._logs = context, identity, logs
         self._cache = ProgramCache(BACKEND)
 
     def kernel(self, program: str, group: int) -> tuple[c_void_p, c_void_p]:
@@ -47,18 +45,17 @@ class Compiler:
         if module is None:
             module = self._module(SPIRV, spirv, entry)
             self._keep(key, module)
-        doing = f"create {entry}"
-        kernel = created("zeKernelCreate", module, byref(KernelDesc(pKernelName=entry.encode())), doing=doing)
-        call("zeKernelSetGroupSize", kernel, group, 1, 1, doing=doing, device=self._name)
+        kernel = self._context.created("zeKernelCreate", module, byref(KernelDesc(pKernelName=entry.encode())))
+        self._context.call("zeKernelSetGroupSize", kernel, group, 1, 1)
         return module, kernel
 
     def _module(self, form: int, content: bytes, entry: str) -> c_void_p:
         module, log = c_void_p(), c_void_p()
         desc = ModuleDesc(format=form, inputSize=len(content), pInputModule=content, pBuildFlags=b"")
-        create = load().zeModuleCreate
-        result = create(self._context, self._device, byref(desc), byref(module), byref(log) if self._logs else None)
+        where, out = (self._context.handle, self._context.device), byref(log) if self._logs else None
+        result = load().zeModuleCreate(*where, byref(desc), byref(module), out)
         text = _text(log) if self._logs else "the loader gives no text where there are several drivers"
-        check(result, "compile", device=self._name, kernel=entry, log=text)
+        self._context.check(result, "compile", kernel=entry, log=text)
         return module
 
     def _native(self, key: str) -> c_void_p | None:

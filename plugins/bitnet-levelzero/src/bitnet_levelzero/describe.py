@@ -6,6 +6,7 @@ import glob
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from ctypes import byref, c_uint32, c_void_p
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -13,22 +14,24 @@ from types import MappingProxyType
 from bitnet_core.errors import BackendUnavailableError, GpuError
 from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
 
-from bitnet_levelzero import api
-from bitnet_levelzero.errors import BACKEND, check
-from bitnet_levelzero.tuning import ARCHITECTURES
+from bitnet_levelzero import api, driver
+from bitnet_levelzero.driver import asked, handles, structures
+from bitnet_levelzero.errors import BACKEND, UNINITIALIZED, check
+from bitnet_levelzero.tuning import architecture
 
 log = logging.getLogger(__name__)
 
 LEAST_API, LEAST_SPIRV = (1, 3), (1, 2)
 ALIGNMENT = 16
 """Bytes: kernels load 16 at a time."""
-INTEGRATED, GPU = 1, 1
-"""A flag, and a type, of ze_device_properties_t."""
+GPU = 1
+"""A type of ze_device_properties_t."""
+INTEGRATED, SUBDEVICE = 1, 2
+"""Flags of ze_device_properties_t."""
 COMPUTE = 1
 """A flag of a command queue group."""
 SYSTEM_ACCESS = 1
 """A flag of shared system allocations."""
-UNINITIALIZED = 0x78000001
 NODES = "/dev/dri/renderD*"
 _DRIVER = "Install Intel's GPU driver"
 _HOW = {
@@ -39,40 +42,52 @@ _HOW = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A device with its driver; ordinal: the group of its queues that compute; alone: there is no other driver."""
+    """A device with its driver. card: the whole GPU, where the device is a tile (-1: it is none) of it; ordinal: the
+    group of its queues that compute; alone: there is no other driver."""
 
     driver: c_void_p
+    card: c_void_p
     device: c_void_p
+    tile: int
     ordinal: int
     info: DeviceInfo
     alone: bool = True
 
 
 def find_devices() -> list[Found]:
-    """Every GPU of every driver that is new enough; BackendUnavailableError with the reason where there is none."""
-    try:
-        api.load()
-    except OSError as exc:
-        raise _unavailable("the Level Zero loader is not installed", "") from exc
-    result = api.load().zeInit(0)
-    if result == UNINITIALIZED:
-        raise _unavailable("the Level Zero loader found no driver with a GPU", f"0x{result:08x}")
-    check(result, "zeInit")
-    found, reasons, index = [], [], 0
-    drivers = api.listed("zeDriverGet", None, c_void_p)
-    for driver in drivers:
-        for device in api.listed("zeDeviceGet", driver, c_void_p):
-            try:
-                one = describe(driver, device, index)
-            except GpuError as exc:
-                reasons.append(str(exc))
-                log.info("level-zero:%d is left out: %s", index, exc)
-            else:
-                found += [replace(one, alone=len(drivers) == 1)] if one else []
-            index += 1
+    """Every GPU of every driver that is new enough, and behind it its tiles where it has several;
+    BackendUnavailableError with the reason where there is none."""
+    _start()
+    drivers = handles("zeDriverGet")
+    found, reasons = [], []
+    for index, (made_by, card, device) in enumerate(_all_devices(drivers)):
+        try:
+            one = describe(made_by, card, device, index)
+        except GpuError as exc:
+            reasons.append(str(exc))
+            log.info("level-zero:%d is left out: %s", index, exc)
+        else:
+            found += [replace(one, alone=len(drivers) == 1)] if one else []
     if not found:
         raise _unavailable("; ".join(reasons) or "no Level Zero driver has a GPU", "")
     return found
+
+
+def _start() -> None:
+    try:
+        result = driver.load().zeInit(0)
+    except OSError as exc:
+        raise _unavailable("the Level Zero loader is not installed", "") from exc
+    if result == UNINITIALIZED:
+        raise _unavailable("the Level Zero loader found no driver with a GPU", f"0x{result:08x}")
+    check(result, "zeInit")
+
+
+def _all_devices(drivers: list[c_void_p]) -> Iterator[tuple[c_void_p, c_void_p, c_void_p]]:
+    for made_by in drivers:
+        for card in handles("zeDeviceGet", made_by):
+            for device in (card, *handles("zeDeviceGetSubDevices", card)):
+                yield made_by, card, device
 
 
 def _unavailable(reason: str, code: str) -> BackendUnavailableError:
@@ -84,45 +99,45 @@ def _unavailable(reason: str, code: str) -> BackendUnavailableError:
     return BackendUnavailableError(reason, backend=BACKEND, operation="zeInit", code=code, hint=hint)
 
 
-def describe(driver: c_void_p, device: c_void_p, index: int) -> Found | None:
+def describe(made_by: c_void_p, card: c_void_p, device: c_void_p, index: int) -> Found | None:
     """A device; None where it is no GPU, BackendUnavailableError where its driver is too old."""
-    properties, module, compute = api.DeviceProperties(), api.ModuleProperties(), api.ComputeProperties()
-    api.call("zeDeviceGetProperties", device, byref(properties))
+    properties = asked("zeDeviceGetProperties", device, api.DeviceProperties)
     if properties.type != GPU:
         return None
+    module = asked("zeDeviceGetModuleProperties", device, api.ModuleProperties)
+    compute = asked("zeDeviceGetComputeProperties", device, api.ComputeProperties)
+    version = c_uint32()
+    driver.call("zeDriverGetApiVersion", made_by, byref(version))
     name = properties.name.decode(errors="replace") or f"Intel GPU {properties.deviceId:04x}"
-    api.call("zeDeviceGetModuleProperties", device, byref(module))
-    api.call("zeDeviceGetComputeProperties", device, byref(compute))
-    version, made = c_uint32(), api.DriverProperties()
-    api.call("zeDriverGetApiVersion", driver, byref(version))
-    api.call("zeDriverGetProperties", driver, byref(made))
     _check_versions(name, _pair(version.value), _pair(module.spirvVersionSupported))
-    groups = api.listed("zeDeviceGetCommandQueueGroupProperties", device, api.QueueGroupProperties)
-    memories = api.listed("zeDeviceGetMemoryProperties", device, api.MemoryProperties)
-    ordinal = next(at for at, group in enumerate(groups) if group.flags & COMPUTE)
+    groups = structures("zeDeviceGetCommandQueueGroupProperties", device, api.QueueGroupProperties)
+    memories = structures("zeDeviceGetMemoryProperties", device, api.MemoryProperties)
+    tile = properties.subdeviceId if properties.flags & SUBDEVICE else -1
     integrated = bool(properties.flags & INTEGRATED)
-    architecture = ARCHITECTURES.get(properties.deviceId >> 8)
+    release = asked("zeDriverGetProperties", made_by, api.DriverProperties).driverVersion
+    family = architecture(properties.deviceId)
     info = DeviceInfo(
         backend=BACKEND,
         index=index,
-        name=name,
+        name=f"{name}, tile {tile}" if tile >= 0 else name,
         type=DeviceType.INTEGRATED if integrated else DeviceType.GPU,
         vendor="Intel" if properties.vendorId == 0x8086 else f"{properties.vendorId:04x}",
-        driver=f"Level Zero {'.'.join(map(str, _pair(version.value)))}, driver {made.driverVersion}",
+        driver=f"Level Zero {'.'.join(map(str, _pair(version.value)))}, driver {release}",
         total_memory=sum(memory.totalSize for memory in memories),
         max_allocation=properties.maxMemAllocSize,
         max_binding=properties.maxMemAllocSize,
         max_grid=tuple(compute.maxGroupCount),
         alignment=ALIGNMENT,
         transfer=TransferMode.UNIFIED if integrated else TransferMode.EXPLICIT_COPY,
-        physical_id=physical_id(device),
+        physical_id=physical_id(card),
         kernels=frozenset({"top_k"}),
         features=frozenset({"timings"}),
         extra=MappingProxyType(
             {
                 "uuid": bytes(properties.uuid).hex(),
-                "architecture": architecture.name if architecture else "unknown",
-                "tiles": max(1, len(api.listed("zeDeviceGetSubDevices", device, c_void_p))),
+                "architecture": family.get("name", "unknown"),
+                "dpas": "there, not used yet" if family.get("dpas") else "none known",
+                "tiles": max(1, len(handles("zeDeviceGetSubDevices", device))),
                 "compute_units": properties.numSlices * properties.numSubslicesPerSlice * properties.numEUsPerSubslice,
                 "subgroups": " ".join(map(str, compute.subGroupSizes[: compute.numSubGroupSizes])),
                 "local_memory": compute.maxSharedLocalMemory,
@@ -132,7 +147,8 @@ def describe(driver: c_void_p, device: c_void_p, index: int) -> Found | None:
             }
         ),
     )
-    return Found(driver, device, ordinal, info)
+    ordinal = next(at for at, group in enumerate(groups) if group.flags & COMPUTE)
+    return Found(made_by, card, device, tile, ordinal, info)
 
 
 def _pair(version: int) -> tuple[int, int]:
@@ -152,27 +168,28 @@ def _check_versions(name: str, speaks: tuple[int, int], spirv: tuple[int, int]) 
 
 
 def _reads_system_memory(device: c_void_p) -> bool:
-    access = api.MemoryAccessProperties()
-    api.call("zeDeviceGetMemoryAccessProperties", device, byref(access))
+    access = asked("zeDeviceGetMemoryAccessProperties", device, api.MemoryAccessProperties)
     return bool(access.system & SYSTEM_ACCESS)
 
 
-def physical_id(device: c_void_p) -> str:
+def physical_id(card: c_void_p) -> str:
     """PCI address as "domain:bus:device.function", or "" where the driver does not tell."""
-    properties = api.PciProperties()
-    if not api.has("zeDevicePciGetPropertiesExt") or api.load().zeDevicePciGetPropertiesExt(device, byref(properties)):
+    try:
+        domain, bus, number, function = asked("zeDevicePciGetPropertiesExt", card, api.PciProperties).address
+    except (GpuError, AttributeError):  # an old driver, an old loader
         return ""
-    domain, bus, number, function = properties.address
     return f"{domain:04x}:{bus:02x}:{number:02x}.{function}"
 
 
-def free_memory(device: c_void_p) -> int:
-    """Bytes of all memory modules by sysman; -1 where the driver does not tell."""
+def free_memory(found: Found) -> int:
+    """Bytes of a GPU's memory modules, or of those of a tile, by sysman; -1 where the driver does not tell."""
     try:
-        modules = api.listed("zesDeviceEnumMemoryModules", device, c_void_p)
-        states = [api.MemoryState() for _ in modules]
-        for module, state in zip(modules, states, strict=True):
-            api.call("zesMemoryGetState", module, byref(state))
+        modules = handles("zesDeviceEnumMemoryModules", found.card)
+        if found.tile >= 0:
+            places = [asked("zesMemoryGetProperties", module, api.ModuleOfMemory) for module in modules]
+            on_tile = [place.onSubdevice and place.subdeviceId == found.tile for place in places]
+            modules = [module for module, own in zip(modules, on_tile, strict=True) if own]
+        states = [asked("zesMemoryGetState", module, api.MemoryState) for module in modules]
     except (GpuError, AttributeError):
         return -1
     return sum(state.free for state in states) if states else -1

@@ -7,14 +7,17 @@ from ctypes import byref, c_size_t, c_void_p
 from dataclasses import dataclass
 
 from bitnet_core.hal.device import MemoryKind
+from bitnet_core.hal.staging import StagingRing
 
-from bitnet_levelzero.api import DeviceMemDesc, HostMemDesc, call, load
+from bitnet_levelzero.api import DeviceMemDesc, HostMemDesc
+from bitnet_levelzero.driver import Context, load
 from bitnet_levelzero.errors import check
+from bitnet_levelzero.recording import Queue
 
 GRANULE, ALIGNMENT = 16, 128
 """Bytes: buffers are multiples of the one and start at multiples of the other."""
-STAGING_BYTES = 4 << 20
-"""Of each slot of page-locked memory."""
+STAGING_BYTES, SLOTS = 4 << 20, 3
+"""Of each slot of page-locked memory; the first is for downloads."""
 
 
 @dataclass(eq=False, slots=True)
@@ -27,34 +30,55 @@ class LevelZeroBuffer:
     wrapped: bool = False
 
 
-class Allocator:
-    """The three verbs of one device: device, host and shared."""
-
-    def __init__(self, context: c_void_p, device: c_void_p, name: str) -> None:
-        self._context, self._device, self._name = context, device, name
-
-    def alloc(self, nbytes: int, kind: MemoryKind, free: int = -1) -> int:
-        """The address of memory of unknown content, with room up to the next granule."""
-        size, pointer = c_size_t(-(-nbytes // GRANULE) * GRANULE), c_void_p()
-        on_device, on_host, ze = byref(DeviceMemDesc()), byref(HostMemDesc()), load()
-        if kind is MemoryKind.DEVICE:
-            result = ze.zeMemAllocDevice(self._context, on_device, size, ALIGNMENT, self._device, byref(pointer))
-        elif kind is MemoryKind.HOST:
-            result = ze.zeMemAllocHost(self._context, on_host, size, ALIGNMENT, byref(pointer))
-        else:
-            where = (ALIGNMENT, self._device, byref(pointer))
-            result = ze.zeMemAllocShared(self._context, on_device, on_host, size, *where)
-        check(result, "alloc", device=self._name, requested=nbytes, free=free)
-        return int(pointer.value or 0)
-
-    def free(self, address: int) -> None:
-        """Give it back at once, whatever still uses it."""
-        call("zeMemFree", self._context, address, doing="free", device=self._name)
+def allocated(context: Context, nbytes: int, kind: MemoryKind) -> int:
+    """The address of memory of unknown content, with room up to the next granule."""
+    size, pointer = c_size_t(-(-nbytes // GRANULE) * GRANULE), c_void_p()
+    of_device, of_host = byref(DeviceMemDesc()), byref(HostMemDesc())
+    here = (context.device, byref(pointer))
+    name, arguments = {
+        MemoryKind.DEVICE: ("zeMemAllocDevice", (of_device, size, ALIGNMENT, *here)),
+        MemoryKind.HOST: ("zeMemAllocHost", (of_host, size, ALIGNMENT, byref(pointer))),
+        MemoryKind.SHARED: ("zeMemAllocShared", (of_device, of_host, size, ALIGNMENT, *here)),
+    }[kind]
+    context.call(name, context.handle, *arguments, doing="alloc", requested=nbytes)
+    return int(pointer.value or 0)
 
 
-class Slot:
-    """A piece of page-locked memory, as bytes."""
+class Staging:
+    """Slots of page-locked memory: two in a ring for uploads (bitnet_core.hal.staging.Copies), and one for downloads.
 
-    def __init__(self, allocator: Allocator) -> None:
-        self.address = allocator.alloc(STAGING_BYTES, MemoryKind.HOST)
-        self.bytes = memoryview((ctypes.c_char * STAGING_BYTES).from_address(self.address)).cast("B")
+    seconds: that a wait may take.
+    """
+
+    def __init__(self, context: Context, queue: Queue, seconds: float) -> None:
+        self._context, self._queue, self._seconds = context, queue, seconds
+        self._slots = [allocated(context, STAGING_BYTES, MemoryKind.HOST) for _ in range(SLOTS)]
+        views = [memoryview((ctypes.c_char * STAGING_BYTES).from_address(slot)).cast("B") for slot in self._slots]
+        self._landing = views[0]
+        self.ring: StagingRing[LevelZeroBuffer] = StagingRing(views[1:], self)
+
+    def copy(self, slot: int, start: int, nbytes: int, buffer: LevelZeroBuffer, offset: int) -> None:
+        """See Copies."""
+        self._queue.commands.copy(buffer.address + offset, self._slots[1 + slot] + start, nbytes)
+
+    def fence(self) -> c_void_p:
+        """See Copies."""
+        return self._queue.fence()
+
+    def wait(self, fence: c_void_p) -> None:
+        """See Copies."""
+        check(load().zeFenceHostSynchronize(fence, int(self._seconds * 1e9)), "wait for an upload")
+
+    def download(self, address: int, target: memoryview) -> None:
+        """Wait for everything queued, then copy from device memory, a slot at a time."""
+        for start in range(0, target.nbytes, STAGING_BYTES):
+            part = target[start : start + STAGING_BYTES]
+            self._queue.commands.copy(self._slots[0], address + start, part.nbytes)
+            self._queue.wait(self._seconds)
+            part[:] = self._landing[: part.nbytes]
+        self.ring.drained()
+
+    def close(self) -> None:
+        """Nothing may be under way."""
+        for slot in self._slots:
+            self._context.call("zeMemFree", self._context.handle, slot)

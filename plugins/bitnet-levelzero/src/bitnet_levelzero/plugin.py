@@ -14,7 +14,7 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 
 
 class LevelZeroBackend:
-    """All GPUs of all Level Zero drivers, in the order of the loader."""
+    """All GPUs of all Level Zero drivers, in the order of the loader, each followed by its tiles."""
 
     name = "level-zero"
     api = (2, 0)
@@ -27,19 +27,12 @@ class LevelZeroBackend:
 
     def open(self, index: int) -> Device:
         """Open the one of `devices()` with this index."""
-        from bitnet_core.errors import DeviceNotFoundError
+        from bitnet_core.hal.found import numbered
 
         from bitnet_levelzero.describe import find_devices
         from bitnet_levelzero.device import LevelZeroDevice
 
-        devices = find_devices()
-        for found in devices:
-            if found.info.index == index:
-                return LevelZeroDevice(found)
-        names = ", ".join(f"level-zero:{found.info.index} {found.info.name}" for found in devices)
-        raise DeviceNotFoundError(
-            f"there is no device level-zero:{index}", backend="level-zero", hint=f"There is {names}"
-        )
+        return LevelZeroDevice(numbered(find_devices(), index, self.name))
 
 
 @hookimpl

@@ -6,15 +6,18 @@ import ctypes
 from collections.abc import Mapping
 from ctypes import byref, c_uint32, c_void_p
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bitnet_core.hal.base import Launch
 from bitnet_core.hal.device import Tuning
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_levelzero.api import SCALARS, FenceDesc, GroupCount, ListDesc, QueueDesc, call, created, load
+from bitnet_levelzero.api import SCALARS, FenceDesc, GroupCount, ListDesc, QueueDesc
+from bitnet_levelzero.driver import Context, call, load
 from bitnet_levelzero.errors import check
-from bitnet_levelzero.memory import LevelZeroBuffer
+
+if TYPE_CHECKING:
+    from bitnet_levelzero.memory import LevelZeroBuffer
 
 MOST_COMMANDS = 256
 """Commands that wait for more before they are sent."""
@@ -36,75 +39,69 @@ class LevelZeroKernel:
         call("zeModuleDestroy", self.module)
 
 
-LevelZeroLaunch = Launch[LevelZeroBuffer, LevelZeroKernel]
-
-
 class CommandList:
     """Commands that run one after the other: a barrier stands before each of them."""
 
-    def __init__(self, context: c_void_p, device: c_void_p, ordinal: int, name: str) -> None:
-        self._name = name
-        self.handle = created("zeCommandListCreate", context, device, byref(ListDesc(ordinal=ordinal)), device=name)
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        desc = byref(ListDesc(ordinal=context.ordinal))
+        self.handle = context.created("zeCommandListCreate", context.handle, context.device, desc)
         self.count = 0
 
     def _append(self, command: str, *arguments: object, signal: c_void_p | None = None) -> None:
-        ze = load()
-        check(ze.zeCommandListAppendBarrier(self.handle, None, 0, None), "barrier", device=self._name)
-        check(getattr(ze, f"zeCommandListAppend{command}")(self.handle, *arguments, signal, 0, None), command)
+        self._context.call("zeCommandListAppendBarrier", self.handle, None, 0, None)
+        self._context.call(f"zeCommandListAppend{command}", self.handle, *arguments, signal, 0, None)
         self.count += 1
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
-        """Copy between addresses."""
+        """Copy between addresses, of memory that lives until it is done."""
         self._append("MemoryCopy", target, source, nbytes)
 
     def zero(self, target: int, nbytes: int) -> None:
         """Fill with zeros; nbytes is a multiple of 4."""
         self._append("MemoryFill", target, byref(c_uint32(0)), 4, nbytes)
 
-    def launch(self, launch: LevelZeroLaunch, signal: c_void_p | None = None) -> None:
+    def launch(self, launch: Launch[LevelZeroBuffer, LevelZeroKernel], signal: c_void_p | None = None) -> None:
         """A kernel; signal: an event for its times."""
-        kernel, ze = launch.kernel, load()
+        kernel, set_argument = launch.kernel, load().zeKernelSetArgumentValue
         values: list[Any] = [c_void_p(buffer.address + offset) for buffer, offset, _ in launch.bound]
         for at, param in enumerate(kernel.spec.params):
             values.append(SCALARS[param.kind].from_buffer_copy(launch.params, 4 * at))
         for index, value in enumerate(values):
-            size = ctypes.sizeof(value)
-            check(ze.zeKernelSetArgumentValue(kernel.handle, index, size, byref(value)), f"argument {index}")
+            check(set_argument(kernel.handle, index, ctypes.sizeof(value), byref(value)), f"argument {index}")
         self._append("LaunchKernel", kernel.handle, byref(GroupCount(*launch.grid)), signal=signal)
 
     def close(self) -> None:
         """Ready to be executed."""
-        call("zeCommandListClose", self.handle, device=self._name)
+        self._context.call("zeCommandListClose", self.handle)
 
     def reset(self) -> None:
         """Empty and open again; it must not be running."""
-        call("zeCommandListReset", self.handle, device=self._name)
+        self._context.call("zeCommandListReset", self.handle)
         self.count = 0
 
     def destroy(self) -> None:
         """It must not be running."""
-        call("zeCommandListDestroy", self.handle, device=self._name)
+        self._context.call("zeCommandListDestroy", self.handle)
 
 
 class Queue:
     """One command queue, its open command list, and those that are on their way.
 
     A barrier waits for everything before it on the same queue, so lists, each of which begins with one, run in order.
+    An immediate list would be a queue of its own, whose commands had to wait for recordings by events: the one small
+    read of a token would save closing a list and pay for an event.
     """
 
-    def __init__(self, context: c_void_p, device: c_void_p, ordinal: int, name: str) -> None:
-        self._made = context, device, ordinal, name
-        self._name = name
-        self.handle = created("zeCommandQueueCreate", context, device, byref(QueueDesc(ordinal=ordinal)), device=name)
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        desc = byref(QueueDesc(ordinal=context.ordinal))
+        self.handle = context.created("zeCommandQueueCreate", context.handle, context.device, desc)
         self._open: CommandList | None = None
         self._sent: list[CommandList] = []
         self._spare: list[CommandList] = []
         self._fences: list[c_void_p] = []
-        self.busy = False
-
-    def new_list(self) -> CommandList:
-        """An empty one."""
-        return CommandList(*self._made)
+        self._busy = False
 
     @property
     def commands(self) -> CommandList:
@@ -112,29 +109,26 @@ class Queue:
         if self._open is not None and self._open.count >= MOST_COMMANDS:
             self.send()
         if self._open is None:
-            self._open = self._spare.pop() if self._spare else self.new_list()
-        self.busy = True
+            self._open = self._spare.pop() if self._spare else CommandList(self._context)
         return self._open
 
     def send(self, fence: c_void_p | None = None) -> None:
         """Execute what is queued; fence: reached when that is done."""
-        commands, self._open = self._open, None
-        if commands is None and fence is None:
+        if self._open is None and fence is None:
             return
-        commands = commands or self.new_list()
+        commands, self._open = self.commands, None
         commands.close()
         self._sent.append(commands)
         self.execute(commands, fence)
 
     def execute(self, commands: CommandList, fence: c_void_p | None = None) -> None:
         """Execute a closed list."""
-        self.busy = True
-        execute = load().zeCommandQueueExecuteCommandLists
-        check(execute(self.handle, 1, byref(commands.handle), fence), "execute", device=self._name)
+        self._busy = True
+        self._context.call("zeCommandQueueExecuteCommandLists", self.handle, 1, byref(commands.handle), fence)
 
     def fence(self) -> c_void_p:
         """Reached when everything queued so far is done."""
-        fence = created("zeFenceCreate", self.handle, byref(FenceDesc()), device=self._name)
+        fence = self._context.created("zeFenceCreate", self.handle, byref(FenceDesc()))
         self._fences.append(fence)
         self.send(fence)
         return fence
@@ -142,19 +136,18 @@ class Queue:
     def wait(self, seconds: float) -> None:
         """Until everything is done; GpuTimeoutError after so long."""
         self.send()
-        if not self.busy:
+        if not self._busy:
             return
-        synchronize = load().zeCommandQueueSynchronize
-        check(synchronize(self.handle, int(seconds * 1e9)), "synchronize", device=self._name)
-        self.busy = False
+        self._context.call("zeCommandQueueSynchronize", self.handle, int(seconds * 1e9), doing="synchronize")
+        self._busy = False
         for commands in self._sent:
             commands.reset()
         self._spare, self._sent = self._spare + self._sent, []
         while self._fences:
-            call("zeFenceDestroy", self._fences.pop(), device=self._name)
+            self._context.call("zeFenceDestroy", self._fences.pop())
 
     def destroy(self) -> None:
         """Nothing may be running."""
         for commands in (*self._sent, *self._spare, *([self._open] if self._open else [])):
             commands.destroy()
-        call("zeCommandQueueDestroy", self.handle, device=self._name)
+        self._context.call("zeCommandQueueDestroy", self.handle)

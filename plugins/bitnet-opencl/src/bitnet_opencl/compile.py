@@ -7,7 +7,6 @@ import warnings
 from contextlib import suppress
 
 import pyopencl as cl
-from bitnet_core.errors import KernelCompileError
 from bitnet_core.hal.program_cache import ProgramCache
 
 from bitnet_opencl.errors import BACKEND, checked
@@ -36,21 +35,8 @@ class Compiler:
                 return _built(cl.Program(self._context, [self._device], [binary]), options)
             except cl.Error as exc:  # the driver does not take it back: as good as damaged
                 log.info("the driver refuses the cached program of %s (%s), building it again", kernel, exc)
-        with checked(f"build of {kernel}", device=self._device.name):
-            try:
-                program = _built(cl.Program(self._context, source), options)
-            except cl.RuntimeError as exc:
-                if exc.code != cl.status_code.BUILD_PROGRAM_FAILURE:
-                    raise
-                raise KernelCompileError(
-                    f"{kernel} does not compile",
-                    kernel=kernel,
-                    log=str(exc),
-                    backend=BACKEND,
-                    device=self._device.name,
-                    code="CL_BUILD_PROGRAM_FAILURE (-11)",
-                    hint="Update the driver; the compiler's text is in the log of this error",
-                ) from exc
+        with checked("compile", self._device.name, kernel=kernel):
+            program = _built(cl.Program(self._context, source), options)
         self._keep(key, program)
         return program
 

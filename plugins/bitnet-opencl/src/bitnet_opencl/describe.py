@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
@@ -26,7 +26,14 @@ CORRECTLY_ROUNDED_DIVIDE_SQRT = 1 << 7
 _NO_DRIVER = "Install the vendor's OpenCL driver, or `pip install bitnet-opencl[pocl]` for one that runs on the CPU"
 
 
-def list_devices() -> list[tuple[cl.Device, DeviceInfo]]:
+class Found(NamedTuple):
+    """A driver's device with its description."""
+
+    device: cl.Device
+    info: DeviceInfo
+
+
+def find_devices() -> list[Found]:
     """Every device with a compiler, with its description; BackendUnavailableError where there is none."""
     try:
         import pyopencl as cl
@@ -47,7 +54,7 @@ def list_devices() -> list[tuple[cl.Device, DeviceInfo]]:
     usable = [pair for pair in enumerate(found) if pair[1].available and pair[1].compiler_available]
     if not usable:
         raise BackendUnavailableError("no OpenCL driver has a device", backend="opencl", hint=_NO_DRIVER)
-    return [(device, describe(device, index)) for index, device in usable]
+    return [Found(device, describe(device, index)) for index, device in usable]
 
 
 def describe(device: cl.Device, index: int) -> DeviceInfo:

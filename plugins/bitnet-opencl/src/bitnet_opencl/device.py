@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from types import MappingProxyType
@@ -13,9 +12,11 @@ import pyopencl as cl
 from bitnet_core.errors import GpuTimeoutError
 from bitnet_core.hal.base import TIMEOUT_VARIABLE, BaseDevice, Recorded
 from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, TransferMode, Tuning
+from bitnet_core.hal.failures import failure
+from bitnet_core.hal.waiting import ready_within
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_opencl.clc.sources import Dialect, definitions, entry_name, program_source
+from bitnet_opencl.clc.sources import Dialect, entry_name, program_source
 from bitnet_opencl.clc.tuning import Profile, offered, tune
 from bitnet_opencl.compile import Compiler
 from bitnet_opencl.describe import abilities, default_profile, query
@@ -26,8 +27,6 @@ from bitnet_opencl.recording import Enqueuer, OpenCLKernel, OpenCLLaunch, Prepar
 _PAGE, _LINE = 4096, 64
 """Integrated GPUs use host memory in place from page to whole cache line."""
 _ZEROS = np.zeros(16, dtype=np.uint8)
-_SPIN, _PAUSE = 2e-3, 50e-6
-"""Seconds of a wait without pauses, and of a pause."""
 
 
 class OpenCLDevice(BaseDevice[OpenCLBuffer, OpenCLKernel]):
@@ -49,7 +48,7 @@ class OpenCLDevice(BaseDevice[OpenCLBuffer, OpenCLKernel]):
 
     def _doing(self, operation: str, requested: int = 0) -> AbstractContextManager[None]:
         free = self.free_memory() if requested else -1
-        return checked(operation, device=self.info.name, requested=requested, free=free)
+        return checked(operation, self.info.name, requested=requested, free=free)
 
     def free_memory(self) -> int:
         """AMD's drivers tell; OpenCL itself has no such question."""
@@ -118,8 +117,8 @@ class OpenCLDevice(BaseDevice[OpenCLBuffer, OpenCLKernel]):
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> OpenCLKernel:
         entry, dialect = entry_name(spec, tuning), Dialect.NVIDIA if self.profile.nvidia else Dialect.PORTABLE
-        options = [*self._abilities, *definitions(constants, tuning)]
-        program = self._compiler.build(entry, program_source(spec, tuning, dialect), options)
+        source = program_source(spec, constants, tuning, dialect)
+        program = self._compiler.build(entry, source, self._abilities)
         with self._doing("compile"):
             direct = cl.Kernel(program, entry)
         return OpenCLKernel(spec, MappingProxyType(dict(constants)), tuning, program, entry, direct)
@@ -139,7 +138,7 @@ class OpenCLDevice(BaseDevice[OpenCLBuffer, OpenCLKernel]):
         prepared: tuple[Prepared, ...] = recording.native
         for one in prepared:
             if status := one.enqueue():
-                check(status, f"replay of {one.entry}", device=self.info.name)
+                check(status, f"replay of {one.entry}", self.info.name)
         with self._doing("replay"):
             self._queue.flush()
 
@@ -166,20 +165,11 @@ class OpenCLDevice(BaseDevice[OpenCLBuffer, OpenCLKernel]):
             event.wait()
             return
         self._queue.flush()
-        began = time.monotonic()
-        while (status := event.command_execution_status) > cl.command_execution_status.COMPLETE:
-            waited = time.monotonic() - began
-            if waited > self.timeout:
-                raise GpuTimeoutError(
-                    f"not finished after {self.timeout:g} s",
-                    backend=BACKEND,
-                    device=self.info.name,
-                    operation="synchronize",
-                    hint=f"Set {TIMEOUT_VARIABLE} to more seconds, or choose another device",
-                )
-            if waited > _SPIN:
-                time.sleep(_PAUSE)
-        check(status, "synchronize", device=self.info.name)
+        done = cl.command_execution_status.COMPLETE
+        if not ready_within(self.timeout, lambda: event.command_execution_status <= done):
+            code = f"no end within {self.timeout:g} s"
+            raise failure(GpuTimeoutError, "synchronize", backend=BACKEND, device=self.info.name, code=code)
+        check(event.command_execution_status, "synchronize", self.info.name)
 
     def _close(self) -> None:
         if self._slots and not self._lost:

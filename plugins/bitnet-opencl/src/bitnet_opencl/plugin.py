@@ -21,23 +21,18 @@ class OpenCLBackend:
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Ask the drivers; BackendUnavailableError where pyopencl, a driver or a device is missing."""
-        from bitnet_opencl.describe import list_devices
+        from bitnet_opencl.describe import find_devices
 
-        return [info for _, info in list_devices()]
+        return [found.info for found in find_devices()]
 
     def open(self, index: int) -> Device:
-        """Open one of `devices()`."""
-        from bitnet_core.errors import DeviceNotFoundError
+        """Open the one of `devices()` with this index."""
+        from bitnet_core.hal.found import numbered
 
-        from bitnet_opencl.describe import list_devices
+        from bitnet_opencl.describe import find_devices
         from bitnet_opencl.device import OpenCLDevice
 
-        devices = list_devices()
-        for device, info in devices:
-            if info.index == index:
-                return OpenCLDevice(device, info)
-        names = ", ".join(f"opencl:{info.index} {info.name}" for _, info in devices)
-        raise DeviceNotFoundError(f"there is no device opencl:{index}", backend="opencl", hint=f"There is {names}")
+        return OpenCLDevice(*numbered(find_devices(), index, self.name))
 
 
 @hookimpl
