@@ -1,0 +1,48 @@
+"""A driver's status as an exception: what the tables of all plugins have in common."""
+
+from __future__ import annotations
+
+from typing import TypedDict, Unpack
+
+from bitnet_core.errors import (
+    DeviceLostError,
+    GpuError,
+    GpuTimeoutError,
+    KernelCompileError,
+    LaunchError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
+
+HINTS: dict[type[GpuError], str] = {
+    DeviceLostError: "The device was reset or removed; open it again or choose another",
+    GpuTimeoutError: "Set BITNET_GPU_TIMEOUT to more seconds, or choose another device",
+    KernelCompileError: "Update the driver; the compiler's text is in the log of this error",
+    LaunchError: "Update the driver; if it stays, report this with the output of `bitnet doctor`",
+    OutOfMemoryError: "Use a smaller context or model, or close other programs that use the device",
+    UnsupportedError: "Update the driver",
+}
+"""What to do, where a plugin knows nothing better."""
+
+
+class Details(TypedDict, total=False):
+    """What is known beside the status. requested, free: bytes, of an allocation; kernel, log: of a build."""
+
+    device: str
+    requested: int
+    free: int
+    kernel: str
+    log: str
+
+
+def failure(
+    kind: type[GpuError], operation: str, *, backend: str, code: str, hint: str = "", **details: Unpack[Details]
+) -> GpuError:
+    """The exception to raise where `operation` gave a status. code: the status as the vendor spells it."""
+    message = f"{operation} failed"
+    if issubclass(kind, OutOfMemoryError):
+        requested = details.get("requested", 0)
+        message = f"cannot allocate {requested:,} bytes" if requested else "out of memory"
+    if issubclass(kind, KernelCompileError):
+        message = f"{details.get('kernel') or 'a kernel'} does not compile"
+    return kind(message, backend=backend, operation=operation, code=code, hint=hint or HINTS.get(kind, ""), **details)
