@@ -14,7 +14,11 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_rocm.driver import unavailable
 from bitnet_rocm.errors import check_compiled
 
-FOLDERS = tuple(Path(__file__).parent / "kernels" / name for name in ("amd", "portable"))
+KERNELS = Path(__file__).parent / "kernels"
+PORTABLE = KERNELS / "portable"
+if not PORTABLE.is_dir():  # a checkout: builds put them into the wheel, see hatch_build.py
+    PORTABLE = KERNELS.parents[3] / "bitnet-cuda/src/bitnet_cuda/kernels/portable"
+FOLDERS = (KERNELS / "amd", PORTABLE)
 """Where sources and what they include are looked for, in this order."""
 
 

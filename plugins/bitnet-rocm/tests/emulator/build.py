@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 HERE = Path(__file__).parent
+FIBERS = HERE.parents[2] / "bitnet-cuda/tests/emulator"
+"""simt.h is there."""
 
 
 def build(folder: Path) -> dict[str, str]:
@@ -16,4 +18,4 @@ def build(folder: Path) -> dict[str, str]:
     flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-Wall", "-Wno-unused-result"]
     subprocess.run(["clang++-19", *flags, "-o", str(target), str(source), "-ldl"], check=True)
     (library / "libhiprtc.so").symlink_to(target.name)
-    return {"ROCM_PATH": str(folder), "HIP_ON_CPU_INCLUDE": str(HERE), "XDG_CACHE_HOME": str(folder / "cache")}
+    return {"ROCM_PATH": str(folder), "HIP_ON_CPU_FLAGS": f"-I{HERE} -I{FIBERS}", "XDG_CACHE_HOME": str(folder / "cache")}

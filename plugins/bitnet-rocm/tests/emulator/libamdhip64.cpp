@@ -2,7 +2,7 @@
 // runs at once, in the calling thread, except while a stream is captured. Copies and fills outside of live allocations, kernels
 // whose threads part ways at a barrier, and frees of what is not allocated are errors.
 // HIP_ON_CPU_WAVE: 32 (the default) or 64. HIP_ON_CPU_INTEGRATED=1: an APU. HIP_ON_CPU_NO_GRAPHS=1: capture is refused.
-// HIP_ON_CPU_INCLUDE: where hip_on_cpu.h lies. HIP_ON_CPU_ERROR: the hipError_t that hipInit gives.
+// HIP_ON_CPU_FLAGS: for the compiler, -I of hip_on_cpu.h and simt.h among them. HIP_ON_CPU_ERROR: the hipError_t that hipInit gives.
 #include <dlfcn.h>
 #include <elf.h>
 #include <malloc.h>
@@ -209,10 +209,10 @@ API int hiprtcCompileProgram(Program* p, int count, const char** options) {
     FILE* file = fopen((here + "/kernel.cpp").c_str(), "w");
     fprintf(file, "#include \"hip_on_cpu.h\"\n%s\nEMULATE(%s)\n", p->source.c_str(), kernel.c_str());
     fclose(file);
-    const char* include = getenv("HIP_ON_CPU_INCLUDE");
+    const char* flags = getenv("HIP_ON_CPU_FLAGS");
     std::string command = "clang++-19 -std=c++17 -O1 -mavx2 -mf16c -ffp-contract=off -fPIC -shared -w -DWAVE=" + wave + " -D__" +
-                          architecture + "__" + (architecture == "gfx1100" ? " -D__GFX11__" : " -D__GFX9__") + " -I" +
-                          (include ? include : ".") + " -o " + here + "/kernel.so " + here + "/kernel.cpp 2> " + here + "/log";
+                          architecture + "__" + (architecture == "gfx1100" ? " -D__GFX11__" : " -D__GFX9__") + " " +
+                          (flags ? flags : "") + " -o " + here + "/kernel.so " + here + "/kernel.cpp 2> " + here + "/log";
     int status = system(command.c_str());
     p->log = contents(here + "/log");
     if (!status) p->code = contents(here + "/kernel.so");
