@@ -12,7 +12,9 @@ from bitnet_rocm.errors import check
 
 log = logging.getLogger(__name__)
 
-OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "draft_logits", "rescore_logits"})
+OPTIONAL = frozenset(
+    {"top_k", "rope_attention", "norm_matmul", "norm_matmul_glu", "pack_head", "draft_logits", "rescore_logits"}
+)
 """Optional kernels that every GPU runs."""
 
 _PROPERTIES = {

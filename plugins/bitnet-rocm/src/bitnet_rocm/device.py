@@ -20,7 +20,7 @@ from bitnet_rocm.driver import driver
 from bitnet_rocm.errors import NOT_READY, check
 from bitnet_rocm.memory import PinnedCopies, RocmBuffer
 
-FETCHING = frozenset({"rope_attention"})
+FETCHING = frozenset({"norm_matmul", "norm_matmul_glu", "rope_attention"})
 """Kernels whose last arguments are what NVIDIA's fetch for a later one: an address and its bytes, 0 here."""
 MAPPED = 2
 """hipHostRegisterMapped: the device can reach the memory."""

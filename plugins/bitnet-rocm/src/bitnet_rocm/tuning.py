@@ -14,6 +14,8 @@ FEW_ROWS = 8
 """Rows up to which a step is a decode step."""
 MOST_QUANTIZING = 640
 """Threads that share a row's norm and quantization, at most."""
+MOST_COLUMNS = 32_768
+"""Longest row that a norm joined to its product keeps in 48 KiB of shared memory, beside scales and sums."""
 ROTATED_HEADS = 8
 """Heads that a block of rope_store_kv_heads.cu rotates."""
 WORKSPACE = 1 << 20
@@ -39,6 +41,8 @@ def choose(spec: KernelSpec, constants: Constants, params: Params, compute_units
         return tuned(128, {"TILE_N": shared_heads(params, 4), "TILE_T": 1, "SPLITS": 1})
     if name == "rope_attention":
         return rope_attention(params, compute_units)
+    if name in ("norm_matmul", "norm_matmul_glu"):
+        return joined(constants, params)
     if name in ("pack_head", "draft_logits", "rescore_logits"):
         return small_head(name, rows)
     if name == "argmax_advance":
@@ -80,12 +84,30 @@ def product(name: str, constants: Constants, params: Params, compute_units: int)
     return tuned(128, {"TILE_N": 8, "TILE_T": tile_t})
 
 
+def joined(constants: Constants, params: Params) -> Tuning:
+    """A norm and its product; of norm_matmul_glu.cu, TILE_N rows of each half. Warps share the columns, 256 at a time,
+    STEPS times each. UnsupportedError for what separate launches do better, or what shared memory has no room for."""
+    rows, columns = int(params["rows"]), int(params["columns"])
+    if rows > 1 or columns > MOST_COLUMNS:
+        raise refused(f"a norm joined to its product serves one row of {MOST_COLUMNS} columns, not {rows} of {columns}")
+    units = ceil_div(int(params["width"]), 256)
+    steps = max(2 if units > 16 else 1, ceil_div(units, 32))
+    variant = "block" if constants["BLOCK"] else ""
+    group = 32 * max(4, ceil_div(units, steps))
+    return tuned(group, {"TILE_N": 16, "TILE_T": 1}, variant, STEPS=steps, COLUMNS=columns)
+
+
+def refused(why: str) -> UnsupportedError:
+    """A launch that other kernels do better, or that this one cannot do."""
+    return UnsupportedError(why, backend="rocm", operation="tuning")
+
+
 def small_head(name: str, rows: int) -> Tuning:
     """The exact small head, for as many rows as a decode step may have."""
     if name == "pack_head":
         return tuned(256, {"TILE_N": 8})
     if rows > FEW_ROWS:
-        raise UnsupportedError(f"no drafts for {rows} rows", backend="rocm", operation="tuning")
+        raise refused(f"no drafts for {rows} rows")
     if name == "rescore_logits":
         return tuned(256, {"TILE_N": 1024, "TILE_T": 1})
     return tuned(256, {"TILE_N": HEAD_GROUP, "TILE_T": next(tile for tile in (1, 2, 4, 8) if rows <= tile)})
