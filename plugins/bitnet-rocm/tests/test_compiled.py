@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,13 +39,8 @@ SHAPE = {
 Variant = tuple[KernelSpec, dict[str, int], Tuning]
 
 
-@cache
-def variants() -> tuple[Variant, ...]:
+def variants(architecture: str) -> Iterator[Variant]:
     """Every tuning once, and every value of the semantic constants."""
-    return tuple(_variants())
-
-
-def _variants() -> Iterator[Variant]:
     for spec in CATALOGUE.values():
         if not (spec.base or spec.name in OPTIONAL):
             continue
@@ -57,7 +51,7 @@ def _variants() -> Iterator[Variant]:
         seen = []
         for rows, constants in itertools.product((1, 2, 4, 8, 512), diagonal + every):
             try:
-                tuned = tuning.choose(spec, constants, {"rows": rows, **SHAPE}, 60)
+                tuned = tuning.choose(spec, constants, {"rows": rows, **SHAPE}, 60, architecture)
             except UnsupportedError:
                 assert not spec.base
                 continue
@@ -91,7 +85,7 @@ def test_kernels_become_the_instructions_that_are_claimed(architecture: str, tmp
     if shutil.which("clang++-19") is None:
         pytest.skip("clang++-19 is not installed")
     done = set()
-    for variant in variants():
+    for variant in variants(architecture):
         spec, constants, tuned = variant
         if architecture not in ("gfx90a", "gfx1100") and (spec.name, tuned.variant) in done:
             continue  # every tuning for one GPU with waves of 64 threads and one of 32; each source for the others

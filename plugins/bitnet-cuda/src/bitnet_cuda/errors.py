@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from bitnet_core.errors import (
     BackendUnavailableError,
@@ -14,9 +14,7 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-
-NOT_READY = 600
-"""CUDA_ERROR_NOT_READY: what was asked about is still under way."""
+from bitnet_core.hal.failures import Details, failure
 
 Row = tuple[type[GpuError], str]
 _OLD: Row = (UnsupportedError, "Update the NVIDIA driver to one for CUDA 13 (release 580 or later)")
@@ -54,24 +52,11 @@ TABLE: dict[int, Row] = {
 """Class and hint by CUresult; codes that are missing are a LaunchError."""
 
 
-def check(
-    result: tuple[Any, ...], operation: str, *, device: str = "", requested: int = 0, free: int = -1
-) -> tuple[Any, ...]:
-    """The values of a cuda.bindings call without its status; raises the status's error. Sizes are bytes."""
+def check(result: tuple[Any, ...], operation: str, **details: Unpack[Details]) -> tuple[Any, ...]:
+    """The values of a cuda.bindings call without its status; raises the status's error."""
     status = int(result[0])
     if status == 0:
         return result[1:]
     kind, hint = TABLE.get(status, (LaunchError, ""))
-    message = f"{operation} failed"
-    if kind is OutOfMemoryError:
-        message = f"{requested:,} bytes do not fit, {free:,} are free" if requested else "out of memory"
-    raise kind(
-        message,
-        backend="cuda",
-        device=device,
-        operation=operation,
-        code=f"{getattr(result[0], 'name', 'CUresult')} ({status})",
-        hint=hint,
-        requested=requested,
-        free=free,
-    )
+    code = f"{getattr(result[0], 'name', 'CUresult')} ({status})"
+    raise failure(kind, operation, backend="cuda", code=code, hint=hint, **details)

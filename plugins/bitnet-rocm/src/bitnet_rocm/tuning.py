@@ -23,6 +23,10 @@ WORKSPACE = 1 << 20
 MOST_MEETINGS = 4096
 """Outputs that may be shared so."""
 
+MFMA = ("gfx90a", "gfx942")
+WMMA = ("gfx11", "gfx120")
+"""Architectures whose matrix cores kernels/amd/matrix.cuh knows, in waves of 64 and of 32 threads."""
+
 Params = Mapping[str, int | float]
 Constants = Mapping[str, int]
 
@@ -32,11 +36,15 @@ def tuned(group: int, tile: Constants, variant: str = "", *, workspace: int = 0,
     return Tuning(dict(tile), variant, {"GROUP": group, **private}, workspace)
 
 
-def choose(spec: KernelSpec, constants: Constants, params: Params, compute_units: int) -> Tuning:
-    """Tuning of one launch."""
+def choose(
+    spec: KernelSpec, constants: Constants, params: Params, compute_units: int, architecture: str = ""
+) -> Tuning:
+    """Tuning of one launch. architecture: such as "gfx90a:sramecc+:xnack-"."""
     name, rows = spec.name, int(params.get("rows", 1))
+    if name in ("matmul_ternary", "matmul_ternary_block") and rows > FEW_ROWS:
+        return tile(params, compute_units, architecture)
     if name in ("matmul_ternary", "matmul_ternary_block", "matmul_dense"):
-        return product(name, constants, params, compute_units)
+        return product(name, constants, params)
     if name == "attention":
         return tuned(128, {"TILE_N": shared_heads(params, 4), "TILE_T": 1, "SPLITS": 1})
     if name == "rope_attention":
@@ -70,12 +78,21 @@ def shared_heads(params: Params, most: int) -> int:
     return max(n for n in range(1, most + 1) if group % n == 0)
 
 
-def product(name: str, constants: Constants, params: Params, compute_units: int) -> Tuning:
-    """Products with weights: lanes that share a row of them, rows of activations that a block takes."""
+def tile(params: Params, compute_units: int, architecture: str) -> Tuning:
+    """Ternary products of many rows: smaller tiles where larger ones would leave compute units idle."""
     rows, outs = int(params["rows"]), int(params["outs"])
-    if name != "matmul_dense" and rows > FEW_ROWS:
-        enough = ceil_div(outs, 128) * ceil_div(rows, 64) >= 2 * compute_units
-        return tuned(256, {"TILE_N": 128 if enough else 64, "TILE_T": 64 if rows > 32 else 32, "SPLITS": 1}, "tile")
+    large = rows > 32 and ceil_div(outs, 128) * ceil_div(rows, 64) >= 2 * compute_units
+    sizes = {"TILE_N": 128 if large else 64, "TILE_T": 64 if rows > 32 else 32, "SPLITS": 1}
+    if not architecture.startswith((*MFMA, *WMMA)):
+        return tuned(256, sizes, "tile")
+    waves_t = sizes["TILE_T"] // 32
+    wave = 64 if architecture.startswith(MFMA) else 32
+    return tuned(4 * wave, sizes, "matrix", WAVES_N=4 // waves_t, WAVES_T=waves_t)
+
+
+def product(name: str, constants: Constants, params: Params) -> Tuning:
+    """Products with weights: lanes that share a row of them, rows of activations that a block takes."""
+    rows = int(params["rows"])
     tile_t = next(tile for tile in (1, 2, 4, 8) if rows <= tile or tile == 8)
     if name != "matmul_dense":
         return tuned(128, {"TILE_N": 8, "TILE_T": tile_t, "SPLITS": 1})
