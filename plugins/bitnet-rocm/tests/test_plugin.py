@@ -20,6 +20,7 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
+from bitnet_core.hal.portable_tiles import MEETINGS
 from bitnet_core.kernels.base import MATMUL_TERNARY
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_rocm import compile, driver, tuning
@@ -134,8 +135,8 @@ def test_parts_of_attention_fit_the_workspace() -> None:
         assert 8 * lanes >= head_dim
         if tile["SPLITS"] > 1:
             parts = 4 * rows * heads * tile["SPLITS"] * (head_dim + 4)
-            assert 4 * tuning.MOST_MEETINGS + parts <= tuned.workspace
-            assert rows * heads // tile["TILE_N"] <= tuning.MOST_MEETINGS
+            assert 4 * MEETINGS + parts <= tuned.workspace
+            assert rows * heads // tile["TILE_N"] <= MEETINGS
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bitnet_core.errors import DeviceNotFoundError
 from bitnet_core.hal import Grid, Tuning
 from bitnet_core.hal.base import Bound
+from bitnet_core.hal.found import described
 from bitnet_core.hal.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -52,12 +52,7 @@ class CudaDevice(StreamDevice):
     prefix, monitor = "cu", "nvidia-smi"
 
     def __init__(self, index: int, *, tensor_cores: bool = True) -> None:
-        infos = {info.index: info for info in device_infos()}
-        if index not in infos:
-            raise DeviceNotFoundError(
-                f"there is no device cuda:{index}", backend="cuda", hint="`bitnet devices` lists the GPUs"
-            )
-        info, api = infos[index], driver()
+        info, api = described(device_infos(), index, "cuda"), driver()
         self._handle = check(api.cuDeviceGet(index), "open")[0]
         self.ordered_free = bool(attribute(self._handle, "MEMORY_POOLS_SUPPORTED"))  # not on every virtual GPU
         major, minor = compute_capability(self._handle)

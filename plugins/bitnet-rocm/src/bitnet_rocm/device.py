@@ -8,8 +8,9 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from bitnet_core.errors import DeviceNotFoundError, GpuError, LaunchError, UnsupportedError
+from bitnet_core.errors import GpuError, LaunchError, UnsupportedError
 from bitnet_core.hal import DeviceType, MemoryKind, Tuning
+from bitnet_core.hal.found import described
 from bitnet_core.hal.stream import Calls, Result, StreamBuffer, StreamDevice, StreamLaunch, StreamRecorded
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -52,12 +53,7 @@ class RocmDevice(StreamDevice):
     prefix, monitor = "hip", "rocm-smi"
 
     def __init__(self, index: int) -> None:
-        infos = {info.index: info for info in device_infos()}
-        if index not in infos:
-            raise DeviceNotFoundError(
-                f"there is no device rocm:{index}", backend="rocm", hint="`bitnet devices` lists the GPUs"
-            )
-        info = infos[index]
+        info = described(device_infos(), index, "rocm")
         self._architecture = str(info.extra["architecture"])
         super().__init__(info, driver(), calls(driver(), index))
 
