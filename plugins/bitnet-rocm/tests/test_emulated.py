@@ -85,7 +85,7 @@ for body in ("if (threadIdx.x < 3) __syncthreads();", "simt::fail();"):
     except GpuError as exc:
         print(type(exc).__name__, exc.code)
     device = RocmDevice(0)
-buffer, api = device.alloc(64), device._api
+buffer, api = device.alloc(64), device.api
 try:
     source = (ctypes.c_char * 64)()
     check(api.hipMemcpy(buffer.address + 32, source, 64, api.hipMemcpyKind.hipMemcpyHostToDevice), "copy")

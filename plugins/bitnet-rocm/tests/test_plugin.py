@@ -82,6 +82,14 @@ def test_every_status_of_the_compiler_has_a_hint(status: hiprtc.hiprtcResult, mo
     assert destroyed == ["reference"]
 
 
+def test_hints_name_the_fix() -> None:
+    assert "BIOS" in TABLE[2][1]  # an APU's share of the memory
+    assert "bitnet-vulkan" in TABLE[209][1]
+    for refused in (5, 6):
+        assert "HSA_OVERRIDE_GFX_VERSION" in COMPILING[refused]
+        assert "at your own risk" in COMPILING[refused]
+
+
 def test_success_gives_the_values() -> None:
     assert check((0, 1, 2), "try") == (1, 2)
 

@@ -28,7 +28,7 @@ MAPPED = 2
 
 
 def calls(api: Any, ordinal: int) -> Calls:
-    """No pool: hipMalloc itself puts small buffers side by side in blocks of 2 MiB."""
+    """Without a pool of memory: buffers live as long as a model, and hipMalloc rounds little up (docs/amd.md)."""
     kinds, mode = api.hipMemcpyKind, api.hipStreamCaptureMode.hipStreamCaptureModeRelaxed
     return Calls(
         select=lambda: api.hipSetDevice(ordinal),

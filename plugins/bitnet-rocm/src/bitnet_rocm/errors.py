@@ -46,7 +46,7 @@ COMPILING: dict[int, str] = {
     **dict.fromkeys((2, 7, 8, 9, 10, 11, 100), _TOOLS),
     **dict.fromkeys((3, 4), _BUG[1]),
     5: "This hipRTC does not know the GPU: update ROCm, or set HSA_OVERRIDE_GFX_VERSION at your own risk",
-    6: "Update ROCm, or report this with the compiler's log",
+    6: "Update ROCm; where the log calls the GPU unknown, HSA_OVERRIDE_GFX_VERSION may help, at your own risk",
 }
 """Hint by hiprtcResult; each is a KernelCompileError."""
 

@@ -198,9 +198,9 @@ API int hiprtcCreateProgram(Program** p, const char* source, const char* name, i
 }
 API int hiprtcDestroyProgram(Program** p) { return delete *p, *p = nullptr, RTC_OK; }
 // Only matrix cores differ between architectures here, so other kernels are compiled once for all. What is compiled is kept.
-static std::string kept_at(const Program* p, const std::string& architecture) {
+static std::string kept_at(const std::string& kernel, const std::string& source, const std::string& architecture) {
     const char* folder = getenv("HIP_ON_CPU_KEPT");
-    size_t name = std::hash<std::string>()(architecture + p->name + p->source);
+    size_t name = std::hash<std::string>()(architecture + " " + kernel + " " + source);
     return std::string(folder ? folder : "/tmp") + "/hip-on-cpu-" + std::to_string(name);
 }
 API int hiprtcCompileProgram(Program* p, int count, const char** options) {
@@ -210,7 +210,7 @@ API int hiprtcCompileProgram(Program* p, int count, const char** options) {
     architecture = architecture.substr(0, architecture.find(':'));
     if (architecture.rfind("gfx", 0)) return RTC_INVALID_OPTION;
     if (p->source.find("__builtin_amdgcn_wmma") == std::string::npos) architecture = "gfx1100";
-    std::string kept = kept_at(p, architecture), here = kept + "-" + std::to_string(gettid());
+    std::string kept = kept_at(kernel, p->source, architecture), here = kept + "-" + std::to_string(gettid());
     if (!(p->code = contents(kept)).empty()) return RTC_OK;
     FILE* file = fopen((here + ".cpp").c_str(), "w");
     if (!file) return RTC_OUT_OF_MEMORY;
