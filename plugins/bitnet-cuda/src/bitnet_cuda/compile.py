@@ -7,11 +7,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal import Tuning
 from bitnet_core.hal.runtime_compiler import RuntimeCompiler, kept
 from bitnet_core.hal.sources import source_text
 from bitnet_core.kernels.spec import KernelSpec
+
+from bitnet_cuda.driver import unavailable
 
 FOLDERS = tuple(Path(__file__).parent / "kernels" / name for name in ("nvidia", "portable"))
 """Where sources and what they include are looked for, in this order."""
@@ -35,12 +36,8 @@ def nvrtc() -> Any:
     try:
         module.nvrtcVersion()
     except RuntimeError as exc:
-        raise BackendUnavailableError(
-            "NVRTC, the run-time compiler, is not installed",
-            backend="cuda",
-            operation="load",
-            hint="pip install 'nvidia-cuda-nvrtc>=13,<14'",
-        ) from exc
+        hint = "pip install 'nvidia-cuda-nvrtc>=13,<14'"
+        raise unavailable("NVRTC, the run-time compiler, is not installed", hint) from exc
     return module
 
 

@@ -37,20 +37,14 @@ def joined(name: str, constants: Constants, params: Params) -> Tuning:
     """norm_matmul.cu, or norm_matmul_glu.cu with TILE_N rows of each half. UnsupportedError for several rows, which
     separate launches do better, and for more columns than there is shared memory for."""
     rows, columns, outs = (int(params[name]) for name in ("rows", "columns", "outs"))
-    if rows > 1:
-        raise refused(f"a norm joined to its product serves one row, not {rows}")
-    if columns > MOST_COLUMNS:
-        raise refused(f"rows of {columns} columns are longer than the {MOST_COLUMNS} that fit shared memory")
+    if rows > 1 or columns > MOST_COLUMNS:
+        why = f"a norm joined to its product serves one row of {MOST_COLUMNS} columns, not {rows} of {columns} columns"
+        raise UnsupportedError(why, backend="cuda", operation="tuning")
     glu = name == "norm_matmul_glu"
     tile = ternary(params, 2 * outs if glu else outs)
     private = {**tile.private, "COLUMNS": columns}
     tile_n = tile.tile["TILE_N"] // 2 if glu else 32
     return Tuning({"TILE_N": tile_n, "TILE_T": 1}, "block" if constants["BLOCK"] else "", private)
-
-
-def refused(why: str) -> UnsupportedError:
-    """A launch that other kernels do better, or that this one cannot do."""
-    return UnsupportedError(why, backend="cuda", operation="tuning")
 
 
 def rope_attention(params: Params) -> Tuning:
