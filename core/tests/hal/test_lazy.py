@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bitnet_core.errors import DeviceNotFoundError
-from bitnet_core.hal.found import described
+from bitnet_core.hal.described import described
 from bitnet_core.hal.lazy import LazyBackend
 from bitnet_core.reference.plugin import NumpyBackend
 

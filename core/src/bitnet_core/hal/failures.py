@@ -28,7 +28,6 @@ HINTS: dict[type[GpuError], str] = {
 class Details(TypedDict, total=False):
     """What is known beside the status. requested, free: bytes, of an allocation; kernel, log: of a build."""
 
-    device: str
     requested: int
     free: int
     kernel: str
@@ -36,13 +35,23 @@ class Details(TypedDict, total=False):
 
 
 def failure(
-    kind: type[GpuError], operation: str, *, backend: str, code: str, hint: str = "", **details: Unpack[Details]
+    kind: type[GpuError],
+    operation: str,
+    *,
+    backend: str,
+    code: str,
+    device: str = "",
+    hint: str = "",
+    **details: Unpack[Details],
 ) -> GpuError:
     """The exception to raise where `operation` gave a status. code: the status as the vendor spells it."""
     message = f"{operation} failed"
     if issubclass(kind, OutOfMemoryError):
         requested = details.get("requested", 0)
         message = f"cannot allocate {requested:,} bytes" if requested else "out of memory"
+    if issubclass(kind, GpuTimeoutError):
+        message = f"{operation} took too long"
     if issubclass(kind, KernelCompileError):
         message = f"{details.get('kernel') or 'a kernel'} does not compile"
-    return kind(message, backend=backend, operation=operation, code=code, hint=hint or HINTS.get(kind, ""), **details)
+    hint = hint or HINTS.get(kind, "")
+    return kind(message, backend=backend, device=device, operation=operation, code=code, hint=hint, **details)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from bitnet_core.errors import DeviceNotFoundError
 from bitnet_core.hal.device import DeviceInfo
@@ -26,12 +26,3 @@ def numbered(devices: Iterable[F], index: int, backend: str) -> F:
         there = ", ".join(f"{found.info.request} {found.info.name}" for found in by_index.values())
         raise DeviceNotFoundError(f"there is no device {backend}:{index}", backend=backend, hint=f"There is {there}")
     return by_index[index]
-
-
-def described(infos: Iterable[DeviceInfo], index: int, backend: str) -> DeviceInfo:
-    """The same where a description is all there is before a device is opened."""
-    return numbered(map(_Described, infos), index, backend).info
-
-
-class _Described(NamedTuple):
-    info: DeviceInfo

@@ -13,16 +13,18 @@ from bitnet_core.hal.device import Tuning
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A tuning, for launches with parameters of at most `most` that are multiples of `multiple`."""
+    """A tuning, for launches with parameters of at most `most` that are multiples of `multiple`, on devices whose
+    groups may have its GROUP work-items."""
 
     tuning: Tuning
     most: Mapping[str, int]
     multiple: Mapping[str, int]
 
-    def suits(self, params: Mapping[str, int | float]) -> bool:
+    def suits(self, params: Mapping[str, int | float], max_group: int) -> bool:
         """Whether a launch may take it."""
         few = all(params[name] <= limit for name, limit in self.most.items())
-        return few and all(params[name] % factor == 0 for name, factor in self.multiple.items())
+        whole = all(params[name] % factor == 0 for name, factor in self.multiple.items())
+        return few and whole and self.tuning.private.get("GROUP", 1) <= max_group
 
 
 class TuningTable:
@@ -34,10 +36,10 @@ class TuningTable:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
         self.rows = {kernel: tuple(_row(**row) for row in rows) for kernel, rows in content.items()}
 
-    def tune(self, kernel: str, params: Mapping[str, int | float]) -> Tuning:
-        """For one launch; UnsupportedError where no row suits it."""
+    def tune(self, kernel: str, params: Mapping[str, int | float], max_group: int = 1 << 16) -> Tuning:
+        """For one launch on a device with groups of at most `max_group`; UnsupportedError where no row suits it."""
         for row in self.rows.get(kernel, ()):
-            if row.suits(params):
+            if row.suits(params, max_group):
                 return row.tuning
         sizes = ", ".join(f"{name} {value}" for name, value in params.items())
         raise UnsupportedError(

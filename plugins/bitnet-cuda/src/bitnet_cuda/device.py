@@ -10,7 +10,7 @@ from typing import Any
 
 from bitnet_core.hal import Grid, Tuning
 from bitnet_core.hal.base import Bound
-from bitnet_core.hal.found import described
+from bitnet_core.hal.described import described
 from bitnet_core.hal.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
 from bitnet_core.kernels.spec import KernelSpec
 

@@ -37,11 +37,11 @@ TABLE: dict[int, Row] = {
 """Class and hint by CUresult; codes that are missing are a LaunchError."""
 
 
-def check(result: tuple[Any, ...], operation: str, **details: Unpack[Details]) -> tuple[Any, ...]:
+def check(result: tuple[Any, ...], operation: str, *, device: str = "", **details: Unpack[Details]) -> tuple[Any, ...]:
     """The values of a cuda.bindings call without its status; raises the status's error."""
     status = int(result[0])
     if status == 0:
         return result[1:]
     kind, hint = TABLE.get(status, (LaunchError, ""))
     code = f"{getattr(result[0], 'name', 'CUresult')} ({status})"
-    raise failure(kind, operation, backend="cuda", code=code, hint=hint, **details)
+    raise failure(kind, operation, backend="cuda", code=code, device=device, hint=hint, **details)

@@ -10,7 +10,7 @@ from typing import Any
 
 from bitnet_core.errors import GpuError, LaunchError, UnsupportedError
 from bitnet_core.hal import DeviceType, MemoryKind, Tuning
-from bitnet_core.hal.found import described
+from bitnet_core.hal.described import described
 from bitnet_core.hal.stream import Calls, Result, StreamBuffer, StreamDevice, StreamLaunch, StreamRecorded
 from bitnet_core.kernels.spec import KernelSpec
 

@@ -51,11 +51,11 @@ COMPILING: dict[int, str] = {
 """Hint by hiprtcResult; each is a KernelCompileError."""
 
 
-def check(result: tuple[Any, ...], operation: str, **details: Unpack[Details]) -> tuple[Any, ...]:
+def check(result: tuple[Any, ...], operation: str, *, device: str = "", **details: Unpack[Details]) -> tuple[Any, ...]:
     """The values of a hip-python call without its status; raises the status's error."""
     status = int(result[0])
     if status == 0:
         return result[1:]
     kind, hint = TABLE.get(status, (LaunchError, ""))
     code = f"{getattr(result[0], 'name', 'hipError_t')} ({status})"
-    raise failure(kind, operation, backend="rocm", code=code, hint=hint, **details)
+    raise failure(kind, operation, backend="rocm", code=code, device=device, hint=hint, **details)

@@ -1,0 +1,73 @@
+"""What plugins share of their tables of errors, of devices found, and of tunings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from bitnet_core.errors import (
+    DeviceNotFoundError,
+    GpuTimeoutError,
+    KernelCompileError,
+    LaunchError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
+from bitnet_core.hal.device import DeviceInfo, DeviceType, Tuning
+from bitnet_core.hal.failures import failure
+from bitnet_core.hal.found import numbered
+from bitnet_core.hal.tuning_table import TuningTable
+
+
+def test_a_status_becomes_one_line_with_what_is_known() -> None:
+    full = failure(OutOfMemoryError, "alloc", backend="toy", code="TOY_FULL (4)", device="A", requested=2000, free=10)
+    assert isinstance(full, OutOfMemoryError)
+    assert (full.requested, full.free) == (2000, 10)
+    assert str(full).startswith("toy A: cannot allocate 2,000 bytes (during alloc) [TOY_FULL (4)]. Use a smaller")
+    broken = failure(KernelCompileError, "compile", backend="toy", code="5", kernel="top_k", log="error: x")
+    assert str(broken).startswith("toy: top_k does not compile (during compile) [5]. Update the driver")
+    assert str(broken).endswith("The compiler says: error: x")
+    assert "launch took too long" in str(failure(GpuTimeoutError, "launch", backend="toy", code="1"))
+    assert str(failure(LaunchError, "copy", backend="toy", code="1", hint="Wait")).endswith(
+        "copy failed (during copy) [1]. Wait"
+    )
+
+
+@dataclass
+class One:
+    info: DeviceInfo
+
+
+def test_the_device_with_an_index() -> None:
+    """Indexes need not be consecutive."""
+    found = [One(DeviceInfo("toy", index, f"card {index}", DeviceType.GPU)) for index in (0, 3)]
+    assert numbered(found, 3, "toy") is found[1]
+    with pytest.raises(DeviceNotFoundError, match="there is no device toy:1") as caught:
+        numbered(found, 1, "toy")
+    assert caught.value.hint == "There is toy:0 card 0, toy:3 card 3"
+
+
+TABLE = """
+matmul_ternary = [
+    { most = { rows = 4 }, multiple = { width = 8 }, tile = { TILE_N = 2 }, private = { GROUP = 128 } },
+    { variant = "tiled", private = { GROUP = 256 } },
+    { private = { GROUP = 64 } },
+]
+rms_norm = [{ most = { width = 10 } }]
+"""
+
+
+def test_a_launch_takes_the_first_row_that_suits_it(tmp_path: Path) -> None:
+    file = tmp_path / "tunings.toml"
+    file.write_text(TABLE)
+    table = TuningTable(file, "toy")
+    few = Tuning({"TILE_N": 2}, private={"GROUP": 128})
+    assert table.tune("matmul_ternary", {"rows": 4, "width": 16}) == few
+    assert table.tune("matmul_ternary", {"rows": 5, "width": 16}).variant == "tiled"
+    assert table.tune("matmul_ternary", {"rows": 4, "width": 12}).variant == "tiled"
+    assert table.tune("matmul_ternary", {"rows": 5, "width": 16}, max_group=128) == Tuning(private={"GROUP": 64})
+    assert table.tune("rms_norm", {"width": 10}) == Tuning()
+    for kernel in ("rms_norm", "top_k"):
+        with pytest.raises(UnsupportedError, match=f"there is no {kernel} for width 11"):
+            table.tune(kernel, {"width": 11})
