@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any
 
 from bitnet_core.errors import (
     BackendUnavailableError,
@@ -14,7 +14,7 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from bitnet_core.hal.failures import Details, failure
+from bitnet_core.hal.failures import failure
 
 Row = tuple[type[GpuError], str]
 _OLD: Row = (UnsupportedError, "Update the NVIDIA driver to one for CUDA 13 (release 580 or later)")
@@ -37,11 +37,13 @@ TABLE: dict[int, Row] = {
 """Class and hint by CUresult; codes that are missing are a LaunchError."""
 
 
-def check(result: tuple[Any, ...], operation: str, *, device: str = "", **details: Unpack[Details]) -> tuple[Any, ...]:
+def check(
+    result: tuple[Any, ...], operation: str, *, device: str = "", requested: int = 0, free: int = -1
+) -> tuple[Any, ...]:
     """The values of a cuda.bindings call without its status; raises the status's error."""
     status = int(result[0])
     if status == 0:
         return result[1:]
     kind, hint = TABLE.get(status, (LaunchError, ""))
     code = f"{getattr(result[0], 'name', 'CUresult')} ({status})"
-    raise failure(kind, operation, backend="cuda", code=code, device=device, hint=hint, **details)
+    raise failure(kind, operation, backend="cuda", code=code, device=device, hint=hint, requested=requested, free=free)

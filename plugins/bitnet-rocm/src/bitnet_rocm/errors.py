@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any
 
 from bitnet_core.errors import (
     BackendUnavailableError,
@@ -14,7 +14,7 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from bitnet_core.hal.failures import Details, failure
+from bitnet_core.hal.failures import failure
 
 Row = tuple[type[GpuError], str]
 _BUG: Row = (LaunchError, "This is a fault of bitnet-rocm: please report it")
@@ -51,11 +51,13 @@ COMPILING: dict[int, str] = {
 """Hint by hiprtcResult; each is a KernelCompileError."""
 
 
-def check(result: tuple[Any, ...], operation: str, *, device: str = "", **details: Unpack[Details]) -> tuple[Any, ...]:
+def check(
+    result: tuple[Any, ...], operation: str, *, device: str = "", requested: int = 0, free: int = -1
+) -> tuple[Any, ...]:
     """The values of a hip-python call without its status; raises the status's error."""
     status = int(result[0])
     if status == 0:
         return result[1:]
     kind, hint = TABLE.get(status, (LaunchError, ""))
     code = f"{getattr(result[0], 'name', 'hipError_t')} ({status})"
-    raise failure(kind, operation, backend="rocm", code=code, device=device, hint=hint, **details)
+    raise failure(kind, operation, backend="rocm", code=code, device=device, hint=hint, requested=requested, free=free)
