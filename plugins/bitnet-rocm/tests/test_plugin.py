@@ -82,6 +82,24 @@ def test_every_status_of_the_compiler_has_a_hint(status: hiprtc.hiprtcResult, mo
     assert destroyed == ["reference"]
 
 
+def test_compiled_code_is_kept_by_architecture_source_and_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, ...]] = []
+
+    def make(*what: str) -> bytes:
+        made.append(what)
+        return "".join(what).encode()
+
+    monkeypatch.setattr(compile, "compile_code", make)
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *_, **__: str(tmp_path))
+    first = ("k", "source", "gfx90a:sramecc+:xnack-", "60443483")
+    others = [("k", "other", *first[2:]), ("k", "source", "gfx90a:sramecc-:xnack-", first[3]), (*first[:3], "60443484")]
+    for what in (first, first, *others, *others):
+        assert compile.cached_code(*what) == "".join(what[:3]).encode()
+    assert len(made) == 4
+
+
 def test_hints_name_the_fix() -> None:
     assert "BIOS" in TABLE[2][1]  # an APU's share of the memory
     assert "bitnet-vulkan" in TABLE[209][1]

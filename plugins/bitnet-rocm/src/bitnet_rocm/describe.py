@@ -44,6 +44,7 @@ def _info(ordinal: int) -> DeviceInfo:
     extra: dict[str, str | int | float | bool] = {
         "device_id": ordinal,
         "architecture": architecture,
+        "runtime_version": version,
         "total_memory": total,
         "supports_fp16": True,
     }

@@ -73,7 +73,8 @@ class RocmDevice(StreamDevice):
     def code(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> bytes:
         """See compile.py."""
         source = compile.source(spec, constants, tuning)
-        return compile.cached_code(spec.name, source, self._architecture, self.info.driver)
+        runtime = str(self.info.extra["runtime_version"])
+        return compile.cached_code(spec.name, source, self._architecture, runtime)
 
     def _wrap(self, host: memoryview) -> StreamBuffer | None:
         """An APU reads the host's memory; where the runtime does not lend it (a read-only file, say), it is copied."""
