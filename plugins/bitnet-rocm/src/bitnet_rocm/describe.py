@@ -21,6 +21,7 @@ _PROPERTIES = {
     "multiprocessor_count": "multiProcessorCount",
     "max_threads_per_block": "maxThreadsPerBlock",
     "max_shared_memory_per_block": "sharedMemPerBlock",
+    "max_registers_per_block": "regsPerBlock",
     "warp_size": "warpSize",
     "clock_khz": "clockRate",
     "memory_clock_khz": "memoryClockRate",
@@ -28,6 +29,8 @@ _PROPERTIES = {
     "l2_cache_bytes": "l2CacheSize",
     "ecc": "ECCEnabled",
     "integrated": "integrated",
+    "unified_addressing": "unifiedAddressing",
+    "concurrent_kernels": "concurrentKernels",
 }
 
 
