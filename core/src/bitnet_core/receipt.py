@@ -18,6 +18,7 @@ from typing import Any
 from bitnet_core.discovery.known import KNOWN
 from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.errors import ReceiptError
+from bitnet_core.hal.device import DeviceInfo
 from bitnet_core.output import new_file
 from bitnet_core.version import core_version
 
@@ -44,7 +45,6 @@ def make_receipt(
     model: name, sha256 and format. kernels: launches of this process by catalogue name, as counted where they are
     dispatched. sampling: the parameters in force. Times are seconds.
     """
-    info = summary.selected
     receipt: Json = {
         "schema_version": SCHEMA_VERSION,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -54,22 +54,8 @@ def make_receipt(
             "system": platform.platform(),
         },
         "model": dict(model),
-        "device": {
-            "backend": info.backend,
-            "index": info.index,
-            "name": info.name,
-            "vendor": info.vendor,
-            "driver": info.driver,
-            "type": info.type.value,
-            "fake": info.fake,
-        },
-        "startup": {
-            "requested": str(summary.requested),
-            "detected": list(summary.detected),
-            "selected": info.request,
-            "line": str(summary),
-            "skipped": [{"device": skipped.request, "reason": reason} for skipped, reason in summary.skipped],
-        },
+        "device": _device(summary.selected),
+        "startup": _startup(summary),
         "compute_path": summary.compute_path,
         "kernels": dict(sorted(kernels.items())),
         "tokens": {"prompt": prompt_tokens, "generated": len(tokens)},
@@ -80,6 +66,28 @@ def make_receipt(
     }
     receipt["content_sha256"] = _content_sha256(receipt)
     return receipt
+
+
+def _device(info: DeviceInfo) -> Json:
+    return {
+        "backend": info.backend,
+        "index": info.index,
+        "name": info.name,
+        "vendor": info.vendor,
+        "driver": info.driver,
+        "type": info.type.value,
+        "fake": info.fake,
+    }
+
+
+def _startup(summary: BackendStartupSummary) -> Json:
+    return {
+        "requested": str(summary.requested),
+        "detected": list(summary.detected),
+        "selected": summary.selected.request,
+        "line": str(summary),
+        "skipped": [{"device": skipped.request, "reason": reason} for skipped, reason in summary.skipped],
+    }
 
 
 def tokens_sha256(tokens: Sequence[int]) -> str:
