@@ -284,3 +284,6 @@ def test_single_operations() -> None:
             provider.matmul_i2s(a, w, scales[:3])
         with pytest.raises(UsageError):
             provider.quantize(np.array([[np.nan]], np.float32))
+        for kind, why in (("tl1", "tiles"), ("TL2", "tiles"), ("qk256", "bitnet-rs"), ("x", "unknown")):
+            with pytest.raises(UsageError, match=why):
+                provider.quantize(np.ones((1, 4), np.float32), kind)  # type: ignore[arg-type]

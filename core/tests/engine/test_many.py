@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -295,25 +294,6 @@ def test_log_probabilities() -> None:
 def test_top_p_0_takes_the_likeliest() -> None:
     sampler = Sampler(SamplingParams(temperature=1.0, top_p=0, seed=1), 4)
     assert {sampler.choose(np.array([0, 1, 3, 2], np.float32), []) for _ in range(50)} == {2}
-
-
-def test_threads_share_a_model() -> None:
-    """Every text is the one that the model writes for one thread alone."""
-    prompts = [f"Once there was a {animal}" for animal in ("cat", "dog", "fox", "bird")]
-    with bitnet_core.load(None, "numpy") as model:
-        expected = [model.generate(prompt, max_tokens=12).text for prompt in prompts]
-        found: dict[tuple[int, int], str] = {}
-
-        def work(number: int) -> None:
-            for at, prompt in enumerate(prompts):
-                found[number, at] = model.generate(prompt, max_tokens=12).text
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert found == {(number, at): expected[at] for number in range(4) for at in range(4)}
 
 
 def test_sequences_and_cache_are_options_of_load() -> None:

@@ -7,11 +7,11 @@ from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
+from bitnet_core.api.arguments import TEXT, check, check_model, check_options
 from bitnet_core.api.model import Model
 from bitnet_core.discovery.request import DeviceRequest
 from bitnet_core.discovery.selection import BackendStartupSummary, open_device, open_next
 from bitnet_core.engine.blocks import Eviction
-from bitnet_core.engine.cache import KV_BUDGET
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.score import token_losses
@@ -24,6 +24,7 @@ from bitnet_core.formats.ternary.i2_s import Layout
 from bitnet_core.hal.device import Device
 from bitnet_core.hub import local
 from bitnet_core.model.source import ModelSource
+from bitnet_core.plan.pool import MemoryPoolConfig
 from bitnet_core.plan.small_head import Choice
 from bitnet_core.plan.upload import Progress
 from bitnet_core.tokenizer import Tokenizer, load_tokenizer
@@ -42,7 +43,7 @@ def load(
     *,
     kv_dtype: str = "f16",
     context: int | None = None,
-    kv_budget: int = KV_BUDGET,
+    kv_budget: int | None = None,
     max_sequences: int = 32,
     eviction: Eviction = "lru",
     burst_seconds: float = 0.1,
@@ -51,24 +52,48 @@ def load(
     strict: bool | None = None,
     mmap: bool = True,
     fallback: bool = True,
+    pool: MemoryPoolConfig | None = None,
     progress: Progress | None = None,
 ) -> Model:
     """Open a model on a device.
 
-    model: a file, a folder, a model of the hub (hf:OWNER/REPO[:FILE]), an opened source, or None or "stories" for the
-    small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0". kv_dtype: "f16", "f32"
-    or "int8". context: tokens of the longest sequence (None: the model's, up to 131,072). kv_budget: bytes of the
-    key/value cache. max_sequences: texts generated at a time. eviction: which reusable prefix goes first, "lru", "fifo"
-    or "lfu". burst_seconds: about how long greedy tokens are made before a stream shows them. small_head: whether an
-    f16 head gets an int8 copy for choosing tokens exactly with half the reading, "auto" (on CPUs), "on" or "off".
-    layout: byte layout of I2_S tensors, where the file's own evidence is not to be asked. strict: warnings about the
-    file are errors (None: as BITNET_STRICT_MODE says). mmap: where false, the file is read as a whole, so that it may
-    be changed or cut off while it is used; a mapped one must not be. fallback: whether "auto" goes on with the next
-    device where one fails, at load or in the middle of a text; a device that was named never does. progress is called
-    with (what, done, total).
+    model: a file, a folder, a model of the hub (hf:OWNER/REPO[:FILE]), an opened source, or None or "stories" for
+    the small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0". kv_dtype:
+    "f16", "f32" or "int8". context: tokens of the longest sequence (None: the model's, up to 131,072). kv_budget:
+    bytes of the key/value cache (None: half of the memory that weights and scratch leave free on a GPU of its own,
+    elsewhere a quarter of the free memory, up to 1 GiB; never more than max_sequences full texts need).
+    max_sequences: texts generated at a time. eviction: which reusable prefix goes first, "lru", "fifo" or "lfu".
+    burst_seconds: about how long greedy tokens are made before a stream shows them. small_head: whether an f16 head
+    gets an int8 copy for choosing tokens exactly with half the reading, "auto" (on CPUs), "on" or "off". layout:
+    byte layout of I2_S tensors, where the file's own evidence is not to be asked. strict: warnings about the file
+    are errors (None: as BITNET_STRICT_MODE says). mmap: where false, the file is read as a whole, so that it may be
+    changed or cut off while it is used; a mapped one must not be. fallback: whether "auto" goes on with the next
+    device where one fails, at load or in the middle of a text; a device that was named never does. pool: limits of
+    the pool that buffers of steps come from. progress is called with (what, done, total).
 
     Raises ModelError, TokenizerError, StrictModeError, UsageError and the GpuError of a device that was asked for.
     """
+    check_model(model)
+    if not isinstance(device, DeviceRequest) and device is not None:
+        check("device", device, TEXT)
+    if pool is not None:
+        check("pool", pool, ("a MemoryPoolConfig", lambda value: isinstance(value, MemoryPoolConfig)))
+    check_options(
+        {
+            "kv_dtype": kv_dtype,
+            "context": context,
+            "kv_budget": kv_budget,
+            "max_sequences": max_sequences,
+            "eviction": eviction,
+            "burst_seconds": burst_seconds,
+            "small_head": small_head,
+            "layout": layout,
+            "strict": strict,
+            "mmap": mmap,
+            "fallback": fallback,
+            "progress": progress,
+        }
+    )
     options = EngineOptions(
         kv_dtype=kv_dtype,
         context=context,
@@ -77,6 +102,7 @@ def load(
         eviction=eviction,
         burst_seconds=burst_seconds,
         small_head=small_head,
+        pool=pool or MemoryPoolConfig(),
     )
     source = open_source(model, layout, strict_mode() if strict is None else strict, mmap)
     try:

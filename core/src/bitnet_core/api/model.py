@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, overload
+from typing import Any, Literal, Self, Unpack, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from bitnet_core.api.arguments import (
+    PATH,
+    TEXT,
+    TOKENS,
+    check,
+    check_messages,
+    check_options,
+    check_prompt,
+    is_batch,
+)
+from bitnet_core.api.asynchronous import AsyncGeneration
+from bitnet_core.api.figures import stats_of
 from bitnet_core.api.options import ChatOptions, GenerateOptions, Prompt, SamplingOptions
 from bitnet_core.discovery.selection import BackendStartupSummary, open_next
 from bitnet_core.engine.constraint import Constraint
@@ -17,9 +33,11 @@ from bitnet_core.engine.engine import Engine, closed
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.reasoning import Reasoning, ReasoningLimit
 from bitnet_core.engine.score import Scoring, perplexity
+from bitnet_core.engine.state import load_state, save_state
 from bitnet_core.engine.text import Generation, GenerationStream, StopFilter, TextMaker
 from bitnet_core.errors import GpuError, UsageError
 from bitnet_core.hal.device import Device
+from bitnet_core.measure.profiling import StepProfile, profile
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.upload import Progress
 from bitnet_core.reference.float_model import FloatModel
@@ -48,6 +66,7 @@ class Model:
         self._grammars: Grammars | None = None
         self._engine = Engine(source, device, options, reopen=self._reopen, progress=progress)
         self._closed = False
+        self._threads: ThreadPoolExecutor | None = None
 
     @property
     def engine(self) -> Engine:
@@ -81,24 +100,95 @@ class Model:
         self, prompt: Prompt, *, stream: bool, **options: Unpack[GenerateOptions]
     ) -> Generation | GenerationStream: ...
 
+    @overload
     def generate(
-        self, prompt: Prompt, *, stream: bool = False, **options: Unpack[GenerateOptions]
-    ) -> Generation | GenerationStream:
+        self, prompt: list[str] | list[list[int]], *, stream: Literal[False] = False, **options: Unpack[GenerateOptions]
+    ) -> list[Generation]: ...
+
+    def generate(
+        self, prompt: Prompt | list[str] | list[list[int]], *, stream: bool = False, **options: Unpack[GenerateOptions]
+    ) -> Generation | GenerationStream | list[Generation]:
         """Continue a prompt (text, or token ids as they are). Sampling as in SamplingParams, by `defaults` where it
         is not given; the text ends before the first of the `stop` strings, at one of `stop_ids`, at the model's own end
         tokens, or after max_tokens (128). response_format: as OpenAI's, {"type": "json_schema", "json_schema":
         {"schema": ...}} for one; the text is then what it asks for, as far as max_tokens allows (see
         structured.grammar_of; needs llguidance).
 
-        Returns a Generation, or with stream=True an iterator of Pieces whose `.result` is the Generation. UsageError
-        for an empty prompt, one longer than the context, and parameters out of range.
+        Returns a Generation, or with stream=True an iterator of Pieces whose `.result` is the Generation; for a list of
+        prompts, whose texts are made together, a list of Generations. UsageError for an empty prompt, one longer than
+        the context, and parameters of a wrong kind or out of range.
         """
+        check_options({**options, "stream": stream})
+        if is_batch(prompt):
+            if stream:
+                raise UsageError("stream is for one prompt; generate(..., stream=True) of several can be read in turns")
+            return self._batch(cast(Sequence[Prompt], prompt), options)
+        check_prompt(prompt)
+        return self._begun(cast(Prompt, prompt), stream, options)
+
+    def _begun(self, prompt: Prompt, stream: bool, options: GenerateOptions) -> Generation | GenerationStream:
         if isinstance(prompt, str):
             if not prompt:
                 raise UsageError("the prompt is empty")
             self.tokenizer.check_fits(prompt, self.engine.limit)
             prompt = self.tokenizer.encode(prompt, add_bos=self.tokenizer.add_bos)
         return self._text(prompt, stream, **options)
+
+    def _batch(self, prompts: Sequence[Prompt], options: GenerateOptions) -> list[Generation]:
+        for prompt in prompts:
+            check_prompt(prompt)
+        streams: list[GenerationStream] = []
+        try:
+            for prompt in prompts:
+                streams.append(cast(GenerationStream, self._begun(prompt, True, options)))
+            return [stream.read() for stream in streams]
+        finally:
+            for stream in streams:
+                stream.close()
+
+    def agenerate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncGeneration:
+        """`generate` for asyncio: await it for the Generation, or read its Pieces with `async for`. Errors as
+        `generate`, when it is begun. Many at a time are made together."""
+        return AsyncGeneration(lambda: self.generate(prompt, stream=True, **options), self._executor)
+
+    def achat(self, messages: Sequence[Mapping[str, Any]], **options: Unpack[ChatOptions]) -> AsyncGeneration:
+        """`chat` for asyncio, as `agenerate`."""
+        return AsyncGeneration(lambda: self.chat(messages, stream=True, **options), self._executor)
+
+    @property
+    def _executor(self) -> ThreadPoolExecutor:
+        """A thread for each text that can be made at a time."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.engine.sequences, thread_name_prefix="bitnet")
+        return self._threads
+
+    def warmup(self) -> float:
+        """Compile and record what prompts and texts need, so that the first real one does not wait; seconds it took."""
+        began = time.perf_counter()
+        prompt = [token % self.config.tokens for token in range(1, min(33, self.engine.limit // 2 + 1))]
+        for temperature in (0.0, 1.0):
+            params = self.defaults.params(temperature=temperature, seed=0)
+            text = self.engine.add(prompt, params, max_tokens=4)
+            while text.finish_reason is None:
+                self.engine.step()
+        return time.perf_counter() - began
+
+    def save_state(self, path: str | PathLike[str], *, force: bool = False) -> int:
+        """Write the keys and values that later texts may reuse to a file, tied to this model; returns blocks of 64
+        tokens. UsageError for an existing file without `force`, or one that cannot be written."""
+        check("path", path, PATH)
+        return save_state(self.engine, Path(path), force=force)
+
+    def load_state(self, path: str | PathLike[str]) -> int:
+        """Take what `save_state` wrote into the cache, as far as there is room, on this or another device; returns
+        blocks. Such prompts are not computed again. ModelError for a file of another model or kv_dtype, or a damaged
+        one."""
+        check("path", path, PATH)
+        return load_state(self.engine, Path(path))
+
+    def profile(self) -> list[StepProfile]:
+        """Times of every kernel of the steps that ran so far, by the device's clock; UsageError where it has none."""
+        return profile(self.engine)
 
     def _text(
         self,
@@ -126,11 +216,7 @@ class Model:
         thoughts = Reasoning(*reasoning, prompt) if reasoning else None
         maker = TextMaker(sequence, StreamDecoder(self.tokenizer), stops, thoughts)
         pieces = GenerationStream(self.engine, maker, progress)
-        if stream:
-            return pieces
-        for _ in pieces:
-            pass
-        return pieces.result
+        return pieces if stream else pieces.read()
 
     @overload
     def chat(
@@ -159,6 +245,9 @@ class Model:
         on the host. tools: descriptions for the template. The reasoning is in `.reasoning` of pieces and result, never
         in `.text`. UsageError for no messages, and for what the template or the vocabulary does not know.
         """
+        check_options({**options, "stream": stream, "enable_thinking": enable_thinking, "tools": tools})
+        check_options({"max_thinking": max_thinking})
+        check_messages(messages)
         if not messages:
             raise UsageError("there are no messages")
         if max_thinking is not None and (max_thinking < 0 or self.thinking_tags is None):
@@ -206,6 +295,7 @@ class Model:
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """f32[T, V]: logits after every token."""
+        check("tokens", tokens, TOKENS)
         return self.engine.logits(tokens)
 
     def perplexity(
@@ -220,6 +310,8 @@ class Model:
         before it; windows start `stride` tokens apart (default: half the context). progress("scoring", done, total)
         is called with numbers of tokens. float_activations: in float64 on the host, whatever the device, with
         activations that are not rounded to int8 (reference.float_model)."""
+        check_options({"stride": stride, "float_activations": float_activations, "progress": progress})
+        check("text", text, ("a text or a list of token ids", lambda value: TEXT[1](value) or TOKENS[1](value)))
         ids = self.tokenizer.encode(text, add_bos=self.tokenizer.add_bos) if isinstance(text, str) else list(text)
         engine: Scoring = self.engine
         if float_activations:
@@ -227,17 +319,15 @@ class Model:
         return perplexity(engine, ids, stride, progress)
 
     def stats(self) -> dict[str, Any]:
-        """Counters and sizes for people and receipts: kernel launches, device memory, cache use."""
-        engine = self.engine
-        return {
-            "kernel_launches": dict(engine.kernel_launches),
-            "memory": engine.memory(),
-            **engine.figures(),
-        }
+        """Counters and sizes for people and receipts: kernel launches (and by device), memory of device and host, cache
+        use, averages, fallbacks, the share of launches that GPUs ran, errors by kind and the last 100 of them."""
+        return stats_of(self.engine, self.summary)
 
     def close(self) -> None:
         """Free the device and the file; may be called twice."""
         self._closed = True
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
         self.source.close()
         if self._template is not None:

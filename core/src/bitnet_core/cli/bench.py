@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from bitnet_core.measure.profiling import StepProfile
 
 
-SyntheticOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SHAPE",
-        help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai-tiny or tiny.",
-    ),
-]
 PromptTokensOption = Annotated[
     int | None,
     typer.Option("--prompt-tokens", "-p", min=1, help="Tokens of the prompt. Default: 512, or what fits."),
@@ -51,13 +44,16 @@ def bench(
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens to generate.")] = 128,
     sequences: Annotated[int, typer.Option("--sequences", "-s", min=1, help="Texts at a time.")] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Runs; the medians are printed.")] = 3,
-    synthetic: SyntheticOption = None,
+    synthetic: options.SyntheticOption = None,
     as_json: options.JsonOption = False,
     kv: options.KvOption = options.KvType.f16,
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
     mmap: options.MmapOption = True,
     fallback: options.FallbackOption = True,
+    kv_budget: options.BudgetOption = None,
+    max_sequences: options.SequencesOption = 32,
+    eviction: options.EvictionOption = options.Evicted.lru,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Time each kernel of a step; FILE gets a Chrome trace of it.")
     ] = None,
@@ -78,7 +74,12 @@ def bench(
         raise UsageError("--model and --synthetic exclude each other")
     if profile:
         check_output(profile, [Path(model)] if model else [], force=force)
-    choice = options.ModelChoice(model, device, kv, context, layout, mmap, synthetic, fallback=fallback)
+    cache: dict[str, Any] = {
+        "kv_budget": kv_budget,
+        "max_sequences": max(max_sequences, sequences),
+        "eviction": eviction,
+    }
+    choice = options.ModelChoice(model, device, kv, context, layout, mmap, synthetic, fallback, **cache)
     result, profiles = _bench_model(choice, prompt_tokens, max_tokens, repeat, sequences, profile, force)
     if as_json:
         print_json(result.document())
@@ -160,7 +161,10 @@ def _print(result: BenchResult) -> None:
             "decode",
             f"{result.decode_speed:.1f} tokens/s ({many}{result.generated_tokens} tokens, {result.repeat} runs)",
         ),
-        ("host memory", size(result.host_memory)),
+        (
+            "host memory",
+            f"{size(result.host_memory)}, {result.host_memory / result.host_total:.1%} of {size(result.host_total)}",
+        ),
         (
             "device memory",
             f"weights {size(result.weight_memory)} and {size(result.wrapped_memory)} used in place, "

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.cache import KVCache
+from bitnet_core.engine.history import ErrorHistory
 from bitnet_core.engine.runner import Runner, Scores, Span
 from bitnet_core.engine.sampling import not_a_number
 from bitnet_core.engine.sequence import FinishReason, Sequence
@@ -50,7 +51,8 @@ class Scheduler:
     """Runs sequences on a runner. After an error of the device nothing has changed and a step can be tried again.
 
     burst_seconds: about how long greedy bursts may take, so that text keeps flowing on slow devices. counts: COUNTED,
-    and the evictions of block pools that are gone.
+    the evictions of block pools that are gone, and the tokens of steps that only decode. seconds: of steps with prompts
+    ("prefill") and without ("decode"). errors: what ended texts, and what the engine adds.
     """
 
     def __init__(self, context: int, chunk: int, burst_seconds: float = 0.1) -> None:
@@ -58,6 +60,8 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.counts: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {"prefill": 0.0, "decode": 0.0}
+        self.errors = ErrorHistory()
         self._ended: list[Update] = []  # texts that ended without a step of their own
         self._burst, self._token_seconds = 0, 0.0
         self._blocks = BlockPool(0)
@@ -100,7 +104,7 @@ class Scheduler:
             taking_part = [(sequence, sequence.generated_tokens == 0) for sequence in self.running]
             began = time.perf_counter()
             done = self._advance()
-            _book_time(taking_part, time.perf_counter() - began)
+            self._book_time(taking_part, time.perf_counter() - began, done)
         updates, self._ended = self._ended + done, []
         return updates
 
@@ -287,7 +291,19 @@ class Scheduler:
         except Exception as exc:  # noqa: BLE001 - whatever it is, the neighbours have no part in it
             return self._fail(sequence, exc)
 
+    def _book_time(self, taking_part: list[tuple[Sequence, bool]], seconds: float, done: list[Update]) -> None:
+        for sequence, prefilling in taking_part:
+            if prefilling:
+                sequence.prefill_seconds += seconds
+            else:
+                sequence.decode_seconds += seconds
+        prompts = any(prefilling for _, prefilling in taking_part)
+        self.seconds["prefill" if prompts else "decode"] += seconds
+        if not prompts:
+            self.counts["decoded_tokens"] += sum(len(update.tokens) for update in done)
+
     def _fail(self, sequence: Sequence, error: Exception, tokens: tuple[int, ...] = ()) -> Update:
+        self.errors.add(error)
         sequence.error = error
         self.finish(sequence, "error")
         return Update(sequence, tokens)
@@ -336,11 +352,3 @@ def _being_computed(sequence: Sequence) -> list[bytes]:
     if sequence.pending <= 1:
         return []
     return sequence.digests(len(sequence.tokens))[sequence.computed // KV_BLOCK :]
-
-
-def _book_time(taking_part: list[tuple[Sequence, bool]], seconds: float) -> None:
-    for sequence, prefilling in taking_part:
-        if prefilling:
-            sequence.prefill_seconds += seconds
-        else:
-            sequence.decode_seconds += seconds

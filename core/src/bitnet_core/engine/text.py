@@ -204,6 +204,12 @@ class GenerationStream:
                 raise
         return self._pieces.popleft()
 
+    def read(self) -> Generation:
+        """All that is left, and then the whole text."""
+        for _ in self:
+            pass
+        return self.result
+
     def close(self) -> None:
         """Stop generating; what there is becomes the result."""
         if self._result is None:

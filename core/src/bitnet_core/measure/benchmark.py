@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 
 from bitnet_core.engine.engine import Engine
 from bitnet_core.errors import UsageError
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
 from bitnet_core.measure.bandwidth import Progress, read_bandwidth
+from bitnet_core.measure.memory import host_memory
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.weights import padded
 
@@ -43,6 +43,7 @@ class BenchResult:
     decode_speed: float
     decode_speeds: tuple[float, ...]  # of every run
     host_memory: int  # resident, after the runs; pages of a mapped model file count
+    host_total: int  # of the machine
     weight_memory: int  # on the device, as are the next three
     wrapped_memory: int  # weights that the device reads where the host has them
     kv_memory: int
@@ -88,7 +89,7 @@ def measure(
     prompt_tokens = _prompt_tokens(engine, prompt_tokens, max_tokens, sequences)
     runs = _runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
     speeds = [run.decoded / run.decode_seconds for run in runs]
-    memory, plan = engine.memory(), engine.memory_plan()
+    memory, plan, host = engine.memory(), engine.memory_plan(), host_memory()
     return BenchResult(
         model=model.name,
         device=model.device.info.request,
@@ -102,7 +103,8 @@ def measure(
         prefill_speed=statistics.median(sequences * prompt_tokens / run.prefill_seconds for run in runs),
         decode_speed=statistics.median(speeds),
         decode_speeds=tuple(speeds),
-        host_memory=psutil.Process().memory_info().rss,
+        host_memory=int(host["resident_bytes"]),
+        host_total=int(host["total_bytes"]),
         weight_memory=int(memory["weights_bytes"]),
         wrapped_memory=int(memory["wrapped_weights_bytes"]),
         kv_memory=plan.kv_cache,

@@ -189,6 +189,7 @@ def _described(instance: Handle, handle: Handle, index: int) -> PhysicalDevice |
         kernels=offered(features),
         features=frozenset({"timings"} if tick else ()),
         extra={
+            "uuid": bytes(identity.deviceUUID).hex(),
             "api_version": f"{version >> 22}.{(version >> 12) & 1023}.{version & 4095}",
             "integer_dot_product": features.integer_dot,
             "cooperative_matrix": features.matrix,
