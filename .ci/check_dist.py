@@ -11,6 +11,9 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+TAKEN = {"bitnet_rocm": ("plugins/bitnet-cuda/src/bitnet_cuda/kernels/portable", "bitnet_rocm/kernels/portable")}
+"""Folders that a build takes from another project, and where it puts them."""
+
 
 def contents(archive: Path) -> set[str]:
     """Names of the files in a wheel, or in an sdist without its top folder."""
@@ -29,6 +32,9 @@ def missing(folder: Path, project: Path) -> list[str]:
         for path in (project / "src").rglob("*")
         if path.is_file() and path.suffix not in (".pyc", ".so")
     }
+    if name in TAKEN:
+        folder_of_other, inside_this = TAKEN[name]
+        source |= {f"{inside_this}/{path.name}" for path in Path(folder_of_other).iterdir()}
     native = {path.relative_to(project).as_posix() for path in (project / "native").rglob("*") if path.is_file()}
     sdists, wheels = sorted(folder.glob(f"{name}-*.tar.gz")), sorted(folder.glob(f"{name}-*.whl"))
     faults = [f"{name}: no {kind}" for kind, found in (("sdist", sdists), ("wheel", wheels)) if not found]

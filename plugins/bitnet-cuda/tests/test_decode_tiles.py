@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 from bitnet_core.errors import UnsupportedError
-from bitnet_cuda import decode_tiles
-
-MEETINGS = 4096
-"""Counters at the start of the workspace, as in kernels/meeting.cuh."""
+from bitnet_core.hal.portable_tiles import MEETINGS, WORKSPACE
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_cuda import decode_tiles, tuning
 
 
 def attention_shapes() -> Iterator[tuple[int, int, int, int]]:
@@ -24,15 +23,14 @@ def attention_shapes() -> Iterator[tuple[int, int, int, int]]:
 def test_parts_of_attention_fit_the_workspace_and_the_block(tensor_cores: bool) -> None:
     for rows, heads, kv_heads, head_dim in attention_shapes():
         params = {"rows": rows, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": head_dim}
-        tuned = decode_tiles.choose("rope_attention", {"KV": 1}, params, tensor_cores=tensor_cores)
-        assert tuned is not None
-        assert tuned.workspace == decode_tiles.WORKSPACE
+        tuned = tuning.choose(CATALOGUE["rope_attention"], {"KV": 1}, params, tensor_cores=tensor_cores)
+        assert tuned.workspace == WORKSPACE
         tile, private = tuned.tile, tuned.private
         assert heads // kv_heads % tile["TILE_N"] == 0, "a block's heads share a key/value head"
         assert tile["TILE_N"] * head_dim <= 1024, "shared memory"
         if tile["SPLITS"] > 1:
             parts = 4 * rows * heads * tile["SPLITS"] * (head_dim + 4)
-            assert 4 * MEETINGS + parts <= decode_tiles.WORKSPACE
+            assert 4 * MEETINGS + parts <= WORKSPACE
             assert rows * heads // tile["TILE_N"] <= MEETINGS
         if "LANES" in private:
             assert 32 % private["LANES"] == 0
@@ -41,8 +39,7 @@ def test_parts_of_attention_fit_the_workspace_and_the_block(tensor_cores: bool) 
 
 def test_parts_of_argmax_fit_the_workspace() -> None:
     for rows, vocab in itertools.product((1, 8, 64, 65, 512), (100, 32000, 128256)):
-        tuned = decode_tiles.choose("argmax_advance", {}, {"rows": rows, "vocab": vocab}, tensor_cores=True)
-        assert tuned is not None
+        tuned = tuning.choose(CATALOGUE["argmax_advance"], {}, {"rows": rows, "vocab": vocab}, tensor_cores=True)
         if (splits := tuned.tile["SPLITS"]) > 1:
             assert 4 * MEETINGS + 12 * rows * splits <= tuned.workspace
             assert rows <= MEETINGS
@@ -63,17 +60,17 @@ def test_warps_cover_all_columns(width: int, outs: int) -> None:
 @pytest.mark.parametrize("block", [0, 128])
 def test_rows_too_long_for_shared_memory_are_refused(kernel: str, block: int) -> None:
     params = {"rows": 1, "columns": 32_768, "width": 32_768, "outs": 256}
-    tuned = decode_tiles.choose(kernel, {"BLOCK": block}, params, tensor_cores=True)
+    tuned = decode_tiles.choose(kernel, {"BLOCK": block}, params)
     assert tuned is not None
     warps, outs = tuned.private["GROUP"] // 32, tuned.tile["TILE_N"] * (2 if kernel == "norm_matmul_glu" else 1)
     scales = tuned.private["STEPS"] * warps * 8 * 4 if block else 0
     assert tuned.private["STEPS"] * warps * 256 + scales + 4 * warps * (outs + 3) <= 48 << 10
     with pytest.raises(UnsupportedError, match="32769 columns"):
-        decode_tiles.choose(kernel, {"BLOCK": block}, params | {"columns": 32_769, "width": 33_024}, tensor_cores=True)
+        decode_tiles.choose(kernel, {"BLOCK": block}, params | {"columns": 32_769, "width": 33_024})
 
 
 @pytest.mark.parametrize("kernel", ["norm_matmul", "norm_matmul_glu"])
 def test_several_rows_are_left_to_separate_launches(kernel: str) -> None:
     params = {"rows": 2, "columns": 2560, "width": 2560, "outs": 256}
     with pytest.raises(UnsupportedError, match="one row"):
-        decode_tiles.choose(kernel, {"BLOCK": 0}, params, tensor_cores=True)
+        decode_tiles.choose(kernel, {"BLOCK": 0}, params)

@@ -21,8 +21,8 @@ from bitnet_core.hal.device import whole
 from bitnet_core.kernels.base import RMS_NORM
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_cuda import compile
+from bitnet_cuda.describe import device_infos
 from bitnet_cuda.device import CudaDevice
-from bitnet_cuda.plugin import CudaBackend
 
 ARGUMENTS = "(const float* x, const int* index, const float* gamma, float* y, unsigned rows, unsigned width, float eps)"
 
@@ -60,7 +60,7 @@ print("closed")
 def gpus() -> int:
     """How many GPUs there are; skips the test if none."""
     try:
-        return len(CudaBackend().devices())
+        return len(device_infos())
     except BackendUnavailableError as exc:
         pytest.skip(f"no GPU here: {exc}")
 
@@ -192,7 +192,7 @@ def test_every_gpu_can_be_opened() -> None:
 
 def test_what_is_known_of_a_gpu() -> None:
     gpus()
-    info = CudaBackend().devices()[0]
+    info = device_infos()[0]
     for name in (
         "multiprocessor_count",
         "max_threads_per_block",
@@ -224,14 +224,14 @@ def test_name_and_memory_are_those_of_nvidia_smi() -> None:
     for line in lines:
         name, memory, bus = (part.strip() for part in line.split(","))
         known[bus.lower()[-12:]] = name, int(memory)
-    for info in CudaBackend().devices():
+    for info in device_infos():
         listed_name, listed_memory = known[info.physical_id[-12:]]
         assert info.name == listed_name
         assert abs(info.total_memory / 2**20 - listed_memory) < 0.02 * listed_memory
 
 
 def test_no_gpu_is_one_line() -> None:
-    code = "from bitnet_cuda.plugin import CudaBackend; CudaBackend().devices()"
+    code = "from bitnet_cuda.describe import device_infos; device_infos()"
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     last = result.stderr.strip().splitlines()[-1]

@@ -2,8 +2,8 @@
 # bitnet-rocm's host path and portable kernels on an NVIDIA GPU, through hip_on_cuda.cpp: kit, shipped model, 2B-4T's shape.
 # Figures are printed last. They are no figures of any AMD GPU.
 #   plugins/bitnet-rocm/benchmarks/on_nvidia.sh
-# Needs g++, the NVIDIA driver, and an interpreter (PYTHON, default python3) with bitnet-core[test], bitnet-rocm and
-# nvidia-cuda-nvrtc.
+# Needs g++, the NVIDIA driver, NVRTC (of the package nvidia-cuda-nvrtc, or of a CUDA toolkit), and an interpreter (PYTHON,
+# default python3) with bitnet-core[test] and bitnet-rocm.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 python=${PYTHON:-python3}
@@ -12,8 +12,20 @@ mkdir -p "$out/hip/lib"
 g++ -std=c++17 -O1 -shared -fPIC -o "$out/hip/lib/libamdhip64.so" plugins/bitnet-rocm/benchmarks/hip_on_cuda.cpp -ldl || exit 1
 ln -sf libamdhip64.so "$out/hip/lib/libhiprtc.so"
 export ROCM_PATH=$out/hip XDG_CACHE_HOME=$out/hip/cache
-HIP_ON_CUDA_NVRTC=$("$python" -c 'import glob, sysconfig
-print(glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib/libnvrtc.so.13")[0])') || exit 1
+# NVRTC: as HIP_ON_CUDA_NVRTC says, else of the interpreter's packages, of CUDA_HOME, of LD_LIBRARY_PATH, of the system.
+if [ -z "${HIP_ON_CUDA_NVRTC:-}" ]; then
+    packages=$("$python" -c 'import sys; print(*(f"{path}/nvidia/*/lib" for path in sys.path if path), sep=":")')
+    home=${CUDA_HOME:-${CUDA_PATH:-/usr/local/cuda}}
+    IFS=: read -ra folders <<<"$packages:$home/lib64:$home/targets/*/lib:${LD_LIBRARY_PATH:-}:/usr/local/cuda*/lib64:/usr/lib/*"
+    for folder in "${folders[@]}"; do
+        # shellcheck disable=SC2231  # folders hold patterns
+        for library in $folder/libnvrtc.so.1[2-9]; do
+            [ -e "$library" ] && HIP_ON_CUDA_NVRTC=${HIP_ON_CUDA_NVRTC:-$library}
+        done
+    done
+    [ -n "${HIP_ON_CUDA_NVRTC:-}" ] || { echo "no libnvrtc.so: pip install nvidia-cuda-nvrtc, or set CUDA_HOME" >&2; exit 1; }
+    echo "NVRTC is $HIP_ON_CUDA_NVRTC"
+fi
 export HIP_ON_CUDA_NVRTC
 bitnet() { "$python" -c 'from bitnet_core.cli.app import main; main()' "$@"; }
 

@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bitnet_core.errors import (
@@ -19,10 +20,11 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
+from bitnet_core.hal.portable_tiles import MEETINGS
 from bitnet_core.kernels.base import MATMUL_TERNARY
 from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_rocm import driver, tuning
-from bitnet_rocm.errors import COMPILING, TABLE, check, check_compiled
+from bitnet_rocm import compile, driver, tuning
+from bitnet_rocm.errors import COMPILING, TABLE, check
 from hip import hip, hiprtc
 
 
@@ -56,17 +58,58 @@ def test_the_classes_that_matter(name: str, error: type[GpuError]) -> None:
 
 
 @pytest.mark.parametrize("status", [s for s in hiprtc.hiprtcResult if int(s)], ids=lambda s: str(s.name))
-def test_every_status_of_the_compiler_has_a_hint(status: hiprtc.hiprtcResult) -> None:
-    assert int(status) in COMPILING
+def test_every_status_of_the_compiler_has_a_hint(status: hiprtc.hiprtcResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_log(program: object, log: bytearray) -> tuple[int]:
+        log[:] = b"the log\0"
+        return (0,)
+
+    destroyed = []
+    fakes = {
+        "Version": lambda: (0, 9, 0),
+        "CreateProgram": lambda *_: (0, SimpleNamespace(createRef=lambda: "reference")),
+        "CompileProgram": lambda *_: (status,),
+        "GetProgramLogSize": lambda program: (0, 8),
+        "GetProgramLog": write_log,
+        "DestroyProgram": destroyed.append,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(hiprtc, f"hiprtc{name}", fake)
     with pytest.raises(KernelCompileError, match="kernel k does not compile for gfx1100") as caught:
-        check_compiled((status,), "k", "gfx1100", "the log")
+        compile.compile_code("k", "source", "gfx1100")
     assert caught.value.log == "the log"
-    assert caught.value.hint
+    assert caught.value.code == f"{status.name} ({int(status)})"
+    assert caught.value.hint == COMPILING[int(status)]
+    assert destroyed == ["reference"]
+
+
+def test_compiled_code_is_kept_by_architecture_source_and_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, ...]] = []
+
+    def make(*what: str) -> bytes:
+        made.append(what)
+        return "".join(what).encode()
+
+    monkeypatch.setattr(compile, "compile_code", make)
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda *_, **__: str(tmp_path))
+    first = ("k", "source", "gfx90a:sramecc+:xnack-", "60443483")
+    others = [("k", "other", *first[2:]), ("k", "source", "gfx90a:sramecc-:xnack-", first[3]), (*first[:3], "60443484")]
+    for what in (first, first, *others, *others):
+        assert compile.cached_code(*what) == "".join(what[:3]).encode()
+    assert len(made) == 4
+
+
+def test_hints_name_the_fix() -> None:
+    assert "BIOS" in TABLE[2][1]  # an APU's share of the memory
+    assert "bitnet-vulkan" in TABLE[209][1]
+    for refused in (5, 6):
+        assert "HSA_OVERRIDE_GFX_VERSION" in COMPILING[refused]
+        assert "at your own risk" in COMPILING[refused]
 
 
 def test_success_gives_the_values() -> None:
     assert check((0, 1, 2), "try") == (1, 2)
-    assert check_compiled((0, 1), "k", "gfx1100") == (1,)
 
 
 def test_importing_the_plugin_loads_neither_driver_nor_bindings() -> None:
@@ -118,8 +161,23 @@ def test_parts_of_attention_fit_the_workspace() -> None:
         assert 8 * lanes >= head_dim
         if tile["SPLITS"] > 1:
             parts = 4 * rows * heads * tile["SPLITS"] * (head_dim + 4)
-            assert 4 * tuning.MOST_MEETINGS + parts <= tuned.workspace
-            assert rows * heads // tile["TILE_N"] <= tuning.MOST_MEETINGS
+            assert 4 * MEETINGS + parts <= tuned.workspace
+            assert rows * heads // tile["TILE_N"] <= MEETINGS
+
+
+@pytest.mark.parametrize(
+    "architecture", ["gfx90a:sramecc+:xnack-", "gfx942", "gfx1100", "gfx1151", "gfx1201", "gfx1030", "gfx906"]
+)
+def test_prompts_take_the_matrix_cores_where_there_are_some(architecture: str) -> None:
+    for rows, outs in itertools.product((9, 33, 64, 65, 512, 2048), (17, 640, 2560, 13824)):
+        params = {"rows": rows, "outs": outs, "width": 2560}
+        tuned = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, params, 60, architecture)
+        assert (tuned.variant == "matrix") == (architecture not in ("gfx1030", "gfx906"))
+        if tuned.variant == "matrix":
+            waves_n, waves_t = tuned.private["WAVES_N"], tuned.private["WAVES_T"]
+            wave = tuned.private["GROUP"] // (waves_n * waves_t)
+            assert wave == (64 if architecture.startswith("gfx9") else 32)
+            assert tuned.tile["TILE_N"] % (16 * waves_n) == tuned.tile["TILE_T"] % (16 * waves_t) == 0
 
 
 def test_blocks_are_whole_warps() -> None:

@@ -7,11 +7,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.errors import BackendUnavailableError, KernelCompileError
 from bitnet_core.hal import Tuning
-from bitnet_core.hal.program_cache import ProgramCache
+from bitnet_core.hal.runtime_compiler import RuntimeCompiler, kept
 from bitnet_core.hal.sources import source_text
 from bitnet_core.kernels.spec import KernelSpec
+
+from bitnet_cuda.driver import unavailable
 
 FOLDERS = tuple(Path(__file__).parent / "kernels" / name for name in ("nvidia", "portable"))
 """Where sources and what they include are looked for, in this order."""
@@ -35,50 +36,21 @@ def nvrtc() -> Any:
     try:
         module.nvrtcVersion()
     except RuntimeError as exc:
-        raise BackendUnavailableError(
-            "NVRTC, the run-time compiler, is not installed",
-            backend="cuda",
-            operation="load",
-            hint="pip install 'nvidia-cuda-nvrtc>=13,<14'",
-        ) from exc
+        hint = "pip install 'nvidia-cuda-nvrtc>=13,<14'"
+        raise unavailable("NVRTC, the run-time compiler, is not installed", hint) from exc
     return module
 
 
 def compile_cubin(name: str, source: str, architecture: str) -> bytes:
     """Compile one translation unit for "sm_90", say. KernelCompileError carries NVRTC's log."""
-    api = nvrtc()
-    status, program = api.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, None, None)
-    flags = options(architecture)
-    (status,) = api.nvrtcCompileProgram(program, len(flags), flags)
-    try:
-        if int(status) != 0:
-            _, size = api.nvrtcGetProgramLogSize(program)
-            text = b" " * size
-            api.nvrtcGetProgramLog(program, text)
-            raise KernelCompileError(
-                f"kernel {name} does not compile for {architecture}",
-                kernel=name,
-                log=text.rstrip(b"\0 ").decode(errors="replace"),
-                backend="cuda",
-                code=f"NVRTC {int(status)}",
-            )
-        _, size = api.nvrtcGetCUBINSize(program)
-        cubin: bytes = b"\0" * size
-        api.nvrtcGetCUBIN(program, cubin)
-        return cubin
-    finally:
-        api.nvrtcDestroyProgram(program)
+    compiler = RuntimeCompiler("cuda", nvrtc(), "nvrtc", "CUBIN")
+    return compiler.compile(name, source, architecture, options(architecture))
 
 
 def cached_cubin(name: str, source: str, architecture: str) -> bytes:
     """`compile_cubin`, or its stored result."""
-    key = ProgramCache.key(source, architecture, *options(architecture), _nvrtc_version())
-    cache = ProgramCache("cuda")
-    cubin = cache.load(key)
-    if cubin is None:
-        cubin = compile_cubin(name, source, architecture)
-        cache.store(key, cubin)
-    return cubin
+    parts: list[str | bytes] = [source, architecture, *options(architecture), _nvrtc_version()]
+    return kept("cuda", parts, lambda: compile_cubin(name, source, architecture))
 
 
 def _nvrtc_version() -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal import DeviceInfo, DeviceType
 
-from bitnet_cuda.driver import driver, version_text
+from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check
 
 log = logging.getLogger(__name__)
@@ -106,9 +105,5 @@ def device_infos() -> list[DeviceInfo]:
             log.info("cuda:%d is left out: %s", ordinal, old[-1])
     if infos:
         return infos
-    raise BackendUnavailableError(
-        "; ".join(old) or "the driver shows no GPU",
-        backend="cuda",
-        operation="list devices",
-        hint="Use bitnet-vulkan or bitnet-opencl on this GPU" if old else "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES",
-    )
+    hint = "Use bitnet-vulkan or bitnet-opencl on this GPU" if old else "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES"
+    raise unavailable("; ".join(old) or "the driver shows no GPU", hint)

@@ -4,157 +4,91 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from bitnet_core.errors import DeviceNotFoundError, GpuTimeoutError
-from bitnet_core.hal import Grid, MemoryKind, Tuning
-from bitnet_core.hal.base import BaseDevice, Bound, Launch, Recorded
-from bitnet_core.hal.waiting import ready_within
+from bitnet_core.hal import Grid, Tuning
+from bitnet_core.hal.base import Bound
+from bitnet_core.hal.described import described
+from bitnet_core.hal.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_cuda import compile, recording, tuning
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capability, device_infos
 from bitnet_cuda.driver import driver
-from bitnet_cuda.errors import NOT_READY, check
-from bitnet_cuda.memory import CudaBuffer, PinnedCopies
+from bitnet_cuda.errors import check
 
 WARPGROUP_MMA = (9, 0)
 """The compute capability whose architecture-specific instructions include wgmma."""
 DEFAULT_SHARED = 48 << 10
 """Bytes of dynamic shared memory that a kernel may use without asking."""
+EXTERNAL = 1
+"""CU_EVENT_RECORD_EXTERNAL: while a stream is captured, the event becomes a node of the graph."""
 
 
-@dataclass(eq=False, frozen=True, slots=True)
-class CudaKernel:
-    """A loaded function with its constants."""
-
-    spec: KernelSpec
-    constants: Mapping[str, int]
-    tuning: Tuning
-    module: Any
-    function: Any
-
-    @property
-    def threads(self) -> int:
-        """Of a block."""
-        return self.tuning.private["GROUP"]
-
-    @property
-    def shared(self) -> int:
-        """Bytes of dynamic shared memory."""
-        return self.tuning.private.get("SHARED", 0)
+def calls(api: Any, context: Any, *, pool: bool) -> Calls:
+    """pool: memory comes from the driver's pool, since cuMemAlloc rounds each of hundreds of buffers up to 2 MiB."""
+    return Calls(
+        select=lambda: api.cuCtxSetCurrent(context),
+        create_stream=lambda: api.cuStreamCreate(1),
+        create_event=lambda: api.cuEventCreate(0),
+        capture=lambda stream: api.cuStreamBeginCapture(stream, api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED),
+        instantiate=lambda graph: api.cuGraphInstantiate(graph, 0),
+        alloc=api.cuMemAllocAsync if pool else lambda nbytes, _: api.cuMemAlloc(nbytes),
+        free=api.cuMemFreeAsync if pool else lambda address, _: api.cuMemFree(address),
+        alloc_host=lambda nbytes: api.cuMemHostAlloc(nbytes, 0),
+        free_host=api.cuMemFreeHost,
+        fill=api.cuMemsetD8Async,
+        upload=api.cuMemcpyHtoDAsync,
+        download=api.cuMemcpyDtoH,
+        copy=api.cuMemcpyDtoDAsync,
+    )
 
 
-class CudaDevice(BaseDevice[CudaBuffer, CudaKernel]):
+class CudaDevice(StreamDevice):
     """One context on one GPU. tensor_cores=False forces the dp4a kernels (tests)."""
 
+    prefix, monitor = "cu", "nvidia-smi"
+
     def __init__(self, index: int, *, tensor_cores: bool = True) -> None:
-        infos = {info.index: info for info in device_infos()}
-        if index not in infos:
-            raise DeviceNotFoundError(
-                f"there is no device cuda:{index}", backend="cuda", hint="`bitnet devices` lists the GPUs"
-            )
-        info = infos[index]
-        super().__init__(info if tensor_cores else replace(info, kernels=info.kernels - TENSOR_CORE_KERNELS))
-        self._api = driver()
-        self._handle = self.check(self._api.cuDeviceGet(index), "open")[0]
+        info, api = described(device_infos(), index, "cuda"), driver()
+        self._handle = check(api.cuDeviceGet(index), "open")[0]
+        self.ordered_free = bool(attribute(self._handle, "MEMORY_POOLS_SUPPORTED"))  # not on every virtual GPU
         major, minor = compute_capability(self._handle)
         self._architecture = f"sm_{major}{minor}{'a' if (major, minor) == WARPGROUP_MMA else ''}"
         self._tensor_cores = tensor_cores and major >= 8
         self._wgmma = self._tensor_cores and (major, minor) == WARPGROUP_MMA
         self._overlap = major >= 9  # programmatic dependent launch
-        self._has_pool = bool(attribute(self._handle, "MEMORY_POOLS_SUPPORTED"))  # not on every virtual GPU
-        self._context = self.check(self._api.cuDevicePrimaryCtxRetain(self._handle), "open")[0]
-        self._current()
-        self.stream = self.check(self._api.cuStreamCreate(1), "open")[0]
-        self._modules: set[int] = set()
-        self._copies = PinnedCopies(self)
-        self._staging = self._copies.ring()
+        context = check(api.cuDevicePrimaryCtxRetain(self._handle), "open")[0]
+        offered = info if tensor_cores else replace(info, kernels=info.kernels - TENSOR_CORE_KERNELS)
+        super().__init__(offered, api, calls(api, context, pool=self.ordered_free))
 
-    def check(self, result: tuple[Any, ...], operation: str, **sizes: int) -> tuple[Any, ...]:
-        """The values of a call; raises its error."""
-        return check(result, operation, device=self.info.name, **sizes)
+    def check(self, result: Result, operation: str, *, requested: int = 0, free: int = -1) -> Result:
+        """See StreamDevice."""
+        return check(result, operation, device=self.info.name, requested=requested, free=free)
 
-    def _current(self) -> None:
-        """Several devices may be open in one thread: what calls the driver makes its own context current."""
-        self.check(self._api.cuCtxSetCurrent(self._context), "switch context")
-
-    def free_memory(self) -> int:
-        """Bytes the driver reports as free, once what was freed has come back from the pool."""
-        self._wait()
-        return int(self.check(self._api.cuMemGetInfo(), "query memory")[0])
-
-    def _alloc(self, nbytes: int, kind: MemoryKind) -> CudaBuffer:
-        self._current()
-        rounded = -(-nbytes // 16) * 16  # kernels read 16-byte words
-        if kind is MemoryKind.HOST:
-            host = int(self.check(self._api.cuMemHostAlloc(rounded, 0), "alloc", requested=nbytes)[0])
-            address = int(self.check(self._api.cuMemHostGetDevicePointer(host, 0), "alloc")[0])
-            ctypes.memset(host, 0, rounded)
-            return CudaBuffer(address, nbytes, kind, host)
-        # From the driver's pool where it has one: cuMemAlloc rounds each of hundreds of buffers up to 2 MiB.
-        result = self._api.cuMemAllocAsync(rounded, self.stream) if self._has_pool else self._api.cuMemAlloc(rounded)
-        free = 0 if not int(result[0]) else int(self._api.cuMemGetInfo()[1])
-        address = int(self.check(result, "alloc", requested=nbytes, free=free)[0])
-        self.check(self._api.cuMemsetD8Async(address, 0, rounded, self.stream), "alloc")
-        return CudaBuffer(address, nbytes, kind)
-
-    def _free(self, buffer: CudaBuffer) -> None:
-        self._current()
-        if buffer.kind is MemoryKind.HOST:
-            self._wait()
-            self.check(self._api.cuMemFreeHost(buffer.host), "free")
-        elif self._has_pool:
-            self.check(self._api.cuMemFreeAsync(buffer.address, self.stream), "free")  # behind what is queued
-        else:
-            self.check(self._api.cuMemFree(buffer.address), "free")
-
-    def _upload(self, buffer: CudaBuffer, offset: int, source: memoryview) -> None:
-        self._current()
-        self._staging.upload(buffer, offset, source)
-
-    def _download(self, buffer: CudaBuffer, offset: int, target: memoryview) -> None:
-        self._wait()  # the copy itself waits without a bound
-        to = ctypes.addressof((ctypes.c_char * target.nbytes).from_buffer(target))
-        self.check(self._api.cuMemcpyDtoH(to, buffer.address + offset, target.nbytes), "download")
-
-    def _copy(self, source: CudaBuffer, source_at: int, target: CudaBuffer, target_at: int, nbytes: int) -> None:
-        self._current()
-        to, start = target.address + target_at, source.address + source_at
-        self.check(self._api.cuMemcpyDtoDAsync(to, start, nbytes, self.stream), "copy")
+    def address(self, pointer: Any) -> int:
+        """See StreamDevice."""
+        return int(pointer)
 
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """See tuning.py."""
         return tuning.choose(spec, constants, params, tensor_cores=self._tensor_cores, wgmma=self._wgmma)
 
-    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> CudaKernel:
-        self._current()
-        source = compile.source(spec, constants, tuning)
-        cubin = compile.cached_cubin(spec.name, source, self._architecture)
-        module = self.check(self._api.cuModuleLoadData(cubin), "load kernel")[0]
-        self._modules.add(int(module))
-        function = self.check(self._api.cuModuleGetFunction(module, spec.name.encode()), "load kernel")[0]
-        kernel = CudaKernel(spec, dict(constants), tuning, module, function)
+    def code(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> bytes:
+        """See compile.py."""
+        return compile.cached_cubin(spec.name, compile.source(spec, constants, tuning), self._architecture)
+
+    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> StreamKernel:
+        kernel = super()._compile(spec, constants, tuning)
         if kernel.shared > DEFAULT_SHARED:
-            name = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self.check(self._api.cuFuncSetAttribute(function, name, kernel.shared), "load kernel")
+            name = self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self.check(self.api.cuFuncSetAttribute(kernel.function, name, kernel.shared), "load kernel")
         return kernel
 
-    def _release(self, kernel: CudaKernel) -> None:
-        self._wait()
-        self._modules.remove(int(kernel.module))
-        self.check(self._api.cuModuleUnload(kernel.module), "release")
-
-    def _run(self, launch: Launch[CudaBuffer, CudaKernel]) -> None:
-        self._current()
-        self.queue(launch)
-
-    def queue(
-        self, launch: Launch[CudaBuffer, CudaKernel], *, overlaps: bool = False, ahead: Bound[CudaBuffer] | None = None
-    ) -> None:
-        """Queue a launch on the stream (which may be capturing). ahead: weights to ask for, where the kernel does."""
+    def queue(self, launch: StreamLaunch, *, overlaps: bool = False, ahead: Bound[StreamBuffer] | None = None) -> None:
+        """ahead: weights to ask for, where the kernel does."""
         kernel = launch.kernel
         slots = [bound.buffer.address + bound.offset for bound in launch.bound]
         slots += struct.unpack(f"<{len(launch.params) // 4}I", launch.params)
@@ -165,18 +99,18 @@ class CudaDevice(BaseDevice[CudaBuffer, CudaKernel]):
         pointers = (ctypes.c_void_p * len(slots))(*range(first, first + 8 * len(slots), 8))
         arguments = ctypes.addressof(pointers)
         if overlaps and self._overlap:
-            result = self._api.cuLaunchKernelEx(self._overlapping(kernel, launch.grid), kernel.function, arguments, 0)
+            result = self.api.cuLaunchKernelEx(self._overlapping(kernel, launch.grid), kernel.function, arguments, 0)
         else:
             size = kernel.threads, 1, 1, kernel.shared
-            result = self._api.cuLaunchKernel(kernel.function, *launch.grid, *size, self.stream, arguments, 0)
+            result = self.api.cuLaunchKernel(kernel.function, *launch.grid, *size, self.stream, arguments, 0)
         self.check(result, f"launch {kernel.spec.name}")
 
-    def _overlapping(self, kernel: CudaKernel, grid: Grid) -> Any:
+    def _overlapping(self, kernel: StreamKernel, grid: Grid) -> Any:
         """Launch configuration with programmatic dependent launch."""
-        flag = self._api.CUlaunchAttribute()
-        flag.id = self._api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        flag = self.api.CUlaunchAttribute()
+        flag.id = self.api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         flag.value.programmaticStreamSerializationAllowed = 1
-        config = self._api.CUlaunchConfig()
+        config = self.api.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = kernel.threads, 1, 1
         config.sharedMemBytes = kernel.shared
@@ -184,43 +118,28 @@ class CudaDevice(BaseDevice[CudaBuffer, CudaKernel]):
         config.attrs, config.numAttrs = [flag], 1
         return config
 
-    def _record(self, recorded: Recorded[CudaBuffer, CudaKernel]) -> None:
-        self._current()
-        recorded.native = recording.graph_of(self, recorded.launches)
+    def _queue_all(self, launches: Sequence[StreamLaunch]) -> None:
+        overlaps, ahead = recording.may_overlap(launches), recording.weights_ahead(launches)
+        for launch, overlap, weights in zip(launches, overlaps, ahead, strict=True):
+            self.queue(launch, overlaps=overlap, ahead=weights)
 
-    def _replay(self, recorded: Recorded[CudaBuffer, CudaKernel]) -> None:
-        self._current()
-        self.check(self._api.cuGraphLaunch(recorded.native, self.stream), "replay")
+    def _run_between(self, launches: Sequence[StreamLaunch], events: Sequence[Any]) -> None:
+        """In a graph, so that no host time lies between."""
 
-    def _forget(self, recorded: Recorded[CudaBuffer, CudaKernel]) -> None:
+        def mark(event: Any) -> None:
+            self.call("EventRecordWithFlags", "time", event, self.stream, EXTERNAL)
+
+        def queue() -> None:
+            mark(events[0])
+            for launch, ahead, event in zip(launches, recording.weights_ahead(launches), events[1:], strict=True):
+                self.queue(launch, ahead=ahead)
+                mark(event)
+
+        graph = self.graph_of(queue)
+        self.call("GraphLaunch", "time", graph, self.stream)
         self._wait()
-        self.check(self._api.cuGraphExecDestroy(recorded.native), "free recording")
-
-    def _timings(self, recorded: Recorded[CudaBuffer, CudaKernel]) -> list[float]:
-        self._current()
-        return recording.seconds_of(self, recorded.launches)
-
-    def _wait(self) -> None:
-        self._current()
-        self.until(lambda: self._api.cuStreamQuery(self.stream), "synchronize")
-        self._staging.drained()
-
-    def until(self, query: Callable[[], tuple[Any, ...]], operation: str) -> None:
-        """Ask until it is ready: the driver's own waits have no bound. GpuTimeoutError after `timeout` seconds."""
-        if not ready_within(self.timeout, lambda: int(query()[0]) != NOT_READY):
-            raise GpuTimeoutError(
-                f"the GPU did not finish within {self.timeout:g} seconds",
-                backend="cuda",
-                device=self.info.name,
-                operation=operation,
-                hint="BITNET_GPU_TIMEOUT allows more; check `nvidia-smi` for other work on the GPU",
-            )
-        self.check(query(), operation)
+        self.call("GraphExecDestroy", "time", graph)
 
     def _close(self) -> None:
-        self._api.cuCtxSetCurrent(self._context)
-        for module in self._modules:
-            self._api.cuModuleUnload(module)
-        self._copies.close()
-        self._api.cuStreamDestroy(self.stream)
-        self._api.cuDevicePrimaryCtxRelease(self._handle)
+        super()._close()
+        self.api.cuDevicePrimaryCtxRelease(self._handle)

@@ -21,17 +21,17 @@ def driver() -> Any:
         from cuda.bindings import driver as module  # type: ignore[import-untyped]  # no types
     except ImportError as exc:
         hint = "pip install --force-reinstall bitnet-cuda"
-        raise _unavailable(f"cuda-bindings cannot be imported: {exc}", hint) from exc
+        raise unavailable(f"cuda-bindings cannot be imported: {exc}", hint) from exc
     try:
         result = module.cuInit(0)
     except RuntimeError as exc:  # DynamicLibNotFoundError, not a status
         hint = "Install the NVIDIA driver, release 580 or later"
-        raise _unavailable("the NVIDIA driver's libcuda is not installed", hint) from exc
+        raise unavailable("the NVIDIA driver's libcuda is not installed", hint) from exc
     check(result, "initialise the driver")
     version = int(check(module.cuDriverGetVersion(), "initialise the driver")[0])
     if version < NEEDED:
         found, needed = version_text(version), version_text(NEEDED)
-        raise _unavailable(f"the NVIDIA driver supports CUDA {found}, and {needed} is needed", UPDATE)
+        raise unavailable(f"the NVIDIA driver supports CUDA {found}, and {needed} is needed", UPDATE)
     return module
 
 
@@ -40,5 +40,6 @@ def version_text(version: int) -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
-def _unavailable(message: str, hint: str) -> BackendUnavailableError:
+def unavailable(message: str, hint: str) -> BackendUnavailableError:
+    """The plugin cannot be used at all."""
     return BackendUnavailableError(message, backend="cuda", operation="load", hint=hint)

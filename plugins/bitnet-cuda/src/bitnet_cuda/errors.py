@@ -14,9 +14,7 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-
-NOT_READY = 600
-"""CUDA_ERROR_NOT_READY: what was asked about is still under way."""
+from bitnet_core.hal.failures import failure
 
 Row = tuple[type[GpuError], str]
 _OLD: Row = (UnsupportedError, "Update the NVIDIA driver to one for CUDA 13 (release 580 or later)")
@@ -24,31 +22,16 @@ _DEAD: Row = (DeviceLostError, "The CUDA context is dead: open the device again"
 _DRIVER: Row = (BackendUnavailableError, "Check that `nvidia-smi` works")
 _MEMORY: Row = (DeviceLostError, "The GPU reports a memory error: check `nvidia-smi -q`")
 TABLE: dict[int, Row] = {
+    **dict.fromkeys((4, 700, 709, 710, 714, 715, 716, 717, 718, 719), _DEAD),  # faults in kernels; a closed context
+    **dict.fromkeys((200, 209, 218, 222, 801), _OLD),  # images, PTX and functions that the driver does not know
+    **dict.fromkeys((214, 220), _MEMORY),  # ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE
+    **dict.fromkeys((3, 802), _DRIVER),  # NOT_INITIALIZED, SYSTEM_NOT_READY
     2: (OutOfMemoryError, "Use a smaller context, or close other programs on the GPU"),
-    3: _DRIVER,  # NOT_INITIALIZED
-    4: _DEAD,  # DEINITIALIZED
     34: (BackendUnavailableError, "A stub libcuda is found first: remove it from LD_LIBRARY_PATH"),
     46: (BackendUnavailableError, "Another program holds the GPU exclusively"),
-    100: (BackendUnavailableError, "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES"),  # NO_DEVICE
-    101: (DeviceNotFoundError, "`bitnet devices` lists the GPUs"),  # INVALID_DEVICE
-    200: _OLD,  # INVALID_IMAGE
-    209: _OLD,  # NO_BINARY_FOR_GPU
-    214: _MEMORY,  # ECC_UNCORRECTABLE
-    218: _OLD,  # INVALID_PTX
-    220: _MEMORY,  # NVLINK_UNCORRECTABLE
-    222: _OLD,  # UNSUPPORTED_PTX_VERSION
-    700: _DEAD,  # ILLEGAL_ADDRESS
+    100: (BackendUnavailableError, "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES"),
+    101: (DeviceNotFoundError, "`bitnet devices` lists the GPUs"),
     702: (GpuTimeoutError, "The display driver stopped a long kernel"),
-    709: _DEAD,  # CONTEXT_IS_DESTROYED
-    710: _DEAD,  # ASSERT
-    714: _DEAD,  # HARDWARE_STACK_ERROR
-    715: _DEAD,  # ILLEGAL_INSTRUCTION
-    716: _DEAD,  # MISALIGNED_ADDRESS
-    717: _DEAD,  # INVALID_ADDRESS_SPACE
-    718: _DEAD,  # INVALID_PC
-    719: _DEAD,  # LAUNCH_FAILED
-    801: _OLD,  # NOT_SUPPORTED
-    802: _DRIVER,  # SYSTEM_NOT_READY
     803: (BackendUnavailableError, "Driver and libcuda differ: reboot"),
 }
 """Class and hint by CUresult; codes that are missing are a LaunchError."""
@@ -57,21 +40,10 @@ TABLE: dict[int, Row] = {
 def check(
     result: tuple[Any, ...], operation: str, *, device: str = "", requested: int = 0, free: int = -1
 ) -> tuple[Any, ...]:
-    """The values of a cuda.bindings call without its status; raises the status's error. Sizes are bytes."""
+    """The values of a cuda.bindings call without its status; raises the status's error."""
     status = int(result[0])
     if status == 0:
         return result[1:]
     kind, hint = TABLE.get(status, (LaunchError, ""))
-    message = f"{operation} failed"
-    if kind is OutOfMemoryError:
-        message = f"{requested:,} bytes do not fit, {free:,} are free" if requested else "out of memory"
-    raise kind(
-        message,
-        backend="cuda",
-        device=device,
-        operation=operation,
-        code=f"{getattr(result[0], 'name', 'CUresult')} ({status})",
-        hint=hint,
-        requested=requested,
-        free=free,
-    )
+    code = f"{getattr(result[0], 'name', 'CUresult')} ({status})"
+    raise failure(kind, operation, backend="cuda", code=code, device=device, hint=hint, requested=requested, free=free)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bitnet_core.hal import Tuning
+from bitnet_core.hal.portable_tiles import Constants, Params, tuned
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
-
-from bitnet_cuda.tiles import Constants, Params, tuned
 
 MANY_OUTS = 8192
 """Weight rows above which even large tiles are enough of them to keep a GPU busy."""
@@ -64,18 +63,9 @@ def _batch(rows: int, params: Params) -> Tuning | None:
 def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int) -> Tuning:
     """Constants of matmul_ternary_mma.cu: warps along weight rows, tokens and planes; column blocks under way."""
     warps_n, warps_t, warps_k = warps
-    stage = 32 * tile_n + 128 * tile_t
-    sums = 4 * tile_n * tile_t if warps_k > 1 else 0
-    return tuned(
-        32 * warps_n * warps_t * warps_k,
-        {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1},
-        "mma",
-        WARPS_N=warps_n,
-        WARPS_T=warps_t,
-        WARPS_K=warps_k,
-        STAGES=stages,
-        SHARED=max(stages * stage, sums),
-    )
+    shared = max(stages * (32 * tile_n + 128 * tile_t), 4 * tile_n * tile_t if warps_k > 1 else 0)
+    tile, shape = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, {"WARPS_N": warps_n, "WARPS_T": warps_t}
+    return tuned(32 * warps_n * warps_t * warps_k, tile, "mma", **shape, WARPS_K=warps_k, STAGES=stages, SHARED=shared)
 
 
 def _matmul(rows: int, outs: int) -> Tuning:
@@ -94,16 +84,9 @@ def _matmul(rows: int, outs: int) -> Tuning:
 def block_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, resident: int) -> Tuning:
     """Constants of matmul_ternary_block_mma.cu; four scales of activations a token lie beside each column block."""
     warps_n, warps_t = warps
-    return tuned(
-        32 * warps_n * warps_t,
-        {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1},
-        "mma",
-        WARPS_N=warps_n,
-        WARPS_T=warps_t,
-        STAGES=stages,
-        RESIDENT=resident,
-        SHARED=stages * (32 * tile_n + 144 * tile_t),
-    )
+    tile, shape = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, {"WARPS_N": warps_n, "WARPS_T": warps_t}
+    shared = stages * (32 * tile_n + 144 * tile_t)
+    return tuned(32 * warps_n * warps_t, tile, "mma", **shape, STAGES=stages, RESIDENT=resident, SHARED=shared)
 
 
 def _matmul_block(rows: int) -> Tuning:
@@ -146,16 +129,9 @@ def attention_tile(head_dim: int, heads: int, rows: int) -> Tuning:
 def dense_tile(tile_n: int, tile_t: int, warps_t: int, stages: int) -> Tuning:
     """Constants of matmul_dense_mma.cu; a block's TILE_N rows of the table come in pieces of SUB_N."""
     sub_n, warps_n = 128, 4
-    return tuned(
-        32 * warps_n * warps_t,
-        {"TILE_N": tile_n, "TILE_T": tile_t},
-        "mma",
-        SUB_N=sub_n,
-        WARPS_N=warps_n,
-        WARPS_T=warps_t,
-        STAGES=stages,
-        SHARED=stages * (128 * sub_n + 256 * tile_t),
-    )
+    tile, shape = {"TILE_N": tile_n, "TILE_T": tile_t}, {"SUB_N": sub_n, "WARPS_N": warps_n, "WARPS_T": warps_t}
+    shared = stages * (128 * sub_n + 256 * tile_t)
+    return tuned(32 * warps_n * warps_t, tile, "mma", **shape, STAGES=stages, SHARED=shared)
 
 
 def _dense(rows: int, outs: int) -> Tuning:

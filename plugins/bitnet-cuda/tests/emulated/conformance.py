@@ -12,9 +12,8 @@ from bitnet_core.hal import DeviceInfo, Tuning
 from bitnet_core.kernels.base import RMS_NORM
 from bitnet_core.testing import BackendConformance
 from bitnet_cuda import compile
-from bitnet_cuda.describe import TENSOR_CORE_KERNELS
+from bitnet_cuda.describe import TENSOR_CORE_KERNELS, device_infos
 from bitnet_cuda.device import CudaDevice
-from bitnet_cuda.plugin import CudaBackend
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -31,11 +30,14 @@ class TestConformance(BackendConformance):
             device.compile(RMS_NORM, {}, Tuning(private={"GROUP": 32}))
 
 
-class Dp4aBackend(CudaBackend):
+class Dp4aBackend:
     """The path of compute capability 7.5."""
 
+    name = "cuda"
+    api = (2, 0)
+
     def devices(self) -> list[DeviceInfo]:
-        return [replace(info, kernels=info.kernels - TENSOR_CORE_KERNELS) for info in super().devices()]
+        return [replace(info, kernels=info.kernels - TENSOR_CORE_KERNELS) for info in device_infos()]
 
     def open(self, index: int) -> CudaDevice:
         return CudaDevice(index, tensor_cores=False)

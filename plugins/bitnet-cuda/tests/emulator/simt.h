@@ -13,7 +13,7 @@ namespace simt {
 struct Dim {
     unsigned x, y, z;
 };
-enum State { READY, AT_BARRIER, AT_WARP, AT_FAULT, DONE };  // at a fault for ever
+enum State { READY, AT_BARRIER, AT_WARP, AT_WAVE, AT_FAULT, DONE };  // at a fault for ever
 struct Fiber {
     void* stack_pointer;
     char* stack;
@@ -64,6 +64,15 @@ inline const uint64_t* meet(uint64_t value) {
     return bank + block->current / WARP * WARP;
 }
 
+// The same among 64 threads, AMD's larger waves.
+inline const uint64_t* meet_wave(uint64_t value) {
+    Fiber& self = block->fibers[block->current];
+    uint64_t* bank = block->exchange[self.warp_operations++ & 1];
+    bank[block->current] = value;
+    block->yield(AT_WAVE);
+    return bank + block->current / (2 * WARP) * (2 * WARP);
+}
+
 // Ends the launch with an error.
 inline void fail() {
     for (;;) block->yield(AT_FAULT);
@@ -102,6 +111,7 @@ inline bool run_block(Block& b) {
         for (unsigned first = 0; first < n && !woke; first += WARP) {
             unsigned count = n - first < WARP ? n - first : WARP;
             if (wake(b, first, count, AT_WARP)) woke = true;
+            if (first % (2 * WARP) == 0 && wake(b, first, n - first < 2 * WARP ? n - first : 2 * WARP, AT_WAVE)) woke = true;
         }
         if (!woke) return false;
     }

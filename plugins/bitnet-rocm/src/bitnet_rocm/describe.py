@@ -12,13 +12,16 @@ from bitnet_rocm.errors import check
 
 log = logging.getLogger(__name__)
 
-OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "draft_logits", "rescore_logits"})
+OPTIONAL = frozenset(
+    {"top_k", "rope_attention", "norm_matmul", "norm_matmul_glu", "pack_head", "draft_logits", "rescore_logits"}
+)
 """Optional kernels that every GPU runs."""
 
 _PROPERTIES = {
     "multiprocessor_count": "multiProcessorCount",
     "max_threads_per_block": "maxThreadsPerBlock",
     "max_shared_memory_per_block": "sharedMemPerBlock",
+    "max_registers_per_block": "regsPerBlock",
     "warp_size": "warpSize",
     "clock_khz": "clockRate",
     "memory_clock_khz": "memoryClockRate",
@@ -26,6 +29,8 @@ _PROPERTIES = {
     "l2_cache_bytes": "l2CacheSize",
     "ecc": "ECCEnabled",
     "integrated": "integrated",
+    "unified_addressing": "unifiedAddressing",
+    "concurrent_kernels": "concurrentKernels",
 }
 
 
@@ -42,6 +47,7 @@ def _info(ordinal: int) -> DeviceInfo:
     extra: dict[str, str | int | float | bool] = {
         "device_id": ordinal,
         "architecture": architecture,
+        "runtime_version": version,
         "total_memory": total,
         "supports_fp16": True,
     }

@@ -10,14 +10,11 @@ from bitnet_core.errors import (
     DeviceNotFoundError,
     GpuError,
     GpuTimeoutError,
-    KernelCompileError,
     LaunchError,
     OutOfMemoryError,
     UnsupportedError,
 )
-
-NOT_READY = 600
-"""hipErrorNotReady: what was asked about is still under way."""
+from bitnet_core.hal.failures import failure
 
 Row = tuple[type[GpuError], str]
 _BUG: Row = (LaunchError, "This is a fault of bitnet-rocm: please report it")
@@ -34,10 +31,7 @@ TABLE: dict[int, Row] = {
     **dict.fromkeys((4, 53, 214, 700, 709, 710, 719, 999, 1052, 1053), _DEAD),  # faults in kernels and memory
     **dict.fromkeys((200, 209, 218, 801), _IMAGE),  # InvalidImage, NoBinaryForGpu, InvalidKernelFile, NotSupported
     **dict.fromkeys((3, 301, 302, 303, 304), _LOAD),  # NotInitialized, missing files and symbols
-    2: (
-        OutOfMemoryError,
-        "Use a smaller context, or close other programs; an APU's share is set in its BIOS",
-    ),
+    2: (OutOfMemoryError, "Use a smaller context, or close other programs; an APU's share is set in its BIOS"),
     35: (BackendUnavailableError, "The amdgpu driver is older than this ROCm: update it"),
     100: (BackendUnavailableError, "Check that `rocminfo` shows the GPU, and HIP_VISIBLE_DEVICES"),
     101: (DeviceNotFoundError, "`bitnet devices` lists the GPUs"),
@@ -52,7 +46,7 @@ COMPILING: dict[int, str] = {
     **dict.fromkeys((2, 7, 8, 9, 10, 11, 100), _TOOLS),
     **dict.fromkeys((3, 4), _BUG[1]),
     5: "This hipRTC does not know the GPU: update ROCm, or set HSA_OVERRIDE_GFX_VERSION at your own risk",
-    6: "Update ROCm, or report this with the compiler's log",
+    6: "Update ROCm; where the log calls the GPU unknown, HSA_OVERRIDE_GFX_VERSION may help, at your own risk",
 }
 """Hint by hiprtcResult; each is a KernelCompileError."""
 
@@ -60,36 +54,10 @@ COMPILING: dict[int, str] = {
 def check(
     result: tuple[Any, ...], operation: str, *, device: str = "", requested: int = 0, free: int = -1
 ) -> tuple[Any, ...]:
-    """The values of a hip-python call without its status; raises the status's error. Sizes are bytes."""
+    """The values of a hip-python call without its status; raises the status's error."""
     status = int(result[0])
     if status == 0:
         return result[1:]
     kind, hint = TABLE.get(status, (LaunchError, ""))
-    message = f"{operation} failed"
-    if kind is OutOfMemoryError:
-        message = f"{requested:,} bytes do not fit, {free:,} are free" if requested else "out of memory"
-    raise kind(
-        message,
-        backend="rocm",
-        device=device,
-        operation=operation,
-        code=f"{getattr(result[0], 'name', 'hipError_t')} ({status})",
-        hint=hint,
-        requested=requested,
-        free=free,
-    )
-
-
-def check_compiled(result: tuple[Any, ...], kernel: str, architecture: str, log: str = "") -> tuple[Any, ...]:
-    """The same for hipRTC: always a KernelCompileError, with the compiler's log."""
-    status = int(result[0])
-    if status == 0:
-        return result[1:]
-    raise KernelCompileError(
-        f"kernel {kernel} does not compile for {architecture}",
-        backend="rocm",
-        kernel=kernel,
-        log=log,
-        code=f"{getattr(result[0], 'name', 'hiprtcResult')} ({status})",
-        hint=COMPILING.get(status, ""),
-    )
+    code = f"{getattr(result[0], 'name', 'hipError_t')} ({status})"
+    raise failure(kind, operation, backend="rocm", code=code, device=device, hint=hint, requested=requested, free=free)

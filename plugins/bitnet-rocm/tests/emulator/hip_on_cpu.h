@@ -31,6 +31,11 @@ inline float __uint_as_float(unsigned u) {
 inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
 
 // The builtins that vendor.cuh uses. A shuffle may only name a lane of its own half of a wave: the other may be elsewhere.
+inline unsigned wave_size() {
+    const char* gfx = getenv("HIP_ON_CPU_GFX");
+    return gfx && !strncmp(gfx, "gfx9", 4) ? 64 : 32;
+}
+inline const unsigned WAVE = wave_size();
 inline unsigned emulated_lane() { return simt::block->current % WAVE; }
 inline int emulated_permute(int address, int value) {
     unsigned from = (unsigned)address / 4;
@@ -49,6 +54,8 @@ inline int emulated_dot4(int a, int b, int acc) {
 #define __builtin_amdgcn_sudot4(a_signed, a, b_signed, b, acc, clamp) emulated_dot4(a, b, acc)
 #define __builtin_amdgcn_fence(order, scope) ((void)0)
 #define __builtin_amdgcn_wave_barrier() simt::meet(0)
+
+#include "matrix_on_cpu.h"
 
 template <auto F>
 struct Emulated;

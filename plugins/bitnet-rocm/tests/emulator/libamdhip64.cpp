@@ -1,8 +1,8 @@
 // A HIP runtime and hipRTC for tests: the part that the plugin uses, with kernels compiled for the CPU by clang++-19. Everything
 // runs at once, in the calling thread, except while a stream is captured. Copies and fills outside of live allocations, kernels
 // whose threads part ways at a barrier, and frees of what is not allocated are errors.
-// HIP_ON_CPU_WAVE: 32 (the default) or 64. HIP_ON_CPU_INTEGRATED=1: an APU. HIP_ON_CPU_NO_GRAPHS=1: capture is refused.
-// HIP_ON_CPU_INCLUDE: where hip_on_cpu.h lies. HIP_ON_CPU_ERROR: the hipError_t that hipInit gives.
+// HIP_ON_CPU_GFX: what the GPU is (gfx1100); those of gfx9 have waves of 64 threads, others of 32. HIP_ON_CPU_INTEGRATED=1: an APU. HIP_ON_CPU_NO_GRAPHS=1: capture is refused.
+// HIP_ON_CPU_FLAGS: the compiler's, with hip_on_cpu.h among what is included. HIP_ON_CPU_KEPT: a folder for what it made. HIP_ON_CPU_ERROR: the hipError_t that hipInit gives.
 #include <dlfcn.h>
 #include <elf.h>
 #include <malloc.h>
@@ -57,18 +57,18 @@ API int hipRuntimeGetVersion(int* v) { return *v = 70000000, OK; }
 // Offsets of hipDeviceProp_t as of ROCm 6, which the test checks against hip-python's.
 API int hipGetDevicePropertiesR0600(char* p, int d) {
     if (d) return INVALID_DEVICE;
-    int wave = setting("HIP_ON_CPU_WAVE", 32);
+    const char* gfx = getenv("HIP_ON_CPU_GFX") ?: "gfx1100";
     memset(p, 0, 1472);
     strcpy(p, "HIP on a CPU");
     *(size_t*)(p + 288) = TOTAL;
     *(size_t*)(p + 296) = 65536;
-    *(int*)(p + 308) = wave;
+    *(int*)(p + 308) = strncmp(gfx, "gfx9", 4) ? 32 : 64;
     *(int*)(p + 320) = 1024;
     int grid[3] = {2147483647, 65536, 65536};
     memcpy(p + 336, grid, sizeof grid);
     *(int*)(p + 388) = 8;
     *(int*)(p + 396) = setting("HIP_ON_CPU_INTEGRATED", 0);
-    strcpy(p + 1160, wave == 64 ? "gfx90a:sramecc+:xnack-" : "gfx1100");
+    strcpy(p + 1160, gfx);
     return OK;
 }
 API const char* hipGetErrorString(int) { return "an error of the emulated runtime"; }
@@ -197,27 +197,35 @@ API int hiprtcCreateProgram(Program** p, const char* source, const char* name, i
     return *p = new Program{source, name, "", ""}, RTC_OK;
 }
 API int hiprtcDestroyProgram(Program** p) { return delete *p, *p = nullptr, RTC_OK; }
+// Only matrix cores differ between architectures here, so other kernels are compiled once for all. What is compiled is kept.
+static std::string kept_at(const std::string& kernel, const std::string& source, const std::string& architecture) {
+    const char* folder = getenv("HIP_ON_CPU_KEPT");
+    size_t name = std::hash<std::string>()(architecture + " " + kernel + " " + source);
+    return std::string(folder ? folder : "/tmp") + "/hip-on-cpu-" + std::to_string(name);
+}
 API int hiprtcCompileProgram(Program* p, int count, const char** options) {
-    std::string wave = std::to_string(setting("HIP_ON_CPU_WAVE", 32)), architecture;
+    std::string architecture, kernel = p->name.substr(0, p->name.find('.'));
     for (int i = 0; i < count; i++)
         if (!strncmp(options[i], "--offload-arch=", 15)) architecture = std::string(options[i] + 15);
     architecture = architecture.substr(0, architecture.find(':'));
     if (architecture.rfind("gfx", 0)) return RTC_INVALID_OPTION;
-    char folder[] = "/tmp/hip-on-cpu-XXXXXX";
-    if (!mkdtemp(folder)) return RTC_OUT_OF_MEMORY;
-    std::string here = folder, kernel = p->name.substr(0, p->name.find('.'));
-    FILE* file = fopen((here + "/kernel.cpp").c_str(), "w");
-    fprintf(file, "#include \"hip_on_cpu.h\"\n%s\nEMULATE(%s)\n", p->source.c_str(), kernel.c_str());
+    if (p->source.find("__builtin_amdgcn_wmma") == std::string::npos) architecture = "gfx1100";
+    std::string kept = kept_at(kernel, p->source, architecture), here = kept + "-" + std::to_string(gettid());
+    if (!(p->code = contents(kept)).empty()) return RTC_OK;
+    FILE* file = fopen((here + ".cpp").c_str(), "w");
+    if (!file) return RTC_OUT_OF_MEMORY;
+    fprintf(file, "%s\nEMULATE(%s)\n", p->source.c_str(), kernel.c_str());
     fclose(file);
-    const char* include = getenv("HIP_ON_CPU_INCLUDE");
-    std::string command = "clang++-19 -std=c++17 -O1 -mavx2 -mf16c -ffp-contract=off -fPIC -shared -w -DWAVE=" + wave + " -D__" +
-                          architecture + "__" + (architecture == "gfx1100" ? " -D__GFX11__" : " -D__GFX9__") + " -I" +
-                          (include ? include : ".") + " -o " + here + "/kernel.so " + here + "/kernel.cpp 2> " + here + "/log";
+    const char* flags = getenv("HIP_ON_CPU_FLAGS");
+    std::string command = "clang++-19 -shared " + std::string(flags ? flags : "") + " -D__" + architecture + "__ -D__GFX" +
+                          architecture.substr(3, architecture.size() - 5) + "__ -o " + here + " " + here + ".cpp 2> " + here + ".log";
     int status = system(command.c_str());
-    p->log = contents(here + "/log");
-    if (!status) p->code = contents(here + "/kernel.so");
-    (void)!system(("rm -r " + here).c_str());
-    return status ? RTC_COMPILATION : RTC_OK;
+    p->log = contents(here + ".log");
+    for (const char* end : {".cpp", ".log"}) unlink((here + end).c_str());
+    if (status) return RTC_COMPILATION;
+    p->code = contents(here);
+    rename(here.c_str(), kept.c_str());
+    return RTC_OK;
 }
 API int hiprtcGetProgramLogSize(Program* p, size_t* n) { return *n = p->log.size() + 1, RTC_OK; }
 API int hiprtcGetProgramLog(Program* p, char* to) { return strcpy(to, p->log.c_str()), RTC_OK; }

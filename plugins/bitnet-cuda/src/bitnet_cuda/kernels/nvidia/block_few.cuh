@@ -2,15 +2,7 @@
 // of a unit of 256 columns, two I2_S blocks, lane (g, t) has half t % 2 of block t / 2. An activation block is one plane of
 // one I2_S block, so sums have to be kept apart by plane and block before they are scaled.
 #include "ternary_few.cuh"
-#include "signs.cuh"
-
-// First block of 128 columns of this warp's unit i.
-__device__ inline u32 unit_block(int i) { return 2 * (i * WARPS + threadIdx.x / 32); }
-
-// The scale of row n for column k, 0 behind the end.
-__device__ inline float weight_scale(const float* wscale, u32 n, u32 k, u32 width) {
-    return k < width ? wscale[(size_t)n * ((width + BLOCK - 1) / BLOCK) + k / BLOCK] * SIGN : 0.0f;
-}
+#include "few_scales.cuh"
 
 __device__ inline void fragment(u32* a, Words low, Words high, int s, bool second) {
     a[0] = signs(second ? low.z : low.x, s), a[1] = signs(second ? high.z : high.x, s);

@@ -1,31 +1,8 @@
-// Ternary products for few rows on tensor cores. Reading the weights is all that takes time, so a warp asks for all of
-// its weights before it uses any. A block makes ROWS matrix rows, a multiple of 8; its warps share the columns: warp w takes
-// units of 256 columns w, w + WARPS, ..., STEPS of them at most.
-// Lane (g, t) reads 16 bytes, half of an I2_S block, of rows g and g + 8 of each tile. Any order of columns is as good as
-// another as long as weights and activations agree, so each word's plane is an A fragment as it stands. Planes keep their
-// factors 64, 16, 4, 1 in sums of their own, divided out at the end, which is exact.
+// Ternary products for few rows on tensor cores, with the codes of few_codes.cuh. Any order of columns is as good as another as
+// long as weights and activations agree, so each word's plane is an A fragment as it stands. Planes keep their factors 64, 16,
+// 4, 1 in sums of their own, divided out at the end, which is exact.
 #include "tensor.cuh"
-
-#define WARPS (GROUP / 32)
-#define TILES ((ROWS + 15) / 16)
-
-struct Codes {
-    Words of[STEPS][TILES][2];
-};
-
-// row_of(j): the matrix row of row j of the block's ROWS.
-template <class RowOf>
-__device__ inline void load_codes(Codes& codes, const Words* w, u32 width, RowOf row_of) {
-    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, row_words = width / 64;
-#pragma unroll
-    for (int i = 0; i < STEPS; i++) {
-        u32 c = (i * WARPS + warp) * 4 + t;
-#pragma unroll
-        for (int j = 0; j < 2 * TILES; j++)
-            codes.of[i][j / 2][j % 2] = 8 * j < ROWS && c < row_words ? load_streaming(w + (size_t)row_of(8 * j + g) * row_words + c)
-                                                      : Words{0, 0, 0, 0};
-    }
-}
+#include "few_codes.cuh"
 
 // partial[token][16 * TILES] of this warp: sums of code * q over its columns, for tokens < rows <= TILE_T (1 or 8).
 // Token m's activations are q + m * pitch, in 16-byte words. With TILE_T 1 all columns of the tile are that token.
@@ -62,4 +39,9 @@ __device__ inline void multiply(const Codes& codes, const Words* q, u32 pitch, u
             int dot = (acc[j][0][i] >> 6) + (acc[j][1][i] >> 4) + (acc[j][2][i] >> 2) + acc[j][3][i];
             if (column < rows && column < TILE_T) partial[column * 16 * TILES + 16 * j + 8 * (i / 2) + g] = dot;
         }
+}
+
+// partial[16 * TILES] of this warp, for one row of activations in shared memory.
+__device__ inline void multiply_row(const Codes& codes, const Words* q, u32 width, int* partial) {
+    multiply(codes, q, 0, 1, width, partial);
 }

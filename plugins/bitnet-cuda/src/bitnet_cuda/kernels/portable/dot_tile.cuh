@@ -1,13 +1,10 @@
 // Ternary products of many rows with dot products of four bytes: a block of 256 threads makes TILE_N x TILE_T outputs, each thread
-// TILE_N / 16 matrix rows by TILE_T / 16 rows of activations. 128 columns at a time lie in shared memory, the next ones are under way
-// to registers. Weights become signed bytes, see signs.cuh. BLOCK 0: one scale a row of weights and of activations.
+// TILE_N / 16 matrix rows by TILE_T / 16 rows of activations. Weights become signed bytes, see signs.cuh. BLOCK 0: one scale a row of weights and of activations.
+#include "column_blocks.cuh"
 #include "signs.cuh"
 
 #define PER_N (TILE_N / 16)
 #define PER_T (TILE_T / 16)
-#define PITCH 9  // 16-byte words from one row of activations to the next: one more than 128 columns, against bank conflicts
-#define CODE_LOADS ((TILE_N * 2 + GROUP - 1) / GROUP)
-#define TOKEN_LOADS ((TILE_T * 8 + GROUP - 1) / GROUP)
 
 // Adds the products of 16 columns of plane s.
 __device__ inline void multiply_half(int (&sum)[PER_N][PER_T], const Words* codes, const Words* tokens, int s) {
@@ -31,39 +28,17 @@ __device__ inline void dot_tile(const Words* w, const float* wscale, const Words
     wait_for_previous();
     u32 x = threadIdx.x % 16, n0 = threadIdx.x / 16 * PER_N, blocks = width / 128;
     u32 n_first = blockIdx.x * TILE_N, t_first = blockIdx.y * TILE_T;
-    Words next_codes[CODE_LOADS], next_tokens[TOKEN_LOADS];
-    auto load = [&](u32 block) {  // threads that have nothing to load load the last word again
-#pragma unroll
-        for (int j = 0; j < CODE_LOADS; j++) {
-            u32 i = min(j * GROUP + threadIdx.x, TILE_N * 2u - 1), n = min(n_first + i / 2, outs - 1);
-            next_codes[j] = load_streaming(w + ((size_t)n * blocks + block) * 2 + i % 2);
-        }
-#pragma unroll
-        for (int j = 0; j < TOKEN_LOADS; j++) {
-            u32 i = min(j * GROUP + threadIdx.x, TILE_T * 8u - 1), token = min(t_first + i / 8, rows - 1);
-            const Words& from = q[((size_t)token * blocks + block) * 8 + i % 8];
-            next_tokens[j] = {from.x, from.y, from.z, from.w};  // by field: clang keeps whole structs in memory
-        }
-    };
-    load(0);
+    ColumnBlocks columns = {w, q, n_first, outs, t_first, rows, blocks};
+    columns.load(0);
     int sum[PER_N][PER_T];
     float scaled[PER_N][PER_T];
 #pragma unroll
     for (int i = 0; i < PER_N * PER_T; i++) sum[i / PER_T][i % PER_T] = 0, scaled[i / PER_T][i % PER_T] = 0.0f;
     for (u32 b = 0; b < blocks; b++) {
         __syncthreads();
-#pragma unroll
-        for (int j = 0; j < CODE_LOADS; j++) {
-            u32 i = j * GROUP + threadIdx.x;
-            if (i < TILE_N * 2) codes[i] = next_codes[j];
-        }
-#pragma unroll
-        for (int j = 0; j < TOKEN_LOADS; j++) {
-            u32 i = j * GROUP + threadIdx.x;
-            if (i < TILE_T * 8) tokens[i / 8 * PITCH + i % 8] = next_tokens[j];
-        }
+        columns.store(codes, tokens);
         __syncthreads();
-        if (b + 1 < blocks) load(b + 1);
+        if (b + 1 < blocks) columns.load(b + 1);
 #pragma unroll 1
         for (int s = 0; s < 4; s++) {  // one copy of what follows is long enough
             multiply_half(sum, codes + n0 * 2, tokens + x * PITCH + 2 * s, s);

@@ -1,14 +1,10 @@
 // y[t, y_first + n] (+)= (sum_k code[n,k] q[t,k] - qsum[t]) * scale[t] * wscale[n]; w[N, width/4] in I2_S 128-blocks.
 // For few rows: a block makes TILE_N x TILE_T outputs; GROUP / TILE_N lanes (a power of two, at most 32) share a weight
-// row and read 16 bytes = 64 weights at a time. `word & (0x03030303 << 2s)` is four codes; the planes are summed apart
-// and their factors 1, 4, 16 divided out at the end, which is exact. The top plane is shifted down: dp4a is signed.
+// row and read 16 bytes = 64 weights at a time; see planes.cuh.
 #include "prelude.cuh"
+#include "planes.cuh"
 
 #define LANES (GROUP / TILE_N)
-
-__device__ inline int dot16(Words w, u32 mask, Words q, int acc) {
-    return dot4(w.x & mask, q.x, dot4(w.y & mask, q.y, dot4(w.z & mask, q.z, dot4(w.w & mask, q.w, acc))));
-}
 
 KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* y,
                       u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
@@ -24,22 +20,17 @@ KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const
         const Words* row = w + (size_t)n * chunks;
         for (u32 c = lane; c < chunks; c += LANES) {
             Words codes = load_streaming(row + c);
-            Words top = {codes.x >> 6, codes.y >> 6, codes.z >> 6, codes.w >> 6};
             u32 column = (c >> 1) * 8 + (c & 1u);
 #pragma unroll
             for (int t = 0; t < TILE_T; t++) {
                 if (t >= tokens) break;
-                const Words* a = q + (size_t)(first + t) * row_words + column;
-                acc[t][0] = dot16(top, 0x03030303u, a[0], acc[t][0]);
-                acc[t][1] = dot16(codes, 0x30303030u, a[2], acc[t][1]);
-                acc[t][2] = dot16(codes, 0x0c0c0c0cu, a[4], acc[t][2]);
-                acc[t][3] = dot16(codes, 0x03030303u, a[6], acc[t][3]);
+                add_planes(acc[t], codes, q + (size_t)(first + t) * row_words + column);
             }
         }
     }
 #pragma unroll
     for (int t = 0; t < TILE_T; t++) {
-        int dot = acc[t][0] + (acc[t][1] >> 4) + (acc[t][2] >> 2) + acc[t][3];
+        int dot = joined_planes(acc[t]);
         for (int d = LANES / 2; d > 0; d >>= 1) dot += shuffle_xor(dot, d);
         if (lane == 0 && n < outs && t < tokens) {
             float value = (float)(dot - qsum[first + t]) * scale[first + t] * wscale[n];

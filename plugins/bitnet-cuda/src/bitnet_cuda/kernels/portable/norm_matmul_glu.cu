@@ -24,7 +24,7 @@ KERNEL norm_matmul_glu(const float* x, const float* gamma, const Words* w, const
     wait_for_previous();
     prologue.load_x(x + row * columns);
     float scale = prologue.quantize((u32*)q, sums, eps);
-    multiply(codes, q, 0, 1, width, partial[threadIdx.x / 32]);
+    multiply_row(codes, q, width, partial[threadIdx.x / 32]);
     __syncthreads();
     if (!mine) return;
     int gate_dot = 0, up_dot = 0;

@@ -25,7 +25,7 @@ KERNEL norm_matmul(const float* x, const float* gamma, const Words* w, const flo
     prologue.load_x(x + row * columns);
     float old = mine && ADD ? y[row * y_stride + y_first + n] : 0.0f;
     float scale = prologue.quantize((u32*)q, sums, eps);
-    multiply(codes, q, 0, 1, width, partial[threadIdx.x / 32]);
+    multiply_row(codes, q, width, partial[threadIdx.x / 32]);
     __syncthreads();
     if (!mine) return;
     int dot = 0;

@@ -1,0 +1,18 @@
+"""The device that was asked for, where descriptions are all there is before one is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from bitnet_core.hal.device import DeviceInfo
+from bitnet_core.hal.found import numbered
+
+
+class _Described(NamedTuple):
+    info: DeviceInfo
+
+
+def described(infos: Iterable[DeviceInfo], index: int, backend: str) -> DeviceInfo:
+    """The one with this index; DeviceNotFoundError, which names those that are there."""
+    return numbered(map(_Described, infos), index, backend).info

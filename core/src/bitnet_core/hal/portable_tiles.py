@@ -1,0 +1,144 @@
+"""Tunings of the kernels that bitnet-cuda and bitnet-rocm share, those of bitnet-cuda's folder kernels/portable.
+
+GROUP is the threads of a block, TILE_N and TILE_T what it makes; the sources say what a kernel's other constants are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bitnet_core.errors import UnsupportedError
+from bitnet_core.hal.device import Tuning
+from bitnet_core.kernels.catalogue import ceil_div
+from bitnet_core.kernels.small_head import HEAD_GROUP
+
+FEW_ROWS = 8
+"""Rows up to which a step is a decode step."""
+MANY_ROWS = 256
+"""Rows above which blocks of half that size all fit on a large GPU at once."""
+MOST_QUANTIZING = 640
+"""Threads that share a row's norm and quantization, at most."""
+ROTATED_HEADS = 8
+"""Heads that a block of rope_store_kv_heads.cu rotates."""
+WORKSPACE = 1 << 20
+"""Bytes that blocks which share an output leave their parts in; see meeting.cuh."""
+MEETINGS = 4096
+"""Outputs that may be shared so: counters at the start of the workspace."""
+
+Params = Mapping[str, int | float]
+Constants = Mapping[str, int]
+
+
+def tuned(
+    group: int, tile: Constants | None = None, variant: str = "", *, workspace: int = 0, **private: int
+) -> Tuning:
+    """private: the source's constants beside GROUP, of which SHARED is bytes of dynamic shared memory."""
+    return Tuning(dict(tile or {}), variant, {"GROUP": group, **private}, workspace)
+
+
+def choose(name: str, constants: Constants, params: Params, units: int) -> Tuning:
+    """Tuning of one launch. units: blocks that keep the GPU busy. UnsupportedError for what other kernels do better."""
+    if name in CHOICES:
+        return CHOICES[name](params)
+    if name == "rope_attention":
+        return rope_attention(params, units)
+    if name.startswith("matmul_ternary"):
+        return ternary(params, units)
+    if name == "matmul_dense":
+        return dense(constants, params)
+    if name == "rope_store_kv":
+        if constants["KV"] == 1 and not constants["INTERLEAVED"] and int(params["head_dim"]) % 4 == 0:
+            return tuned(32 * ROTATED_HEADS, {"TILE_N": ROTATED_HEADS}, "heads")
+        return tuned(64, {"TILE_N": 1})
+    return tuned(512)
+
+
+def few(rows: int) -> int:
+    """The least of the row counts that kernels for few rows are made for; 8 for more of them."""
+    return next(tile for tile in (1, 2, 4, 8) if rows <= tile or tile == FEW_ROWS)
+
+
+def shared_heads(params: Params, most: int) -> int:
+    """Query heads of a block, which have one key/value head."""
+    group = int(params["n_heads"]) // int(params["n_kv_heads"])
+    return max(n for n in range(1, most + 1) if group % n == 0)
+
+
+def attention(params: Params) -> Tuning:
+    """attention.cu."""
+    return tuned(128, {"TILE_N": shared_heads(params, 4), "TILE_T": 1, "SPLITS": 1})
+
+
+def rope_attention(params: Params, units: int) -> Tuning:
+    """rope_attention.cu: query heads of a block, and blocks that share a row's positions, each with SPAN at least."""
+    rows, heads, head_dim = (int(params[name]) for name in ("rows", "n_heads", "head_dim"))
+    tile_n = shared_heads(params, min(8, 1024 // head_dim))
+    most = (WORKSPACE - 4 * MEETINGS) // (4 * rows * heads * (head_dim + 4))  # parts that fit
+    splits = min(32, most, units // (rows * (heads // tile_n)))
+    lanes = 1 << (ceil_div(head_dim, 8) - 1).bit_length()
+    tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": max(1, splits)}
+    return tuned(256, tile, workspace=WORKSPACE, DIM=head_dim, LANES=lanes, UNROLL=4, SPAN=128)
+
+
+def ternary(params: Params, units: int) -> Tuning:
+    """Ternary products with dot products of four bytes: smaller tiles where larger ones would leave units idle."""
+    rows = int(params["rows"])
+    if rows <= FEW_ROWS:
+        return tuned(128, {"TILE_N": 8, "TILE_T": few(rows), "SPLITS": 1})
+    enough = ceil_div(int(params["outs"]), 128) * ceil_div(rows, 64) >= 2 * units
+    return tuned(256, {"TILE_N": 128 if enough else 64, "TILE_T": 64 if rows > 32 else 32, "SPLITS": 1}, "tile")
+
+
+def dense(constants: Constants, params: Params) -> Tuning:
+    """matmul_dense_few.cu for f16 and few rows, else matmul_dense.cu."""
+    rows = int(params["rows"])
+    if constants["DTYPE"] == 1 and int(params["width"]) % 8 == 0 and rows <= FEW_ROWS:
+        return tuned(128, {"TILE_N": 16, "TILE_T": few(rows)}, "few", UNROLL=1)
+    return tuned(128, {"TILE_N": 8, "TILE_T": few(rows)})
+
+
+def quantize(params: Params) -> Tuning:
+    """Threads of a row of `stride` columns, and how many fours of columns each keeps in registers: half as many threads
+    where there are rows enough to fill the GPU twice."""
+    fours = int(params["stride"]) // 4
+    vectors = ceil_div(fours, MOST_QUANTIZING if int(params["rows"]) <= MANY_ROWS else MOST_QUANTIZING // 2)
+    return tuned(32 * ceil_div(fours, 32 * vectors), VECTORS=vectors)
+
+
+def argmax_advance(params: Params) -> Tuning:
+    """Blocks that share a row's logits."""
+    split = int(params["rows"]) <= 64 and int(params["vocab"]) >= 1 << 14
+    return tuned(512, {"SPLITS": 32 if split else 1}, workspace=WORKSPACE)
+
+
+def drafted(params: Params) -> int:
+    """Rows that a step's drafts are for, as few as a decode step has. UnsupportedError for more."""
+    if (rows := int(params["rows"])) > FEW_ROWS:
+        raise UnsupportedError(f"drafts of {rows} rows cost more than all their logits", operation="tuning")
+    return rows
+
+
+def draft_logits(params: Params) -> Tuning:
+    """Drafts of the exact small head."""
+    return tuned(256, {"TILE_N": HEAD_GROUP, "TILE_T": few(drafted(params))})
+
+
+def rescore_logits(params: Params) -> Tuning:
+    """The logits that drafts leave open."""
+    drafted(params)
+    return tuned(256, {"TILE_N": 1024, "TILE_T": 1})
+
+
+CHOICES = {
+    "attention": attention,
+    "argmax_advance": argmax_advance,
+    "rms_norm_quantize": quantize,
+    "glu_norm_quantize": quantize,
+    "embed_rows": lambda _: tuned(128, {"TILE_N": 1024}),
+    "embed_rows_ternary": lambda _: tuned(128, {"TILE_N": 1024}),
+    "top_k": lambda _: tuned(1024, {"SPLITS": 1}),
+    "pack_head": lambda _: tuned(256, {"TILE_N": 8}),
+    "draft_logits": draft_logits,
+    "rescore_logits": rescore_logits,
+}
+"""By kernel, where its sizes alone decide."""

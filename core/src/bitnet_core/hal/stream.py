@@ -1,0 +1,310 @@
+"""Devices of drivers made like CUDA's, as HIP is: one stream, events on it, graphs of what it captures.
+
+The drivers' functions have the same names but for a prefix; `Calls` has those that have not, or other arguments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from bitnet_core.errors import GpuTimeoutError
+from bitnet_core.hal.base import BaseDevice, Launch, Recorded
+from bitnet_core.hal.device import DeviceInfo, MemoryKind, Tuning
+from bitnet_core.hal.staging import StagingRing
+from bitnet_core.hal.waiting import ready_within
+from bitnet_core.kernels.spec import KernelSpec
+
+STAGING = 16 << 20
+"""Bytes of each of the two page-locked slots of uploads: one is filled while the other is copied."""
+NOT_READY = 600
+"""The status of what is still under way, in both drivers."""
+
+Result = tuple[Any, ...]
+"""A status, then the values of a call."""
+
+
+@dataclass(eq=False, slots=True)
+class StreamBuffer:
+    """A range of memory. address is what kernels see; host: where the host sees it, 0 for the device's own memory."""
+
+    address: int
+    nbytes: int
+    kind: MemoryKind
+    host: int = 0
+    borrowed: bool = False  # the host's memory, lent to the device
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class StreamKernel:
+    """A loaded function with its constants."""
+
+    spec: KernelSpec
+    constants: Mapping[str, int]
+    tuning: Tuning
+    module: Any
+    function: Any
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.tuning.private["GROUP"]
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory."""
+        return self.tuning.private.get("SHARED", 0)
+
+
+StreamLaunch = Launch[StreamBuffer, StreamKernel]
+StreamRecorded = Recorded[StreamBuffer, StreamKernel]
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What CUDA and HIP name differently. Addresses, bytes and streams in the order of their own functions."""
+
+    select: Callable[[], Result]  # the device, for the calling thread
+    create_stream: Callable[[], Result]
+    create_event: Callable[[], Result]
+    capture: Callable[[Any], Result]  # begin, on a stream
+    instantiate: Callable[[Any], Result]
+    alloc: Callable[[int, Any], Result]  # bytes, stream
+    free: Callable[[int, Any], Result]
+    alloc_host: Callable[[int], Result]
+    free_host: Callable[[int], Result]
+    fill: Callable[[int, int, int, Any], Result]
+    upload: Callable[[int, int, int, Any], Result]  # to, from, bytes, stream
+    download: Callable[[int, int, int], Result]
+    copy: Callable[[int, int, int, Any], Result]
+
+
+class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
+    """prefix: of the driver's functions. monitor: the program that shows what else runs on the GPU.
+
+    ordered_free: `Calls.free` waits for nothing and takes effect behind what is queued.
+    """
+
+    prefix: ClassVar[str]
+    monitor: ClassVar[str]
+    ordered_free = False
+
+    def __init__(self, info: DeviceInfo, api: Any, calls: Calls) -> None:
+        super().__init__(info)
+        self.api, self.calls = api, calls
+        self._current()
+        self.stream = self.check(calls.create_stream(), "open")[0]
+        self._modules: dict[int, Any] = {}
+        self._copies = PinnedCopies(self)
+        self._staging = StagingRing([host_view(slot, STAGING) for slot in self._copies.slots], self._copies)
+
+    # What a plugin writes, beside `tuning`.
+
+    @abstractmethod
+    def check(self, result: Result, operation: str, *, requested: int = 0, free: int = -1) -> Result:
+        """The values of a call; raises the error of its status. Sizes are bytes."""
+
+    @abstractmethod
+    def address(self, pointer: Any) -> int:
+        """Of memory, as the driver's Python module gave it."""
+
+    @abstractmethod
+    def code(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> bytes:
+        """Of a kernel, for this GPU."""
+
+    @abstractmethod
+    def queue(self, launch: StreamLaunch) -> None:
+        """Queue a launch on the stream, which may be capturing."""
+
+    # What it may write.
+
+    def _queue_all(self, launches: Sequence[StreamLaunch]) -> None:
+        """Queue what becomes a graph."""
+        for launch in launches:
+            self.queue(launch)
+
+    # The same for all.
+
+    def call(self, name: str, operation: str, *arguments: Any) -> Result:
+        """The values of the driver's function `prefix + name`."""
+        return self.check(getattr(self.api, self.prefix + name)(*arguments), operation)
+
+    def _current(self) -> None:
+        """Several devices may be open in one thread: what calls the driver selects its own."""
+        self.check(self.calls.select(), "select device")
+
+    def free_memory(self) -> int:
+        """Bytes the driver reports as free, once everything freed has come back."""
+        self._wait()
+        return int(self.call("MemGetInfo", "query memory")[0])
+
+    def pinned(self, nbytes: int) -> int:
+        """The address of so much page-locked memory."""
+        return self.address(self.check(self.calls.alloc_host(nbytes), "alloc", requested=nbytes)[0])
+
+    def _alloc(self, nbytes: int, kind: MemoryKind) -> StreamBuffer:
+        self._current()
+        rounded = -(-nbytes // 16) * 16  # kernels read 16-byte words
+        if kind is not MemoryKind.DEVICE:
+            host = self.pinned(rounded)
+            ctypes.memset(host, 0, rounded)
+            return StreamBuffer(host, nbytes, kind, host)
+        result = self.calls.alloc(rounded, self.stream)
+        free = int(self.call("MemGetInfo", "query memory")[0]) if int(result[0]) else 0
+        address = self.address(self.check(result, "alloc", requested=nbytes, free=free)[0])
+        self.check(self.calls.fill(address, 0, rounded, self.stream), "alloc")
+        return StreamBuffer(address, nbytes, kind)
+
+    def _free(self, buffer: StreamBuffer) -> None:
+        self._current()
+        if buffer.host or not self.ordered_free:
+            self._wait()
+        if buffer.host:
+            self.check(self.calls.free_host(buffer.host), "free")
+        else:
+            self.check(self.calls.free(buffer.address, self.stream), "free")
+
+    def _upload(self, buffer: StreamBuffer, offset: int, source: memoryview) -> None:
+        self._current()
+        self._staging.upload(buffer, offset, source)
+
+    def _download(self, buffer: StreamBuffer, offset: int, target: memoryview) -> None:
+        self._wait()  # the copy itself waits without a bound
+        to = ctypes.addressof((ctypes.c_char * target.nbytes).from_buffer(target))
+        self.check(self.calls.download(to, buffer.address + offset, target.nbytes), "download")
+
+    def _copy(self, source: StreamBuffer, source_at: int, target: StreamBuffer, target_at: int, nbytes: int) -> None:
+        self._current()
+        to, start = target.address + target_at, source.address + source_at
+        self.check(self.calls.copy(to, start, nbytes, self.stream), "copy")
+
+    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> StreamKernel:
+        self._current()
+        module = self.call("ModuleLoadData", "load kernel", self.code(spec, constants, tuning))[0]
+        function = self.call("ModuleGetFunction", "load kernel", module, spec.name.encode())[0]
+        kernel = StreamKernel(spec, dict(constants), tuning, module, function)
+        self._modules[id(kernel)] = module
+        return kernel
+
+    def _release(self, kernel: StreamKernel) -> None:
+        self._wait()
+        del self._modules[id(kernel)]
+        self.call("ModuleUnload", "release", kernel.module)
+
+    def _run(self, launch: StreamLaunch) -> None:
+        self._current()
+        self.queue(launch)
+
+    def _record(self, recorded: StreamRecorded) -> None:
+        self._current()
+        recorded.native = self.graph_of(lambda: self._queue_all(recorded.launches))
+
+    def graph_of(self, queue: Callable[[], None]) -> Any:
+        """An executable graph of what `queue` queues."""
+        self.check(self.calls.capture(self.stream), "record")
+        try:
+            queue()
+        finally:
+            graph = self.call("StreamEndCapture", "record", self.stream)[0]
+        try:
+            return self.check(self.calls.instantiate(graph), "record")[0]
+        finally:
+            self.call("GraphDestroy", "record", graph)
+
+    def _replay(self, recorded: StreamRecorded) -> None:
+        if recorded.native is None:  # a driver without graphs
+            super()._replay(recorded)
+            return
+        self._current()
+        self.call("GraphLaunch", "replay", recorded.native, self.stream)
+
+    def _forget(self, recorded: StreamRecorded) -> None:
+        if recorded.native is not None:
+            self._wait()
+            self.call("GraphExecDestroy", "free recording", recorded.native)
+
+    def _timings(self, recorded: StreamRecorded) -> list[float]:
+        self._current()
+        events = [self.check(self.calls.create_event(), "time")[0] for _ in range(len(recorded.launches) + 1)]
+        try:
+            self._run_between(recorded.launches, events)
+            self._wait()
+            return [1e-3 * float(self.call("EventElapsedTime", "time", a, b)[0]) for a, b in pairwise(events)]
+        finally:
+            for event in events:
+                self.call("EventDestroy", "time", event)
+
+    def _run_between(self, launches: Sequence[StreamLaunch], events: Sequence[Any]) -> None:
+        """Run launches once, the first event before them and one after each."""
+        self.call("EventRecord", "time", events[0], self.stream)
+        for launch, event in zip(launches, events[1:], strict=True):
+            self.queue(launch)
+            self.call("EventRecord", "time", event, self.stream)
+
+    def _wait(self) -> None:
+        self._current()
+        self.until("StreamQuery", self.stream, "synchronize")
+        self._staging.drained()
+
+    def until(self, query: str, handle: Any, operation: str) -> None:
+        """Ask until it is ready: the drivers' own waits have no bound. GpuTimeoutError after `timeout` seconds."""
+        ask = getattr(self.api, self.prefix + query)
+        if not ready_within(self.timeout, lambda: int(ask(handle)[0]) != NOT_READY):
+            raise GpuTimeoutError(
+                f"the GPU did not finish within {self.timeout:g} seconds",
+                backend=self.info.backend,
+                device=self.info.name,
+                operation=operation,
+                hint=f"BITNET_GPU_TIMEOUT allows more; check `{self.monitor}` for other work on the GPU",
+            )
+        self.check(ask(handle), operation)
+
+    def _close(self) -> None:
+        """A lost device refuses all of this, which changes nothing."""
+        self.calls.select()
+        for module in self._modules.values():
+            getattr(self.api, f"{self.prefix}ModuleUnload")(module)
+        self._copies.close()
+        getattr(self.api, f"{self.prefix}StreamDestroy")(self.stream)
+
+
+def host_view(address: int, nbytes: int) -> memoryview:
+    """The bytes at an address of this process."""
+    return memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B")
+
+
+class PinnedCopies:
+    """Copies from two slots of page-locked memory; a fence is an event."""
+
+    def __init__(self, device: StreamDevice) -> None:
+        self._device = device
+        self.slots = [device.pinned(STAGING) for _ in range(2)]
+        self._events = [device.check(device.calls.create_event(), "create event")[0] for _ in range(2)]
+        self._turn = 0
+
+    def copy(self, slot: int, start: int, nbytes: int, buffer: StreamBuffer, offset: int) -> None:
+        """Queue one."""
+        device = self._device
+        to, source = buffer.address + offset, self.slots[slot] + start
+        device.check(device.calls.upload(to, source, nbytes, device.stream), "upload")
+
+    def fence(self) -> Any:
+        """One of two events in turn: a slot's is waited for before the slot is used again."""
+        self._turn = 1 - self._turn
+        self._device.call("EventRecord", "upload", self._events[self._turn], self._device.stream)
+        return self._events[self._turn]
+
+    def wait(self, fence: Any) -> None:
+        """Bounded, as all waits."""
+        self._device.until("EventQuery", fence, "upload")
+
+    def close(self) -> None:
+        """Free the page-locked memory."""
+        for event in self._events:
+            getattr(self._device.api, f"{self._device.prefix}EventDestroy")(event)
+        for slot in self.slots:
+            self._device.calls.free_host(slot)

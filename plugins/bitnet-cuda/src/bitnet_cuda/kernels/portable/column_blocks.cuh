@@ -1,0 +1,38 @@
+// The operands of a tile of TILE_N matrix rows and TILE_T rows of activations, 128 columns at a time: those of one block of
+// columns lie in shared memory while the next ones are under way to registers.
+#define PITCH 9  // 16-byte words from one row of activations to the next: one more than 128 columns, against bank conflicts
+#define CODE_LOADS ((TILE_N * 2 + GROUP - 1) / GROUP)
+#define TOKEN_LOADS ((TILE_T * 8 + GROUP - 1) / GROUP)
+
+struct ColumnBlocks {
+    const Words *w, *q;
+    u32 n_first, outs, t_first, rows, blocks;
+    Words next_codes[CODE_LOADS], next_tokens[TOKEN_LOADS];
+
+    __device__ void load(u32 block) {  // threads that have nothing to load load the last word again
+#pragma unroll
+        for (int j = 0; j < CODE_LOADS; j++) {
+            u32 i = min(j * GROUP + threadIdx.x, TILE_N * 2u - 1), n = min(n_first + i / 2, outs - 1);
+            next_codes[j] = load_streaming(w + ((size_t)n * blocks + block) * 2 + i % 2);
+        }
+#pragma unroll
+        for (int j = 0; j < TOKEN_LOADS; j++) {
+            u32 i = min(j * GROUP + threadIdx.x, TILE_T * 8u - 1), token = min(t_first + i / 8, rows - 1);
+            const Words& from = q[((size_t)token * blocks + block) * 8 + i % 8];
+            next_tokens[j] = {from.x, from.y, from.z, from.w};  // by field: clang keeps whole structs in memory
+        }
+    }
+    // codes: shared, [TILE_N * 2]; tokens: shared, [TILE_T * PITCH].
+    __device__ void store(Words* codes, Words* tokens) const {
+#pragma unroll
+        for (int j = 0; j < CODE_LOADS; j++) {
+            u32 i = j * GROUP + threadIdx.x;
+            if (i < TILE_N * 2) codes[i] = next_codes[j];
+        }
+#pragma unroll
+        for (int j = 0; j < TOKEN_LOADS; j++) {
+            u32 i = j * GROUP + threadIdx.x;
+            if (i < TILE_T * 8) tokens[i / 8 * PITCH + i % 8] = next_tokens[j];
+        }
+    }
+};

@@ -1,0 +1,21 @@
+"""Puts the portable kernels, which lie in bitnet-cuda, into the sdist and into the wheel; an sdist has them already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PORTABLE = "bitnet_rocm/kernels/portable"
+
+
+class PortableKernels(BuildHookInterface):  # type: ignore[type-arg]  # of any builder
+    """An editable install finds them where they are."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Called before each build."""
+        beside = Path(self.root).parent / "bitnet-cuda/src/bitnet_cuda/kernels/portable"
+        if beside.is_dir() and version != "editable":
+            where = PORTABLE if self.target_name == "wheel" else f"src/{PORTABLE}"
+            build_data["force_include"][str(beside)] = where

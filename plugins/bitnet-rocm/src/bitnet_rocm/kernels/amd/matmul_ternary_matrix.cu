@@ -1,0 +1,11 @@
+// matmul_ternary for many rows with matrix cores: see matrix_tile.cuh.
+#include "prelude.cuh"
+
+#define BLOCK 0
+#define ABLOCK 0
+#include "matrix_tile.cuh"
+
+KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* y,
+                      u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
+    matrix_tile(w, wscale, q, scale, y, rows, outs, width, y_stride, y_first);
+}
