@@ -10,12 +10,15 @@ from types import MappingProxyType
 
 from bitnet_core.hal import Tuning
 from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.kernels.types import Grid
 
 from bitnet_webgpu.driver import Handle, module, raw, trusted_module
 from bitnet_webgpu.errors import Stage, checked
 
 _USE = "// use "
 """A line of a kernel that names the parts it is made of."""
+SUBGROUPS = "SUBGROUPS"
+"""Constant of a tuning: so many neighbouring threads are a subgroup, or part of one; 1 where none are used."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -39,13 +42,15 @@ def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> st
     """The whole text: constants, parameters (a uniform after all other bindings), parts, kernel."""
     name = f"{spec.name}_{tuning.variant}" if tuning.variant else spec.name
     text = _file(name)
-    parts = [line.removeprefix(_USE).split() for line in text.splitlines() if line.startswith(_USE)]
+    parts = [part for line in text.splitlines() if line.startswith(_USE) for part in line.removeprefix(_USE).split()]
+    if tuning.private.get(SUBGROUPS, 1) > 1:
+        parts = ["reduce_subgroups" if part == "reduce" else part for part in parts]
     values = {name: constants[name] for name in spec.constants} | dict(tuning.tile) | dict(tuning.private)
     consts = "".join(f"const {name} = {value}u;\n" for name, value in values.items())
     fields = ", ".join(f"{param.name}: {param.kind}" for param in spec.params)
     params = f"struct Params {{ {fields} }}\n"
     params += f"@group(0) @binding({bindings(spec, tuning)}) var<uniform> p: Params;\n"
-    return "\n".join([consts + params, *(_file(part) for used in parts for part in used), text])
+    return "\n".join([consts + params, *map(_file, parts), text])
 
 
 def bindings(spec: KernelSpec, tuning: Tuning) -> int:
@@ -56,6 +61,12 @@ def bindings(spec: KernelSpec, tuning: Tuning) -> int:
 def entry_points(tuning: Tuning) -> tuple[str, ...]:
     """`merge` reads what all workgroups of `main` left in the workspace."""
     return ("main", "merge") if tuning.workspace else ("main",)
+
+
+def grids(grid: Grid, tuning: Tuning) -> tuple[Grid, ...]:
+    """Of each entry point: what SPLITS workgroups leave, one merges; a head each where these took TILE_N heads."""
+    x, y, _ = grid
+    return (grid, (x, y, tuning.tile.get("TILE_N", 1))) if tuning.workspace else (grid,)
 
 
 def writes(spec: KernelSpec, tuning: Tuning) -> list[bool]:

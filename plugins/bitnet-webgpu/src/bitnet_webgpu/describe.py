@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +17,8 @@ _BACKENDS = ("Vulkan", "Metal", "D3D12")
 """OpenGL adapters are left out: the same GPUs, without the packed dot product."""
 _TYPES = {"DiscreteGPU": DeviceType.GPU, "IntegratedGPU": DeviceType.INTEGRATED, "CPU": DeviceType.SOFTWARE}
 _VENDORS = {0x1002: "AMD", 0x10DE: "NVIDIA", 0x8086: "Intel", 0x13B5: "ARM", 0x5143: "Qualcomm", 0x106B: "Apple"}
+_FIXED = ("Vulkan", "Metal")
+"""APIs whose subgroups have one size in all kernels; Direct3D's drivers choose for each."""
 LIMITS = (
     "max-buffer-size",
     "max-storage-buffer-binding-size",
@@ -66,9 +70,34 @@ def find(index: int) -> tuple[Handle, DeviceInfo]:
 def request(adapter: Handle, info: DeviceInfo) -> Handle:
     """A device with the limits of the adapter and the features that are used."""
     features = ["timestamp-query"] if "timings" in info.features else []
+    features += ["subgroup"] if info.extra["api"] in _FIXED and "subgroup" in adapter.features else []
     with checked(Stage.DEVICE, info.name):
         limits = {name: adapter.limits[name] for name in LIMITS}
         return adapter.request_device_sync(required_features=features, required_limits=limits)
+
+
+def subgroup_size(device: Handle, read: Callable[[Handle, int], bytes]) -> int:
+    """Threads of the subgroups that consecutive threads form; 1 where there are none, or where they are others.
+
+    read: bytes of a buffer.
+    """
+    if "subgroup" not in device.features:
+        return 1
+    usage = module().BufferUsage
+    found = device.create_buffer(size=4 * GROUP, usage=usage.STORAGE | usage.COPY_SRC)
+    code = (files("bitnet_webgpu") / "kernels" / "subgroup_size.wgsl").read_text("utf-8")
+    compute = {"module": device.create_shader_module(code=code), "entry_point": "main"}
+    pipeline = device.create_compute_pipeline(layout="auto", compute=compute)
+    entries = [{"binding": 0, "resource": {"buffer": found}}]
+    group = device.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries)
+    encoder = device.create_command_encoder()
+    work = encoder.begin_compute_pass()
+    work.set_pipeline(pipeline)
+    work.set_bind_group(0, group)
+    work.dispatch_workgroups(1)
+    work.end()
+    device.queue.submit([encoder.finish()])
+    return max(1, min(memoryview(read(found, 4 * GROUP)).cast("I")))
 
 
 def _describe(adapter: Handle, index: int) -> DeviceInfo:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from bitnet_core.hal import MemoryKind, Tuning
 from bitnet_core.hal.base import BaseDevice, Launch, Recorded
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_webgpu.compile import Compiler, WebGpuKernel
-from bitnet_webgpu.describe import find, request
+from bitnet_webgpu.compile import SUBGROUPS, Compiler, WebGpuKernel
+from bitnet_webgpu.describe import find, request, subgroup_size
+from bitnet_webgpu.errors import Stage, checked
 from bitnet_webgpu.memory import STAGING, Memory, WebGpuBuffer
 from bitnet_webgpu.recording import Binder, Dispatch, Queue
 from bitnet_webgpu.tuning import choose
@@ -29,6 +31,9 @@ class WebGpuDevice(BaseDevice[WebGpuBuffer, WebGpuKernel]):
         self._handle = request(adapter, info)
         self.queue = Queue(self._handle, info.name, lambda: self.timeout)
         self.memory = Memory(self._handle, info.name, self.queue)
+        with checked(Stage.DEVICE, info.name):
+            subgroups = subgroup_size(self._handle, lambda handle, nbytes: self.memory.read(handle, 0, nbytes))
+        self.info = replace(info, extra={**info.extra, SUBGROUPS: subgroups})
         self.compiler = Compiler(self._handle, info.name)
         self.binder = Binder(self._handle, info.name)
 

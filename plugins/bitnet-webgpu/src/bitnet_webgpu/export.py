@@ -23,7 +23,7 @@ from bitnet_core.plan.launcher import Launch as Planned
 from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 from bitnet_core.tokenizer import load_tokenizer
 
-from bitnet_webgpu.compile import entry_points, source, writes
+from bitnet_webgpu.compile import entry_points, grids, source, writes
 from bitnet_webgpu.describe import STORAGE
 from bitnet_webgpu.tuning import choose
 
@@ -108,15 +108,14 @@ def _described(launches: tuple[Planned, ...]) -> tuple[dict[str, Any], bytes]:
 def _steps(launch: Planned, kernels: dict[str, int], number: Mapping[int, int]) -> list[dict[str, Any]]:
     kernel = launch.kernel
     text = source(kernel.spec, kernel.constants, kernel.tuning)
-    x, y, _ = launch.grid
     common = {
         "kernel": kernels.setdefault(text, len(kernels)),
         "writes": writes(kernel.spec, kernel.tuning),
         "views": [_bound(view, number) for view in launch.views],
         "params": list(launch.params),
     }
-    grids = zip(entry_points(kernel.tuning), (launch.grid, (x, y, 1)), strict=False)
-    return [common | {"entry": entry, "grid": grid} for entry, grid in grids]
+    stages = zip(entry_points(kernel.tuning), grids(launch.grid, kernel.tuning), strict=True)
+    return [common | {"entry": entry, "grid": grid} for entry, grid in stages]
 
 
 def _bound(view: View, number: Mapping[int, int]) -> list[int]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bitnet_core.errors import GpuTimeoutError
 from bitnet_core.hal.base import Launch
 
-from bitnet_webgpu.compile import WebGpuKernel
+from bitnet_webgpu.compile import WebGpuKernel, grids
 from bitnet_webgpu.driver import Handle, ffi, lib, module, raw
 from bitnet_webgpu.errors import BACKEND, Stage, checked
 from bitnet_webgpu.memory import WebGpuBuffer
@@ -58,8 +58,7 @@ class Binder:
             views.append({"buffer": self._parameters(launch.params)})
             entries = [{"binding": i, "resource": view} for i, view in enumerate(views)]
             group = self._device.create_bind_group(layout=launch.kernel.layout, entries=entries)
-        x, y, _ = launch.grid
-        stages = zip(launch.kernel.handles, (launch.grid, (x, y, 1)), strict=False)
+        stages = zip(launch.kernel.handles, grids(launch.grid, launch.kernel.tuning), strict=True)
         return Prepared(tuple(Dispatch(pipeline, raw(group), grid) for pipeline, grid in stages), group)
 
     def _parameters(self, params: bytes) -> Handle:

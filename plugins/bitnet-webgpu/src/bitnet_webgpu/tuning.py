@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal import DeviceInfo, DeviceType, Tuning
 from bitnet_core.kernels.catalogue import ceil_div
 from bitnet_core.kernels.spec import KernelSpec
 
+from bitnet_webgpu.compile import SUBGROUPS
 from bitnet_webgpu.describe import GROUP
 
 FEW_ROWS = 8
@@ -21,7 +22,8 @@ LONGEST_LOOP = 32
 LARGE = 1 << 21
 """Results of a product from which on large tiles still occupy a GPU of a hundred multiprocessors."""
 WIDEST = 8 * 32 * 64
-"""Columns of a row that is normed in every workgroup: 32 threads keep eight vec4 of 64 codes each."""
+"""Columns of a row that is normed in every workgroup: 32 threads keep eight vec4 of 64 codes each, and 256 threads four
+times 16 columns."""
 _HALVES = (1, 2)
 """DTYPE of f16 and bf16."""
 
@@ -50,7 +52,8 @@ def choose(
     """UnsupportedError for what is not offered."""
     if not spec.base and spec.name not in info.kernels:
         raise Wanted(spec, constants, params, info).refused(f"it has no kernel {spec.name}")
-    return _CHOICES[spec.name](Wanted(spec, constants, params, info))
+    found = _CHOICES[spec.name](Wanted(spec, constants, params, info))
+    return replace(found, private={**found.private, SUBGROUPS: int(info.extra.get(SUBGROUPS, 1))})
 
 
 def _elements(wanted: Wanted) -> Tuning:
@@ -80,7 +83,7 @@ def _norm_product(wanted: Wanted) -> Tuning:
     if width + width // 8 + 20 * GROUP > room or width > WIDEST:
         raise wanted.refused(f"{width} columns do not fit in {room} bytes of workgroup memory, or in registers")
     lanes = 4 if width <= 1024 else 8 if joined and width <= 4096 else 16 if width <= 8192 else 32
-    tile = {"TILE_N": GROUP // lanes // (2 if joined else 1), "TILE_T": 1}
+    tile = {"TILE_N": GROUP // lanes, "TILE_T": 1}
     return Tuning(tile, private={"GROUP": GROUP, "LANES": lanes, "WIDTH": width})
 
 
@@ -98,7 +101,8 @@ def _head(wanted: Wanted) -> dict[str, int]:
 
 def _attention(wanted: Wanted) -> Tuning:
     shared_by = wanted.of("n_heads") // wanted.of("n_kv_heads")
-    heads = max(n for n in range(1, 9) if shared_by % n == 0)
+    most = 4 if wanted.of("head_dim") <= 256 else 1  # so that their queries and values fit in workgroup memory
+    heads = max(n for n in range(1, most + 1) if shared_by % n == 0)
     rows, blocks = wanted.of("rows"), wanted.of("max_blocks")
     if wanted.info.type is DeviceType.SOFTWARE:
         splits = ceil_div(blocks, LONGEST_LOOP)

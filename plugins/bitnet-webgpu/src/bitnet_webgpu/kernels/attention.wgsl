@@ -1,6 +1,6 @@
 // out[t, h] = softmax over positions p = 0..position[t] of (scale q[t, h] . k[p]), times v[p]; a workgroup for TILE_N heads
 // of a row. Rows with position < 0 give zeros.
-// use numbers cache_rows attention_bindings attend write_heads
+// use numbers reduce cache_rows attention_bindings attend write_heads
 
 @compute @workgroup_size(GROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {

@@ -1,5 +1,5 @@
 // attention by SPLITS workgroups that share the positions of a row, and one more that merges what they found.
-// use numbers cache_rows attention_bindings attend attended
+// use numbers reduce cache_rows attention_bindings attend attended
 @group(0) @binding(6) var<storage, read_write> workspace: array<f32>;
 
 @compute @workgroup_size(GROUP)
@@ -13,5 +13,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 @compute @workgroup_size(GROUP)
 fn merge(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    merge_row(group, step[group.y].y >= 0, thread);
+    merge_head(group, step[group.y].y >= 0, thread);
 }

@@ -22,8 +22,9 @@ fn load_q(first: u32, i: u32, half: u32) -> vec4<u32> {
     return q[row * (p.width / 16u) + half / 2u * 8u + half % 2u + 2u * (i / TILE_T % 4u)];
 }
 
-fn dots(w0: vec4<u32>, w1: vec4<u32>, w2: vec4<u32>, w3: vec4<u32>, a: vec4<u32>) -> vec4<i32> {
-    return vec4<i32>(dot16(w0, a), dot16(w1, a), dot16(w2, a), dot16(w3, a));
+fn plus_dots(sums: vec4<i32>, w0: vec4<u32>, w1: vec4<u32>, w2: vec4<u32>, w3: vec4<u32>, a: vec4<u32>) -> vec4<i32> {
+    return vec4<i32>(plus_dot16(sums.x, w0, a), plus_dot16(sums.y, w1, a), plus_dot16(sums.z, w2, a),
+                     plus_dot16(sums.w, w3, a));
 }
 
 fn by_scale(sums: vec4<i32>, scales: vec4<f32>, row: u32, column: u32) -> vec4<f32> {
@@ -73,15 +74,15 @@ fn tiled(group: vec3<u32>, thread: u32) {
             let w2 = tile_w[s * 64u + n + 32u];
             let w3 = tile_w[s * 64u + n + 48u];
             let q0 = s * TILE_T + t;
-            s0 += dots(w0, w1, w2, w3, tile_q[q0]);
-            s1 += dots(w0, w1, w2, w3, tile_q[q0 + 16u]);
-            s2 += dots(w0, w1, w2, w3, tile_q[q0 + 32u]);
-            s3 += dots(w0, w1, w2, w3, tile_q[q0 + 48u]);
+            s0 = plus_dots(s0, w0, w1, w2, w3, tile_q[q0]);
+            s1 = plus_dots(s1, w0, w1, w2, w3, tile_q[q0 + 16u]);
+            s2 = plus_dots(s2, w0, w1, w2, w3, tile_q[q0 + 32u]);
+            s3 = plus_dots(s3, w0, w1, w2, w3, tile_q[q0 + 48u]);
             if (LARGE) {
-                s4 += dots(w0, w1, w2, w3, tile_q[q0 + 64u]);
-                s5 += dots(w0, w1, w2, w3, tile_q[q0 + 80u]);
-                s6 += dots(w0, w1, w2, w3, tile_q[q0 + 96u]);
-                s7 += dots(w0, w1, w2, w3, tile_q[q0 + 112u]);
+                s4 = plus_dots(s4, w0, w1, w2, w3, tile_q[q0 + 64u]);
+                s5 = plus_dots(s5, w0, w1, w2, w3, tile_q[q0 + 80u]);
+                s6 = plus_dots(s6, w0, w1, w2, w3, tile_q[q0 + 96u]);
+                s7 = plus_dots(s7, w0, w1, w2, w3, tile_q[q0 + 112u]);
             }
             if (BLOCK != 0u && (ABLOCK == 32u || s == 3u || (BLOCK == 64u && s == 1u))) {
                 let column = half / 2u * 128u + s * 32u;

@@ -11,7 +11,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let row = u32(index[group.x]) * p.width;
     var sum = 0.0;
     for (var k = thread; k < p.width; k += GROUP) { sum += x[row + k] * x[row + k]; }
-    let mean = group_sum(sum, thread) / f32(p.width);
+    let mean = group_sum_max(sum, 0u, thread).sum / f32(p.width);
     let factor = 1.0 / sqrt(mean + p.eps);
     let bad = is_bad(mean);
     for (var k = thread; k < p.width; k += GROUP) {

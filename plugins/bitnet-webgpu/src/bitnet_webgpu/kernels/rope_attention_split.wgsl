@@ -12,5 +12,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 @compute @workgroup_size(GROUP)
 fn merge(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    merge_row(group, step[group.y].y >= 0 && step[group.y].z >= 0, thread);
+    merge_head(group, step[group.y].y >= 0 && step[group.y].z >= 0, thread);
 }

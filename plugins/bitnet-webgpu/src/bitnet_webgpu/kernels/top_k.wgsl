@@ -41,14 +41,14 @@ fn narrow(d: u32) { // one more byte of the k-th largest pair, by one thread
 fn totals(row: u32, thread: u32) {
     var most = 0u;
     for (var i = thread; i < p.vocab; i += GROUP) { most = max(most, key(row, i)); }
-    most = group_max_bits(most, thread);
+    most = group_sum_max(0.0, most, thread).most;
     let bits = select(~most, most & 0x7fffffffu, most >= 0x80000000u);
     let largest = bitcast<f32>(select(bits, 0xff800000u, most == 0u));
     var sum = 0.0;
     for (var i = thread; i < p.vocab; i += GROUP) {
         if (allowed(row, i)) { sum += exp(logits[row * p.stride + i] - largest); }
     }
-    sum = group_sum(sum, thread);
+    sum = group_sum_max(sum, 0u, thread).sum;
     if (thread == 0u) {
         let none = most == 0xffffffffu;
         total[2u * row] = or_nan(largest, none);
