@@ -1,5 +1,10 @@
 // attention by SPLITS workgroups that share the positions of a row, and one more that merges what they found.
-// use numbers reduce cache_rows attention_bindings attend attended
+#include "numbers.wgsl"
+#include "reduce.wgsl"
+#include "cache_rows.wgsl"
+#include "attention_bindings.wgsl"
+#include "attend.wgsl"
+#include "attended.wgsl"
 @group(0) @binding(6) var<storage, read_write> workspace: array<f32>;
 
 @compute @workgroup_size(GROUP)

@@ -1,7 +1,8 @@
 // y[l, y_first + n] = sum_k x[l, k] w[n, k] in f32, w of DTYPE: 32 threads share 4 matrix rows, TILE_N = GROUP / 8 rows in
 // a workgroup. FAST: rows of f16 or bf16 are whole vec4 of eight elements.
 // x f32[rows, width]; w: outs rows of DTYPE; y f32[rows, y_stride].
-// use dense reduce
+#include "dense.wgsl"
+#include "reduce.wgsl"
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;

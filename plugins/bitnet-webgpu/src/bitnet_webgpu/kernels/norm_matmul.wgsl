@@ -1,7 +1,12 @@
 // y[t, y_first + n] (+)= the ternary product of x[t], normed (NORM 1) and quantized in every workgroup; one row t.
 // x f32[1, columns]; gamma f32[columns]; w u8[outs, width / 4]; wscale f32[outs] or [outs, ceil(width / BLOCK)];
 // y f32[1, y_stride].
-// use numbers reduce quantize codes scales norm_product
+#include "numbers.wgsl"
+#include "reduce.wgsl"
+#include "quantize.wgsl"
+#include "codes.wgsl"
+#include "scales.wgsl"
+#include "norm_product.wgsl"
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> gamma: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> w: array<vec4<u32>>;

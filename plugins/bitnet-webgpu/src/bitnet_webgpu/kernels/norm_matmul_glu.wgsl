@@ -2,7 +2,13 @@
 // halves of w = [gate | up]; one row t.
 // x f32[1, columns]; gamma f32[columns]; w u8[2 outs, width / 4]; wscale f32[2 outs] or [2 outs, ceil(width / BLOCK)];
 // m f32[1, outs].
-// use numbers reduce quantize codes scales norm_product gate
+#include "numbers.wgsl"
+#include "reduce.wgsl"
+#include "quantize.wgsl"
+#include "codes.wgsl"
+#include "scales.wgsl"
+#include "norm_product.wgsl"
+#include "gate.wgsl"
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> gamma: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> w: array<vec4<u32>>;

@@ -1,6 +1,7 @@
 // y[l, :] = x[r, :] / sqrt(mean(x[r]^2) + eps) * gamma with r = index[l]; a workgroup a row.
 // x f32[*, width]; index i32[rows]; gamma f32[width]; y f32[rows, width].
-// use numbers reduce
+#include "numbers.wgsl"
+#include "reduce.wgsl"
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> index: array<i32>;
 @group(0) @binding(2) var<storage, read> gamma: array<f32>;

@@ -2,7 +2,11 @@
 // a head and row; rows with position < 0 or slot < 0 store nothing.
 // qkv f32[rows, (n_heads + 2 n_kv_heads) head_dim]; step i32[rows, 4]; rope f32[positions, head_dim / 2, 2];
 // q_gamma, k_gamma f32[head_dim]; q f32[rows, n_heads head_dim]; k_cache, v_cache: cache rows.
-// use numbers reduce cache_rows store_row turn
+#include "numbers.wgsl"
+#include "reduce.wgsl"
+#include "cache_rows.wgsl"
+#include "store_row.wgsl"
+#include "turn.wgsl"
 @group(0) @binding(0) var<storage, read> qkv: array<f32>;
 @group(0) @binding(1) var<storage, read> step: array<vec4<i32>>;
 @group(0) @binding(2) var<storage, read> rope: array<vec2<f32>>;

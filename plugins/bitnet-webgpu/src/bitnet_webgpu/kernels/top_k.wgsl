@@ -2,7 +2,9 @@
 // then -1 and -Inf; total[l] = (m, log(sum exp(logit - m))). A workgroup a row.
 // The k-th largest pair (key, ~token) is found byte by byte from the top with a histogram, then k pairs are ranked.
 // logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; ids i32[rows, k]; values f32[rows, k]; total f32[rows, 2].
-// use numbers reduce logits
+#include "numbers.wgsl"
+#include "reduce.wgsl"
+#include "logits.wgsl"
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> mask: array<i32>;
 @group(0) @binding(2) var<storage, read_write> ids: array<i32>;
