@@ -38,14 +38,17 @@ fn row_at(sequence: u32, kv_head: u32, position: u32) -> u32 {
 
 fn score(sequence: u32, kv_head: u32, position: u32, end: u32, thread: u32) {
     var sums: array<f32, TILE_N>;
-    if (position < end) {
+    if (thread < 128u && position < end) {
         let row = row_at(sequence, kv_head, position);
         for (var j = thread % 8u; j < PAIRS; j += 8u) {
             let k = key_pair(row, j, position);
             for (var h = 0u; h < TILE_N; h += 1u) { sums[h] += dot(queries[h * PAIRS + j], k); }
         }
     }
-    for (var h = 0u; h < TILE_N; h += 1u) { parts[h * 128u + thread] = near_sum(sums[h], 8u); }
+    for (var h = 0u; h < TILE_N; h += 1u) {
+        let sum = near_sum(sums[h], 8u);
+        if (thread < 128u) { parts[h * 128u + thread] = sum; }
+    }
 }
 
 fn sum_parts(at: u32) { // of a head and position, where its eight threads are not neighbours enough
@@ -74,7 +77,7 @@ fn attend(sequence: u32, kv_head: u32, begin: u32, end: u32, thread: u32) -> arr
     let j = thread % PAIRS;
     for (var first = begin; first < end; first += CHUNK) {
         let count = min(CHUNK, end - first);
-        if (thread < 128u) { score(sequence, kv_head, first + thread / 8u, end, thread); }
+        score(sequence, kv_head, first + thread / 8u, end, thread);
         workgroupBarrier();
         if (NEAR < 8u) {
             if (h < TILE_N) { sum_parts(h * 128u + thread % CHUNK * 8u); }
