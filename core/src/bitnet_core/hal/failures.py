@@ -13,16 +13,18 @@ def failure(
     device: str = "",
     code: str = "",
     hint: str = "",
+    said: str = "",
     requested: int = 0,
+    free: int = -1,
     kernel: str = "",
     log: str = "",
 ) -> GpuError:
     """An error of `kind` for the caller to raise. The message of an OutOfMemoryError says how many bytes were
-    `requested`, that of a KernelCompileError which `kernel`; others say what the driver did first in `log`."""
-    lines = log.strip().splitlines() or [f"{operation} failed"]
-    message = lines[0]
+    `requested` and are `free`, that of a KernelCompileError which `kernel`; others say what the driver `said`."""
+    message = said or f"{operation} failed"
     if issubclass(kind, OutOfMemoryError):
         message = f"{requested:,} bytes do not fit" if requested else "out of memory"
+        message += f", {free:,} are free" if requested and free >= 0 else ""
     elif issubclass(kind, KernelCompileError):
         message = f"kernel {kernel} does not build"
     return kind(
@@ -33,6 +35,7 @@ def failure(
         code=code,
         hint=hint,
         requested=requested,
+        free=free,
         kernel=kernel,
         log=log,
     )

@@ -66,8 +66,19 @@ def converted(error: Exception, stage: Stage, device: str = "", *, kernel: str =
     text, code = str(error), type(error).__name__
     told = next((row for words, row in WORDS.items() if words in text.lower()), None)
     kind, hint = told or TABLE.get(code, _UPDATE)
-    about = {"backend": BACKEND, "device": device, "code": code, "hint": hint, "kernel": kernel, "log": text}
-    return failure(kind or _STAGES.get(stage, LaunchError), stage.value, requested=requested, **about)
+    said = (text.strip().splitlines() or [""])[-1].strip()  # wgpu ends with the cause of all that it says before
+    return failure(
+        kind or _STAGES.get(stage, LaunchError),
+        stage.value,
+        backend=BACKEND,
+        device=device,
+        code=code,
+        hint=hint,
+        said=said,
+        requested=requested,
+        kernel=kernel,
+        log=text,
+    )
 
 
 @contextmanager
