@@ -5,8 +5,8 @@
 
 Prints, and with --json writes: the results on the device of the conformance kit and of the plugin's own tests; the text
 of the shipped model beside the numpy device's; the speed of the 2B-4T shape (--shape) with random weights after prompts
-of 128, 512 and 2,048 tokens; the host's time for a token; and the time of each kernel, of a token and of prompts, by the
-device's clock. --ways also measures other ways to tune: without subgroups, and with small or large tiles alone in
+of 128, 512 and 2,048 tokens; the host's time for a token; and the time of each kernel, of a token and of prompts, by
+the device's clock. --ways also measures other ways to tune: without subgroups, and with small or large tiles alone in
 products of prompts.
 """
 

@@ -4,10 +4,13 @@
 var<workgroup> sizes: array<u32, GROUP>;
 var<workgroup> sums: array<i32, GROUP>;
 
-fn four(row: u32, first: u32) -> vec4<f32> { // zero past the end
-    var y = vec4<f32>(0.0);
-    for (var e = 0u; e < 4u && first + e < p.width; e += 1u) { y[e] = value(row, first + e); }
-    return y;
+fn value_or_zero(row: u32, k: u32) -> f32 { // past the end
+    if (k >= p.width) { return 0.0; }
+    return value(row, k);
+}
+
+fn four(row: u32, k: u32) -> vec4<f32> {
+    return vec4<f32>(value_or_zero(row, k), value_or_zero(row, k + 1u), value_or_zero(row, k + 2u), value_or_zero(row, k + 3u));
 }
 
 fn with_gamma(y: vec4<f32>, first: u32) -> vec4<f32> {
