@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bitnet_core.errors import DeviceNotFoundError, GpuTimeoutError
+from bitnet_core.errors import DeviceNotFoundError
 from bitnet_core.hal import Grid, MemoryKind, Tuning
 from bitnet_core.hal.base import BaseDevice, Bound, Launch, Recorded
-from bitnet_core.hal.waiting import ready_within
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_cuda import compile, recording, tuning
@@ -207,14 +206,7 @@ class CudaDevice(BaseDevice[CudaBuffer, CudaKernel]):
 
     def until(self, query: Callable[[], tuple[Any, ...]], operation: str) -> None:
         """Ask until it is ready: the driver's own waits have no bound. GpuTimeoutError after `timeout` seconds."""
-        if not ready_within(self.timeout, lambda: int(query()[0]) != NOT_READY):
-            raise GpuTimeoutError(
-                f"the GPU did not finish within {self.timeout:g} seconds",
-                backend="cuda",
-                device=self.info.name,
-                operation=operation,
-                hint="BITNET_GPU_TIMEOUT allows more; check `nvidia-smi` for other work on the GPU",
-            )
+        self._until(lambda: int(query()[0]) != NOT_READY, operation)
         self.check(query(), operation)
 
     def _close(self) -> None:

@@ -14,6 +14,7 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
+from bitnet_core.hal.failures import failure
 
 BACKEND = "opencl"
 OUT_OF_RESOURCES, INVALID_OPERATION = -5, -59
@@ -56,14 +57,11 @@ def check(status: int, operation: str, *, device: str = "", requested: int = 0, 
     kind, hint = TABLE.get(status, _LAUNCH)
     if requested and status == OUT_OF_RESOURCES:  # what some drivers say of a full device
         kind, hint = _NO_MEMORY
-    message = f"{operation} failed"
-    if kind is OutOfMemoryError:
-        message = f"cannot allocate {requested:,} bytes" if requested else "out of memory"
-    raise kind(
-        message,
+    raise failure(
+        kind,
+        operation,
         backend=BACKEND,
         device=device,
-        operation=operation,
         code=status_name(status),
         hint=hint,
         requested=requested,
