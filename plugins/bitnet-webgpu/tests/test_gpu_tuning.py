@@ -13,10 +13,11 @@ from bitnet_core.testing.cases.case import Case, expected
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
 from bitnet_core.testing.workbench import Bench
+from bitnet_webgpu import tuning
 from bitnet_webgpu.describe import JOINED
 from bitnet_webgpu.device import WebGpuDevice
 from bitnet_webgpu.plugin import WebGpuBackend
-from bitnet_webgpu.tuning import choose
+from bitnet_webgpu.tuning import FEW_ROWS, choose
 
 SPLIT = ("attention", "argmax_advance")
 REDUCING = ("matmul_dense", "rms_norm", "rms_norm_quantize", "glu_norm_quantize", "rope_store_kv", "top_k")
@@ -36,6 +37,13 @@ PLAIN = [
     if case in CASES or kernel in REDUCING
 ]
 """A few of each: the difference is in one file, `reduce`."""
+
+MANY_ROWS = [
+    case
+    for kernel in ("matmul_ternary", "matmul_ternary_block")
+    for case in cases_of(kernel)
+    if FEW_ROWS < case.launch().params["rows"] < 512 and case.launch().params["outs"] < 1000
+][::2]
 
 
 class AsGpu(WebGpuBackend):
@@ -96,6 +104,12 @@ def test_with_subgroups(grouped: Bench, case: Case) -> None:
 @pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.id)
 def test_without_subgroups(plain: Bench, case: Case) -> None:
     check(plain, case)
+
+
+@pytest.mark.parametrize("case", MANY_ROWS, ids=lambda case: case.id)
+def test_large_tiles(grouped: Bench, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "LARGE", 1)
+    check(grouped, case)
 
 
 def test_gpus_share_positions_and_logits() -> None:
