@@ -18,17 +18,15 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import bitnet_core
 from bitnet_core.formats.synthetic import SyntheticSource
-from bitnet_core.hal import DeviceInfo
 from bitnet_core.measure.benchmark import measure
-from bitnet_webgpu import device as device_module
 from bitnet_webgpu import tuning
+from bitnet_webgpu.device import WebGpuDevice
 
 TESTS = Path(__file__).parents[1] / "tests"
 PROMPT = (
@@ -98,29 +96,20 @@ def measured(shape: str, device: str, prompts: tuple[int, ...], *, kernels: bool
     return found
 
 
-def without_subgroups(choose: Callable[..., Any]) -> Callable[..., Any]:
-    """`tuning.choose` for the same device, as if it had none."""
-
-    def chosen(spec: Any, constants: Any, params: Any, info: DeviceInfo) -> Any:
-        return choose(spec, constants, params, replace(info, extra={**info.extra, "subgroups": 1}))
-
-    return chosen
-
-
 def ways(shape: str, device: str) -> dict[str, Any]:
     """Speeds with other tunings than the plugin's."""
-    chosen, large = tuning.choose, tuning.LARGE
-    settings: Mapping[str, tuple[Any, int]] = {
-        "without subgroups": (without_subgroups(chosen), large),
-        "small tiles": (chosen, 1 << 60),
-        "large tiles": (chosen, 1),
-    }
+    chosen, large = WebGpuDevice.tuning, tuning.LARGE
+
+    def plain(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Any:
+        return tuning.choose(spec, constants, params, replace(self.info, extra={**self.info.extra, "subgroups": 1}))
+
+    settings = {"without subgroups": (plain, large), "small tiles": (chosen, 1 << 60), "large tiles": (chosen, 1)}
     found = {}
-    for name, setting in settings.items():
+    for name, (choose, least) in settings.items():
         print(name, flush=True)
-        device_module.choose, tuning.LARGE = setting
+        WebGpuDevice.tuning, tuning.LARGE = choose, least  # type: ignore[method-assign]  # for this measurement
         found[name] = measured(shape, device, PROMPTS[:2], kernels=False)["speed"]
-    device_module.choose, tuning.LARGE = chosen, large
+    WebGpuDevice.tuning, tuning.LARGE = chosen, large  # type: ignore[method-assign]
     return found
 
 
