@@ -14,14 +14,14 @@ from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
 from bitnet_core.testing.workbench import Bench
 from bitnet_webgpu import tuning
-from bitnet_webgpu.describe import JOINED
+from bitnet_webgpu.describe import JOINED, find
 from bitnet_webgpu.device import WebGpuDevice
 from bitnet_webgpu.plugin import WebGpuBackend
 from bitnet_webgpu.tuning import FEW_ROWS, choose
 
 SPLIT = ("attention", "argmax_advance")
 REDUCING = ("matmul_dense", "rms_norm", "rms_norm_quantize", "glu_norm_quantize", "rope_store_kv", "top_k")
-"""Tuned alike everywhere; the kit runs them with subgroups where there are some, so here they run without."""
+"""Tuned alike everywhere, but for subgroups, which software adapters go without."""
 ONE_ROW = ("norm_matmul", "norm_matmul_glu")
 """Several rows are left to the kernels that these join."""
 CASES = [
@@ -30,13 +30,14 @@ CASES = [
     for case in cases_of(kernel)
     if kernel not in ONE_ROW or case.launch().params["rows"] == 1
 ]
-PLAIN = [
+OTHERS = [case for kernel in REDUCING for case in cases_of(kernel)[:4]]
+FEW = [
     case
     for kernel in (*JOINED, *SPLIT, *REDUCING)
     for case in cases_of(kernel)[:4]
     if case in CASES or kernel in REDUCING
 ]
-"""A few of each: the difference is in one file, `reduce`."""
+"""A few of each: what is different without subgroups is in one file, `reduce`."""
 
 MANY_ROWS = [
     case
@@ -71,8 +72,8 @@ def bench_of(request: pytest.FixtureRequest, subgroups: int) -> Iterator[Bench]:
         if request.config.getoption("--require-device"):
             raise
         pytest.skip(str(error))
-    if subgroups > int(info.extra["subgroups"]):
-        pytest.skip(f"{info.name} has no subgroups of {subgroups}")
+    if subgroups > 1 and "subgroup" not in find(info.index)[0].features:
+        pytest.skip(f"{info.name} has no subgroups")
     bench = Bench(backend, info.index, as_gpu(info, subgroups))
     yield bench
     bench.close()
@@ -85,6 +86,7 @@ def plain(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 @pytest.fixture(scope="module")
 def grouped(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """Subgroups of four: all have as many."""
     yield from bench_of(request, 4)
 
 
@@ -96,12 +98,12 @@ def check(bench: Bench, case: Case) -> None:
     check_outputs(case, launch, expected(case.spec, launch), actual)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [*CASES, *OTHERS], ids=lambda case: case.id)
 def test_with_subgroups(grouped: Bench, case: Case) -> None:
     check(grouped, case)
 
 
-@pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", FEW, ids=lambda case: case.id)
 def test_without_subgroups(plain: Bench, case: Case) -> None:
     check(plain, case)
 
@@ -126,7 +128,7 @@ def test_only_what_was_asked_for_is_in_the_text() -> None:
     for subgroups in (1, 32):
         info = as_gpu(DeviceInfo("webgpu", 0, "x", DeviceType.GPU, extra={"workgroup_storage": 16384}), subgroups)
         found = set()
-        for case in PLAIN:
+        for case in FEW:
             launch = case.launch()
             tuning = choose(case.spec, launch.constants, launch.params, replace(info, kernels=info.kernels | {"top_k"}))
             if "subgroupShuffle" in source(case.spec, launch.constants, tuning):

@@ -1,5 +1,5 @@
 """The kit's kernels on SwiftShader through wgpu: other limits than llvmpipe's (1 GiB bindings, offsets of 256 bytes,
-ten storage buffers, subgroups of four), and no shader-f16. It comes with Chromium."""
+ten storage buffers), and no shader-f16. It comes with Chromium."""
 
 from __future__ import annotations
 

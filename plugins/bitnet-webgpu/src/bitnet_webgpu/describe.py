@@ -15,7 +15,8 @@ _APIS = ("Vulkan", "Metal", "D3D12")
 _TYPES = {"DiscreteGPU": DeviceType.GPU, "IntegratedGPU": DeviceType.INTEGRATED, "CPU": DeviceType.SOFTWARE}
 _VENDORS = {0x1002: "AMD", 0x10DE: "NVIDIA", 0x8086: "Intel", 0x13B5: "ARM", 0x5143: "Qualcomm", 0x106B: "Apple"}
 _SUBGROUPS = {"AMD": 32, "NVIDIA": 32, "Intel": 8, "Apple": 32}
-"""Threads of a vendor's smallest subgroups, which wgpu does not tell; of others, the 4 that WebGPU promises."""
+"""Threads of a vendor's smallest subgroups, which wgpu does not tell. Others promise no more than 4, which saves
+nothing."""
 FEATURES = ("subgroup", "timestamp-query")
 """Asked for where they are there. The packed dot product is part of the language, and shader-f16 would add nothing: the
 f16 of tables and caches become f32 by built-ins that need no feature."""
@@ -89,7 +90,7 @@ def describe(adapter: Handle, index: int) -> DeviceInfo:
                 "api": about["backend_type"],
                 "workgroup_storage": limits["max-compute-workgroup-storage-size"],
                 "storage_buffers": buffers,
-                "subgroups": _SUBGROUPS.get(vendor, 4) if "subgroup" in adapter.features else 1,
+                "subgroups": _SUBGROUPS.get(vendor, 1) if "subgroup" in adapter.features else 1,
             }
         ),
     )
