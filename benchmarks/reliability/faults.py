@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from bitnet_core.api import _opened
+from bitnet_core.api.loading import open_source
 from bitnet_core.discovery.selection import open_device
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
@@ -68,12 +68,16 @@ class Faulty:
             self.calls[name] += 1
             method, at, kind = self._fault
             if name == method and (self.calls[name] == at or (kind == "lost" and self.calls[name] > at)):
-                raise ERRORS[kind]()
+                self.fail(kind)
             result = found(*arguments, **named)
             self.buffers += name in ("alloc", "wrap") and result is not None
             return result
 
         return call
+
+    def fail(self, kind: str) -> None:
+        """What happens instead of, or before, the chosen call."""
+        raise ERRORS[kind]()
 
     def free(self, buffer: Any) -> None:
         self.buffers -= 1
@@ -160,7 +164,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--losses", type=int, default=100)
     arguments = parser.parse_args()
-    source = _opened(None, None, False, True)
+    source = open_source(None, None, False, True)
     began = time.perf_counter()
     same = losses(source, arguments.device, arguments.losses)
     print(f"{arguments.device}: {same} of {arguments.losses} texts are the same after a loss", flush=True)

@@ -13,11 +13,11 @@ from bitnet_core.api import Model
 from bitnet_core.discovery.request import DeviceRequest
 from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.errors import UsageError
 from bitnet_core.formats.open import open_model
 from bitnet_core.hal import DeviceInfo, Kernel, Tuning, View
 from bitnet_core.hal.base import Launch
 from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.output import new_folder
 from bitnet_core.plan.launcher import Launch as Planned
 from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 from bitnet_core.tokenizer import load_tokenizer
@@ -46,13 +46,17 @@ class Elsewhere(NumpyDevice):
 
 
 def export_stories(folder: Path, device: Elsewhere, stages: Stages) -> None:
-    """Write model.json, tokenizer.json and weights.bin of the shipped model. UsageError where the folder has files.
+    """Write model.json, tokenizer.json and weights.bin of the shipped model, all or none. UsageError where the folder
+    has files or cannot be written.
 
     model.json: buffers (size in bytes, and where in weights.bin those lie that no launch writes), kernels, launches,
     and which buffers the host writes or reads.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is not an empty folder, and nothing is overwritten: name another")
+    with new_folder(folder) as made:
+        _write(made, device, stages)
+
+
+def _write(folder: Path, device: Elsewhere, stages: Stages) -> None:
     opened = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
     tokenizer = load_tokenizer(opened.tokenizer)
     summary = BackendStartupSummary(DeviceRequest(device.info.backend, 0), (device.info.backend,), device.info)
@@ -62,7 +66,6 @@ def export_stories(folder: Path, device: Elsewhere, stages: Stages) -> None:
         document, weights = _described(step.launches, stages)
     document |= {"context": opened.config.context, "stops": sorted(tokenizer.eos_ids)}
     document["bos"] = tokenizer.bos_id if tokenizer.add_bos else None
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "weights.bin").write_bytes(weights)
     (folder / "tokenizer.json").write_text(tokenizer.to_json(), "utf-8")
     (folder / "model.json").write_text(json.dumps(document), "utf-8")

@@ -9,6 +9,7 @@ from pathlib import Path
 import platformdirs
 
 from bitnet_core.errors import KernelCompileError, UsageError
+from bitnet_core.output import new_file
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -41,11 +42,12 @@ def log_hint(error: BaseException) -> str:
     if not isinstance(error, KernelCompileError) or not error.log:
         return ""
     folder = Path(platformdirs.user_log_dir("bitnet", appauthor=False))
-    path = folder / re.sub(r"[^\w-]", "_", f"compile-{error.backend}-{error.kernel}", flags=re.ASCII)[:100]
+    name = re.sub(r"[^\w-]", "_", f"compile-{error.backend}-{error.kernel}", flags=re.ASCII)[:100]
+    path = folder / f"{name}.log"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path = path.with_suffix(".log")
-        path.write_text(error.log + "\n", encoding="utf-8", errors="backslashreplace")
-    except OSError as exc:
-        return f"\nThe compiler's log could not be kept in {folder}: {exc.strerror}"
+        with new_file(path, force=True) as file:
+            file.write(f"{error.log}\n".encode("utf-8", "backslashreplace"))
+    except (OSError, UsageError) as exc:
+        return f"\nThe compiler's log could not be kept: {exc}"
     return f"\nThe compiler's whole log: {path}"

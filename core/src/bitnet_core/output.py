@@ -1,16 +1,19 @@
 """The one rule for every file that is written: nothing is destroyed, nothing half-written appears.
 
 A destination may be new, or a regular file that the caller allows to be replaced; never a link, a device, a pipe or the
-model that is read. The text is written beside it and takes its place when it is complete.
+model that is read. The text is written beside it and takes its place when it is complete. A folder of files may be new,
+or an empty one.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from bitnet_core.errors import BitnetError, UsageError
@@ -44,7 +47,7 @@ def new_file(
     """A file beside `path`, which takes its place when the block ends well; see `check_output`."""
     inputs = tuple(inputs)
     check_output(path, inputs, force=force, error=error)
-    temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")  # no other writer has this name
     try:
         try:
             with temporary.open("xb") as file:
@@ -57,6 +60,25 @@ def new_file(
             temporary.unlink(missing_ok=True)
     except OSError as exc:
         raise error(f"{path}: cannot be written: {_reason(exc)}. Choose another place; nothing was kept") from exc
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path`, which takes its place when the block ends well. UsageError where `path` is there
+    and no empty folder, and where the system does not let it be written."""
+    try:
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_dir() or any(path.iterdir())):
+            raise UsageError(f"{path} exists and is not an empty folder; name another one")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:100]}.") as scratch:
+            made = Path(scratch) / "made"
+            made.mkdir()
+            yield made
+            if path.exists():
+                path.rmdir()
+            made.rename(path)
+    except OSError as exc:
+        raise UsageError(f"{path}: cannot be written: {_reason(exc)}. Choose another place; nothing was kept") from exc
 
 
 def _check_folder(path: Path, error: type[BitnetError]) -> None:

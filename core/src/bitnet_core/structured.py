@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from bitnet_core.engine.constraint import Mask
-from bitnet_core.errors import UsageError
+from bitnet_core.errors import UsageError, short
 from bitnet_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -44,7 +44,10 @@ def json_grammar(schema: Any) -> Grammar:
         raise UsageError("a JSON schema is an object")
     if _depth(schema) > MAX_DEPTH:
         raise UsageError(f"the JSON schema is nested more than {MAX_DEPTH} deep")
-    return Grammar("json", json.dumps(schema))
+    try:
+        return Grammar("json", json.dumps(schema))
+    except (TypeError, ValueError) as exc:  # objects of Python, or one that holds itself
+        raise UsageError(f"the JSON schema is no JSON: {exc}") from exc
 
 
 def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
@@ -56,6 +59,8 @@ def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
     """
     if response_format is None:
         return None
+    if not isinstance(response_format, Mapping):
+        raise UsageError(f"response_format must be a mapping, not {short(response_format)}")
     kind = response_format.get("type")
     if kind == "text":
         return None

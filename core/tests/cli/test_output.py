@@ -15,7 +15,7 @@ import pytest
 from bitnet_core.cli.console import cell, harmless
 from bitnet_core.errors import BitnetError, ModelError, ReceiptError, UsageError
 from bitnet_core.formats.open import open_model
-from bitnet_core.output import check_output, new_file
+from bitnet_core.output import check_output, new_file, new_folder
 
 STORIES = Path(str(files("bitnet_core") / "data" / "stories.gguf"))
 posix = pytest.mark.skipif(os.name != "posix", reason="POSIX files and signals")
@@ -81,6 +81,42 @@ def test_what_appears_at_the_place_meanwhile_stays(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists"):
         meanwhile()
     assert path.read_text() == "theirs"
+
+
+def test_two_writers_of_one_process_do_not_meet(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with new_file(path, force=True) as first:
+        first.write(b"first")
+        with new_file(path, force=True) as second:
+            second.write(b"second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@posix
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.iterdir())
+    for place in ("link", "dangling", "file", "file/in", "x" * 300):
+        with pytest.raises(UsageError, match=r"not an empty folder|cannot be written"), new_folder(tmp_path / place):
+            pass
+
+    def full() -> None:
+        with new_folder(tmp_path / "real") as made:
+            (made / "half").write_text("half")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(UsageError, match=r"No space left on device.*nothing was kept"):
+        full()
+    assert sorted(tmp_path.iterdir()) == before
+    with new_folder(tmp_path / "real") as made:
+        (made / "whole").write_text("whole")
+    assert (tmp_path / "real" / "whole").read_text() == "whole"
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @posix

@@ -126,6 +126,37 @@ def test_verify_notices_a_wrong_scale(source: ModelSource, tmp_path: Path, monke
         convert(source, tmp_path / "out", "i2_s", verify=True)
 
 
+@pytest.mark.parametrize("target", ["i2_s", "safetensors"])
+def test_an_interrupt_while_the_old_one_is_moved_away_brings_it_back(
+    source: ModelSource, tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination = tmp_path / "out"
+    convert(source, destination, "safetensors")
+    before = listing(destination)
+
+    def ended(*_: object) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr("os.replace", ended)
+    with pytest.raises(SystemExit):
+        convert(source, destination, target, force=True)
+    assert listing(destination) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["masters", "out"]
+
+
+@pytest.mark.parametrize("target", ["i2_s", "safetensors"])
+def test_what_appears_at_the_destination_meanwhile_is_left_alone(
+    source: ModelSource, tmp_path: Path, target: Target
+) -> None:
+    def meanwhile(*_: object) -> None:
+        (tmp_path / "out").write_text("theirs")
+
+    with pytest.raises(UsageError, match="exists"):
+        convert(source, tmp_path / "out", target, progress=meanwhile)
+    assert (tmp_path / "out").read_text() == "theirs"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["masters", "out"]
+
+
 def test_destinations(source: ModelSource, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"folder .* is missing"):
         convert(source, tmp_path / "nosuch" / "a.gguf", "i2_s")

@@ -110,6 +110,15 @@ def test_nan_is_an_error(temperature: float) -> None:
         {"logit_bias": {1: float("nan")}},
         {"logit_bias": {1: 1e300}},
         {"logit_bias": {1: float("inf")}},
+        {"temperature": 10**400},
+        {"temperature": "hot"},
+        {"top_k": 1.5},
+        {"top_p": None},
+        {"seed": 1.5},
+        {"logprobs": "5"},
+        {"logit_bias": [1]},
+        {"logit_bias": {1.5: 1.0}},
+        {"logit_bias": {1: "x"}},
     ],
 )
 def test_parameters_out_of_range(params: dict[str, Any]) -> None:

@@ -166,11 +166,33 @@ def test_nan_logits_are_an_error_never_garbage(
 
 @pytest.mark.parametrize(
     ("tokens", "message"),
-    [([], "empty"), ([64], r"0\.\.63"), ([-1], r"0\.\.63"), ([0] * 256, "256 tokens"), ([0] * 1000, "1000 tokens")],
+    [
+        ([], "empty"),
+        ([64], r"0\.\.63"),
+        ([-1], r"0\.\.63"),
+        ([0] * 256, "256 tokens"),
+        ([0] * 1000, "1000 tokens"),
+        ([1.5], "whole numbers"),
+        ("text", "whole numbers"),
+        (None, "whole numbers"),
+    ],
 )
-def test_prompts_that_cannot_be(make_engine: Make, tokens: list[int], message: str) -> None:
+def test_prompts_that_cannot_be(make_engine: Make, tokens: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_engine().add(tokens)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_tokens": value} for value in (1.5, float("nan"), "9", None)] + [{"stop_ids": [1.5]}]
+)
+def test_limits_of_wrong_types_are_refused_before_neighbours_see_them(make_engine: Make, wrong: dict[str, Any]) -> None:
+    engine = make_engine()
+    neighbour = engine.add([1, 2], max_tokens=4)
+    with pytest.raises(UsageError, match="whole number"):
+        engine.add([3], **wrong)
+    while engine.step():
+        pass
+    assert neighbour.finish_reason == "length"
 
 
 @pytest.mark.parametrize(
@@ -182,6 +204,12 @@ def test_prompts_that_cannot_be(make_engine: Make, tokens: list[int], message: s
         {"kv_budget": 100},
         {"eviction": "mru"},
         {"max_sequences": 0},
+        {"max_sequences": 1.5},
+        {"max_sequences": 10**30},
+        {"context": "9"},
+        {"kv_budget": float("nan")},
+        {"burst_seconds": float("nan")},
+        {"burst_seconds": float("inf")},
     ],
 )
 def test_options_that_cannot_be(make_engine: Make, options: dict[str, Any]) -> None:

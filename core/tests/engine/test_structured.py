@@ -90,6 +90,8 @@ def test_the_neighbours_of_a_constrained_text_are_not(model: bitnet_core.Model) 
         schema_format({"enum": ["x" * MAX_GRAMMAR]}),
         {"type": "regex", "regex": "(("},
         {"type": "grammar", "grammar": "start: nowhere"},
+        schema_format({"const": object()}),
+        "json_object",
     ],
 )
 def test_formats_that_cannot_be(model: bitnet_core.Model, response_format: dict[str, Any]) -> None:

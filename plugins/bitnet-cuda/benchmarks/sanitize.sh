@@ -1,27 +1,56 @@
 #!/usr/bin/env bash
-# Runs the shipped model, decoding alone and in a batch, under compute-sanitizer's memcheck and racecheck; fails if either
-# reports anything. Needs bitnet-core, bitnet-cuda and the CUDA toolkit's compute-sanitizer.
-set -euo pipefail
+# Small models of both architectures under compute-sanitizer's memcheck and racecheck, with and without tensor cores:
+# alone and in a batch, greedy and sampled, short and long prompts. Fails if either tool reports anything. Ends within 90 s:
+# a tool that takes longer than its half is stopped after the model that it is at, and says which kernels it has seen.
+#   plugins/bitnet-cuda/benchmarks/sanitize.sh
+# Needs bitnet-core, bitnet-cuda and the CUDA toolkit's compute-sanitizer.
+set -uo pipefail
+cd "$(dirname "$0")/../../.."
 program='
-import numpy as np
+import sys, time
+from collections import Counter
 from importlib.resources import files
+from pathlib import Path
+import numpy as np
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
+from bitnet_core.engine.sampling import SamplingParams
 from bitnet_core.formats.open import open_model
+from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_cuda.device import CudaDevice
 
-source = open_model(files("bitnet_core") / "data" / "stories.gguf")
-engine = Engine(source, CudaDevice(0), EngineOptions(max_sequences=8))
-for batch, length in ((1, 150), (8, 20)):  # 150 positions: attention is shared by two blocks; 160 rows: prompt kernels
-    for text in range(batch):
-        tokens = np.random.default_rng(text).integers(0, source.config.vocab, length)
-        engine.add(tokens.tolist(), max_tokens=6)
-    while engine.step():
-        pass
-engine.close()
-print("done")
+end = time.monotonic() + 36
+stories = files("bitnet_core") / "data" / "stories.gguf"
+tiny = sorted(Path("core/tests/golden/qwen3").glob("*/*.gguf"))
+runs = [(stories, True, "off"), (stories, True, "on"), *((path, True, "off") for path in tiny[1::2])]
+runs += [(stories, False, "off"), (tiny[0], False, "off")]
+seen, done = Counter(), 0
+for path, tensor_cores, small_head in runs:
+    if time.monotonic() > end:
+        break
+    source = open_model(path)
+    device = CudaDevice(0, tensor_cores=tensor_cores)
+    engine = Engine(source, device, EngineOptions(max_sequences=8, small_head=small_head))
+    room = engine.limit - 8
+    for batch, length, sampling in (
+        (1, 150, SamplingParams()),  # attention over the positions is shared by two blocks
+        (1, 5, SamplingParams(temperature=0.8, top_k=5, seed=1)),
+        (8, 20, SamplingParams()),  # 160 rows: the kernels of prompts
+    ):
+        for text in range(batch):
+            tokens = np.random.default_rng(text).integers(0, source.config.vocab, min(length, room))
+            engine.add(tokens.tolist(), sampling, max_tokens=6)
+        while engine.step():
+            pass
+    seen += engine.kernel_launches
+    engine.close()
+    done += 1
+print(f"{done} of {len(runs)} runs, {sum(seen.values())} launches of {len(seen)} kernels: {sorted(seen)}")
+print("not launched:", sorted(set(CATALOGUE) - set(seen)))
 '
+status=0
 for tool in memcheck racecheck; do
     echo "compute-sanitizer --tool $tool"
-    compute-sanitizer --tool "$tool" --error-exitcode 9 "${PYTHON:-python3}" -c "$program"
+    timeout 45 compute-sanitizer --tool "$tool" --error-exitcode 9 "${PYTHON:-python3}" -c "$program" || status=$?
 done
+exit "$status"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bitnet_core.cli.console import print_json, print_table, say
+from bitnet_core.cli.console import cell, print_json, print_table, say
 from bitnet_core.cli.devices import size
 from bitnet_core.cli.options import JsonOption
 
@@ -50,5 +50,5 @@ def models(as_json: JsonOption = False) -> None:
         table.add_column(column)
     for model in found:
         used = datetime.fromtimestamp(model.used).strftime("%Y-%m-%d")
-        table.add_row(model.reference, model.form, size(model.nbytes), model.commit[:12], used)
+        table.add_row(*map(cell, (model.reference, model.form, size(model.nbytes), model.commit[:12], used)))
     print_table(table)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from bitnet_core.discovery.known import KNOWN
 from bitnet_core.errors import UsageError
+from bitnet_core.output import new_folder
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -24,8 +23,6 @@ def write_backend(name: str, folder: Path) -> list[Path]:
         raise UsageError(f"'{name}' cannot name a backend: use lower-case letters, digits and single dashes")
     if name in KNOWN:
         raise UsageError(f"'{name}' is a backend that bitnet knows; give yours another name")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists and is not an empty folder; name another one")
     package = name.replace("-", "_")
     words = {
         "bitnet-newbackend": f"bitnet-{name}",
@@ -35,18 +32,12 @@ def write_backend(name: str, folder: Path) -> list[Path]:
         "newbackend:": f"{name}:",
         "NewBackend": "".join(part.capitalize() for part in name.split("-")),
     }
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-backend-") as scratch:
-        made = Path(scratch) / "plugin"
-        with as_file(files("bitnet_core.scaffold") / "template") as template:
-            shutil.copytree(template, made, ignore=shutil.ignore_patterns("__pycache__"))
-        for path in [path for path in made.rglob("*") if path.is_file()]:
-            text = path.read_text(encoding="utf-8")
+    with new_folder(folder) as made, as_file(files("bitnet_core.scaffold") / "template") as template:
+        for source in [path for path in template.rglob("*") if path.is_file() and path.suffix != ".pyc"]:
+            text = source.read_text(encoding="utf-8")
             for word, new in words.items():
                 text = text.replace(word, new)
-            path.write_text(text, encoding="utf-8")
-        (made / "src" / "bitnet_newbackend").rename(made / "src" / f"bitnet_{package}")
-        if folder.exists():
-            folder.rmdir()
-        made.rename(folder)
+            place = made / str(source.relative_to(template)).replace("bitnet_newbackend", f"bitnet_{package}")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
     return sorted(path for path in folder.rglob("*") if path.is_file())

@@ -120,6 +120,7 @@ def describe(driver: c_void_p, device: c_void_p, index: int) -> Found | None:
         features=frozenset({"timings"}),
         extra=MappingProxyType(
             {
+                "uuid": bytes(properties.uuid).hex(),
                 "architecture": architecture.name if architecture else "unknown",
                 "tiles": max(1, len(api.listed("zeDeviceGetSubDevices", device, c_void_p))),
                 "compute_units": properties.numSlices * properties.numSubslicesPerSlice * properties.numEUsPerSubslice,

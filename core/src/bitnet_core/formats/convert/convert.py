@@ -98,21 +98,26 @@ def has_masters(source: ModelSource) -> bool:
 @contextmanager
 def _staged(source: ModelSource, destination: Path, force: bool) -> Iterator[Path]:
     """A path beside the destination to write to, which takes the destination's place when the block ends well."""
-    if destination.is_dir() and not destination.is_symlink():
-        _check_replaceable(source, destination, force)
-    else:
-        check_output(destination, [source.path], force=force)
+    _check_destination(source, destination, force)
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{destination.name[:100]}.", dir=destination.parent))
     except OSError as error:
         raise UsageError(f"{destination}: cannot be written: {error.strerror or error}") from error
     try:
         yield folder / destination.name
+        _check_destination(source, destination, force)  # somebody may have put something there meanwhile
         _replace(folder, destination)
     except OSError as error:
         raise ModelError(f"{destination}: cannot be written: {error.strerror or error}; nothing was kept") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_destination(source: ModelSource, destination: Path, force: bool) -> None:
+    if destination.is_dir() and not destination.is_symlink():
+        _check_replaceable(source, destination, force)
+    else:
+        check_output(destination, [source.path], force=force)
 
 
 def _check_replaceable(source: ModelSource, destination: Path, force: bool) -> None:
@@ -127,13 +132,13 @@ def _check_replaceable(source: ModelSource, destination: Path, force: bool) -> N
 
 
 def _replace(folder: Path, destination: Path) -> None:
-    """Moves what was written to the destination, and an old folder or file there away."""
-    written = folder / destination.name
-    if destination.is_dir() or (destination.exists() and written.is_dir()):
-        destination.rename(folder / "replaced")
+    """Moves what was written to the destination, and an old folder or file there away; it is back after a failure."""
+    written, old = folder / destination.name, folder / "replaced"
     try:
+        if destination.is_dir() or (destination.exists() and written.is_dir()):
+            destination.rename(old)
         os.replace(written, destination)
-    except OSError:
-        if (folder / "replaced").exists():
-            (folder / "replaced").rename(destination)
+    except BaseException:  # an interrupt too: what was there must not go away with the folder
+        if old.exists() and not destination.exists():
+            old.rename(destination)
         raise

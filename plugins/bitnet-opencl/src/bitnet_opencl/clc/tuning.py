@@ -27,6 +27,9 @@ LOCAL_BYTES = 49152
 MEETING_BYTES = 2048
 """Of decoder_layer's workspace, before what attention hands on (meeting.clh)."""
 
+_SHARED_ROWS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense")
+"""Products whose rows are shared among lanes."""
+
 Constants = Mapping[str, int]
 Params = Mapping[str, int | float]
 
@@ -71,6 +74,24 @@ def tune(profile: Profile, spec: KernelSpec, constants: Constants, params: Param
     if choose is None:
         raise unsupported(spec.name, "this device")
     return choose(Wanted(profile, constants, params))
+
+
+def offered(profile: Profile, spec: KernelSpec, constants: Constants, params: Params) -> list[Tuning]:
+    """The tuning of one launch first, then others for products of few rows on a GPU that nobody measured: `bitnet tune`
+    chooses among them. The more lanes share a row, the fewer rows a group has."""
+    usual = tune(profile, spec, constants, params)
+    lanes = usual.private.get("LANES", 0)
+    if profile.cpu or profile.ptx or usual.variant or spec.name not in _SHARED_ROWS or "TILE_N" not in usual.tile:
+        return [usual]
+    others = [count for count in (4, 8, 16, 32) if count != lanes and count <= profile.lanes]
+    return [usual, *(_with_lanes(usual, lanes, count, int(params["width"])) for count in others)]
+
+
+def _with_lanes(usual: Tuning, lanes: int, count: int, width: int) -> Tuning:
+    private = {**usual.private, "LANES": count}
+    if "DEPTH" in private:
+        private["DEPTH"] = min(4, ceil_div(width // 64, count)) if width >= 1024 else 1
+    return Tuning({**usual.tile, "TILE_N": usual.tile["TILE_N"] * lanes // count}, private=private)
 
 
 def unsupported(kernel: str, what: str) -> UnsupportedError:
