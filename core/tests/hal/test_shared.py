@@ -24,11 +24,14 @@ def test_a_status_becomes_one_line_with_what_is_known() -> None:
     full = failure(OutOfMemoryError, "alloc", backend="toy", code="TOY_FULL (4)", device="A", requested=2000, free=10)
     assert isinstance(full, OutOfMemoryError)
     assert (full.requested, full.free) == (2000, 10)
-    assert str(full).startswith("toy A: cannot allocate 2,000 bytes (during alloc) [TOY_FULL (4)]. Use a smaller")
+    assert str(full).startswith(
+        "toy A: cannot allocate 2,000 bytes, 10 are free (during alloc) [TOY_FULL (4)]. Use a smaller"
+    )
     broken = failure(KernelCompileError, "compile", backend="toy", code="5", kernel="top_k", log="error: x")
     assert str(broken).startswith("toy: top_k does not compile (during compile) [5]. Update the driver")
     assert str(broken).endswith("The compiler says: error: x")
     assert "launch took too long" in str(failure(GpuTimeoutError, "launch", backend="toy", code="1"))
+    assert failure(LaunchError, "submit", backend="toy", said="no such group").message == "no such group"
     assert str(failure(LaunchError, "copy", backend="toy", code="1", hint="Wait")).endswith(
         "copy failed (during copy) [1]. Wait"
     )

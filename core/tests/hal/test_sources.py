@@ -1,13 +1,14 @@
-"""Kernel sources as one text, and bounded waits."""
+"""What plugins share: kernel sources as one text, bounded waits, errors worded alike."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal.sources import source_text
+from bitnet_core.errors import GpuTimeoutError, UnsupportedError
+from bitnet_core.hal.sources import source_text, with_includes
 from bitnet_core.hal.waiting import ready_within
+from bitnet_core.reference.device import NumpyDevice
 
 
 def test_includes_come_once_and_the_first_folder_wins(tmp_path: Path) -> None:
@@ -20,6 +21,7 @@ def test_includes_come_once_and_the_first_folder_wins(tmp_path: Path) -> None:
     (shared / "kernel.cu").write_text('#include "vendor.h"\n#include "parts.h"\nkernel\n')
     text = source_text((own, shared), "kernel.cu", {"B": 2, "A": 1}, backend="toy")
     assert text == "#define A 1\n#define B 2\nours\nparts\nkernel\n"
+    assert with_includes((shared,), "kernel.cu", backend="toy") == "theirs\nparts\nkernel\n"
     with pytest.raises(UnsupportedError, match="no kernel source other"):
         source_text((own, shared), "other.cu", {}, backend="toy")
 
@@ -28,3 +30,11 @@ def test_a_wait_ends_when_it_is_ready_or_too_late() -> None:
     answers = iter((False, False, True))
     assert ready_within(5, lambda: next(answers))
     assert not ready_within(0.01, lambda: False)
+
+
+def test_a_wait_of_a_device_is_an_error_when_it_is_too_late() -> None:
+    device = NumpyDevice()
+    device.timeout = 0.01
+    device._until(lambda: True, "wait")
+    with pytest.raises(GpuTimeoutError, match=r"not done after 0\.01 s \(during wait\).*BITNET_GPU_TIMEOUT"):
+        device._until(lambda: False, "wait")

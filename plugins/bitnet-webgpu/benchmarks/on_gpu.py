@@ -1,12 +1,13 @@
-"""Check and measure the WebGPU backend on a GPU.
+"""Check and measure the WebGPU backend on a GPU, all in one command.
 
     pip install ./core[test] ./plugins/bitnet-webgpu
-    python plugins/bitnet-webgpu/benchmarks/on_gpu.py [--device webgpu:0] [--json FILE] [--kit]
+    python plugins/bitnet-webgpu/benchmarks/on_gpu.py [--device webgpu:0] [--json FILE] [--no-kit] [--ways]
 
-Prints, and with --json writes, what the device is, the text of the shipped model beside the numpy device's, the speed
-of the 2B-4T shape (--shape) with random weights, the host's time for one replay of a token, and the time of each kernel
-by the device's clock.
---kit runs the conformance kit first.
+Prints, and with --json writes: the results on the device of the conformance kit and of the plugin's own tests; the text
+of the shipped model beside the numpy device's; the speed of the 2B-4T shape (--shape) with random weights after prompts
+of 128, 512 and 2,048 tokens; the host's time for a token; and the time of each kernel, of a token and of prompts, by
+the device's clock. --ways also measures other ways to tune: without subgroups, and with small or large tiles alone in
+products of prompts.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import bitnet_core
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.measure.benchmark import measure
+from bitnet_webgpu import tuning
+from bitnet_webgpu.device import WebGpuDevice
 
 TESTS = Path(__file__).parents[1] / "tests"
 PROMPT = (
@@ -30,7 +34,17 @@ PROMPT = (
     "One Sunday Mia got the hiccups."
 )
 CLEAR = 18  # tokens after it that are far ahead of the next best, so that no order of sums changes them
-TOKENS = 64
+TOKENS, PROMPTS = 64, (128, 512, 2048)
+LARGEST = "not ten_thousand and not 70001"  # cases that take minutes
+
+
+def kit() -> str:
+    """What pytest says at the end."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--require-device", "-k", LARGEST]
+    files = [str(TESTS / f"test_{name}.py") for name in ("conformance", "gpu_tuning", "host", "describe")]
+    found = subprocess.run([*command, *files], check=False, capture_output=True, text=True)
+    print(found.stdout[-4000:], flush=True)
+    return found.stdout.strip().splitlines()[-1]
 
 
 def story(request: str) -> str:
@@ -40,7 +54,7 @@ def story(request: str) -> str:
 
 
 def by_name(model: bitnet_core.Model, recorded: Any) -> dict[str, list[float]]:
-    """Launches and milliseconds of each kernel and variant, the longest first."""
+    """Launches and milliseconds of each kernel, variant and grid, the longest first."""
     device: Any = model.device
     times: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0])
     for (name, seconds), launch in zip(device.timings(recorded.recording), recorded.launches, strict=True):
@@ -51,7 +65,7 @@ def by_name(model: bitnet_core.Model, recorded: Any) -> dict[str, list[float]]:
 
 
 def host_times(model: bitnet_core.Model, recorded: Any) -> dict[str, float]:
-    """Milliseconds of one token: what the host spends encoding and submitting, and until all is done."""
+    """Milliseconds of a token: what the host spends encoding and submitting, and until all is done; and dispatches."""
     device: Any = model.device
     device.synchronize()
     start = time.perf_counter()
@@ -60,7 +74,43 @@ def host_times(model: bitnet_core.Model, recorded: Any) -> dict[str, float]:
     device.queue.submit()
     encoded = time.perf_counter()
     device.synchronize()
-    return {"host": (encoded - start) * 1e3 / TOKENS, "all": (time.perf_counter() - start) * 1e3 / TOKENS}
+    times = {"host": (encoded - start) * 1e3 / TOKENS, "all": (time.perf_counter() - start) * 1e3 / TOKENS}
+    return times | {"dispatches": len(device._recordings[id(recorded.recording)].native)}
+
+
+def measured(shape: str, device: str, prompts: tuple[int, ...], *, kernels: bool = True) -> dict[str, Any]:
+    """Speeds of a shape, and where the time goes."""
+    found: dict[str, Any] = {"speed": {}}
+    start = time.perf_counter()
+    with bitnet_core.load(SyntheticSource(shape), device) as model:
+        loaded = time.perf_counter() - start
+        found["device"] = str(model.device.info)
+        for prompt in (size for size in prompts if size + 128 <= model.engine.limit):
+            result = measure(model, loaded, prompt, 128, 3).document()
+            found["speed"][prompt] = result
+            print(f"{prompt}: {result['prefill_speed']:,.0f} and {result['decode_speed']:,.1f} tokens/s", flush=True)
+        for name, recorded in model.engine.recordings().items() if kernels else ():
+            found[f"kernels: {name}"] = by_name(model, recorded)
+            if name.startswith("greedy"):
+                found[f"milliseconds a token: {name}"] = host_times(model, recorded)
+    return found
+
+
+def ways(shape: str, device: str) -> dict[str, Any]:
+    """Speeds with other tunings than the plugin's."""
+    chosen, large = WebGpuDevice.tuning, tuning.LARGE
+
+    def plain(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Any:
+        return tuning.choose(spec, constants, params, replace(self.info, extra={**self.info.extra, "subgroups": 1}))
+
+    settings = {"without subgroups": (plain, large), "small tiles": (chosen, 1 << 60), "large tiles": (chosen, 1)}
+    found = {}
+    for name, (choose, least) in settings.items():
+        print(name, flush=True)
+        WebGpuDevice.tuning, tuning.LARGE = choose, least  # type: ignore[method-assign]  # for this measurement
+        found[name] = measured(shape, device, PROMPTS[:2], kernels=False)["speed"]
+    WebGpuDevice.tuning, tuning.LARGE = chosen, large  # type: ignore[method-assign]
+    return found
 
 
 def main() -> None:
@@ -69,31 +119,20 @@ def main() -> None:
     options.add_argument("--device", default="webgpu:0")
     options.add_argument("--json", type=Path)
     options.add_argument("--shape", default="2b4t", help="as of `bitnet bench --synthetic`")
-    options.add_argument("--kit", action="store_true")
-    chosen = options.parse_args()
-    found: dict[str, Any] = {}
-    if chosen.kit:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--require-device"]
-        files = [str(TESTS / name) for name in ("test_conformance.py", "test_gpu_tuning.py", "test_host.py")]
-        found["kit"] = subprocess.run([*command, *files], check=False).returncode
-    found["story"] = {"device": story(chosen.device), "numpy": story("numpy")}
+    options.add_argument("--no-kit", action="store_true")
+    options.add_argument("--ways", action="store_true")
+    asked = options.parse_args()
+    found: dict[str, Any] = {} if asked.no_kit else {"kit": kit()}
+    found["story"] = {"device": story(asked.device), "numpy": story("numpy")}
+    found["same text"] = found["story"]["device"] == found["story"]["numpy"]
     print(json.dumps(found, indent=1), flush=True)
-    start = time.perf_counter()
-    with bitnet_core.load(SyntheticSource(chosen.shape), chosen.device) as model:
-        loaded = time.perf_counter() - start
-        found["device"] = str(model.device.info)
-        found["speed"] = {}
-        for prompt in (size for size in (512, 2048) if size + 128 <= model.engine.limit):
-            found["speed"][prompt] = measure(model, loaded, prompt, 128, 3).document()
-            print(prompt, found["speed"][prompt], flush=True)
-        for name, recorded in model.engine.recordings().items():
-            found[f"kernels: {name}"] = by_name(model, recorded)
-            if name.startswith("greedy"):
-                found[f"milliseconds a token: {name}"] = host_times(model, recorded)
+    found |= measured(asked.shape, asked.device, PROMPTS)
+    if asked.ways:
+        found["ways"] = ways(asked.shape, asked.device)
     text = json.dumps(found, indent=1, default=str)
     print(text)
-    if chosen.json:
-        chosen.json.write_text(text, "utf-8")
+    if asked.json:
+        asked.json.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

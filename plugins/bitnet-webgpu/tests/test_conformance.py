@@ -23,7 +23,7 @@ class TestConformance(BackendConformance):
         from bitnet_webgpu.device import WebGpuDevice
 
         assert isinstance(device, WebGpuDevice)
-        layout = device.compiler._layout((True,))[1]
+        layout = device.compiler.layout((True,))[1]
         code = "@compute @workgroup_size(1) fn main() { o[0] = nowhere; }"
         device.compiler.pipelines("broken", code, layout, ("main",))
 

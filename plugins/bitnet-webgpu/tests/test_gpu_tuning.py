@@ -1,5 +1,5 @@
 """What GPUs are given and software adapters are not (joined kernels, positions shared by workgroups), on whatever
-adapter there is: the kit's cases."""
+adapter there is: the kit's cases, with subgroups where it has them, and without."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from bitnet_core.testing.cases.case import Case, expected
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
 from bitnet_core.testing.workbench import Bench
-from bitnet_webgpu.describe import JOINED
+from bitnet_webgpu import tuning
+from bitnet_webgpu.describe import JOINED, find
 from bitnet_webgpu.device import WebGpuDevice
 from bitnet_webgpu.plugin import WebGpuBackend
-from bitnet_webgpu.tuning import choose
+from bitnet_webgpu.tuning import FEW_ROWS, choose
 
 SPLIT = ("attention", "argmax_advance")
+REDUCING = ("matmul_dense", "rms_norm", "rms_norm_quantize", "glu_norm_quantize", "rope_store_kv", "top_k")
+"""Tuned alike everywhere, but for subgroups, which software adapters go without."""
 ONE_ROW = ("norm_matmul", "norm_matmul_glu")
 """Several rows are left to the kernels that these join."""
 CASES = [
@@ -27,44 +30,107 @@ CASES = [
     for case in cases_of(kernel)
     if kernel not in ONE_ROW or case.launch().params["rows"] == 1
 ]
+OTHERS = [case for kernel in REDUCING for case in cases_of(kernel)[:4]]
+FEW = [
+    case
+    for kernel in (*JOINED, *SPLIT, *REDUCING)
+    for case in cases_of(kernel)[:4]
+    if case in CASES or kernel in REDUCING
+]
+"""A few of each: what is different without subgroups is in one file, `reduce`."""
+
+MANY_ROWS = [
+    case
+    for kernel in ("matmul_ternary", "matmul_ternary_block")
+    for case in cases_of(kernel)
+    if FEW_ROWS < case.launch().params["rows"] < 512 and case.launch().params["outs"] < 1000
+][::2]
 
 
 class AsGpu(WebGpuBackend):
-    """The first adapter, tuned as a GPU."""
+    """The first adapter, tuned as a GPU with subgroups of so many threads or more."""
+
+    def __init__(self, subgroups: int) -> None:
+        self.subgroups = subgroups
 
     def open(self, index: int) -> WebGpuDevice:
         device = WebGpuDevice(index)
-        device.info = as_gpu(device.info)
+        device.info = as_gpu(device.info, self.subgroups)
         return device
 
 
-def as_gpu(info: DeviceInfo) -> DeviceInfo:
-    return replace(info, type=DeviceType.GPU, kernels=info.kernels | set(JOINED))
+def as_gpu(info: DeviceInfo, subgroups: int) -> DeviceInfo:
+    extra = {**info.extra, "subgroups": subgroups}
+    return replace(info, type=DeviceType.GPU, kernels=info.kernels | set(JOINED), extra=extra)
 
 
-@pytest.fixture(scope="module")
-def gpu(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    backend = AsGpu()
+def bench_of(request: pytest.FixtureRequest, subgroups: int) -> Iterator[Bench]:
+    backend = AsGpu(subgroups)
     try:
         info = backend.devices()[0]
     except BackendUnavailableError as error:
         if request.config.getoption("--require-device"):
             raise
         pytest.skip(str(error))
-    bench = Bench(backend, info.index, as_gpu(info))
+    if subgroups > 1 and "subgroup" not in find(info.index)[0].features:
+        pytest.skip(f"{info.name} has no subgroups")
+    bench = Bench(backend, info.index, as_gpu(info, subgroups))
     yield bench
     bench.close()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_kernel(gpu: Bench, case: Case) -> None:
-    launch, actual = gpu.run(case)
-    gpu.tidy()
+@pytest.fixture(scope="module")
+def plain(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    yield from bench_of(request, 1)
+
+
+@pytest.fixture(scope="module")
+def grouped(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """Subgroups of four: all have as many."""
+    yield from bench_of(request, 4)
+
+
+def check(bench: Bench, case: Case) -> None:
+    launch = case.launch()
+    bench.launcher.compiled(case.spec, launch.params, launch.constants)  # a kernel that does not build is no skip
+    launch, actual = bench.run(case)
+    bench.tidy()
     check_outputs(case, launch, expected(case.spec, launch), actual)
 
 
+@pytest.mark.parametrize("case", [*CASES, *OTHERS], ids=lambda case: case.id)
+def test_with_subgroups(grouped: Bench, case: Case) -> None:
+    check(grouped, case)
+
+
+@pytest.mark.parametrize("case", FEW, ids=lambda case: case.id)
+def test_without_subgroups(plain: Bench, case: Case) -> None:
+    check(plain, case)
+
+
+@pytest.mark.parametrize("case", MANY_ROWS, ids=lambda case: case.id)
+def test_large_tiles(grouped: Bench, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "LARGE", 1)
+    check(grouped, case)
+
+
 def test_gpus_share_positions_and_logits() -> None:
-    info = as_gpu(DeviceInfo("webgpu", 0, "x", DeviceType.SOFTWARE, extra={"workgroup_storage": 16384}))
+    info = DeviceInfo("webgpu", 0, "x", DeviceType.SOFTWARE, extra={"workgroup_storage": 16384})
     launches = [(case.spec, case.launch()) for case in CASES if case.kernel in (*SPLIT, "rope_attention")]
-    variants = {choose(spec, launch.constants, launch.params, info).variant for spec, launch in launches}
+    variants = {choose(spec, one.constants, one.params, as_gpu(info, 1)).variant for spec, one in launches}
     assert variants == {"", "split"}
+
+
+def test_only_what_was_asked_for_is_in_the_text() -> None:
+    """Without subgroups no kernel names their built-ins, which a host without the feature refuses."""
+    from bitnet_webgpu.compile import source
+
+    for subgroups in (1, 32):
+        info = as_gpu(DeviceInfo("webgpu", 0, "x", DeviceType.GPU, extra={"workgroup_storage": 16384}), subgroups)
+        found = set()
+        for case in FEW:
+            launch = case.launch()
+            tuning = choose(case.spec, launch.constants, launch.params, replace(info, kernels=info.kernels | {"top_k"}))
+            if "subgroupShuffle" in source(case.spec, launch.constants, tuning):
+                found.add(case.kernel)
+        assert bool(found) == (subgroups > 1)

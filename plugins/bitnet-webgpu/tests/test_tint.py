@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from bitnet_webgpu.tuning import choose
 
 VERSION = "0.6.2"
 """Of npm `webgpu`."""
+PROLOGUES = {1: "", 32: "enable subgroups;\n"}
+"""By the size of subgroups: what a browser wants to read first, and naga (wgpu 0.32) refuses."""
 SCRIPT = Path(__file__).with_name("tint.mjs")
 
 
@@ -46,8 +49,9 @@ def write_sources(folder: Path) -> set[str]:
     """A file for every kernel, variant and set of constants that a GPU or a CPU is given; the kernels' names."""
     offered = frozenset({"top_k", *JOINED})
     names = set()
-    for kind in (DeviceType.GPU, DeviceType.SOFTWARE):
-        info = DeviceInfo("webgpu", 0, "x", kind, kernels=offered, extra={"workgroup_storage": 16384})
+    for kind, subgroups in product((DeviceType.GPU, DeviceType.SOFTWARE), PROLOGUES):
+        extra = {"workgroup_storage": 16384, "subgroups": subgroups}
+        info = DeviceInfo("webgpu", 0, "x", kind, kernels=offered, extra=extra)
         for spec in (one for one in CATALOGUE.values() if one.base or one.name in offered):
             for launch in (case.launch() for case in cases_of(spec.name)):
                 try:
@@ -55,8 +59,9 @@ def write_sources(folder: Path) -> set[str]:
                 except UnsupportedError:
                     continue
                 constants = "_".join(str(value) for value in launch.constants.values())
-                name = "-".join((spec.name, tuning.variant, constants))
-                (folder / f"{name}.wgsl").write_text(source(spec, launch.constants, tuning), "utf-8")
+                name = "-".join((spec.name, tuning.variant, constants, str(subgroups)))
+                text = PROLOGUES[subgroups] + source(spec, launch.constants, tuning)
+                (folder / f"{name}.wgsl").write_text(text, "utf-8")
                 names.add(spec.name)
     return names
 

@@ -8,7 +8,7 @@ const gpu = create(['backend=null']); // kept: adapters do not keep it alive
 const adapter = await gpu.requestAdapter();
 const names = ['maxStorageBuffersPerShaderStage', 'maxComputeWorkgroupStorageSize'];
 const requiredLimits = Object.fromEntries(names.map((name) => [name, adapter.limits[name]]));
-const device = await adapter.requestDevice({ requiredLimits });
+const device = await adapter.requestDevice({ requiredLimits, requiredFeatures: ['subgroups'] });
 const found = {};
 for (const file of readdirSync(process.argv[2]).filter((name) => name.endsWith('.wgsl'))) {
   const code = readFileSync(`${process.argv[2]}/${file}`, 'utf8');

@@ -9,14 +9,22 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from bitnet_core.errors import DeviceLostError, GpuError, OutOfMemoryError, UnsupportedError, UsageError
+from bitnet_core.errors import (
+    DeviceLostError,
+    GpuError,
+    GpuTimeoutError,
+    OutOfMemoryError,
+    UnsupportedError,
+    UsageError,
+)
 from bitnet_core.hal.checks import check_launch, check_transfer
 from bitnet_core.hal.device import Buffer, DeviceInfo, Kernel, MemoryKind, Recording, TransferMode, Tuning, View
+from bitnet_core.hal.waiting import ready_within
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.kernels.types import Grid
@@ -167,6 +175,19 @@ class BaseDevice(ABC, Generic[B, K]):
     def held_bytes(self) -> int:
         """Nothing, unless a plugin says otherwise."""
         return 0
+
+    # What it may use.
+
+    def _until(self, ready: Callable[[], bool], operation: str) -> None:
+        """Ask until it is ready, where the driver's waits have no bound; GpuTimeoutError after `timeout` seconds."""
+        if not ready_within(self.timeout, ready):
+            raise GpuTimeoutError(
+                f"not done after {self.timeout:g} s",
+                backend=self.info.backend,
+                device=self.info.name,
+                operation=operation,
+                hint=f"Raise {TIMEOUT_VARIABLE} (seconds) if the device is only slow",
+            )
 
     # The contract.
 

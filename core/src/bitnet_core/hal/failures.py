@@ -39,16 +39,19 @@ def failure(
     operation: str,
     *,
     backend: str,
-    code: str,
+    code: str = "",
     device: str = "",
     hint: str = "",
+    said: str = "",
     **details: Unpack[Details],
 ) -> GpuError:
-    """The exception to raise where `operation` gave a status. code: the status as the vendor spells it."""
-    message = f"{operation} failed"
+    """The exception to raise where `operation` gave a status. code: the status as the vendor spells it; said: the
+    driver's words, where it has some."""
+    message = said or f"{operation} failed"
     if issubclass(kind, OutOfMemoryError):
-        requested = details.get("requested", 0)
+        requested, free = details.get("requested", 0), details.get("free", -1)
         message = f"cannot allocate {requested:,} bytes" if requested else "out of memory"
+        message += f", {free:,} are free" if requested and free >= 0 else ""
     if issubclass(kind, GpuTimeoutError):
         message = f"{operation} took too long"
     if issubclass(kind, KernelCompileError):

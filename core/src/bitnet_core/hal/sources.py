@@ -12,7 +12,12 @@ def source_text(folders: Sequence[Path], name: str, macros: Mapping[str, int], *
     """`name` with `#define`s of the macros before it and each file that it includes, once, in place of the first
     `#include "file"`. Files are looked for in `folders`, in this order. UnsupportedError where one is missing."""
     defines = "".join(f"#define {macro} {value}\n" for macro, value in sorted(macros.items()))
-    return defines + _with_includes(folders, name, set(), backend)
+    return defines + with_includes(folders, name, backend=backend)
+
+
+def with_includes(folders: Sequence[Path], name: str, *, backend: str) -> str:
+    """The text of `name` alone, with what it includes, for languages without a preprocessor."""
+    return _with_includes(folders, name, set(), backend)
 
 
 def _with_includes(folders: Sequence[Path], name: str, seen: set[str], backend: str) -> str:

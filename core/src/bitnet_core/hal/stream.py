@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from bitnet_core.errors import GpuTimeoutError
 from bitnet_core.hal.base import BaseDevice, Launch, Recorded
 from bitnet_core.hal.device import DeviceInfo, MemoryKind, Tuning
 from bitnet_core.hal.staging import StagingRing
-from bitnet_core.hal.waiting import ready_within
 from bitnet_core.kernels.spec import KernelSpec
 
 STAGING = 16 << 20
@@ -84,13 +82,12 @@ class Calls:
 
 
 class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
-    """prefix: of the driver's functions. monitor: the program that shows what else runs on the GPU.
+    """prefix: of the driver's functions.
 
     ordered_free: `Calls.free` waits for nothing and takes effect behind what is queued.
     """
 
     prefix: ClassVar[str]
-    monitor: ClassVar[str]
     ordered_free = False
 
     def __init__(self, info: DeviceInfo, api: Any, calls: Calls) -> None:
@@ -253,14 +250,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
     def until(self, query: str, handle: Any, operation: str) -> None:
         """Ask until it is ready: the drivers' own waits have no bound. GpuTimeoutError after `timeout` seconds."""
         ask = getattr(self.api, self.prefix + query)
-        if not ready_within(self.timeout, lambda: int(ask(handle)[0]) != NOT_READY):
-            raise GpuTimeoutError(
-                f"the GPU did not finish within {self.timeout:g} seconds",
-                backend=self.info.backend,
-                device=self.info.name,
-                operation=operation,
-                hint=f"BITNET_GPU_TIMEOUT allows more; check `{self.monitor}` for other work on the GPU",
-            )
+        self._until(lambda: int(ask(handle)[0]) != NOT_READY, operation)
         self.check(ask(handle), operation)
 
     def _close(self) -> None:

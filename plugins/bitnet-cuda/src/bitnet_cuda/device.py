@@ -49,7 +49,7 @@ def calls(api: Any, context: Any, *, pool: bool) -> Calls:
 class CudaDevice(StreamDevice):
     """One context on one GPU. tensor_cores=False forces the dp4a kernels (tests)."""
 
-    prefix, monitor = "cu", "nvidia-smi"
+    prefix = "cu"
 
     def __init__(self, index: int, *, tensor_cores: bool = True) -> None:
         info, api = described(device_infos(), index, "cuda"), driver()

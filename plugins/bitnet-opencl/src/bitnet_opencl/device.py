@@ -9,18 +9,15 @@ from types import MappingProxyType
 
 import numpy as np
 import pyopencl as cl
-from bitnet_core.errors import GpuTimeoutError
 from bitnet_core.hal.base import TIMEOUT_VARIABLE, BaseDevice, Recorded
 from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, TransferMode, Tuning
-from bitnet_core.hal.failures import failure
-from bitnet_core.hal.waiting import ready_within
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_opencl.clc.sources import Dialect, entry_name, program_source
 from bitnet_opencl.clc.tuning import Profile, offered, tune
 from bitnet_opencl.compile import Compiler
 from bitnet_opencl.describe import abilities, default_profile, query
-from bitnet_opencl.errors import BACKEND, check, checked
+from bitnet_opencl.errors import check, checked
 from bitnet_opencl.memory import STAGING_BYTES, OpenCLBuffer, PinnedSlots
 from bitnet_opencl.recording import Enqueuer, OpenCLKernel, OpenCLLaunch, Prepared, set_arguments, sizes_of
 
@@ -166,9 +163,7 @@ class OpenCLDevice(BaseDevice[OpenCLBuffer, OpenCLKernel]):
             return
         self._queue.flush()
         done = cl.command_execution_status.COMPLETE
-        if not ready_within(self.timeout, lambda: event.command_execution_status <= done):
-            code = f"no end within {self.timeout:g} s"
-            raise failure(GpuTimeoutError, "synchronize", backend=BACKEND, device=self.info.name, code=code)
+        self._until(lambda: event.command_execution_status <= done, "synchronize")
         check(event.command_execution_status, "synchronize", self.info.name)
 
     def _close(self) -> None:

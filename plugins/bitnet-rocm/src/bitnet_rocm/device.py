@@ -50,7 +50,7 @@ def calls(api: Any, ordinal: int) -> Calls:
 class RocmDevice(StreamDevice):
     """One GPU."""
 
-    prefix, monitor = "hip", "rocm-smi"
+    prefix = "hip"
 
     def __init__(self, index: int) -> None:
         info = described(device_infos(), index, "rocm")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 
-from bitnet_core.hal import Tuning
+from bitnet_core.hal import Grid, Tuning
+from bitnet_core.hal.sources import with_includes
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_webgpu.driver import Handle, module, raw, trusted_module
-from bitnet_webgpu.errors import Stage, checked
+from bitnet_webgpu.errors import BACKEND, Stage, checked
 
-_USE = "// use "
-"""A line of a kernel that names the parts it is made of."""
+KERNELS = Path(__file__).parent / "kernels"
+SUBGROUPS = "SUBGROUPS"
+"""Constant of a tuning: so many neighbouring threads are a subgroup, or part of one; 1 where none are used."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -30,37 +31,29 @@ class WebGpuKernel:
     handles: tuple[Handle, ...]  # of the pipelines
 
 
-@cache
-def _file(name: str) -> str:
-    return (files("bitnet_webgpu") / "kernels" / f"{name}.wgsl").read_text("utf-8")
-
-
 def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
-    """The whole text: constants, parameters (a uniform after all other bindings), parts, kernel."""
-    name = f"{spec.name}_{tuning.variant}" if tuning.variant else spec.name
-    text = _file(name)
-    parts = [line.removeprefix(_USE).split() for line in text.splitlines() if line.startswith(_USE)]
+    """The whole text: constants, parameters (a uniform after all other bindings), kernel. Where it uses subgroups, a
+    browser wants `enable subgroups;` before it, which wgpu's compiler refuses."""
     values = {name: constants[name] for name in spec.constants} | dict(tuning.tile) | dict(tuning.private)
     consts = "".join(f"const {name} = {value}u;\n" for name, value in values.items())
     fields = ", ".join(f"{param.name}: {param.kind}" for param in spec.params)
-    params = f"struct Params {{ {fields} }}\n"
-    params += f"@group(0) @binding({bindings(spec, tuning)}) var<uniform> p: Params;\n"
-    return "\n".join([consts + params, *(_file(part) for used in parts for part in used), text])
+    binding = len(writes(spec, tuning))
+    params = f"struct Params {{ {fields} }}\n@group(0) @binding({binding}) var<uniform> p: Params;\n"
+    folders = [KERNELS / "subgroups", KERNELS] if values[SUBGROUPS] > 1 else [KERNELS]
+    name = f"{spec.name}_{tuning.variant}" if tuning.variant else spec.name
+    return consts + params + with_includes(folders, f"{name}.wgsl", backend=BACKEND)
 
 
-def bindings(spec: KernelSpec, tuning: Tuning) -> int:
-    """Storage buffers of a launch."""
-    return len(spec.bindings) + (tuning.workspace > 0)
+def stages(grid: Grid, tuning: Tuning) -> dict[str, Grid]:
+    """Entry points and their grids. `merge` reads what all workgroups of `main` left in the workspace, in as many
+    workgroups as `main` takes heads at a time."""
+    x, y, _ = grid
+    return {"main": grid} | ({"merge": (x, y, tuning.tile.get("TILE_N", 1))} if tuning.workspace else {})
 
 
-def entry_points(tuning: Tuning) -> tuple[str, ...]:
-    """`merge` reads what all workgroups of `main` left in the workspace."""
-    return ("main", "merge") if tuning.workspace else ("main",)
-
-
-def writes(spec: KernelSpec, tuning: Tuning) -> list[bool]:
+def writes(spec: KernelSpec, tuning: Tuning) -> tuple[bool, ...]:
     """For each storage buffer, whether it is written."""
-    return [binding.access != "r" for binding in spec.bindings] + [True] * (tuning.workspace > 0)
+    return (*(binding.access != "r" for binding in spec.bindings), *[True] * (tuning.workspace > 0))
 
 
 class Compiler:
@@ -72,8 +65,9 @@ class Compiler:
 
     def kernel(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> WebGpuKernel:
         """KernelCompileError with the compiler's text if it does not build."""
-        layout, whole = self._layout(tuple(writes(spec, tuning)))
-        pipelines = self.pipelines(spec.name, source(spec, constants, tuning), whole, entry_points(tuning))
+        layout, whole = self.layout(writes(spec, tuning))
+        entries = tuple(stages((1, 1, 1), tuning))
+        pipelines = self.pipelines(spec.name, source(spec, constants, tuning), whole, entries)
         handles = tuple(raw(pipeline) for pipeline in pipelines)
         return WebGpuKernel(spec, MappingProxyType(dict(constants)), tuning, layout, pipelines, handles)
 
@@ -86,8 +80,8 @@ class Compiler:
                 for entry in entries
             )
 
-    def _layout(self, written: tuple[bool, ...]) -> tuple[Handle, Handle]:
-        """Of a bind group, and of a pipeline with it alone."""
+    def layout(self, written: tuple[bool, ...]) -> tuple[Handle, Handle]:
+        """Of a bind group with such buffers, and of a pipeline with it alone."""
         if written not in self._layouts:
             kinds = ["storage" if writes else "read-only-storage" for writes in written] + ["uniform"]
             stage = module().ShaderStage.COMPUTE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError, DeviceNotFoundError
 from bitnet_core.hal import DeviceInfo, DeviceType
@@ -11,40 +10,36 @@ from bitnet_core.hal import DeviceInfo, DeviceType
 from bitnet_webgpu.driver import Handle, module
 from bitnet_webgpu.errors import BACKEND, Stage, checked
 
-_BACKENDS = ("Vulkan", "Metal", "D3D12")
+_APIS = ("Vulkan", "Metal", "D3D12")
 """OpenGL adapters are left out: the same GPUs, without the packed dot product."""
 _TYPES = {"DiscreteGPU": DeviceType.GPU, "IntegratedGPU": DeviceType.INTEGRATED, "CPU": DeviceType.SOFTWARE}
 _VENDORS = {0x1002: "AMD", 0x10DE: "NVIDIA", 0x8086: "Intel", 0x13B5: "ARM", 0x5143: "Qualcomm", 0x106B: "Apple"}
+_SUBGROUPS = {"AMD": 32, "NVIDIA": 32, "Intel": 8, "Apple": 32}
+"""Threads of a vendor's smallest subgroups, which wgpu does not tell. Others promise no more than 4, which saves
+nothing."""
+FEATURES = ("subgroup", "timestamp-query")
+"""Asked for where they are there. The packed dot product is part of the language, and shader-f16 would add nothing: the
+f16 of tables and caches become f32 by built-ins that need no feature."""
 LIMITS = (
     "max-buffer-size",
     "max-storage-buffer-binding-size",
     "max-storage-buffers-per-shader-stage",
     "max-compute-workgroup-storage-size",
-    "max-compute-invocations-per-workgroup",
-    "max-compute-workgroup-size-x",
     "min-storage-buffer-offset-alignment",
 )
 """Asked for as the adapter has them; what is not asked for is WebGPU's default."""
-GROUP, STORAGE = 256, 16384
-"""Threads and bytes of workgroup memory that every kernel may count on: WebGPU's defaults."""
-JOINED = ("norm_matmul", "norm_matmul_glu", "rope_attention")
-"""What GPUs are offered. A CPU is quicker without: these do the same in many workgroups, to save dispatches."""
-_BINDINGS_OF_ROPE_ATTENTION = 10
-
-
-def adapters() -> list[Handle]:
-    """All that wgpu finds."""
-    with checked(Stage.DEVICE):
-        return list(module().gpu.enumerate_adapters_sync())
+GROUP, GROUPS, STORAGE = 256, 65535, 16384
+"""WebGPU's defaults: threads of a workgroup, workgroups in a dimension, bytes of workgroup memory."""
+JOINED = {"norm_matmul": 5, "norm_matmul_glu": 5, "rope_attention": 10}
+"""Storage buffers of what GPUs are offered. A CPU is quicker without: these do the same in many workgroups, to save
+dispatches."""
 
 
 def usable() -> list[tuple[Handle, DeviceInfo]]:
     """Adapters and what they are; BackendUnavailableError if there are none. One that is left out keeps its index."""
-    found = [
-        (adapter, _describe(adapter, index))
-        for index, adapter in enumerate(adapters())
-        if adapter.info["backend_type"] in _BACKENDS
-    ]
+    with checked(Stage.DEVICE):
+        adapters = enumerate(module().gpu.enumerate_adapters_sync())
+        found = [(one, describe(one, index)) for index, one in adapters if one.info["backend_type"] in _APIS]
     if not found:
         raise BackendUnavailableError(
             "no WebGPU adapter",
@@ -64,37 +59,38 @@ def find(index: int) -> tuple[Handle, DeviceInfo]:
 
 
 def request(adapter: Handle, info: DeviceInfo) -> Handle:
-    """A device with the limits of the adapter and the features that are used."""
-    features = ["timestamp-query"] if "timings" in info.features else []
+    """A device with the adapter's limits, and its features that are used."""
+    features = [name for name in FEATURES if name in adapter.features]
     with checked(Stage.DEVICE, info.name):
         limits = {name: adapter.limits[name] for name in LIMITS}
         return adapter.request_device_sync(required_features=features, required_limits=limits)
 
 
-def _describe(adapter: Handle, index: int) -> DeviceInfo:
-    about: dict[str, Any] = dict(adapter.info)
-    limits = adapter.limits
-    kind = _TYPES.get(about["adapter_type"], DeviceType.GPU)
-    joined = JOINED if limits["max-storage-buffers-per-shader-stage"] >= _BINDINGS_OF_ROPE_ATTENTION else JOINED[:2]
-    grid = limits["max-compute-workgroups-per-dimension"]
+def describe(adapter: Handle, index: int) -> DeviceInfo:
+    """An adapter as core sees it."""
+    about, limits = adapter.info, adapter.limits
+    kind, vendor = _TYPES.get(about["adapter_type"], DeviceType.GPU), _VENDORS.get(about["vendor_id"], about["vendor"])
+    buffers = limits["max-storage-buffers-per-shader-stage"]
+    joined = [] if kind is DeviceType.SOFTWARE else [name for name, count in JOINED.items() if count <= buffers]
     return DeviceInfo(
         backend=BACKEND,
         index=index,
         name=about["device"] or about["description"] or about["vendor"] or f"adapter {index}",
         type=kind,
-        vendor=_VENDORS.get(about["vendor_id"], about["vendor"]),
+        vendor=vendor,
         driver=f"{about['backend_type']}, {about['description']}",
         max_allocation=limits["max-buffer-size"],
         max_binding=limits["max-storage-buffer-binding-size"] // 16 * 16,
-        max_grid=(grid, grid, grid),
+        max_grid=(GROUPS, GROUPS, GROUPS),
         alignment=max(16, limits["min-storage-buffer-offset-alignment"]),
-        kernels=frozenset(("top_k",) if kind is DeviceType.SOFTWARE else ("top_k", *joined)),
+        kernels=frozenset(("top_k", *joined)),
         features=frozenset({"timings"} if "timestamp-query" in adapter.features else ()),
         extra=MappingProxyType(
             {
                 "api": about["backend_type"],
                 "workgroup_storage": limits["max-compute-workgroup-storage-size"],
-                "storage_buffers": limits["max-storage-buffers-per-shader-stage"],
+                "storage_buffers": buffers,
+                "subgroups": _SUBGROUPS.get(vendor, 1) if "subgroup" in adapter.features else 1,
             }
         ),
     )

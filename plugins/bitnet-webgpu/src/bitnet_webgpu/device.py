@@ -11,7 +11,7 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_webgpu.compile import Compiler, WebGpuKernel
 from bitnet_webgpu.describe import find, request
 from bitnet_webgpu.memory import STAGING, Memory, WebGpuBuffer
-from bitnet_webgpu.recording import Binder, Dispatch, Queue
+from bitnet_webgpu.recording import Binder, Queue
 from bitnet_webgpu.tuning import choose
 
 _PATIENCE = 12
@@ -27,7 +27,7 @@ class WebGpuDevice(BaseDevice[WebGpuBuffer, WebGpuKernel]):
         super().__init__(info)
         self.timeout *= _PATIENCE
         self._handle = request(adapter, info)
-        self.queue = Queue(self._handle, info.name, lambda: self.timeout)
+        self.queue = Queue(self._handle, info.name, self._until)
         self.memory = Memory(self._handle, info.name, self.queue)
         self.compiler = Compiler(self._handle, info.name)
         self.binder = Binder(self._handle, info.name)
@@ -47,7 +47,7 @@ class WebGpuDevice(BaseDevice[WebGpuBuffer, WebGpuKernel]):
     def _alloc(self, nbytes: int, kind: MemoryKind) -> WebGpuBuffer:
         if kind is not MemoryKind.DEVICE:
             raise self._unsupported(f"WebGPU has no {kind.value} memory for kernels", "alloc")
-        return self.memory.alloc(nbytes, kind)
+        return self.memory.alloc(nbytes)
 
     def _free(self, buffer: WebGpuBuffer) -> None:
         self.memory.free(buffer)
@@ -65,19 +65,16 @@ class WebGpuDevice(BaseDevice[WebGpuBuffer, WebGpuKernel]):
         return self.compiler.kernel(spec, constants, tuning)
 
     def _run(self, launch: Launch[WebGpuBuffer, WebGpuKernel]) -> None:
-        prepared = self.binder.prepare(launch)  # lives until the pass has taken hold of its bind group
-        self.queue.put(prepared.dispatches)
+        self.queue.put(self.binder.prepare(launch))
 
     def _record(self, recording: Recorded[WebGpuBuffer, WebGpuKernel]) -> None:
-        prepared = [self.binder.prepare(launch) for launch in recording.launches]
-        dispatches: list[Dispatch] = [one for each in prepared for one in each.dispatches]
-        recording.native = prepared, dispatches  # the first keeps alive what the second points to
+        recording.native = [one for launch in recording.launches for one in self.binder.prepare(launch)]
 
     def _replay(self, recording: Recorded[WebGpuBuffer, WebGpuKernel]) -> None:
-        self.queue.put(recording.native[1])
+        self.queue.put(recording.native)
 
     def _timings(self, recording: Recorded[WebGpuBuffer, WebGpuKernel]) -> Sequence[float]:
-        return self.queue.timed(recording.native[0], lambda handle, nbytes: self.memory.read(handle, 0, nbytes))
+        return self.queue.timed([self.binder.prepare(launch) for launch in recording.launches], self.memory.read)
 
     def _wait(self) -> None:
         self.queue.wait()

@@ -14,6 +14,7 @@ from bitnet_core.errors import (
     LaunchError,
     OutOfMemoryError,
 )
+from bitnet_core.hal.failures import failure
 
 from bitnet_webgpu.driver import module
 
@@ -30,49 +31,50 @@ class Stage(Enum):
     QUEUE = "submit"
 
 
+Row = tuple[type[GpuError] | None, str]
+_MEMORY: Row = (OutOfMemoryError, "Use a smaller context, or close other programs on the GPU")
+_LOST: Row = (DeviceLostError, "See the system log for a driver reset, then open it again")
 _REPORT = "This is a fault of bitnet-webgpu or of the driver; please report it with this text"
-_MEMORY = "Use a smaller context, or close other programs on the GPU"
-TABLE: dict[str, tuple[type[GpuError] | None, str]] = {
-    "GPUOutOfMemoryError": (OutOfMemoryError, _MEMORY),
+_UPDATE: Row = (None, "Update the driver of the GPU")
+TABLE: dict[str, Row] = {
+    "GPUOutOfMemoryError": _MEMORY,
     "GPUValidationError": (None, _REPORT),
     "GPUPipelineError": (KernelCompileError, _REPORT),
-    "GPUInternalError": (None, "Update the driver of the GPU"),
-    "GPUError": (None, "Update the driver of the GPU"),
-    "RuntimeError": (None, "Update the driver of the GPU"),
+    "GPUInternalError": _UPDATE,
+    "GPUError": _UPDATE,
+    "RuntimeError": _UPDATE,
 }
 """By the name of wgpu's class: bitnet's class (None: that of the stage) and what to do."""
+WORDS: dict[str, Row] = {
+    "device is lost": _LOST,
+    "device was lost": _LOST,
+    "has been destroyed": _LOST,
+    "not enough memory": _MEMORY,
+    "out of memory": _MEMORY,
+}
+"""By words of the text, which tell more than wgpu's class."""
 _STAGES: dict[Stage, type[GpuError]] = {
     Stage.DEVICE: BackendUnavailableError,
     Stage.MEMORY: OutOfMemoryError,
     Stage.COMPILE: KernelCompileError,
-    Stage.TRANSFER: LaunchError,
-    Stage.QUEUE: LaunchError,
 }
-_LOST = "device is lost", "device was lost", "has been destroyed", "Parent device is lost"
-_NO_MEMORY = "Not enough memory", "out of memory"
+"""What it is called where no row says so; else a LaunchError."""
 
 
 def converted(error: Exception, stage: Stage, device: str = "", *, kernel: str = "", requested: int = 0) -> GpuError:
     """The exception of bitnet for one of wgpu's; `requested` is bytes."""
-    text, name = str(error).strip(), type(error).__name__
-    kind, hint = TABLE.get(name, TABLE["GPUError"])
-    kind = kind or _STAGES[stage]
-    if any(words in text for words in _LOST):
-        kind, hint = DeviceLostError, "See the system log for a driver reset, then open it again"
-    elif any(words in text for words in _NO_MEMORY):
-        kind = OutOfMemoryError
-    message = text.splitlines()[0] if text else "failed"
-    if kind is OutOfMemoryError:
-        message, hint = f"{requested:,} bytes do not fit" if requested else "out of memory", _MEMORY
-    elif kind is KernelCompileError:
-        message = f"kernel {kernel} does not build"
-    return kind(
-        message,
+    text, code = str(error), type(error).__name__
+    told = next((row for words, row in WORDS.items() if words in text.lower()), None)
+    kind, hint = told or TABLE.get(code, _UPDATE)
+    said = (text.strip().splitlines() or [""])[-1].strip()  # wgpu ends with the cause of all that it says before
+    return failure(
+        kind or _STAGES.get(stage, LaunchError),
+        stage.value,
         backend=BACKEND,
         device=device,
-        operation=stage.value,
-        code=name,
+        code=code,
         hint=hint,
+        said=said,
         requested=requested,
         kernel=kernel,
         log=text,

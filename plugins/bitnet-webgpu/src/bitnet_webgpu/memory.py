@@ -20,40 +20,44 @@ PENDING = 16 << 20
 """Bytes of uploads that wgpu may hold copies of before they are handed over."""
 
 
+def words_of(nbytes: int, word: int) -> int:
+    """Bytes of the words that hold so many bytes."""
+    return -(-nbytes // word) * word
+
+
 @dataclass(eq=False, slots=True)
 class WebGpuBuffer:
     """A storage buffer with room to the next multiple of 16."""
 
     handle: Handle
     nbytes: int
-    kind: MemoryKind
+    kind: MemoryKind = MemoryKind.DEVICE
 
 
 class Memory:
     """Allocates and moves bytes on one device."""
 
     def __init__(self, device: Handle, name: str, queue: Queue) -> None:
-        self._device, self._name, self._queue = device, name, queue
+        self._device, self._name, self._queue, self._pending = device, name, queue, 0
         usage = module().BufferUsage
-        self._usage = usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
-        self._pending = 0
-        self._staging_usage = usage.COPY_DST | usage.MAP_READ
+        self._storage, self._read = usage.STORAGE | usage.COPY_SRC | usage.COPY_DST, usage.COPY_DST | usage.MAP_READ
         self._callbacks: list[Handle] = []  # one that was given up may still be called
         self._stage()
+
+    def _create(self, nbytes: int, usage: int) -> Handle:
+        with checked(Stage.MEMORY, self._name, requested=nbytes):
+            return self._device.create_buffer(size=words_of(nbytes, 16), usage=usage)
 
     def _stage(self) -> None:
         """A staging buffer, and the list that its mapping's status comes to."""
         mapped: list[int] = []
-        with checked(Stage.MEMORY, self._name, requested=STAGING):
-            self._staging, self._mapped = self._device.create_buffer(size=STAGING, usage=self._staging_usage), mapped
+        self._staging, self._mapped = self._create(STAGING, self._read), mapped
         kind = "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)"
         self._callbacks.append(ffi().callback(kind, lambda status, message, one, two: mapped.append(status)))
 
-    def alloc(self, nbytes: int, kind: MemoryKind) -> WebGpuBuffer:
+    def alloc(self, nbytes: int) -> WebGpuBuffer:
         """wgpu gives it zeroed."""
-        with checked(Stage.MEMORY, self._name, requested=nbytes):
-            handle = self._device.create_buffer(size=-(-nbytes // 16) * 16, usage=self._usage)
-        return WebGpuBuffer(handle, nbytes, kind)
+        return WebGpuBuffer(self._create(nbytes, self._storage), nbytes)
 
     def free(self, buffer: WebGpuBuffer) -> None:
         """What is submitted still finishes."""
@@ -68,33 +72,27 @@ class Memory:
         for start in range(0, words, PENDING):
             self._write(buffer, offset + start, source[start : min(start + PENDING, words)])
         if tail := bytes(source[words:]):
-            at = offset + words
-            rest = b"" if at + len(tail) == buffer.nbytes else self.read(buffer.handle, at, 4)[len(tail) :]
-            self._write(buffer, at, memoryview((tail + rest).ljust(4, b"\0")))
+            rest = self.read(buffer.handle, offset + words, 4)[len(tail) :]
+            self._write(buffer, offset + words, memoryview(tail + rest))
 
     def _write(self, buffer: WebGpuBuffer, offset: int, source: memoryview) -> None:
         with checked(Stage.TRANSFER, self._name):
             self._device.queue.write_buffer(buffer.handle, offset, source)
         self._pending += len(source)
         if self._pending >= PENDING:
-            self._queue.flush_writes()
+            self._queue.submit(writes=True)
             self._queue.wait()
             self._pending = 0
 
     def download(self, buffer: WebGpuBuffer, offset: int, target: memoryview) -> None:
-        """Through the staging buffer, a part at a time."""
+        """A part of STAGING bytes at a time."""
         for start in range(0, len(target), STAGING):
             size = min(STAGING, len(target) - start)
-            self._fetch(buffer.handle, offset + start, size, target[start : start + size])
+            target[start : start + size] = self.read(buffer.handle, offset + start, size)
 
     def read(self, handle: Handle, offset: int, nbytes: int) -> bytes:
-        """At most STAGING bytes."""
-        out = bytearray(nbytes)
-        self._fetch(handle, offset, nbytes, memoryview(out))
-        return bytes(out)
-
-    def _fetch(self, handle: Handle, offset: int, nbytes: int, target: memoryview) -> None:
-        words = -(-nbytes // 4) * 4
+        """At most STAGING bytes, through the staging buffer."""
+        words = words_of(nbytes, 4)
         with checked(Stage.TRANSFER, self._name):
             self._queue.encoder().copy_buffer_to_buffer(handle, offset, self._staging, 0, words)
         self._queue.submit()
@@ -111,28 +109,27 @@ class Memory:
             raise
         if self._mapped[0] != native.WGPUMapAsyncStatus_Success:
             raise converted(RuntimeError("device was lost: memory cannot be mapped"), Stage.TRANSFER, self._name)
-        pointer = native.wgpuBufferGetConstMappedRange(staging, 0, words)
-        target[:] = ffi().buffer(pointer, nbytes)
+        found = bytes(ffi().buffer(native.wgpuBufferGetConstMappedRange(staging, 0, words), nbytes))
         native.wgpuBufferUnmap(staging)
+        return found
 
     def copy(self, source: WebGpuBuffer, source_at: int, target: WebGpuBuffer, target_at: int, nbytes: int) -> None:
         """Whole words on the device, within a buffer through another one; bytes of a last word by the host."""
         words = nbytes // 4 * 4
         if words and source is target:
-            between = self.alloc(words, MemoryKind.DEVICE)
-            self._copy(source.handle, source_at, between.handle, 0, words)
-            self._copy(between.handle, 0, target.handle, target_at, words)
+            between = self.alloc(words)
+            self._copy(source, source_at, between, 0, words)
+            self._copy(between, 0, target, target_at, words)
             self.free(between)
         elif words:
-            self._copy(source.handle, source_at, target.handle, target_at, words)
+            self._copy(source, source_at, target, target_at, words)
         if nbytes > words:
-            tail = bytearray(nbytes - words)
-            self.download(source, source_at + words, memoryview(tail))
+            tail = self.read(source.handle, source_at + words, nbytes - words)
             self.upload(target, target_at + words, memoryview(tail))
 
-    def _copy(self, source: Handle, source_at: int, target: Handle, target_at: int, nbytes: int) -> None:
+    def _copy(self, source: WebGpuBuffer, source_at: int, target: WebGpuBuffer, target_at: int, nbytes: int) -> None:
         with checked(Stage.TRANSFER, self._name):
-            self._queue.encoder().copy_buffer_to_buffer(source, source_at, target, target_at, nbytes)
+            self._queue.encoder().copy_buffer_to_buffer(source.handle, source_at, target.handle, target_at, nbytes)
 
     def close(self) -> None:
         """Free the staging buffer."""

@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from bitnet_core.errors import GpuTimeoutError
 from bitnet_core.hal.base import Launch
 
-from bitnet_webgpu.compile import WebGpuKernel
+from bitnet_webgpu.compile import WebGpuKernel, stages
 from bitnet_webgpu.driver import Handle, ffi, lib, module, raw
-from bitnet_webgpu.errors import BACKEND, Stage, checked
-from bitnet_webgpu.memory import WebGpuBuffer
+from bitnet_webgpu.errors import Stage, checked
+from bitnet_webgpu.memory import WebGpuBuffer, words_of
 
 FIRST_BATCH, BATCH = 64, 1024
 """Dispatches of the first submission after a wait, and of the largest: the GPU starts early, then hears of several
 tokens at a time."""
 KEPT = 1024
 """Sets of parameters that are kept for the next launch with the same."""
-_SPIN = 200e-6
-"""Seconds of a wait without sleep: most waits are for work that is nearly done."""
 
 
 class Dispatch(NamedTuple):
-    """What three native calls need."""
+    """What three native calls need, and the bind group that must live as long."""
 
     pipeline: Handle
     group: Handle
     grid: tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The dispatches of a launch, and the bind group that must live as long."""
-
-    dispatches: tuple[Dispatch, ...]
-    group: Handle
+    owner: Handle
 
 
 class Binder:
@@ -48,25 +36,27 @@ class Binder:
         self._device, self._name = device, name
         self._params: dict[bytes, Handle] = {}
 
-    def prepare(self, launch: Launch[WebGpuBuffer, WebGpuKernel]) -> Prepared:
+    def prepare(self, launch: Launch[WebGpuBuffer, WebGpuKernel]) -> tuple[Dispatch, ...]:
         """The dispatches of a launch: one, or two where a merge follows."""
-        views = [
-            {"buffer": buffer.handle, "offset": offset, "size": -(-nbytes // 16) * 16}
-            for buffer, offset, nbytes in launch.bound
-        ]
+        kernel = launch.kernel
         with checked(Stage.QUEUE, self._name):
+            views = [
+                {"buffer": buffer.handle, "offset": offset, "size": words_of(nbytes, 16)}
+                for buffer, offset, nbytes in launch.bound
+            ]
             views.append({"buffer": self._parameters(launch.params)})
             entries = [{"binding": i, "resource": view} for i, view in enumerate(views)]
-            group = self._device.create_bind_group(layout=launch.kernel.layout, entries=entries)
-        x, y, _ = launch.grid
-        stages = zip(launch.kernel.handles, (launch.grid, (x, y, 1)), strict=False)
-        return Prepared(tuple(Dispatch(pipeline, raw(group), grid) for pipeline, grid in stages), group)
+            group = self._device.create_bind_group(layout=kernel.layout, entries=entries)
+        grids = stages(launch.grid, kernel.tuning).values()
+        return tuple(
+            Dispatch(handle, raw(group), grid, group) for handle, grid in zip(kernel.handles, grids, strict=True)
+        )
 
     def _parameters(self, params: bytes) -> Handle:
         if len(self._params) >= KEPT:
             self._params.clear()  # bind groups keep what they use
         if params not in self._params:
-            data, usage = params + bytes(-len(params) % 16), module().BufferUsage.UNIFORM
+            data, usage = params.ljust(words_of(len(params), 16), b"\0"), module().BufferUsage.UNIFORM
             self._params[params] = self._device.create_buffer_with_data(data=data, usage=usage)
         return self._params[params]
 
@@ -74,19 +64,18 @@ class Binder:
 class Queue:
     """Commands in order: encoded at once, submitted in batches, waited for in bounded time.
 
-    timeout: gives the seconds that one wait may take.
+    until: waits for a condition during an operation (BaseDevice).
     """
 
-    def __init__(self, device: Handle, name: str, timeout: Callable[[], float]) -> None:
-        self._device, self._name, self._timeout = device, name, timeout
+    def __init__(self, device: Handle, name: str, until: Callable[[Callable[[], bool], str], None]) -> None:
+        self._device, self._name, self._until = device, name, until
         self._encoder: Handle | None = None
         self._pass: Handle | None = None
         self._count, self._limit = 0, FIRST_BATCH
-        native = lib()
+        native = lib()  # without the checks that wgpu's Python adds to each call of the hot path
         self._set_pipeline = native.wgpuComputePassEncoderSetPipeline
         self._set_group = native.wgpuComputePassEncoderSetBindGroup
         self._dispatch = native.wgpuComputePassEncoderDispatchWorkgroups
-        self._null = ffi().NULL
 
     def put(self, dispatches: Sequence[Dispatch]) -> None:
         """Encode; submit if there is enough. WebGPU orders dispatches that touch the same buffers by itself."""
@@ -95,10 +84,9 @@ class Queue:
         if self._pass is None:
             with checked(Stage.QUEUE, self._name):
                 self._pass = self.encoder().begin_compute_pass()
-        target, set_pipeline, set_group, dispatch, null = (
-            *(raw(self._pass), self._set_pipeline, self._set_group, self._dispatch, self._null),
-        )
-        for pipeline, group, grid in dispatches:
+        target, null = raw(self._pass), ffi().NULL
+        set_pipeline, set_group, dispatch = self._set_pipeline, self._set_group, self._dispatch
+        for pipeline, group, grid, _ in dispatches:
             set_pipeline(target, pipeline)
             set_group(target, 0, group, 0, null)
             dispatch(target, *grid)
@@ -112,47 +100,32 @@ class Queue:
                 self._encoder = self._device.create_command_encoder()
         return self._encoder
 
-    def submit(self) -> None:
-        """Hand over what is encoded."""
-        if self._encoder is None:
+    def submit(self, *, writes: bool = False) -> None:
+        """Hand over what is encoded. writes: also where nothing is, for the sake of what wgpu keeps of uploads."""
+        if self._encoder is None and not writes:
             return
-        self._end_pass()
-        encoder, self._encoder = self._encoder, None
-        self._count, self._limit = 0, min(2 * self._limit, BATCH)
+        encoder = self.encoder()
+        self._encoder, self._count, self._limit = None, 0, min(2 * self._limit, BATCH)
         with checked(Stage.QUEUE, self._name):
             self._device.queue.submit([encoder.finish()])
         self.poll()
 
-    def flush_writes(self) -> None:
-        """Let queued writes begin: wgpu keeps copies of them until a submission."""
-        self.submit()
-        with checked(Stage.QUEUE, self._name):
-            self._device.queue.submit([])
-        self.poll()
-
     def poll(self) -> bool:
         """Let wgpu free what is done; whether all is."""
-        return bool(lib().wgpuDevicePoll(raw(self._device), 0, self._null))
+        return bool(lib().wgpuDevicePoll(raw(self._device), 0, ffi().NULL))
 
     def wait(self, done: Callable[[], bool] | None = None) -> None:
         """Until everything submitted has finished, or `done`; GpuTimeoutError after the limit."""
         self.submit()
-        began = time.perf_counter()
-        while True:
+
+        def ready() -> bool:
             idle = self.poll()
-            if done() if done else idle:
-                break
-            waited = time.perf_counter() - began
-            if waited > self._timeout():
-                hint = "Raise BITNET_GPU_TIMEOUT (seconds) if the device is only slow"
-                raise GpuTimeoutError(
-                    f"not done after {waited:.0f} s", backend=BACKEND, device=self._name, operation="wait", hint=hint
-                )
-            if waited > _SPIN:
-                time.sleep(min(waited / 16, 5e-4))
+            return done() if done else idle
+
+        self._until(ready, "wait")
         self._limit = FIRST_BATCH
 
-    def timed(self, launches: Sequence[Prepared], read: Callable[[Handle, int], bytes]) -> list[float]:
+    def timed(self, launches: Sequence[Sequence[Dispatch]], read: Callable[[Handle, int, int], bytes]) -> list[float]:
         """Run the launches once, each in a pass of its own; seconds of each. read: bytes of a buffer of wgpu."""
         times: list[float] = []
         usage = module().BufferUsage
@@ -162,12 +135,12 @@ class Queue:
             with checked(Stage.QUEUE, self._name):
                 queries = self._device.create_query_set(type="timestamp", count=2 * len(part))
                 ticks = self._device.create_buffer(size=16 * len(part), usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
-                for i, prepared in enumerate(part):
+                for i, dispatches in enumerate(part):
                     at = {"beginning_of_pass_write_index": 2 * i, "end_of_pass_write_index": 2 * i + 1}
                     self._pass = self.encoder().begin_compute_pass(timestamp_writes={"query_set": queries, **at})
-                    self.put(prepared.dispatches)
+                    self.put(dispatches)
                 self.encoder().resolve_query_set(queries, 0, 2 * len(part), ticks, 0)
-            found = struct.unpack(f"<{2 * len(part)}Q", read(ticks, 16 * len(part)))
+            found = struct.unpack(f"<{2 * len(part)}Q", read(ticks, 0, 16 * len(part)))
             times += [max(1, end - begin) * period for begin, end in zip(found[::2], found[1::2], strict=True)]
         return times
 

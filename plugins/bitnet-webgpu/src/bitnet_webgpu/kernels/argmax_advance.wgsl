@@ -1,7 +1,9 @@
 // The greedy token of each row r = index[l] into step and history; the row moves on by one position. A workgroup a row.
 // logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; index i32[rows]; tables i32[sequences, max_blocks];
 // step i32[*, 4]; history i32[*, ring + 1].
-// use numbers logits greedy
+#include "numbers.wgsl"
+#include "logits.wgsl"
+#include "greedy.wgsl"
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> mask: array<i32>;
 @group(0) @binding(2) var<storage, read> index: array<i32>;

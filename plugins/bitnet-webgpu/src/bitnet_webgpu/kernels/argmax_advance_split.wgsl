@@ -1,6 +1,8 @@
 // argmax_advance by SPLITS workgroups a row, each over a part of the logits, and one more that merges what they found.
 // workspace u32[rows, SPLITS, 2]: key and token.
-// use numbers logits greedy
+#include "numbers.wgsl"
+#include "logits.wgsl"
+#include "greedy.wgsl"
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> mask: array<i32>;
 @group(0) @binding(2) var<storage, read> index: array<i32>;

@@ -1,5 +1,6 @@
 // Attention of TILE_N query heads, in `queries`, that share a key/value head, over positions begin..end - 1 of a sequence,
-// 16 at a time: eight threads take a position's scores, then PAIRS threads (several times, if there are more) the values.
+// CHUNK at a time: eight threads take a position's scores, CHUNK threads the weights of a head, then PAIRS threads (several
+// times, if there are more) the values.
 // key_word(row, i, p) and value_word(row, i, p) give words of the cache row that starts at `row`, of position p.
 
 const CHUNK = 16u;
@@ -12,7 +13,7 @@ var<workgroup> weights: array<f32, TILE_N * CHUNK>;
 var<workgroup> largest: array<f32, TILE_N>;
 var<workgroup> weight_sum: array<f32, TILE_N>;
 var<workgroup> correction: array<f32, TILE_N>;
-var<workgroup> mixed: array<vec2<f32>, GROUP>;
+var<workgroup> mixed: array<vec2<f32>, TILE_N * GROUP>;
 
 fn key_pair(row: u32, j: u32, position: u32) -> vec2<f32> {
     let i = word_index(j);
@@ -37,67 +38,76 @@ fn row_at(sequence: u32, kv_head: u32, position: u32) -> u32 {
 
 fn score(sequence: u32, kv_head: u32, position: u32, end: u32, thread: u32) {
     var sums: array<f32, TILE_N>;
-    if (position < end) {
+    if (thread < 128u && position < end) {
         let row = row_at(sequence, kv_head, position);
         for (var j = thread % 8u; j < PAIRS; j += 8u) {
             let k = key_pair(row, j, position);
             for (var h = 0u; h < TILE_N; h += 1u) { sums[h] += dot(queries[h * PAIRS + j], k); }
         }
     }
-    for (var h = 0u; h < TILE_N; h += 1u) { parts[h * 128u + thread] = sums[h]; }
+    for (var h = 0u; h < TILE_N; h += 1u) {
+        let sum = near_sum(sums[h], 8u);
+        if (thread < 128u) { parts[h * 128u + thread] = sum; }
+    }
 }
 
-fn weigh(first: u32, end: u32, h: u32) { // softmax so far, by one thread for each head
-    var most = largest[h];
-    for (var i = 0u; i < min(CHUNK, end - first); i += 1u) {
-        var sum = 0.0;
-        for (var j = 0u; j < 8u; j += 1u) { sum += parts[h * 128u + i * 8u + j]; }
-        weights[h * CHUNK + i] = sum * p.scale;
-        most = max(most, sum * p.scale);
-    }
-    let before = exp(largest[h] - most);
-    var total = weight_sum[h] * before;
-    for (var i = 0u; i < min(CHUNK, end - first); i += 1u) {
-        let weight = exp(weights[h * CHUNK + i] - most);
-        weights[h * CHUNK + i] = weight;
-        total += weight;
-    }
-    largest[h] = most;
-    weight_sum[h] = total;
-    correction[h] = before;
+fn sum_parts(at: u32) { // of a head and position, where its eight threads are not neighbours enough
+    var sum = 0.0;
+    for (var j = 0u; j < 8u; j += NEAR) { sum += parts[at + j]; }
+    parts[at] = sum;
+}
+
+// Softmax so far: the weight of position i of a chunk for head h. before: the largest score of earlier chunks; gives that
+// of all, so that each of a head's CHUNK threads knows it.
+fn weigh(h: u32, i: u32, count: u32, before: f32) -> f32 {
+    var most = before;
+    for (var k = 0u; k < count; k += 1u) { most = max(most, parts[h * 128u + k * 8u] * p.scale); }
+    weights[h * CHUNK + i] = select(0.0, exp(parts[h * 128u + i * 8u] * p.scale - most), i < count);
+    if (i == 0u) { correction[h] = exp(before - most); }
+    return most;
 }
 
 // Leaves largest and weight_sum of each head; gives this thread's share (SLICES of them) of the weighted values.
 fn attend(sequence: u32, kv_head: u32, begin: u32, end: u32, thread: u32) -> array<vec2<f32>, TILE_N> {
     var sums: array<vec2<f32>, TILE_N>;
-    if (thread < TILE_N) {
-        largest[thread] = LOW;
-        weight_sum[thread] = 0.0;
-    }
-    workgroupBarrier();
+    var most = LOW;
+    var total = 0.0;
+    let h = thread / CHUNK;
     let slice = thread / PAIRS;
     let j = thread % PAIRS;
     for (var first = begin; first < end; first += CHUNK) {
-        if (thread < 128u) { score(sequence, kv_head, first + thread / 8u, end, thread); }
+        let count = min(CHUNK, end - first);
+        score(sequence, kv_head, first + thread / 8u, end, thread);
         workgroupBarrier();
-        if (thread < TILE_N) { weigh(first, end, thread); }
+        if (NEAR < 8u) {
+            if (h < TILE_N) { sum_parts(h * 128u + thread % CHUNK * 8u); }
+            workgroupBarrier();
+        }
+        if (h < TILE_N) { most = weigh(h, thread % CHUNK, count, most); }
         workgroupBarrier();
-        for (var h = 0u; h < TILE_N; h += 1u) { sums[h] *= correction[h]; }
-        for (var i = slice; slice < SLICES && i < min(CHUNK, end - first); i += SLICES) {
+        if (thread < TILE_N) {
+            total *= correction[thread];
+            for (var i = 0u; i < count; i += 1u) { total += weights[thread * CHUNK + i]; }
+        }
+        for (var k = 0u; k < TILE_N; k += 1u) { sums[k] *= correction[k]; }
+        for (var i = slice; slice < SLICES && i < count; i += SLICES) {
             let v = value_pair(row_at(sequence, kv_head, first + i), j, first + i);
-            for (var h = 0u; h < TILE_N; h += 1u) { sums[h] += weights[h * CHUNK + i] * v; }
+            for (var k = 0u; k < TILE_N; k += 1u) { sums[k] += weights[k * CHUNK + i] * v; }
         }
     }
+    if (h < TILE_N && thread % CHUNK == 0u) { largest[h] = most; }
+    if (thread < TILE_N) { weight_sum[thread] = total; }
     return sums;
 }
 
-fn over_slices(share: vec2<f32>, thread: u32) -> vec2<f32> { // the sum, for threads below PAIRS
-    mixed[thread] = share;
+fn mix(shares: array<vec2<f32>, TILE_N>, thread: u32) { // what all threads found, for `mixed_at`
+    var mine = shares;
+    for (var h = 0u; h < TILE_N; h += 1u) { mixed[h * GROUP + thread] = mine[h]; }
     workgroupBarrier();
+}
+
+fn mixed_at(h: u32, j: u32) -> vec2<f32> { // pair j of the sum over slices
     var sum = vec2<f32>(0.0);
-    if (thread < PAIRS) {
-        for (var i = 0u; i < SLICES; i += 1u) { sum += mixed[i * PAIRS + thread]; }
-    }
-    workgroupBarrier();
+    for (var i = 0u; i < SLICES; i += 1u) { sum += mixed[h * GROUP + i * PAIRS + j]; }
     return sum;
 }

@@ -1,6 +1,11 @@
 // out[t, h] = softmax over positions p = 0..position[t] of (scale q[t, h] . k[p]), times v[p]; a workgroup for TILE_N heads
 // of a row. Rows with position < 0 give zeros.
-// use numbers cache_rows attention_bindings attend write_heads
+#include "numbers.wgsl"
+#include "reduce.wgsl"
+#include "cache_rows.wgsl"
+#include "attention_bindings.wgsl"
+#include "attend.wgsl"
+#include "write_heads.wgsl"
 
 @compute @workgroup_size(GROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {

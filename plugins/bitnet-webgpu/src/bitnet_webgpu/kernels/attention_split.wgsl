@@ -1,5 +1,10 @@
 // attention by SPLITS workgroups that share the positions of a row, and one more that merges what they found.
-// use numbers cache_rows attention_bindings attend attended
+#include "numbers.wgsl"
+#include "reduce.wgsl"
+#include "cache_rows.wgsl"
+#include "attention_bindings.wgsl"
+#include "attend.wgsl"
+#include "attended.wgsl"
 @group(0) @binding(6) var<storage, read_write> workspace: array<f32>;
 
 @compute @workgroup_size(GROUP)
@@ -13,5 +18,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 @compute @workgroup_size(GROUP)
 fn merge(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    merge_row(group, step[group.y].y >= 0, thread);
+    merge_head(group, step[group.y].y >= 0, thread);
 }

@@ -8,6 +8,8 @@ fn signs(codes: vec4<u32>) -> vec4<u32> { // codes - 1 as bytes; no byte carries
     return (codes + vec4<u32>(0x7f7f7f7fu)) ^ vec4<u32>(0x80808080u);
 }
 
-fn dot16(a: vec4<u32>, b: vec4<u32>) -> i32 {
-    return dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y) + dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w);
+fn plus_dot16(sum: i32, a: vec4<u32>, b: vec4<u32>) -> i32 { // one sum after the other: GPUs multiply and add in one step
+    return dot4I8Packed(a.w, b.w) + (dot4I8Packed(a.z, b.z) + (dot4I8Packed(a.y, b.y) + (dot4I8Packed(a.x, b.x) + sum)));
 }
+
+fn dot16(a: vec4<u32>, b: vec4<u32>) -> i32 { return plus_dot16(0, a, b); }

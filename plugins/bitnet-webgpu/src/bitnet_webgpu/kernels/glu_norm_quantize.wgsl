@@ -1,6 +1,10 @@
 // m = act(gate) * up of gate_up = [gate | up], normed where NORM is 1, then quantized; a workgroup a row.
 // gate_up f32[rows, 2 width]; gamma f32[width]; q i8[rows, stride]; scale f32, qsum i32 [rows] or [rows, stride / 32].
-// use numbers reduce gate quantize quantize_row
+#include "numbers.wgsl"
+#include "reduce.wgsl"
+#include "gate.wgsl"
+#include "quantize.wgsl"
+#include "quantize_row.wgsl"
 @group(0) @binding(0) var<storage, read> gate_up: array<f32>;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
 @group(0) @binding(2) var<storage, read_write> q: array<u32>;

@@ -1,7 +1,8 @@
 // y[l, y_first + n] = sum_k x[l, k] w[n, k] in f32, w of DTYPE: 32 threads share 4 matrix rows, TILE_N = GROUP / 8 rows in
 // a workgroup. FAST: rows of f16 or bf16 are whole vec4 of eight elements.
 // x f32[rows, width]; w: outs rows of DTYPE; y f32[rows, y_stride].
-// use dense
+#include "dense.wgsl"
+#include "reduce.wgsl"
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
@@ -45,12 +46,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                                           element(n.w, k, p.width));
         }
     }
-    shares[thread] = sum;
+    shares[thread] = vec4<f32>(near_sum(sum.x, 32u), near_sum(sum.y, 32u), near_sum(sum.z, 32u), near_sum(sum.w, 32u));
     workgroupBarrier();
     let out = group.x * TILE_N + thread;
     if (thread < TILE_N && out < p.outs) {
         var total = 0.0;
-        for (var lane = 0u; lane < 32u; lane += 1u) { total += shares[thread / 4u * 32u + lane][thread % 4u]; }
+        for (var lane = 0u; lane < 32u; lane += NEAR) { total += shares[thread / 4u * 32u + lane][thread % 4u]; }
         y[group.y * p.y_stride + p.y_first + out] = total;
     }
 }

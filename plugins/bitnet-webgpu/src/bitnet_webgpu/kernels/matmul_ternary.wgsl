@@ -1,6 +1,9 @@
 // y[t, y_first + n] (+)= sum_k (code[n, k] - 1) q[t, k] * scale[t] * wscale[n] for a few rows t.
 // w u8[outs, width / 4]; wscale f32[outs]; q i8[rows, width]; scale f32[rows]; qsum i32[rows]; y f32[rows, y_stride].
-// use codes product_bindings scales product_few
+#include "codes.wgsl"
+#include "product_bindings.wgsl"
+#include "scales.wgsl"
+#include "product_few.wgsl"
 const BLOCK = 0u;
 const ABLOCK = 0u;
 

@@ -1,5 +1,7 @@
 // matmul_ternary_block for the rows of a prompt.
-// use codes product_bindings product_tiled
+#include "codes.wgsl"
+#include "product_bindings.wgsl"
+#include "product_tiled.wgsl"
 
 @compute @workgroup_size(GROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) { tiled(group, thread); }

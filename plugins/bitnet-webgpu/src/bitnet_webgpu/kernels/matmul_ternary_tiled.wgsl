@@ -1,5 +1,7 @@
 // matmul_ternary for the rows of a prompt.
-// use codes product_bindings product_tiled
+#include "codes.wgsl"
+#include "product_bindings.wgsl"
+#include "product_tiled.wgsl"
 const BLOCK = 0u;
 const ABLOCK = 0u;
 

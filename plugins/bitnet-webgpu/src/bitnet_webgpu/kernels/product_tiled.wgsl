@@ -1,11 +1,16 @@
 // y = w . q in tiles of TILE_T rows of activations by TILE_N = 64 matrix rows, 64 columns (half of a block) at a time:
-// codes are unpacked once into workgroup memory, a thread keeps TILE_T / 16 by 4 sums. GROUP is 256.
+// codes are unpacked once into workgroup memory, a thread keeps TILE_T / 16 by 4 sums. GROUP is 256. Four neighbours load the
+// planes of one row, which are near each other in memory; planes are two vec4 apart from a power of two in workgroup memory,
+// so that what the four store falls into different banks.
 
 const SPAN = max(BLOCK, 1u); // columns of a weight scale
 const LARGE = TILE_T == 128u; // else 64
 
-var<workgroup> tile_w: array<vec4<u32>, 256>; // [plane][matrix row]
-var<workgroup> tile_q: array<vec4<u32>, 4u * TILE_T>; // [plane][row]
+const STRIDE_W = 66u;
+const STRIDE_Q = TILE_T + 2u;
+
+var<workgroup> tile_w: array<vec4<u32>, 4u * STRIDE_W>; // [plane][matrix row]
+var<workgroup> tile_q: array<vec4<u32>, 4u * STRIDE_Q>; // [plane][row]
 
 fn weight_scale(out: u32, i: u32) -> f32 {
     return wscale[min(out, p.outs - 1u) * ((p.width + SPAN - 1u) / SPAN) + i];
@@ -13,17 +18,18 @@ fn weight_scale(out: u32, i: u32) -> f32 {
 fn activation_scale(row: u32, i: u32) -> f32 { return scale[min(row, p.rows - 1u) * (p.width / 32u) + i]; }
 
 fn load_w(first: u32, thread: u32, half: u32) -> vec4<u32> {
-    let out = min(first + thread % 64u, p.outs - 1u);
+    let out = min(first + thread / 4u, p.outs - 1u);
     return w[out * (p.width / 64u) + half];
 }
 
 fn load_q(first: u32, i: u32, half: u32) -> vec4<u32> {
-    let row = min(first + i % TILE_T, p.rows - 1u);
-    return q[row * (p.width / 16u) + half / 2u * 8u + half % 2u + 2u * (i / TILE_T % 4u)];
+    let row = min(first + i / 4u % TILE_T, p.rows - 1u);
+    return q[row * (p.width / 16u) + half / 2u * 8u + half % 2u + 2u * (i % 4u)];
 }
 
-fn dots(w0: vec4<u32>, w1: vec4<u32>, w2: vec4<u32>, w3: vec4<u32>, a: vec4<u32>) -> vec4<i32> {
-    return vec4<i32>(dot16(w0, a), dot16(w1, a), dot16(w2, a), dot16(w3, a));
+fn plus_dots(sums: vec4<i32>, w0: vec4<u32>, w1: vec4<u32>, w2: vec4<u32>, w3: vec4<u32>, a: vec4<u32>) -> vec4<i32> {
+    return vec4<i32>(plus_dot16(sums.x, w0, a), plus_dot16(sums.y, w1, a), plus_dot16(sums.z, w2, a),
+                     plus_dot16(sums.w, w3, a));
 }
 
 fn by_scale(sums: vec4<i32>, scales: vec4<f32>, row: u32, column: u32) -> vec4<f32> {
@@ -59,29 +65,29 @@ fn tiled(group: vec3<u32>, thread: u32) {
     var more_q = load_q(rows, thread + GROUP, 0u);
     for (var half = 0u; half < halves; half += 1u) {
         workgroupBarrier();
-        tile_w[thread] = signs(plane(next_w, thread / 64u));
-        tile_q[thread] = next_q;
-        if (LARGE) { tile_q[thread + GROUP] = more_q; }
+        tile_w[thread % 4u * STRIDE_W + thread / 4u] = signs(plane(next_w, thread % 4u));
+        tile_q[thread % 4u * STRIDE_Q + thread / 4u] = next_q;
+        if (LARGE) { tile_q[thread % 4u * STRIDE_Q + thread / 4u + 64u] = more_q; }
         workgroupBarrier();
         let following = min(half + 1u, halves - 1u);
         next_w = load_w(outs, thread, following);
         next_q = load_q(rows, thread, following);
         if (LARGE) { more_q = load_q(rows, thread + GROUP, following); }
         for (var s = 0u; s < 4u; s += 1u) {
-            let w0 = tile_w[s * 64u + n];
-            let w1 = tile_w[s * 64u + n + 16u];
-            let w2 = tile_w[s * 64u + n + 32u];
-            let w3 = tile_w[s * 64u + n + 48u];
-            let q0 = s * TILE_T + t;
-            s0 += dots(w0, w1, w2, w3, tile_q[q0]);
-            s1 += dots(w0, w1, w2, w3, tile_q[q0 + 16u]);
-            s2 += dots(w0, w1, w2, w3, tile_q[q0 + 32u]);
-            s3 += dots(w0, w1, w2, w3, tile_q[q0 + 48u]);
+            let w0 = tile_w[s * STRIDE_W + n];
+            let w1 = tile_w[s * STRIDE_W + n + 16u];
+            let w2 = tile_w[s * STRIDE_W + n + 32u];
+            let w3 = tile_w[s * STRIDE_W + n + 48u];
+            let q0 = s * STRIDE_Q + t;
+            s0 = plus_dots(s0, w0, w1, w2, w3, tile_q[q0]);
+            s1 = plus_dots(s1, w0, w1, w2, w3, tile_q[q0 + 16u]);
+            s2 = plus_dots(s2, w0, w1, w2, w3, tile_q[q0 + 32u]);
+            s3 = plus_dots(s3, w0, w1, w2, w3, tile_q[q0 + 48u]);
             if (LARGE) {
-                s4 += dots(w0, w1, w2, w3, tile_q[q0 + 64u]);
-                s5 += dots(w0, w1, w2, w3, tile_q[q0 + 80u]);
-                s6 += dots(w0, w1, w2, w3, tile_q[q0 + 96u]);
-                s7 += dots(w0, w1, w2, w3, tile_q[q0 + 112u]);
+                s4 = plus_dots(s4, w0, w1, w2, w3, tile_q[q0 + 64u]);
+                s5 = plus_dots(s5, w0, w1, w2, w3, tile_q[q0 + 80u]);
+                s6 = plus_dots(s6, w0, w1, w2, w3, tile_q[q0 + 96u]);
+                s7 = plus_dots(s7, w0, w1, w2, w3, tile_q[q0 + 112u]);
             }
             if (BLOCK != 0u && (ABLOCK == 32u || s == 3u || (BLOCK == 64u && s == 1u))) {
                 let column = half / 2u * 128u + s * 32u;

@@ -1,46 +1,44 @@
-// Sums and maxima over a workgroup of GROUP threads, a multiple of 16; every thread gets the result.
+// Sums and maxima over a workgroup of GROUP threads, a multiple of 16, through its memory; every thread gets the result.
+// What `reduce_subgroups` does in subgroups; there are none here, so a thread has no neighbours that it can ask.
 
-var<workgroup> reduced: array<u32, GROUP>;
-var<workgroup> gathered: array<u32, 16>;
+const NEAR = 1u;
 
-fn group_sum(value: f32, thread: u32) -> f32 {
-    reduced[thread] = bitcast<u32>(value);
+struct Found { sum: f32, most: u32 }
+
+var<workgroup> reduced: array<vec2<u32>, GROUP>;
+var<workgroup> gathered: array<vec2<u32>, 16>;
+
+fn near_sum(value: f32, lanes: u32) -> f32 { return value; }
+fn near_sum_exact(value: i32, lanes: u32) -> i32 { return value; }
+
+fn group_sum_max(value: f32, most: u32, thread: u32) -> Found {
+    reduced[thread] = vec2<u32>(bitcast<u32>(value), most);
     workgroupBarrier();
     if (thread < 16u) {
-        var sum = 0.0;
-        for (var i = thread; i < GROUP; i += 16u) { sum += bitcast<f32>(reduced[i]); }
-        gathered[thread] = bitcast<u32>(sum);
+        var found = Found(0.0, 0u);
+        for (var i = thread; i < GROUP; i += 16u) { found = both(found, reduced[i]); }
+        gathered[thread] = vec2<u32>(bitcast<u32>(found.sum), found.most);
     }
     workgroupBarrier();
-    var total = 0.0;
-    for (var i = 0u; i < 16u; i += 1u) { total += bitcast<f32>(gathered[i]); }
-    return total;
+    var found = Found(0.0, 0u);
+    for (var i = 0u; i < 16u; i += 1u) { found = both(found, gathered[i]); }
+    return found;
+}
+
+fn both(found: Found, other: vec2<u32>) -> Found {
+    return Found(found.sum + bitcast<f32>(other.x), max(found.most, other.y));
 }
 
 fn group_sum_exact(value: i32, thread: u32) -> i32 {
-    reduced[thread] = bitcast<u32>(value);
+    reduced[thread].x = bitcast<u32>(value);
     workgroupBarrier();
     if (thread < 16u) {
         var sum = 0u;
-        for (var i = thread; i < GROUP; i += 16u) { sum += reduced[i]; }
-        gathered[thread] = sum;
+        for (var i = thread; i < GROUP; i += 16u) { sum += reduced[i].x; }
+        gathered[thread].x = sum;
     }
     workgroupBarrier();
     var total = 0u;
-    for (var i = 0u; i < 16u; i += 1u) { total += gathered[i]; }
+    for (var i = 0u; i < 16u; i += 1u) { total += gathered[i].x; }
     return bitcast<i32>(total);
-}
-
-fn group_max_bits(value: u32, thread: u32) -> u32 {
-    reduced[thread] = value;
-    workgroupBarrier();
-    if (thread < 16u) {
-        var most = 0u;
-        for (var i = thread; i < GROUP; i += 16u) { most = max(most, reduced[i]); }
-        gathered[thread] = most;
-    }
-    workgroupBarrier();
-    var largest = 0u;
-    for (var i = 0u; i < 16u; i += 1u) { largest = max(largest, gathered[i]); }
-    return largest;
 }

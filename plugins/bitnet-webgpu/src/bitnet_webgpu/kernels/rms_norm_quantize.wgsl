@@ -1,6 +1,9 @@
 // y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x, then quantized; a workgroup a row.
 // x f32[rows, width]; gamma f32[width]; q i8[rows, stride]; scale f32, qsum i32 [rows] or [rows, stride / 32].
-// use numbers reduce quantize quantize_row
+#include "numbers.wgsl"
+#include "reduce.wgsl"
+#include "quantize.wgsl"
+#include "quantize_row.wgsl"
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
 @group(0) @binding(2) var<storage, read_write> q: array<u32>;

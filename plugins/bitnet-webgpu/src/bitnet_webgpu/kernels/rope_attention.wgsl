@@ -1,6 +1,13 @@
 // rope_store_kv, then attention of the rotated queries, for rows of different sequences; a workgroup for TILE_N heads of a
 // row. Rows with position < 0 or slot < 0 store nothing and give zeros.
-// use numbers reduce cache_rows store_row turn attend rope_attention_bindings write_heads
+#include "numbers.wgsl"
+#include "reduce.wgsl"
+#include "cache_rows.wgsl"
+#include "store_row.wgsl"
+#include "turn.wgsl"
+#include "attend.wgsl"
+#include "rope_attention_bindings.wgsl"
+#include "write_heads.wgsl"
 
 @compute @workgroup_size(GROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {

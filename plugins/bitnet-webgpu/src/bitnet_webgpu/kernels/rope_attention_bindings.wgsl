@@ -31,28 +31,32 @@ fn take_row(row: vec4<i32>, group: vec3<u32>, thread: u32) -> u32 { // gives the
     let shared_by = p.n_heads / p.n_kv_heads;
     let kv_head = group.x * TILE_N / shared_by;
     let position = u32(max(row.y, 0));
-    let start = group.y * (p.n_heads + 2u * p.n_kv_heads);
-    if (thread == 0u) { own_position = position; }
-    for (var i = 0u; i < TILE_N; i += 1u) {
-        turn((start + group.x * TILE_N + i) * HEAD_DIM, true, position, p.eps, thread);
-        workgroupBarrier();
-        for (var j = thread; j < PAIRS; j += GROUP) { queries[i * PAIRS + j] = vec2<f32>(head[2u * j], head[2u * j + 1u]); }
-        workgroupBarrier();
-    }
-    let stores = group.z == 0u && group.x * TILE_N % shared_by == 0u && row.y >= 0 && row.z >= 0;
+    let start = group.y * (p.n_heads + 2u * p.n_kv_heads) * HEAD_DIM;
+    let key = start + (p.n_heads + kv_head) * HEAD_DIM;
+    let used = row.y >= 0 && row.z >= 0;
+    let stores = group.z == 0u && group.x * TILE_N % shared_by == 0u && used;
     let to = cache_row(u32(max(row.z, 0)), kv_head, p.n_kv_heads);
-    turn((start + p.n_heads + kv_head) * HEAD_DIM, false, position, p.eps, thread);
+    if (thread == 0u) { own_position = position; }
+    for (var h = 0u; h < TILE_N; h += 1u) {
+        let at = start + (group.x * TILE_N + h) * HEAD_DIM;
+        let factor = head_factor(at, p.eps, thread);
+        for (var j = thread; j < PAIRS; j += GROUP) {
+            queries[h * PAIRS + j] = vec2<f32>(turned(at, 2u * j, true, position, factor),
+                                               turned(at, 2u * j + 1u, true, position, factor));
+        }
+    }
+    let factor = head_factor(key, p.eps, thread);
+    for (var d = thread; d < HEAD_DIM; d += GROUP) { head[d] = turned(key, d, false, position, factor); }
     workgroupBarrier();
-    var absmax = 0.0;
-    if (KV == 2u) { absmax = head_scale(thread); }
+    var absmax = head_scale(thread);
     for (var i = thread; i < ROW_WORDS; i += GROUP) {
         own_key[i] = encoded(i, absmax);
         if (stores) { k_cache[to + i] = own_key[i]; }
     }
     workgroupBarrier();
-    plain((start + p.n_heads + p.n_kv_heads + kv_head) * HEAD_DIM, thread);
+    for (var d = thread; d < HEAD_DIM; d += GROUP) { head[d] = qkv[key + p.n_kv_heads * HEAD_DIM + d]; }
     workgroupBarrier();
-    if (KV == 2u) { absmax = head_scale(thread); }
+    absmax = head_scale(thread);
     for (var i = thread; i < ROW_WORDS; i += GROUP) {
         own_value[i] = encoded(i, absmax);
         if (stores) { v_cache[to + i] = own_value[i]; }

@@ -1,5 +1,12 @@
 // rope_attention by SPLITS workgroups that share the positions of a row, and one more that merges what they found.
-// use numbers reduce cache_rows store_row turn attend rope_attention_bindings attended
+#include "numbers.wgsl"
+#include "reduce.wgsl"
+#include "cache_rows.wgsl"
+#include "store_row.wgsl"
+#include "turn.wgsl"
+#include "attend.wgsl"
+#include "rope_attention_bindings.wgsl"
+#include "attended.wgsl"
 @group(0) @binding(9) var<storage, read_write> workspace: array<f32>;
 
 @compute @workgroup_size(GROUP)
@@ -12,5 +19,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 @compute @workgroup_size(GROUP)
 fn merge(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    merge_row(group, step[group.y].y >= 0 && step[group.y].z >= 0, thread);
+    merge_head(group, step[group.y].y >= 0 && step[group.y].z >= 0, thread);
 }

@@ -2,10 +2,11 @@
 
 var<workgroup> head: array<f32, HEAD_DIM>;
 
-fn head_scale(thread: u32) -> f32 { // absmax, for KV 2
+fn head_scale(thread: u32) -> f32 { // absmax, which KV 2 needs
+    if (KV != 2u) { return 0.0; }
     var most = 0u;
     for (var d = thread; d < HEAD_DIM; d += GROUP) { most = max(most, size_bits(head[d])); }
-    return bitcast<f32>(group_max_bits(most, thread));
+    return bitcast<f32>(group_sum_max(0.0, most, thread).most);
 }
 
 fn code(d: u32, inverse: f32) -> u32 {

@@ -2,7 +2,9 @@
 // then -1 and -Inf; total[l] = (m, log(sum exp(logit - m))). A workgroup a row.
 // The k-th largest pair (key, ~token) is found byte by byte from the top with a histogram, then k pairs are ranked.
 // logits f32[rows, stride]; mask i32[rows, ceil(vocab / 32)]; ids i32[rows, k]; values f32[rows, k]; total f32[rows, 2].
-// use numbers reduce logits
+#include "numbers.wgsl"
+#include "reduce.wgsl"
+#include "logits.wgsl"
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> mask: array<i32>;
 @group(0) @binding(2) var<storage, read_write> ids: array<i32>;
@@ -41,14 +43,14 @@ fn narrow(d: u32) { // one more byte of the k-th largest pair, by one thread
 fn totals(row: u32, thread: u32) {
     var most = 0u;
     for (var i = thread; i < p.vocab; i += GROUP) { most = max(most, key(row, i)); }
-    most = group_max_bits(most, thread);
+    most = group_sum_max(0.0, most, thread).most;
     let bits = select(~most, most & 0x7fffffffu, most >= 0x80000000u);
     let largest = bitcast<f32>(select(bits, 0xff800000u, most == 0u));
     var sum = 0.0;
     for (var i = thread; i < p.vocab; i += GROUP) {
         if (allowed(row, i)) { sum += exp(logits[row * p.stride + i] - largest); }
     }
-    sum = group_sum(sum, thread);
+    sum = group_sum_max(sum, 0u, thread).sum;
     if (thread == 0u) {
         let none = most == 0xffffffffu;
         total[2u * row] = or_nan(largest, none);

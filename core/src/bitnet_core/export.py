@@ -1,0 +1,117 @@
+"""A model's greedy step as files, for a program that launches it elsewhere, such as a page in a browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from bitnet_core.api import Model
+from bitnet_core.discovery.request import DeviceRequest
+from bitnet_core.discovery.selection import BackendStartupSummary
+from bitnet_core.engine.options import EngineOptions
+from bitnet_core.formats.open import open_model
+from bitnet_core.hal import DeviceInfo, Kernel, Tuning, View
+from bitnet_core.hal.base import Launch
+from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.output import new_folder
+from bitnet_core.plan.launcher import Launch as Planned
+from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
+from bitnet_core.tokenizer import load_tokenizer
+
+FORMAT = 1
+"""Of model.json; readers refuse others."""
+
+Tune = Callable[[KernelSpec, Mapping[str, int], Mapping[str, int | float], DeviceInfo], Tuning]
+Stages = Callable[[Planned], Sequence[Mapping[str, Any]]]
+"""What is dispatched for a launch: the text under "kernel", and what else the reader wants to know of it."""
+
+
+class Elsewhere(NumpyDevice):
+    """Carries out with numpy what was tuned for a device that is not here."""
+
+    def __init__(self, info: DeviceInfo, tune: Tune) -> None:
+        super().__init__(info)
+        self._tune = tune
+
+    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+        """As for a real device."""
+        return self._tune(spec, constants, params, self.info)
+
+    def _run(self, launch: Launch[NumpyBuffer, NumpyKernel]) -> None:
+        super()._run(replace(launch, bound=launch.bound[: len(launch.kernel.spec.bindings)]))
+
+
+def export_stories(folder: Path, device: Elsewhere, stages: Stages) -> None:
+    """Write model.json, tokenizer.json and weights.bin of the shipped model, all or none. UsageError where the folder
+    has files or cannot be written.
+
+    model.json: buffers (size in bytes, and where in weights.bin those lie that no launch writes), kernels, launches,
+    and which buffers the host writes or reads.
+    """
+    with new_folder(folder) as made:
+        _write(made, device, stages)
+
+
+def _write(folder: Path, device: Elsewhere, stages: Stages) -> None:
+    opened = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
+    tokenizer = load_tokenizer(opened.tokenizer)
+    summary = BackendStartupSummary(DeviceRequest(device.info.backend, 0), (device.info.backend,), device.info)
+    with Model(opened, tokenizer, device, summary, EngineOptions("f16", max_sequences=1)) as model:
+        model.generate("Once", max_tokens=3)
+        (step,) = [found for name, found in model.engine.recordings().items() if name.startswith("greedy")]
+        document, weights = _described(step.launches, stages)
+    document |= {"context": opened.config.context, "stops": sorted(tokenizer.eos_ids)}
+    document["bos"] = tokenizer.bos_id if tokenizer.add_bos else None
+    (folder / "weights.bin").write_bytes(weights)
+    (folder / "tokenizer.json").write_text(tokenizer.to_json(), "utf-8")
+    (folder / "model.json").write_text(json.dumps(document), "utf-8")
+
+
+def writes(kernel: Kernel) -> list[bool]:
+    """For each view of a launch, whether it is written."""
+    return [binding.access != "r" for binding in kernel.spec.bindings] + [True] * (kernel.tuning.workspace > 0)
+
+
+def _described(launches: Sequence[Planned], stages: Stages) -> tuple[dict[str, Any], bytes]:
+    buffers = {id(view.buffer): view.buffer for launch in launches for view in launch.views}
+    number = {key: i for i, key in enumerate(buffers)}
+    written = {
+        id(view.buffer)
+        for launch in launches
+        for view, writing in zip(launch.views, writes(launch.kernel), strict=True)
+        if writing
+    }
+    weights, described = bytearray(), []
+    for key, buffer in buffers.items():
+        about = {"size": _room(buffer.nbytes)}
+        if key not in written:
+            assert isinstance(buffer, NumpyBuffer)
+            about["at"] = len(weights)
+            weights += buffer.data.tobytes().ljust(about["size"], b"\0")
+        described.append(about)
+    kernels: dict[str, int] = {}
+    steps = [one for launch in launches for one in _steps(launch, stages, kernels, number)]
+    advance = launches[-1]
+    names = {binding.name: view for binding, view in zip(advance.kernel.spec.bindings, advance.views, strict=False)}
+    host = {name: _bound(names[name], number) for name in ("step", "history", "tables")}
+    document = {"format": FORMAT, "buffers": described, "kernels": list(kernels), "launches": steps, "host": host}
+    return document, bytes(weights)
+
+
+def _steps(launch: Planned, stages: Stages, kernels: dict[str, int], number: Mapping[int, int]) -> list[dict[str, Any]]:
+    views = [_bound(view, number) for view in launch.views]
+    common = {"views": views, "writes": writes(launch.kernel), "params": list(launch.params)}
+    return [{**common, **one, "kernel": kernels.setdefault(one["kernel"], len(kernels))} for one in stages(launch)]
+
+
+def _bound(view: View, number: Mapping[int, int]) -> list[int]:
+    """Buffer, offset, bytes."""
+    return [number[id(view.buffer)], view.offset, _room(view.nbytes)]
+
+
+def _room(nbytes: int) -> int:
+    return -(-nbytes // 16) * 16

@@ -1,0 +1,115 @@
+"""Adapters as wgpu describes them: what they are called, what is offered, what a device is asked for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bitnet_core.errors import BackendUnavailableError, DeviceNotFoundError, UnsupportedError
+from bitnet_core.hal import DeviceInfo, DeviceType
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.testing.cases.registry import cases_of
+from bitnet_webgpu import describe
+from bitnet_webgpu.compile import writes
+from bitnet_webgpu.tuning import choose
+
+DEFAULTS = {
+    "max-buffer-size": 256 << 20,
+    "max-storage-buffer-binding-size": 128 << 20,
+    "max-storage-buffers-per-shader-stage": 8,
+    "max-compute-workgroup-storage-size": 16384,
+    "min-storage-buffer-offset-alignment": 256,
+}
+"""Of WebGPU."""
+
+
+def adapter(
+    kind: str = "DiscreteGPU", api: str = "Vulkan", vendor: int = 0x10DE, features: tuple[str, ...] = (), **limits: int
+) -> Any:
+    """An adapter with WebGPU's default limits, but for `limits` (with _ for -)."""
+    info = {"adapter_type": kind, "backend_type": api, "vendor_id": vendor, "vendor": "?", "device": "One"}
+    named = {name.replace("_", "-"): value for name, value in limits.items()}
+    asked: list[dict[str, Any]] = []
+    return SimpleNamespace(
+        info={**info, "description": "driver 1"},
+        limits={**DEFAULTS, **named},
+        features=set(features),
+        asked=asked,
+        request_device_sync=lambda **wanted: asked.append(wanted),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("DiscreteGPU", DeviceType.GPU),
+        ("IntegratedGPU", DeviceType.INTEGRATED),
+        ("CPU", DeviceType.SOFTWARE),
+        ("Unknown", DeviceType.GPU),
+    ],
+)
+def test_kinds(kind: str, expected: DeviceType) -> None:
+    assert describe.describe(adapter(kind), 0).type is expected
+
+
+def test_what_an_adapter_is() -> None:
+    info = describe.describe(adapter(api="Metal", vendor=0x106B, max_buffer_size=1 << 30), 3)
+    assert (info.index, info.name, info.vendor, info.driver) == (3, "One", "Apple", "Metal, driver 1")
+    assert (info.max_allocation, info.max_binding, info.alignment) == (1 << 30, 128 << 20, 256)
+    assert describe.describe(adapter(vendor=1), 0).vendor == "?"
+
+
+def test_each_absence_is_served() -> None:
+    poor = describe.describe(adapter(), 0)
+    assert not poor.features
+    assert poor.extra["subgroups"] == 1
+    assert poor.kernels == {"top_k", "norm_matmul", "norm_matmul_glu"}, "rope_attention binds ten buffers"
+    found = adapter(features=describe.FEATURES, max_storage_buffers_per_shader_stage=10)
+    rich = describe.describe(found, 0)
+    assert rich.features == {"timings"}
+    assert rich.extra["subgroups"] == 32
+    assert rich.kernels == {"top_k", *describe.JOINED}
+    assert describe.describe(adapter(vendor=1, features=("subgroup",)), 0).extra["subgroups"] == 1
+
+
+def test_a_device_is_asked_for_with_the_adapters_own_limits() -> None:
+    found = adapter(features=("subgroup", "shader-f16"), max_storage_buffer_binding_size=1 << 30)
+    describe.request(found, describe.describe(found, 0))
+    (asked,) = found.asked
+    assert asked["required_features"] == ["subgroup"]
+    assert asked["required_limits"] == {**DEFAULTS, "max-storage-buffer-binding-size": 1 << 30}
+
+
+def test_adapters_of_opengl_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [adapter(api="OpenGL"), adapter()]
+    gpu = SimpleNamespace(enumerate_adapters_sync=lambda: found)
+    monkeypatch.setattr(describe, "module", lambda: SimpleNamespace(gpu=gpu))
+    assert [info.index for _, info in describe.usable()] == [1]
+    assert describe.find(1)[0] is found[1]
+    with pytest.raises(DeviceNotFoundError, match="adapter 0"):
+        describe.find(0)
+    del found[1]
+    with pytest.raises(BackendUnavailableError, match="no WebGPU adapter"):
+        describe.usable()
+
+
+@pytest.mark.parametrize("buffers", [8, 10])
+def test_no_launch_binds_more_than_the_adapter_allows(buffers: int) -> None:
+    info = describe.describe(adapter(max_storage_buffers_per_shader_stage=buffers), 0)
+    most = max(bound(info, name) for name, spec in CATALOGUE.items() if spec.base or name in info.kernels)
+    assert most <= buffers
+    assert buffers == 8 or most == 10
+
+
+def bound(info: DeviceInfo, kernel: str) -> int:
+    """Storage buffers of the launch of a kernel's cases that binds the most."""
+    counts = []
+    for case in cases_of(kernel):
+        launch = case.launch()
+        try:
+            tuning = choose(case.spec, launch.constants, launch.params, info)
+        except UnsupportedError:
+            continue
+        counts.append(len(writes(case.spec, tuning)))
+    return max(counts)
