@@ -1,0 +1,76 @@
+"""What each GPU is, and which are left out."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from types import MappingProxyType
+
+from bitnet_core.errors import DeviceNotFoundError
+from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
+
+from bitnet_metal.driver import BACKEND, Handle, module, unavailable
+
+log = logging.getLogger(__name__)
+
+FAMILY = 7
+"""The oldest family (M1): from there on simd_sum and simdgroup_matrix exist."""
+NEWEST = 10
+"""The newest family that this pyobjc has a name for."""
+ALIGNMENT = 16
+"""Kernels read 16 bytes at a time."""
+OPTIONAL = frozenset({"top_k", "norm_matmul", "norm_matmul_glu", "rope_attention"})
+
+
+def family_of(device: Handle) -> int:
+    """7 for M1, 8 for M2, 9 for M3 and M4, ...; 0 for what is not Apple's."""
+    numbers = range(NEWEST, FAMILY - 1, -1)
+    return next((n for n in numbers if device.supportsFamily_(getattr(module(), f"MTLGPUFamilyApple{n}"))), 0)
+
+
+def usable() -> list[tuple[Handle, DeviceInfo]]:
+    """Devices and what they are; BackendUnavailableError if there are none. One that is left out keeps its index."""
+    found = []
+    for index, device in enumerate(module().MTLCopyAllDevices() or ()):
+        family = family_of(device)
+        if family and device.hasUnifiedMemory():
+            found.append((device, _describe(device, index, family)))
+        else:
+            log.info("metal:%d is left out: %s is no GPU of Apple silicon", index, device.name())
+    if not found:
+        raise unavailable(
+            "Metal shows no GPU of Apple silicon (M1 or later)",
+            "Intel Macs, their AMD GPUs too: use bitnet-webgpu. Under Rosetta: install Python for arm64",
+        )
+    return found
+
+
+def find(index: int) -> tuple[Handle, DeviceInfo]:
+    """The device with this index; DeviceNotFoundError if there is none."""
+    for device, info in usable():
+        if info.index == index:
+            return device, info
+    raise DeviceNotFoundError(
+        f"there is no device metal:{index}", backend=BACKEND, operation="open", hint="`bitnet devices` lists the GPUs"
+    )
+
+
+def _describe(device: Handle, index: int, family: int) -> DeviceInfo:
+    largest = int(device.maxBufferLength())
+    return DeviceInfo(
+        backend=BACKEND,
+        index=index,
+        name=str(device.name()),
+        type=DeviceType.INTEGRATED,
+        vendor="Apple",
+        driver=f"Metal, macOS {platform.mac_ver()[0]}",
+        total_memory=int(device.recommendedMaxWorkingSetSize()),
+        max_allocation=largest,
+        max_binding=largest,
+        alignment=ALIGNMENT,
+        transfer=TransferMode.UNIFIED,
+        physical_id=f"{int(device.registryID()):016x}",
+        kernels=OPTIONAL,
+        features=frozenset({"timings"}),
+        extra=MappingProxyType({"family": f"apple{family}", "threadgroup_memory": int(device.maxThreadgroupMemoryLength())}),
+    )
