@@ -31,9 +31,9 @@ class Failure:
 
 
 def _raise(code: int) -> None:
-    from bitnet_metal.errors import converted
+    from bitnet_metal.errors import failed
 
-    raise converted(Failure(code), "run", "test")
+    raise failed(Failure(code), "test")
 
 
 class TestConformance(BackendConformance):

@@ -13,7 +13,7 @@ from bitnet_core.hal.sources import source_text
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_metal.driver import BACKEND, Handle, module, pool
-from bitnet_metal.errors import converted, refused
+from bitnet_metal.errors import not_built, refused
 
 FOLDER = Path(__file__).parent / "kernels"
 ROOM = "ROOM"
@@ -56,56 +56,45 @@ def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> st
 
 
 class Compiler:
-    """Makes pipelines on one device. Libraries and pipelines are kept; macOS keeps their machine code on disk."""
+    """Makes pipelines on one device. Libraries are kept, core keeps kernels, and macOS machine code on disk."""
 
     def __init__(self, device: Handle, name: str) -> None:
         self._device, self._name = device, name
         self._libraries: dict[str, Handle] = {}
-        self._pipelines: dict[tuple[str, str, tuple[int, ...]], Handle] = {}
 
     def kernel(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> MetalKernel:
         """KernelCompileError with the compiler's text if it does not build."""
         text, values = source(spec, constants, tuning), tuple(constants_of(spec, constants, tuning).values())
         with pool():
-            made = tuple(self.pipeline(text, name, values) for name in entry_points(spec, tuning))
-        for pipeline in made:
-            self._check(pipeline, spec.name, tuning.private["GROUP"])
+            made = tuple(self._pipeline(text, name, values) for name in entry_points(spec, tuning))
+        group, most = tuning.private["GROUP"], min(pipeline.maxTotalThreadsPerThreadgroup() for pipeline in made)
+        if most < group or made[0].threadExecutionWidth() != SIMD:
+            raise refused(f"{most} threads in a threadgroup, not {group} in simdgroups of {SIMD}", spec.name)
         return MetalKernel(spec, MappingProxyType(dict(constants)), tuning, made)
 
-    def pipeline(self, text: str, name: str, values: tuple[int, ...]) -> Handle:
+    def _pipeline(self, text: str, name: str, values: tuple[int, ...]) -> Handle:
         """One function of a library with its constants, usable from indirect command buffers."""
-        key = text, name, values
-        if key in self._pipelines:
-            return self._pipelines[key]
-        metal, given = module(), module().MTLFunctionConstantValues.alloc().init()
-        for index, value in enumerate(values):
-            given.setConstantValue_type_atIndex_(struct.pack("<I", value), metal.MTLDataTypeUInt, index)
-        function, error = self._library(text, name).newFunctionWithName_constantValues_error_(name, given, None)
-        if function is None:
-            raise converted(error, "compile", self._name, kernel=name)
-        about = metal.MTLComputePipelineDescriptor.alloc().init()
-        about.setComputeFunction_(function)
+        about = module().MTLComputePipelineDescriptor.alloc().init()
+        about.setComputeFunction_(self._function(text, name, values))
         about.setSupportIndirectCommandBuffers_(True)
-        about.setThreadGroupSizeIsMultipleOfThreadExecutionWidth_(True)
-        made = self._device.newComputePipelineStateWithDescriptor_options_reflection_error_(about, 0, None, None)
-        if made[0] is None:
-            raise converted(made[-1], "compile", self._name, kernel=name)
-        self._pipelines[key] = made[0]
-        return made[0]
+        make = self._device.newComputePipelineStateWithDescriptor_options_reflection_error_
+        return self._made(make(about, 0, None, None), name)
 
-    def _library(self, text: str, name: str) -> Handle:
+    def _function(self, text: str, name: str, values: tuple[int, ...]) -> Handle:
         if text not in self._libraries:
             options = module().MTLCompileOptions.alloc().init()
             options.setLanguageVersion_(module().MTLLanguageVersion3_0)
             options.setFastMathEnabled_(False)  # norms find NaN and Inf
-            made, error = self._device.newLibraryWithSource_options_error_(text, options, None)
-            if made is None:
-                raise converted(error, "compile", self._name, kernel=name)
-            self._libraries[text] = made
-        return self._libraries[text]
+            made = self._device.newLibraryWithSource_options_error_(text, options, None)
+            self._libraries[text] = self._made(made, name)
+        given = module().MTLFunctionConstantValues.alloc().init()
+        for index, value in enumerate(values):
+            given.setConstantValue_type_atIndex_(struct.pack("<I", value), module().MTLDataTypeUInt, index)
+        made = self._libraries[text].newFunctionWithName_constantValues_error_(name, given, None)
+        return self._made(made, name)
 
-    def _check(self, pipeline: Handle, kernel: str, group: int) -> None:
-        if pipeline.threadExecutionWidth() != SIMD:
-            raise refused(f"simdgroups of {pipeline.threadExecutionWidth()} threads, not {SIMD}", kernel, self._name)
-        if (most := pipeline.maxTotalThreadsPerThreadgroup()) < group:
-            raise refused(f"it takes {most} threads in a threadgroup, and {group} are needed", kernel, self._name)
+    def _made(self, result: tuple[Handle, ...], name: str) -> Handle:
+        """What Metal made, of a result that ends with an error."""
+        if result[0] is None:
+            raise not_built(result[-1], name, self._name)
+        return result[0]

@@ -13,35 +13,24 @@ from bitnet_metal.driver import BACKEND, Handle, module, unavailable
 
 log = logging.getLogger(__name__)
 
-FAMILY = 7
-"""The oldest family (M1): from there on simd_sum and simdgroup_matrix exist."""
-NEWEST = 10
-"""The newest family that this pyobjc has a name for."""
-ALIGNMENT = 16
-"""Kernels read 16 bytes at a time."""
+FAMILIES = (10, 9, 8, 7)
+"""Newest first; from 7 (M1) on simd_sum and simdgroup_matrix exist. A later GPU counts as the newest."""
 OPTIONAL = frozenset({"top_k", "norm_matmul", "norm_matmul_glu", "rope_attention"})
-
-
-def family_of(device: Handle) -> int:
-    """7 for M1, 8 for M2, 9 for M3 and M4, ...; 0 for what is not Apple's."""
-    numbers = range(NEWEST, FAMILY - 1, -1)
-    return next((n for n in numbers if device.supportsFamily_(getattr(module(), f"MTLGPUFamilyApple{n}"))), 0)
 
 
 def usable() -> list[tuple[Handle, DeviceInfo]]:
     """Devices and what they are; BackendUnavailableError if there are none. One that is left out keeps its index."""
     found = []
     for index, device in enumerate(module().MTLCopyAllDevices() or ()):
-        family = family_of(device)
+        known = (n for n in FAMILIES if device.supportsFamily_(getattr(module(), f"MTLGPUFamilyApple{n}")))
+        family = next(known, 0)
         if family and device.hasUnifiedMemory():
             found.append((device, _describe(device, index, family)))
         else:
             log.info("metal:%d is left out: %s is no GPU of Apple silicon", index, device.name())
     if not found:
-        raise unavailable(
-            "Metal shows no GPU of Apple silicon (M1 or later)",
-            "Intel Macs, their AMD GPUs too: use bitnet-webgpu. Under Rosetta: install Python for arm64",
-        )
+        hint = "Intel Macs, their AMD GPUs too: use bitnet-webgpu. Under Rosetta: install Python for arm64"
+        raise unavailable("Metal shows no GPU of Apple silicon (M1 or later)", hint)
     return found
 
 
@@ -50,9 +39,8 @@ def find(index: int) -> tuple[Handle, DeviceInfo]:
     for device, info in usable():
         if info.index == index:
             return device, info
-    raise DeviceNotFoundError(
-        f"there is no device metal:{index}", backend=BACKEND, operation="open", hint="`bitnet devices` lists the GPUs"
-    )
+    hint = "`bitnet devices` lists the GPUs"
+    raise DeviceNotFoundError(f"there is no device metal:{index}", backend=BACKEND, operation="open", hint=hint)
 
 
 def _describe(device: Handle, index: int, family: int) -> DeviceInfo:
@@ -67,10 +55,10 @@ def _describe(device: Handle, index: int, family: int) -> DeviceInfo:
         total_memory=int(device.recommendedMaxWorkingSetSize()),
         max_allocation=largest,
         max_binding=largest,
-        alignment=ALIGNMENT,
+        alignment=16,  # kernels read 16 bytes at a time
         transfer=TransferMode.UNIFIED,
         physical_id=f"{int(device.registryID()):016x}",
         kernels=OPTIONAL,
         features=frozenset({"timings"}),
-        extra=MappingProxyType({"family": f"apple{family}", "threadgroup_memory": int(device.maxThreadgroupMemoryLength())}),
+        extra=MappingProxyType({"family": f"apple{family}"}),
     )

@@ -10,9 +10,12 @@ from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_metal.compile import Compiler, MetalKernel
 from bitnet_metal.describe import find
-from bitnet_metal.memory import SLOT, SLOTS, Memory, MetalBuffer
+from bitnet_metal.memory import Memory, MetalBuffer
 from bitnet_metal.recording import Queue, indirect
-from bitnet_metal.tuning import FAMILIES, choose
+from bitnet_metal.tuning import choose, family_of
+
+PART = 4 << 20
+"""Bytes that go into or out of a private buffer at a time, through shared memory."""
 
 
 class MetalDevice(BaseDevice[MetalBuffer, MetalKernel]):
@@ -21,25 +24,23 @@ class MetalDevice(BaseDevice[MetalBuffer, MetalKernel]):
     def __init__(self, index: int) -> None:
         self._handle, info = find(index)
         super().__init__(info)
-        touch = FAMILIES[str(info.extra["family"])].touch
-        self.queue = Queue(self._handle, info.name, lambda: self.timeout, touch=touch)
-        self.memory = Memory(self._handle, info.name, self.queue)
+        self.queue = Queue(self._handle, info.name, lambda: self.timeout, touch=bool(family_of(info)["touch"]))
+        self.memory = Memory(self._handle, info.name)
         self.compiler = Compiler(self._handle, info.name)
 
     def free_memory(self) -> int:
         """What is left of the working set that macOS recommends."""
         return self.memory.free_bytes()
 
-    def held_bytes(self) -> int:
-        """The slots through which private buffers are reached."""
-        return SLOT * SLOTS
-
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """See `bitnet_metal.tuning`."""
         return choose(spec, constants, params, self.info)
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
-        return self.memory.alloc(nbytes, kind)
+        made = self.memory.new(nbytes, kind)
+        if made.host is None:
+            self.queue.blit().fillBuffer_range_value_(made.handle, (0, -(-nbytes // 16) * 16), 0)
+        return made
 
     def _wrap(self, host: memoryview) -> MetalBuffer | None:
         return self.memory.wrap(host)
@@ -50,13 +51,40 @@ class MetalDevice(BaseDevice[MetalBuffer, MetalKernel]):
         buffer.handle = buffer.host = None
 
     def _upload(self, buffer: MetalBuffer, offset: int, source: memoryview) -> None:
-        self.memory.upload(buffer, offset, source)
+        if buffer.host is not None:
+            self._wait()
+            buffer.host[offset : offset + len(source)] = source
+            return
+        if rest := len(source) % 4:  # copies are of whole words
+            last = bytearray(4)
+            self._download(buffer, offset + len(source) - rest, memoryview(last))
+            source = memoryview(bytes(source) + last[rest:])
+        for start in range(0, len(source), PART):
+            part = source[start : start + PART]
+            staged = self.memory.new(len(part), MemoryKind.HOST)
+            self._upload(staged, 0, part)
+            self.queue.move(staged.handle, 0, buffer.handle, offset + start, len(part))
+            self.queue.submit()
 
     def _download(self, buffer: MetalBuffer, offset: int, target: memoryview) -> None:
-        self.memory.download(buffer, offset, target)
+        if buffer.host is not None:
+            self._wait()
+            target[:] = buffer.host[offset : offset + len(target)]
+            return
+        for start in range(0, len(target), PART):
+            part = target[start : start + PART]
+            staged = self.memory.new(len(part), MemoryKind.HOST)
+            self.queue.move(buffer.handle, offset + start, staged.handle, 0, -(-len(part) // 4) * 4)
+            self._download(staged, 0, part)
 
     def _copy(self, source: MetalBuffer, source_at: int, target: MetalBuffer, target_at: int, nbytes: int) -> None:
-        self.memory.copy(source, source_at, target, target_at, nbytes)
+        words = nbytes // 4 * 4
+        if words:
+            self.queue.move(source.handle, source.offset + source_at, target.handle, target.offset + target_at, words)
+        if words < nbytes:
+            last = memoryview(bytearray(nbytes - words))
+            self._download(source, source_at + words, last)
+            self._upload(target, target_at + words, last)
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> MetalKernel:
         return self.compiler.kernel(spec, constants, tuning)
@@ -80,7 +108,7 @@ class MetalDevice(BaseDevice[MetalBuffer, MetalKernel]):
         self._wait()  # a command buffer does not keep the commands that it executes
 
     def _wait(self) -> None:
-        self.memory.wait()
+        self.queue.wait()
 
     def _close(self) -> None:
-        self.queue.submit()
+        self.queue.submit()  # ends an encoder that is open

@@ -11,11 +11,10 @@ from bitnet_core.errors import BackendUnavailableError
 
 Handle = Any
 """An object of Metal: pyobjc has no static types."""
-
 BACKEND = "metal"
 OLDEST = 13
 """macOS with Metal 3."""
-_CONSTANT = {"arguments": {2: {"type": b"^v", "type_modifier": b"n", "c_array_of_fixed_length": 4}}}
+_VALUE = {"arguments": {2: {"type": b"^v", "type_modifier": b"n", "c_array_of_fixed_length": 4}}}
 
 
 def unavailable(message: str, hint: str) -> BackendUnavailableError:
@@ -31,16 +30,16 @@ def module() -> Any:
         raise unavailable(f"macOS {version} is too old", f"Update to macOS {OLDEST} or later")
     try:
         import Metal  # type: ignore[import-not-found]  # only on macOS
-        import objc  # type: ignore[import-not-found]
+        import objc  # type: ignore[import-not-found]  # as above
     except ImportError as exc:
-        if sys.platform != "darwin":
+        if sys.platform == "darwin":
             raise unavailable(
-                f"Metal is a part of macOS, and this is {platform.system()}",
-                "Use the backend of the GPU's vendor, or bitnet-webgpu; `bitnet doctor` names those for this machine",
+                f"pyobjc cannot be imported: {exc}", "pip install --force-reinstall bitnet-metal"
             ) from exc
-        raise unavailable(f"pyobjc cannot be imported: {exc}", "pip install --force-reinstall bitnet-metal") from exc
+        hint = "Use the backend of the GPU's vendor, or bitnet-webgpu: `bitnet doctor` names those for this machine"
+        raise unavailable(f"Metal is a part of macOS, and this is {platform.system()}", hint) from exc
     # pyobjc has no metadata for this method, which takes a pointer to a value: ours are all uint32.
-    objc.registerMetaDataForSelector(b"MTLFunctionConstantValues", b"setConstantValue:type:atIndex:", _CONSTANT)
+    objc.registerMetaDataForSelector(b"MTLFunctionConstantValues", b"setConstantValue:type:atIndex:", _VALUE)
     return Metal
 
 

@@ -524,7 +524,12 @@ def install(tables: Tables) -> State:
     metal.__dict__.update(tables.values)
     metal.MTLSize = MTLSize  # type: ignore[attr-defined]  # a module made here
     metal.MTLCopyAllDevices = lambda: [Device(state)]  # type: ignore[attr-defined]  # as above
-    for name in ("CompileOptions", "FunctionConstantValues", "ComputePipelineDescriptor", "IndirectCommandBufferDescriptor"):
+    for name in (
+        "CompileOptions",
+        "FunctionConstantValues",
+        "ComputePipelineDescriptor",
+        "IndirectCommandBufferDescriptor",
+    ):
         setattr(metal, f"MTL{name}", Class(state, f"MTL{name}"))
 
     class Pool:

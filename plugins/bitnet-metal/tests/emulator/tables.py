@@ -26,7 +26,14 @@ def download(folder: Path) -> Path:
     """Tables as one file, from PyPI; kept in the folder."""
     kept = folder / "_metadata.py"
     if not kept.exists():
-        options = ["--no-deps", "--only-binary=:all:", "--platform", "macosx_11_0_universal2", "--python-version", "3.11"]
+        options = [
+            "--no-deps",
+            "--only-binary=:all:",
+            "--platform",
+            "macosx_11_0_universal2",
+            "--python-version",
+            "3.11",
+        ]
         command = [sys.executable, "-m", "pip", "download", "-q", *options, "-d", str(folder), WHEEL]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
         with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
