@@ -33,7 +33,7 @@ class Failure:
 def _raise(code: int) -> None:
     from bitnet_metal.errors import failed
 
-    raise failed(Failure(code), "test")
+    raise failed(Failure(code))
 
 
 class TestConformance(BackendConformance):

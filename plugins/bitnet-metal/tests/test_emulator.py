@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emulator import msl
-from emulator.tables import Tables
 
 HERE = Path(__file__).parent
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -100,7 +99,17 @@ def test_simdgroup_matrices() -> None:
 def test_kernels_with_threads_in_the_other_order() -> None:
     large = ("8640", "32767", "t512", "many", "position-4095", "128256")
     chosen = " and not ".join(("test_kernel and not offered and not compiles", *large))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "test_conformance.py"), "-k", chosen]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(HERE / "test_conformance.py"),
+        "-k",
+        chosen,
+    ]
     environment = {**os.environ, "SIMT_REVERSE": "1"}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-2000:]

@@ -6,7 +6,6 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from bitnet_core.hal import Tuning
 from bitnet_core.hal.sources import source_text
@@ -16,11 +15,8 @@ from bitnet_metal.driver import BACKEND, Handle, module, pool
 from bitnet_metal.errors import not_built, refused
 
 FOLDER = Path(__file__).parent / "kernels"
-ROOM = "ROOM"
-"""The one constant that is a macro: it sizes threadgroup memory, which function constants cannot."""
-SIMD = 32
-"""Threads of a simdgroup, on every GPU of Apple."""
-_TYPES = {"u32": "uint", "f32": "float"}
+ROOM = "ROOM"  # the one constant that is a macro: it sizes threadgroup memory, which function constants cannot
+SIMD = 32  # threads of a simdgroup, on every GPU of Apple
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,7 +45,7 @@ def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> st
     """The whole text: function constants, parameters, then the kernel with what it includes."""
     names = enumerate(constants_of(spec, constants, tuning))
     declared = "".join(f"constant uint {name} [[function_constant({i})]];\n" for i, name in names)
-    fields = "".join(f"    {_TYPES[param.kind]} {param.name};\n" for param in spec.params)
+    fields = "".join(f"    {'uint' if param.kind == 'u32' else 'float'} {param.name};\n" for param in spec.params)
     room = {ROOM: tuning.private[ROOM]} if ROOM in tuning.private else {}
     text = source_text((FOLDER,), f"{entry_points(spec, tuning)[0]}.metal", room, backend=BACKEND)
     return f"#include <metal_stdlib>\nusing namespace metal;\n{declared}struct Params {{\n{fields}}};\n{text}"
@@ -58,9 +54,8 @@ def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> st
 class Compiler:
     """Makes pipelines on one device. Libraries are kept, core keeps kernels, and macOS machine code on disk."""
 
-    def __init__(self, device: Handle, name: str) -> None:
-        self._device, self._name = device, name
-        self._libraries: dict[str, Handle] = {}
+    def __init__(self, device: Handle) -> None:
+        self._device, self._libraries = device, dict[str, Handle]()
 
     def kernel(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> MetalKernel:
         """KernelCompileError with the compiler's text if it does not build."""
@@ -70,31 +65,28 @@ class Compiler:
         group, most = tuning.private["GROUP"], min(pipeline.maxTotalThreadsPerThreadgroup() for pipeline in made)
         if most < group or made[0].threadExecutionWidth() != SIMD:
             raise refused(f"{most} threads in a threadgroup, not {group} in simdgroups of {SIMD}", spec.name)
-        return MetalKernel(spec, MappingProxyType(dict(constants)), tuning, made)
+        return MetalKernel(spec, dict(constants), tuning, made)
 
     def _pipeline(self, text: str, name: str, values: tuple[int, ...]) -> Handle:
         """One function of a library with its constants, usable from indirect command buffers."""
-        about = module().MTLComputePipelineDescriptor.alloc().init()
-        about.setComputeFunction_(self._function(text, name, values))
+        metal = module()
+        if text not in self._libraries:
+            options = metal.MTLCompileOptions.alloc().init()
+            options.setLanguageVersion_(metal.MTLLanguageVersion3_0)
+            options.setFastMathEnabled_(False)  # norms find NaN and Inf
+            self._libraries[text] = _made(self._device.newLibraryWithSource_options_error_(text, options, None), name)
+        given = metal.MTLFunctionConstantValues.alloc().init()
+        for index, value in enumerate(values):
+            given.setConstantValue_type_atIndex_(struct.pack("<I", value), metal.MTLDataTypeUInt, index)
+        about, library = metal.MTLComputePipelineDescriptor.alloc().init(), self._libraries[text]
+        about.setComputeFunction_(_made(library.newFunctionWithName_constantValues_error_(name, given, None), name))
         about.setSupportIndirectCommandBuffers_(True)
         make = self._device.newComputePipelineStateWithDescriptor_options_reflection_error_
-        return self._made(make(about, 0, None, None), name)
+        return _made(make(about, 0, None, None), name)
 
-    def _function(self, text: str, name: str, values: tuple[int, ...]) -> Handle:
-        if text not in self._libraries:
-            options = module().MTLCompileOptions.alloc().init()
-            options.setLanguageVersion_(module().MTLLanguageVersion3_0)
-            options.setFastMathEnabled_(False)  # norms find NaN and Inf
-            made = self._device.newLibraryWithSource_options_error_(text, options, None)
-            self._libraries[text] = self._made(made, name)
-        given = module().MTLFunctionConstantValues.alloc().init()
-        for index, value in enumerate(values):
-            given.setConstantValue_type_atIndex_(struct.pack("<I", value), module().MTLDataTypeUInt, index)
-        made = self._libraries[text].newFunctionWithName_constantValues_error_(name, given, None)
-        return self._made(made, name)
 
-    def _made(self, result: tuple[Handle, ...], name: str) -> Handle:
-        """What Metal made, of a result that ends with an error."""
-        if result[0] is None:
-            raise not_built(result[-1], name, self._name)
-        return result[0]
+def _made(result: tuple[Handle, ...], name: str) -> Handle:
+    """What Metal made, of a result that ends with an error."""
+    if result[0] is None:
+        raise not_built(result[-1], name)
+    return result[0]

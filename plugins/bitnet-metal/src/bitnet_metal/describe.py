@@ -6,15 +6,13 @@ import logging
 import platform
 from types import MappingProxyType
 
-from bitnet_core.errors import DeviceNotFoundError
 from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
 
 from bitnet_metal.driver import BACKEND, Handle, module, unavailable
 
 log = logging.getLogger(__name__)
 
-FAMILIES = (10, 9, 8, 7)
-"""Newest first; from 7 (M1) on simd_sum and simdgroup_matrix exist. A later GPU counts as the newest."""
+FAMILIES = (10, 9, 8, 7)  # from 7 (M1) on simd_sum and simdgroup_matrix exist; a later GPU counts as the newest
 OPTIONAL = frozenset({"top_k", "norm_matmul", "norm_matmul_glu", "rope_attention"})
 
 
@@ -23,28 +21,17 @@ def usable() -> list[tuple[Handle, DeviceInfo]]:
     found = []
     for index, device in enumerate(module().MTLCopyAllDevices() or ()):
         known = (n for n in FAMILIES if device.supportsFamily_(getattr(module(), f"MTLGPUFamilyApple{n}")))
-        family = next(known, 0)
-        if family and device.hasUnifiedMemory():
+        if (family := next(known, 0)) and device.hasUnifiedMemory():
             found.append((device, _describe(device, index, family)))
         else:
             log.info("metal:%d is left out: %s is no GPU of Apple silicon", index, device.name())
-    if not found:
-        hint = "Intel Macs, their AMD GPUs too: use bitnet-webgpu. Under Rosetta: install Python for arm64"
-        raise unavailable("Metal shows no GPU of Apple silicon (M1 or later)", hint)
-    return found
-
-
-def find(index: int) -> tuple[Handle, DeviceInfo]:
-    """The device with this index; DeviceNotFoundError if there is none."""
-    for device, info in usable():
-        if info.index == index:
-            return device, info
-    hint = "`bitnet devices` lists the GPUs"
-    raise DeviceNotFoundError(f"there is no device metal:{index}", backend=BACKEND, operation="open", hint=hint)
+    if found:
+        return found
+    hint = "Intel Macs, their AMD GPUs too: use bitnet-webgpu. Under Rosetta: install Python for arm64"
+    raise unavailable("Metal shows no GPU of Apple silicon (M1 or later)", hint)
 
 
 def _describe(device: Handle, index: int, family: int) -> DeviceInfo:
-    largest = int(device.maxBufferLength())
     return DeviceInfo(
         backend=BACKEND,
         index=index,
@@ -53,8 +40,8 @@ def _describe(device: Handle, index: int, family: int) -> DeviceInfo:
         vendor="Apple",
         driver=f"Metal, macOS {platform.mac_ver()[0]}",
         total_memory=int(device.recommendedMaxWorkingSetSize()),
-        max_allocation=largest,
-        max_binding=largest,
+        max_allocation=int(device.maxBufferLength()),
+        max_binding=int(device.maxBufferLength()),
         alignment=16,  # kernels read 16 bytes at a time
         transfer=TransferMode.UNIFIED,
         physical_id=f"{int(device.registryID()):016x}",

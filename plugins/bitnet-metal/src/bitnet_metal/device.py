@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from bitnet_core.errors import DeviceNotFoundError
 from bitnet_core.hal import MemoryKind, Tuning
-from bitnet_core.hal.base import BaseDevice, Launch, Recorded
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_metal.compile import Compiler, MetalKernel
-from bitnet_metal.describe import find
-from bitnet_metal.memory import Memory, MetalBuffer
-from bitnet_metal.recording import Queue, indirect
-from bitnet_metal.tuning import choose, family_of
+from bitnet_metal.describe import usable
+from bitnet_metal.driver import BACKEND, module, pool
+from bitnet_metal.errors import no_room
+from bitnet_metal.memory import SMALL, MetalBuffer, wrap
+from bitnet_metal.recording import QueuedDevice
+from bitnet_metal.tuning import FAMILIES, choose
 
-PART = 4 << 20
-"""Bytes that go into or out of a private buffer at a time, through shared memory."""
+PART = 4 << 20  # bytes that go into or out of a private buffer at a time, through shared memory
 
 
-class MetalDevice(BaseDevice[MetalBuffer, MetalKernel]):
-    """One GPU with its queue. A recording is an indirect command buffer; where Metal makes none, it is encoded anew."""
+class MetalDevice(QueuedDevice):
+    """One GPU of Apple silicon."""
 
     def __init__(self, index: int) -> None:
-        self._handle, info = find(index)
-        super().__init__(info)
-        self.queue = Queue(self._handle, info.name, lambda: self.timeout, touch=bool(family_of(info)["touch"]))
-        self.memory = Memory(self._handle, info.name)
-        self.compiler = Compiler(self._handle, info.name)
+        found = {info.index: (info, handle) for handle, info in usable()}
+        if index not in found:
+            raise DeviceNotFoundError(f"there is no device metal:{index}", backend=BACKEND, operation="open")
+        info, handle = found[index]
+        super().__init__(info, handle, touch=bool(FAMILIES[str(info.extra["family"])]["touch"]))
+        self.compiler = Compiler(handle)
 
     def free_memory(self) -> int:
         """What is left of the working set that macOS recommends."""
-        return self.memory.free_bytes()
+        return max(0, int(self._handle.recommendedMaxWorkingSetSize()) - int(self._handle.currentAllocatedSize()))
 
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """See `bitnet_metal.tuning`."""
         return choose(spec, constants, params, self.info)
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
-        made = self.memory.new(nbytes, kind)
+        made = self._new(nbytes, kind)
         if made.host is None:
-            self.queue.blit().fillBuffer_range_value_(made.handle, (0, -(-nbytes // 16) * 16), 0)
+            self.encoder(computes=False).fillBuffer_range_value_(made.handle, (0, -(-nbytes // 16) * 16), 0)
         return made
 
+    def _new(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
+        """Zeroed if it is shared. OutOfMemoryError beyond the working set: macOS would begin to move memory about."""
+        shared, handle = kind is not MemoryKind.DEVICE or nbytes <= SMALL, None
+        mode = module().MTLResourceStorageModeShared if shared else module().MTLResourceStorageModePrivate
+        if nbytes <= (free := self.free_memory()):
+            with pool():
+                handle = self._handle.newBufferWithLength_options_(-(-nbytes // 16) * 16, mode)
+        if handle is None:
+            raise no_room(nbytes, free)
+        return MetalBuffer(handle, nbytes, kind, handle.contents().as_buffer(nbytes) if shared else None)
+
     def _wrap(self, host: memoryview) -> MetalBuffer | None:
-        return self.memory.wrap(host)
+        return wrap(self._handle, host)
 
     def _free(self, buffer: MetalBuffer) -> None:
         if buffer.wrapped:
@@ -61,10 +74,10 @@ class MetalDevice(BaseDevice[MetalBuffer, MetalKernel]):
             source = memoryview(bytes(source) + last[rest:])
         for start in range(0, len(source), PART):
             part = source[start : start + PART]
-            staged = self.memory.new(len(part), MemoryKind.HOST)
+            staged = self._new(len(part), MemoryKind.HOST)
             self._upload(staged, 0, part)
-            self.queue.move(staged.handle, 0, buffer.handle, offset + start, len(part))
-            self.queue.submit()
+            self.move(staged.handle, 0, buffer.handle, offset + start, len(part))
+            self.submit()
 
     def _download(self, buffer: MetalBuffer, offset: int, target: memoryview) -> None:
         if buffer.host is not None:
@@ -73,14 +86,14 @@ class MetalDevice(BaseDevice[MetalBuffer, MetalKernel]):
             return
         for start in range(0, len(target), PART):
             part = target[start : start + PART]
-            staged = self.memory.new(len(part), MemoryKind.HOST)
-            self.queue.move(buffer.handle, offset + start, staged.handle, 0, -(-len(part) // 4) * 4)
+            staged = self._new(len(part), MemoryKind.HOST)
+            self.move(buffer.handle, offset + start, staged.handle, 0, -(-len(part) // 4) * 4)
             self._download(staged, 0, part)
 
     def _copy(self, source: MetalBuffer, source_at: int, target: MetalBuffer, target_at: int, nbytes: int) -> None:
         words = nbytes // 4 * 4
         if words:
-            self.queue.move(source.handle, source.offset + source_at, target.handle, target.offset + target_at, words)
+            self.move(source.handle, source.offset + source_at, target.handle, target.offset + target_at, words)
         if words < nbytes:
             last = memoryview(bytearray(nbytes - words))
             self._download(source, source_at + words, last)
@@ -88,27 +101,3 @@ class MetalDevice(BaseDevice[MetalBuffer, MetalKernel]):
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> MetalKernel:
         return self.compiler.kernel(spec, constants, tuning)
-
-    def _run(self, launch: Launch[MetalBuffer, MetalKernel]) -> None:
-        self.queue.put(launch)
-
-    def _record(self, recording: Recorded[MetalBuffer, MetalKernel]) -> None:
-        recording.native = indirect(self._handle, recording.launches)
-
-    def _replay(self, recording: Recorded[MetalBuffer, MetalKernel]) -> None:
-        if recording.native is None:
-            super()._replay(recording)
-        else:
-            self.queue.replay(recording.native)
-
-    def _timings(self, recording: Recorded[MetalBuffer, MetalKernel]) -> Sequence[float]:
-        return self.queue.timed(recording.launches)
-
-    def _forget(self, recording: Recorded[MetalBuffer, MetalKernel]) -> None:
-        self._wait()  # a command buffer does not keep the commands that it executes
-
-    def _wait(self) -> None:
-        self.queue.wait()
-
-    def _close(self) -> None:
-        self.queue.submit()  # ends an encoder that is open

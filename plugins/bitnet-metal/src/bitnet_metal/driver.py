@@ -9,11 +9,9 @@ from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError
 
-Handle = Any
-"""An object of Metal: pyobjc has no static types."""
+Handle = Any  # an object of Metal: pyobjc has no static types
 BACKEND = "metal"
-OLDEST = 13
-"""macOS with Metal 3."""
+OLDEST = 13  # macOS with Metal 3
 _VALUE = {"arguments": {2: {"type": b"^v", "type_modifier": b"n", "c_array_of_fixed_length": 4}}}
 
 
@@ -44,7 +42,7 @@ def module() -> Any:
 
 
 def pool() -> Any:
-    """What Metal autoreleases inside the `with` block is freed at its end; scripts have no run loop that would do it."""
+    """What Metal autoreleases inside the `with` block is freed at its end; a script has no run loop to do it."""
     import objc
 
     return objc.autorelease_pool()

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from bitnet_core.hal.base import Launch
+from bitnet_core.hal import DeviceInfo
+from bitnet_core.hal.base import BaseDevice, Launch, Recorded
 from bitnet_core.hal.waiting import ready_within
 
 from bitnet_metal.compile import MetalKernel
 from bitnet_metal.driver import Handle, module, pool
 from bitnet_metal.errors import failed, too_slow
+from bitnet_metal.memory import MetalBuffer
 
-if TYPE_CHECKING:
-    from bitnet_metal.memory import MetalBuffer
-
-    MetalLaunch = Launch[MetalBuffer, MetalKernel]
-
-FIRST_BATCH, BATCH = 64, 1024
-"""Dispatches of the first command buffer after a wait, and of the largest: the GPU starts early, then gets several tokens
-at a time."""
-IN_FLIGHT = 32
-"""Command buffers that are committed and not done; at its own limit Metal would block without a bound."""
-MOST_COMMANDS = 16_384
-"""Of an indirect command buffer, as Metal's feature tables say."""
-PARAMETERS = 256
-"""Bytes between two sets of parameters of a recording; Metal binds `constant` memory at multiples of 32 at least."""
+MetalLaunch = Launch[MetalBuffer, MetalKernel]
+BATCH = 1024  # dispatches of a command buffer, but for the first after a wait: the GPU starts at once
+IN_FLIGHT = 32  # command buffers that are committed and not done; at its own limit Metal would block without a bound
+MOST_COMMANDS = 16_384  # of an indirect command buffer, as Metal's feature tables say
+PARAMETERS = 256  # bytes between two sets of parameters; Metal binds `constant` memory at multiples of 32 at least
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,7 +41,7 @@ def _dispatches(launch: MetalLaunch) -> Iterator[tuple[Handle, tuple[Handle, Han
 
 
 def indirect(device: Handle, launches: Sequence[MetalLaunch]) -> Indirect | None:
-    """The launches in an indirect command buffer; None where there are none, too many, or Metal makes no such buffer."""
+    """The launches in an indirect command buffer; None if there are none, too many, or Metal makes no such buffer."""
     count = sum(len(launch.kernel.pipelines) for launch in launches)
     if not 0 < count <= MOST_COMMANDS:
         return None
@@ -64,48 +56,71 @@ def indirect(device: Handle, launches: Sequence[MetalLaunch]) -> Indirect | None
         parameters = device.newBufferWithBytes_length_options_(params, len(params), metal.MTLResourceStorageModeShared)
         if commands is None or parameters is None:
             return None
-        _fill(commands, launches, parameters)
+        stages = [(n, launch, stage) for n, launch in enumerate(launches) for stage in _dispatches(launch)]
+        for at, (number, launch, (pipeline, sizes)) in enumerate(stages):
+            command = commands.indirectComputeCommandAtIndex_(at)
+            command.setComputePipelineState_(pipeline)
+            for index, (buffer, offset, _) in enumerate(launch.bound):
+                command.setKernelBuffer_offset_atIndex_(buffer.handle, buffer.offset + offset, index)
+            command.setKernelBuffer_offset_atIndex_(parameters, number * PARAMETERS, len(launch.bound))
+            command.setBarrier()  # it waits for all before it
+            command.concurrentDispatchThreadgroups_threadsPerThreadgroup_(*sizes)
     used = {id(bound.buffer.handle): bound.buffer.handle for launch in launches for bound in launch.bound}
     pipelines = {id(one): one for launch in launches for one in launch.kernel.pipelines}
     return Indirect(commands, count, [*used.values(), parameters], [*pipelines.values()])
 
 
-def _fill(commands: Handle, launches: Sequence[MetalLaunch], parameters: Handle) -> None:
-    """Every command waits for those before it."""
-    stages = [(n, launch, stage) for n, launch in enumerate(launches) for stage in _dispatches(launch)]
-    for at, (number, launch, (pipeline, sizes)) in enumerate(stages):
-        command = commands.indirectComputeCommandAtIndex_(at)
-        command.setComputePipelineState_(pipeline)
-        for index, (buffer, offset, _) in enumerate(launch.bound):
-            command.setKernelBuffer_offset_atIndex_(buffer.handle, buffer.offset + offset, index)
-        command.setKernelBuffer_offset_atIndex_(parameters, number * PARAMETERS, len(launch.bound))
-        command.setBarrier()
-        command.concurrentDispatchThreadgroups_threadsPerThreadgroup_(*sizes)
+class QueuedDevice(BaseDevice[MetalBuffer, MetalKernel]):
+    """What a device does with its command queue.
 
-
-class Queue:
-    """One command queue. timeout: gives the seconds that one wait may take.
-
-    touch: set every pipeline of a recording once, with an empty dispatch, in an encoder that executes it: users of
-    indirect command buffers report faults of the GPU without it on M1 and M2.
+    touch: set the pipelines of a recording once in an encoder that executes it; without, users report faults on M1, M2.
     """
 
-    def __init__(self, device: Handle, name: str, timeout: Callable[[], float], *, touch: bool) -> None:
-        self._name, self._timeout, self._touch, metal = name, timeout, touch, module()
-        self._queue = device.newCommandQueueWithMaxCommandBufferCount_(2 * IN_FLIGHT)
-        self._buffers, self._nothing = metal.MTLBarrierScopeBuffers, metal.MTLSize(0, 0, 0)
+    def __init__(self, info: DeviceInfo, handle: Handle, *, touch: bool) -> None:
+        super().__init__(info)
+        self._handle, self._touch, metal = handle, touch, module()
+        self._queue = handle.newCommandQueueWithMaxCommandBufferCount_(2 * IN_FLIGHT)
+        self._buffer_scope, self._nothing = metal.MTLBarrierScopeBuffers, metal.MTLSize(0, 0, 0)
         self._usage = metal.MTLResourceUsageRead | metal.MTLResourceUsageWrite
         self._completed, self._error = metal.MTLCommandBufferStatusCompleted, metal.MTLCommandBufferStatusError
         self._running: deque[Handle] = deque()
-        self._open: Handle | None = None
-        self._encoder: Handle | None = None
-        self._computes = False  # else the encoder is one for copies
+        self._open: Handle = None  # a command buffer, and its one encoder
+        self._encoder: Handle = None
+        self._computes, self._count = False, 0
         self._used: set[int] = set()  # recordings that the encoder knows
-        self._count, self._limit = 0, FIRST_BATCH
 
-    def put(self, launch: MetalLaunch) -> None:
-        """Encode a launch; what an encoder dispatches runs in order."""
-        encoder = self._encoding(computes=True)
+    def encoder(self, *, computes: bool) -> Handle:
+        """That of the open command buffer, for launches or for copies; what it dispatches runs in order."""
+        if self._open is None or self._computes != computes:
+            self.submit()
+            if len(self._running) >= IN_FLIGHT:
+                self._reach(self._running[0])
+            with pool():
+                self._open, self._computes = self._queue.commandBuffer(), computes
+                self._encoder = self._open.computeCommandEncoder() if computes else self._open.blitCommandEncoder()
+        return self._encoder
+
+    def move(self, source: Handle, at: int, target: Handle, to: int, nbytes: int) -> None:
+        """Copy between buffers; offsets and size are multiples of 4."""
+        encoder = self.encoder(computes=False)
+        encoder.copyFromBuffer_sourceOffset_toBuffer_destinationOffset_size_(source, at, target, to, nbytes)
+
+    def submit(self) -> None:
+        """Commit what is encoded."""
+        if self._open is not None:
+            self._encoder.endEncoding()
+            self._open.commit()
+            self._running.append(self._open)
+            self._open, self._encoder, self._count = None, None, 0
+            self._used.clear()
+
+    def _counted(self, more: int) -> None:
+        self._count += more
+        if self._count >= BATCH or not self._running:
+            self.submit()
+
+    def _run(self, launch: MetalLaunch) -> None:
+        encoder = self.encoder(computes=True)
         for pipeline, sizes in _dispatches(launch):
             encoder.setComputePipelineState_(pipeline)
             for index, (buffer, offset, _) in enumerate(launch.bound):
@@ -114,85 +129,53 @@ class Queue:
             encoder.dispatchThreadgroups_threadsPerThreadgroup_(*sizes)
         self._counted(len(launch.kernel.pipelines))
 
-    def replay(self, recording: Indirect) -> None:
-        """Three calls; more where the encoder does not know the recording yet."""
-        encoder = self._encoding(computes=True)
-        if id(recording) not in self._used:
-            self._used.add(id(recording))
-            encoder.useResources_count_usage_(recording.resources, len(recording.resources), self._usage)
-            for pipeline in recording.pipelines if self._touch else ():
+    def _record(self, recording: Recorded[MetalBuffer, MetalKernel]) -> None:
+        recording.native = indirect(self._handle, recording.launches)
+
+    def _replay(self, recording: Recorded[MetalBuffer, MetalKernel]) -> None:
+        """Three calls; more where the encoder does not know the recording yet, or Metal made no such buffer."""
+        if (native := recording.native) is None:
+            super()._replay(recording)
+            return
+        encoder = self.encoder(computes=True)
+        if id(native) not in self._used:
+            self._used.add(id(native))
+            encoder.useResources_count_usage_(native.resources, len(native.resources), self._usage)
+            for pipeline in native.pipelines if self._touch else ():
                 encoder.setComputePipelineState_(pipeline)
                 encoder.dispatchThreadgroups_threadsPerThreadgroup_(self._nothing, self._nothing)
-        encoder.memoryBarrierWithScope_(self._buffers)
-        encoder.executeCommandsInBuffer_withRange_(recording.commands, (0, recording.count))
-        encoder.memoryBarrierWithScope_(self._buffers)
-        self._counted(recording.count)
+        encoder.memoryBarrierWithScope_(self._buffer_scope)
+        encoder.executeCommandsInBuffer_withRange_(native.commands, (0, native.count))
+        encoder.memoryBarrierWithScope_(self._buffer_scope)
+        self._counted(native.count)
 
-    def move(self, source: Handle, at: int, target: Handle, to: int, nbytes: int) -> None:
-        """Copy between buffers; offsets and size are multiples of 4."""
-        self.blit().copyFromBuffer_sourceOffset_toBuffer_destinationOffset_size_(source, at, target, to, nbytes)
+    def _forget(self, recording: Recorded[MetalBuffer, MetalKernel]) -> None:
+        self._wait()  # a command buffer does not keep the commands that it executes
 
-    def blit(self) -> Handle:
-        """The open encoder for copies."""
-        return self._encoding(computes=False)
-
-    def _encoding(self, *, computes: bool) -> Handle:
-        if self._encoder is None or self._computes != computes:
-            self._end()
-            if self._open is None and len(self._running) >= IN_FLIGHT:
-                self._reach(self._running[0])
-            with pool():
-                if self._open is None:
-                    self._open = self._queue.commandBuffer()
-                self._encoder = self._open.computeCommandEncoder() if computes else self._open.blitCommandEncoder()
-            self._computes = computes
-        return self._encoder
-
-    def _counted(self, more: int) -> None:
-        self._count += more
-        if self._count >= self._limit:
-            self.submit()
-            self._limit = min(2 * self._limit, BATCH)
-
-    def _end(self) -> None:
-        if self._encoder is not None:
-            self._encoder.endEncoding()
-            self._encoder = None
-            self._used.clear()
-
-    def submit(self) -> None:
-        """Commit what is encoded."""
-        self._end()
-        if self._open is not None:
-            committed, self._open, self._count = self._open, None, 0
-            committed.commit()
-            self._running.append(committed)
-
-    def wait(self) -> None:
-        """Until everything has finished; GpuTimeoutError after the limit, or the error of a command buffer."""
+    def _wait(self) -> None:
         self.submit()
         if self._running:
             self._reach(self._running[-1])
-        self._limit = FIRST_BATCH
 
     def _reach(self, wanted: Handle) -> None:
-        """Until a command buffer has finished, and with it those before it."""
-        if not ready_within(self._timeout(), lambda: wanted.status() >= self._completed):
-            raise too_slow(self._timeout(), self._name)
+        """Until a command buffer has finished, and with it those before it; raises their errors."""
+        if not ready_within(self.timeout, lambda: wanted.status() >= self._completed):
+            raise too_slow(self.timeout)
         while wanted in self._running:
-            done = self._running.popleft()
-            if done.status() == self._error:
+            if (done := self._running.popleft()).status() == self._error:
                 with pool():
-                    raise failed(done.error(), self._name)
+                    raise failed(done.error())
 
-    def timed(self, launches: Sequence[MetalLaunch]) -> list[float]:
-        """Run each in a command buffer of its own; seconds between the GPU's timestamps of its start and its end."""
+    def _timings(self, recording: Recorded[MetalBuffer, MetalKernel]) -> list[float]:
+        """Between the GPU's timestamps of the start and the end of a command buffer for each launch."""
         times = []
-        for launch in launches:
-            self.wait()
-            self.put(launch)
-            self.submit()
+        for launch in recording.launches:
+            self._wait()
+            self._run(launch)  # and commits it, since nothing is running
             (made,) = self._running
-            self.wait()
+            self._wait()
             times.append(max(1e-9, made.GPUEndTime() - made.GPUStartTime()))
         return times
+
+    def _close(self) -> None:
+        self.submit()  # ends an encoder that is open

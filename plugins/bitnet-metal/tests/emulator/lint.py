@@ -1,4 +1,4 @@
-"""What Apple's compiler or validation layer would refuse and clang does not see. (Mixed address spaces clang refuses itself.)"""
+"""What Apple's compiler or validation layer would refuse and clang does not see; mixed address spaces it refuses itself."""
 
 from __future__ import annotations
 
@@ -40,8 +40,36 @@ TYPES = {
     "bfloat": (6, 31),
 }
 """Types that not every family or language has."""
-WORDS = "if for while return sizeof float float2 float4 half half4 int int4 uint uint2 uint4 ulong ushort char char4 uchar".split()
-FORBIDDEN = ("double", "static", "goto", "virtual", "try", "throw", "new", "delete", "std", "auto *", "long long", "mem_none")
+WORDS = {
+    "if",
+    "for",
+    "while",
+    "return",
+    "ulong",
+    "ushort",
+    "char",
+    "char4",
+    "float",
+    "float2",
+    "float4",
+    "half",
+    "half4",
+}
+WORDS |= {"int", "int4", "uint", "uint2", "uint4"}
+FORBIDDEN = (
+    "double",
+    "static",
+    "goto",
+    "virtual",
+    "try",
+    "throw",
+    "new",
+    "delete",
+    "std",
+    "auto *",
+    "long long",
+    "mem_none",
+)
 
 
 def complaints(text: str, spec: KernelSpec, tuning: Tuning, family: int = 7) -> list[str]:
@@ -59,14 +87,20 @@ def _constants(text: str) -> Iterator[str]:
         yield "a function constant is not declared as `constant TYPE NAME [[function_constant(N)]];`"
     if [int(index) for _, _, index in declared] != list(range(len(declared))):
         yield "indices of function constants do not count from 0"
-    yield from (f"function constant {name} is a {kind}, and the host sets uint" for kind, name, _ in declared if kind != "uint")
+    yield from (
+        f"function constant {name} is a {kind}, and the host sets uint" for kind, name, _ in declared if kind != "uint"
+    )
 
 
 def _pointers(text: str) -> Iterator[str]:
     """Every pointer and reference names its address space."""
     lists = re.findall(r"^(?:inline|kernel) [^;{(]*\(([^{}]*?)\)\s*\{", text, flags=re.M)
     parts = [part for inside in lists for part in inside.split(",")]
-    parts += [line for body in re.findall(r"struct \w+ \{(.*?)\n\};", text, flags=re.S) for line in re.findall(r"^ +[^(){}\n]*;", body, flags=re.M)]
+    parts += [
+        line
+        for body in re.findall(r"struct \w+ \{(.*?)\n\};", text, flags=re.S)
+        for line in re.findall(r"^ +[^(){}\n]*;", body, flags=re.M)
+    ]
     parts += re.findall(r"\((?:\w+ )*\w+ \*\)", text)
     parts += re.findall(r"^ +(?:\w+ )+\*\w+ =", text, flags=re.M)
     for part in parts:
@@ -77,7 +111,9 @@ def _pointers(text: str) -> Iterator[str]:
 def _threadgroup(text: str) -> Iterator[str]:
     """Variables in threadgroup memory: in kernel functions alone, of constant sizes, that fit."""
     values = {name: int(value) for name, value in re.findall(r"^#define (\w+) (\d+)$", text, flags=re.M)}
-    values |= {name: int(value) for name, value in re.findall(r"^constant constexpr uint (\w+) = (\d+);", text, flags=re.M)}
+    values |= {
+        name: int(value) for name, value in re.findall(r"^constant constexpr uint (\w+) = (\d+);", text, flags=re.M)
+    }
     declared = re.compile(r"^ +threadgroup (\w+) (\w+)(?:\[([^\]]+)\])?;", re.M)
     inside = 0
     for kernel in re.split(r"^(?=kernel )", text, flags=re.M)[1:]:
@@ -99,7 +135,7 @@ def _library(text: str, family: int) -> Iterator[str]:
     own = set(re.findall(r"^(?:inline|kernel) [^;{=]*?(\w+)\(", text, flags=re.M))
     own |= set(re.findall(r"^ +[^=;(){}\n]*?(\w+)\([^(){}]*\) const \{", text, flags=re.M))
     own |= set(re.findall(r"#define (\w+)", text))
-    for name in sorted(set(re.findall(r"\b([A-Za-z_]\w*)(?:<[^<>;(){}]*>)?\(", text)) - own - set(WORDS)):
+    for name in sorted(set(re.findall(r"\b([A-Za-z_]\w*)(?:<[^<>;(){}]*>)?\(", text)) - own - WORDS):
         if name in ("buffer", "function_constant", "as_type", "PAIRS", "PAIRS_HERE"):
             continue
         if name not in FUNCTIONS:

@@ -1,11 +1,12 @@
-"""A Metal on the CPU behind pyobjc's names. Every call is checked against pyobjc's own tables: the selector, the number of
-arguments, their types, the out-arguments. Nothing runs before somebody asks whether it has finished."""
+"""A Metal on the CPU behind pyobjc's names. Every call is checked against pyobjc's own tables: the selector, the number
+of arguments, their types, the out-arguments. Nothing runs before somebody asks whether it has finished."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import sys
+import time
 import types
 from collections import Counter, namedtuple
 from collections.abc import Callable
@@ -34,7 +35,7 @@ UNLISTED = {
 """Plain methods that need no metadata, so that pyobjc's tables lack them; from Apple's headers."""
 
 
-class Misuse(AssertionError):
+class MisuseError(AssertionError):
     """A call that the real framework would not take, or that its validation layer stops."""
 
 
@@ -47,7 +48,7 @@ class State:
         self.calls: Counter[str] = Counter()
         self.pools = 0
         self.allocated = 0
-        self.working_set = 8 << 30
+        self.working_set = 1 << 30
         self.family = 7
         self.unified = True
         self.no_indirect = False
@@ -61,19 +62,19 @@ def check(value: Any, about: dict[str, Any], where: str) -> None:
     kind = about.get("type")
     if about.get("type_modifier") == b"o":
         if value is not None:
-            raise Misuse(f"{where} is an out-argument: pass None")
+            raise MisuseError(f"{where} is an out-argument: pass None")
     elif kind in INTEGERS:
         low, high = INTEGERS[kind]
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value < high:
-            raise Misuse(f"{where} is {value!r}, not an integer of type {kind!r}")
+            raise MisuseError(f"{where} is {value!r}, not an integer of type {kind!r}")
     elif kind == b"Z" and not isinstance(value, bool):
-        raise Misuse(f"{where} is {value!r}, not a BOOL")
+        raise MisuseError(f"{where} is {value!r}, not a BOOL")
     elif kind == b"@" and not (value is None or isinstance(value, Object | str)):
-        raise Misuse(f"{where} is {value!r}, not an object")
+        raise MisuseError(f"{where} is {value!r}, not an object")
     elif isinstance(kind, bytes) and kind.startswith(b"{"):
         fields = kind.count(b"Q")
         if len(value) != fields or not all(isinstance(one, int | np.integer) and one >= 0 for one in value):
-            raise Misuse(f"{where} is {value!r}, not a {kind.decode()}")
+            raise MisuseError(f"{where} is {value!r}, not a {kind.decode()}")
 
 
 class Object:
@@ -91,18 +92,18 @@ class Object:
         state = self.state
         about = state.tables.selectors.get((self.kind, selector)) or state.extra.get((self.kind, selector))
         if about is None and selector not in UNLISTED:
-            raise Misuse(f"{self.kind} has no selector {selector} in pyobjc's tables")
+            raise MisuseError(f"{self.kind} has no selector {selector} in pyobjc's tables")
         implementation: Callable[..., Any] | None = getattr(type(self), f"do_{name}", None)
         if implementation is None:
-            raise Misuse(f"{type(self).__name__} does not know {selector}")
+            raise MisuseError(f"{type(self).__name__} does not know {selector}")
         arguments = {**UNLISTED.get(selector, {}), **(about or {}).get("arguments", {})}
         if selector == "setConstantValue:type:atIndex:" and "arguments" not in (about or {}):
-            raise Misuse(f"pyobjc takes no value for {selector} before it is told of the argument's type")
+            raise MisuseError(f"pyobjc takes no value for {selector} before it is told of the argument's type")
 
         def call(*given: Any) -> Any:
             state.calls[selector] += 1
             if len(given) != selector.count(":"):
-                raise Misuse(f"{selector} takes {selector.count(':')} arguments, not {len(given)}")
+                raise MisuseError(f"{selector} takes {selector.count(':')} arguments, not {len(given)}")
             for index, argument in arguments.items():
                 check(given[index - 2], argument, f"argument {index - 2} of {selector}")
                 length = argument.get("c_array_length_in_arg")
@@ -119,7 +120,7 @@ class Object:
 def check_array(value: Any, count: int, selector: str) -> None:
     held = len(value) if isinstance(value, list) else memoryview(value).nbytes
     if held < count:
-        raise Misuse(f"{selector}: {held} elements, not the {count} that it says")
+        raise MisuseError(f"{selector}: {held} elements, not the {count} that it says")
 
 
 class Error(Object):
@@ -160,12 +161,12 @@ class Buffer(Object):
 
     def do_contents(self) -> Contents:
         if self.private:
-            raise Misuse("a private buffer has no contents for the host")
+            raise MisuseError("a private buffer has no contents for the host")
         return Contents(self.data)
 
     def range(self, offset: int, nbytes: int) -> Any:
         if offset + nbytes > self.nbytes:
-            raise Misuse(f"bytes {offset}..{offset + nbytes} of a buffer of {self.nbytes}")
+            raise MisuseError(f"bytes {offset}..{offset + nbytes} of a buffer of {self.nbytes}")
         return self.data[offset : offset + nbytes]
 
 
@@ -216,7 +217,7 @@ class Library(Object):
                 return None, Error(self.state, "MTLLibraryErrorDomain", 3, f"function constant {constant} is not set")
             given, value = values.given[str(index)]
             if (kind, given) != ("uint", self.state.tables.values["MTLDataTypeUInt"]):
-                raise Misuse(f"function constant {constant} is a {kind} and was set as type {given}")
+                raise MisuseError(f"function constant {constant} is a {kind} and was set as type {given}")
             wanted[constant] = value
         if name not in self.library.kernels:
             return None, Error(self.state, "MTLLibraryErrorDomain", 5, f"there is no function {name}")
@@ -246,7 +247,7 @@ class Command(Object):
 
     def do_setComputePipelineState_(self, pipeline: Pipeline) -> None:
         if not pipeline.indirect:
-            raise Misuse("a pipeline that does not support indirect command buffers")
+            raise MisuseError("a pipeline that does not support indirect command buffers")
         self.pipeline = pipeline
 
     def do_setKernelBuffer_offset_atIndex_(self, buffer: Buffer, offset: int, index: int) -> None:
@@ -258,21 +259,21 @@ class Command(Object):
 
     def do_concurrentDispatchThreadgroups_threadsPerThreadgroup_(self, grid: MTLSize, threads: MTLSize) -> None:
         if not (isinstance(grid, MTLSize) and isinstance(threads, MTLSize)):
-            raise Misuse("sizes are MTLSize")
+            raise MisuseError("sizes are MTLSize")
         self.grid, self.threads = grid, threads
 
     def run(self) -> None:
         pipeline, threads = self.pipeline, self.threads
         if pipeline is None:
-            raise Misuse("a dispatch without a pipeline")
+            raise MisuseError("a dispatch without a pipeline")
         if 0 in self.grid:
             return
         function = pipeline.function
         wanted = {one.index for one in function.library.kernels[function.name] if one.attribute == "buffer"}
         if wanted - set(self.buffers):
-            raise Misuse(f"{function.name}: no buffer at {sorted(wanted - set(self.buffers))}")
+            raise MisuseError(f"{function.name}: no buffer at {sorted(wanted - set(self.buffers))}")
         if threads.width % 32 or not 0 < threads.width <= 1024 or (threads.height, threads.depth) != (1, 1):
-            raise Misuse(f"{function.name}: threadgroups of {threads}")
+            raise MisuseError(f"{function.name}: threadgroups of {threads}")
         buffers = {index: buffer.address + offset for index, (buffer, offset) in self.buffers.items()}
         function.library.run(function.name, function.constants, buffers, self.grid, threads.width)
 
@@ -284,9 +285,9 @@ class Commands(Object):
         super().__init__(state)
         given = about.given
         if given.get("setCommandTypes_") != state.tables.values["MTLIndirectCommandTypeConcurrentDispatch"]:
-            raise Misuse("an indirect command buffer without concurrent dispatches")
+            raise MisuseError("an indirect command buffer without concurrent dispatches")
         if given.get("setInheritBuffers_") is not False or given.get("setInheritPipelineState_") is not False:
-            raise Misuse("commands would inherit what the encoder has set")
+            raise MisuseError("commands would inherit what the encoder has set")
         self.commands = [Command(state) for _ in range(count)]
         self.most = given["setMaxKernelBufferBindCount_"]
 
@@ -300,7 +301,7 @@ class Commands(Object):
             if group and (command is None or command.barrier):
                 for one in reversed(group) if reverse else group:
                     if max(one.buffers) >= self.most:
-                        raise Misuse("more buffers than the descriptor says")
+                        raise MisuseError("more buffers than the descriptor says")
                     if any(id(buffer) not in resident for buffer, _ in one.buffers.values()):
                         return 3
                     one.run()
@@ -318,7 +319,7 @@ class Encoder(Object):
 
     def _add(self, work: Callable[[], int | None]) -> None:
         if self.ended:
-            raise Misuse("the encoder has ended")
+            raise MisuseError("the encoder has ended")
         self.owner.work.append(work)
 
     def do_endEncoding(self) -> None:
@@ -334,7 +335,7 @@ class Encoder(Object):
 
     def do_setBytes_length_atIndex_(self, value: bytes, length: int, index: int) -> None:
         if length > 4096:
-            raise Misuse("setBytes takes 4 KiB at most")
+            raise MisuseError("setBytes takes 4 KiB at most")
         data = np.frombuffer(bytearray(value[:length]), np.uint8)
         self.now.do_setKernelBuffer_offset_atIndex_(Buffer(self.state, data, private=False), 0, index)
 
@@ -345,17 +346,17 @@ class Encoder(Object):
 
     def do_useResources_count_usage_(self, resources: list[Buffer], count: int, usage: int) -> None:
         if len(resources) != count or usage != 3:
-            raise Misuse("resources are read and written")
+            raise MisuseError("resources are read and written")
         self.resident |= {id(one) for one in resources}
         self.owner.kept += resources
 
     def do_memoryBarrierWithScope_(self, scope: int) -> None:
         if scope != self.state.tables.values["MTLBarrierScopeBuffers"]:
-            raise Misuse("the barrier is not for buffers")
+            raise MisuseError("the barrier is not for buffers")
 
     def do_executeCommandsInBuffer_withRange_(self, commands: Commands, span: tuple[int, int]) -> None:
         if sum(span) > len(commands.commands):
-            raise Misuse("a range beyond the commands")
+            raise MisuseError("a range beyond the commands")
         self._add(lambda: commands.run(*span, self.resident, self.state.reverse))
 
     # Copies.
@@ -364,13 +365,13 @@ class Encoder(Object):
         self, source: Buffer, at: int, target: Buffer, to: int, nbytes: int
     ) -> None:
         if at % 4 or to % 4 or nbytes % 4 or not nbytes:
-            raise Misuse("copies on macOS are of whole words")
+            raise MisuseError("copies on macOS are of whole words")
         read, written = source.range(at, nbytes), target.range(to, nbytes)
         self._add(lambda: np.copyto(written, read))
 
     def do_fillBuffer_range_value_(self, buffer: Buffer, span: tuple[int, int], value: int) -> None:
         if span[0] % 4 or span[1] % 4:
-            raise Misuse("fills on macOS are of whole words")
+            raise MisuseError("fills on macOS are of whole words")
         written = buffer.range(*span)
         self._add(lambda: written.fill(value))
 
@@ -380,15 +381,15 @@ class CommandBuffer(Object):
         super().__init__(state)
         self.queue, self.work, self.kept = queue, list[Callable[[], "int | None"]](), list[Any]()
         self.encoder: Encoder | None = None
-        self.stage, self.failure, self.times = 0, 0, (0.0, 0.0)
+        self.stage, self.failure, self.reason, self.times = 0, 0, "", (0.0, 0.0)
 
     def _encode(self) -> Encoder:
         if self.encoder is not None:
-            raise Misuse("the last encoder has not ended")
+            raise MisuseError("the last encoder has not ended")
         if self.stage:
-            raise Misuse("the command buffer is committed")
+            raise MisuseError("the command buffer is committed")
         if not self.state.pools:
-            raise Misuse("what Metal autoreleases here would leak: no autorelease pool")
+            raise MisuseError("what Metal autoreleases here would leak: no autorelease pool")
         self.encoder = Encoder(self.state, self)
         return self.encoder
 
@@ -396,7 +397,7 @@ class CommandBuffer(Object):
 
     def do_commit(self) -> None:
         if self.encoder is not None or self.stage:
-            raise Misuse("commit with an open encoder, or a second one")
+            raise MisuseError("commit with an open encoder, or a second one")
         self.stage = 2
         self.queue.committed.append(self)
 
@@ -406,16 +407,13 @@ class CommandBuffer(Object):
         return self.stage
 
     def run(self) -> None:
-        import time
-
         began = time.perf_counter()
         self.failure = self.state.fails.pop(0) if self.state.fails else 0
         for work in self.work:
             try:
                 self.failure = self.failure or work() or 0
             except RuntimeError as error:  # threads parted ways: a GPU would hang until macOS stops it
-                print(error, file=sys.stderr)
-                self.failure = 2
+                self.failure, self.reason = 2, str(error)
             if self.failure:
                 break
         self.times = began, time.perf_counter()
@@ -423,7 +421,12 @@ class CommandBuffer(Object):
         self.work, self.kept = [], []
 
     def do_error(self) -> Error:
-        return Error(self.state, "MTLCommandBufferErrorDomain", self.failure, f"the fake GPU fails with {self.failure}")
+        return Error(
+            self.state,
+            "MTLCommandBufferErrorDomain",
+            self.failure,
+            f"the fake GPU fails with {self.failure} {self.reason}",
+        )
 
     def do_GPUStartTime(self) -> float:
         return self.times[0]
@@ -439,9 +442,9 @@ class CommandQueue(Object):
 
     def do_commandBuffer(self) -> CommandBuffer:
         if not self.state.pools:
-            raise Misuse("what Metal autoreleases here would leak: no autorelease pool")
+            raise MisuseError("what Metal autoreleases here would leak: no autorelease pool")
         if len(self.committed) >= self.most:
-            raise Misuse("the queue is full: Metal would block without a bound")
+            raise MisuseError("the queue is full: Metal would block without a bound")
         return CommandBuffer(self.state, self)
 
     def run_until(self, last: CommandBuffer) -> None:
@@ -480,7 +483,7 @@ class Device(Object):
     def do_newBufferWithLength_options_(self, nbytes: int, options: int) -> Buffer | None:
         private = options == self.state.tables.values["MTLResourceStorageModePrivate"]
         if not private and options != self.state.tables.values["MTLResourceStorageModeShared"]:
-            raise Misuse(f"storage mode {options}")
+            raise MisuseError(f"storage mode {options}")
         if not 0 < nbytes <= self.do_maxBufferLength():
             return None
         data = np.full(nbytes, 0xA5, np.uint8) if private else np.zeros(nbytes, np.uint8)
@@ -494,12 +497,12 @@ class Device(Object):
     ) -> Buffer:
         address = ctypes.addressof(memory)
         if address % PAGE or nbytes % PAGE:
-            raise Misuse("memory without a copy is whole pages of 16 KiB")
+            raise MisuseError("memory without a copy is whole pages of 16 KiB")
         return Buffer(self.state, np.frombuffer(memory, np.uint8), private=False)
 
     def do_newLibraryWithSource_options_error_(self, text: str, options: Settings, error: None) -> Any:
         if options.given.get("setFastMathEnabled_") is not False:
-            raise Misuse("fast-math would lose NaN and Inf")
+            raise MisuseError("fast-math would lose NaN and Inf")
         try:
             return Library(self.state, msl.library(text)), None
         except msl.CompileError as failure:
