@@ -49,7 +49,7 @@ def own(bench: Bench) -> MetalDevice:
 def test_a_token_costs_a_few_calls_and_shares_its_command_buffer(state: State, family: int) -> None:
     state.family = family
     with load(device="metal") as model:
-        said = model.generate("Once", max_tokens=6)  # everything compiled and recorded
+        said = model.generate("Once", max_tokens=6).text  # everything compiled and recorded
         (step,) = [one for name, one in model.engine.recordings().items() if name.startswith("greedy")]
         device = model.device
         assert isinstance(device, MetalDevice)
@@ -60,7 +60,7 @@ def test_a_token_costs_a_few_calls_and_shares_its_command_buffer(state: State, f
         model.engine._runner.launcher.replay(step, tokens)  # type: ignore[union-attr]  # there is one now
         device.synchronize()
     with load(device="numpy") as model:
-        assert said == model.generate("Once", max_tokens=6)
+        assert said == model.generate("Once", max_tokens=6).text
     calls = dict(state.calls)
     committed, waited = calls["commit"], calls.pop("status")
     assert calls["executeCommandsInBuffer:withRange:"] == tokens

@@ -1,4 +1,4 @@
-"""What Apple's compiler or validation layer would refuse and clang does not see; mixed address spaces it refuses itself."""
+"""What Apple's compiler or validation would refuse and clang does not see; clang refuses mixed address spaces."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ELEMENTS = {
     "workspace": {"float", "uint2"},
 }
 """What kernels may take elements of the catalogue's types for."""
-BYTES = {"half": 2, "float": 4, "uint": 4, "float2": 8, "uint2": 8, "char4": 4, "atomic_uint": 4}
+BYTES = {"half": 2, "float": 4, "int": 4, "uint": 4, "float2": 8, "uint2": 8, "char4": 4, "atomic_uint": 4}
 FUNCTIONS = {
-    **dict.fromkeys(("abs", "clamp", "dot", "exp", "log", "max", "min", "rint", "sqrt", "as_type"), (1, 10)),
+    **dict.fromkeys(("fabs", "clamp", "dot", "exp", "log", "max", "min", "rint", "sqrt", "as_type"), (1, 10)),
     **dict.fromkeys(("atomic_load_explicit", "atomic_store_explicit", "atomic_fetch_add_explicit"), (2, 10)),
     **dict.fromkeys(("threadgroup_barrier", "simdgroup_barrier"), (4, 20)),
     **dict.fromkeys(("simd_shuffle", "simd_shuffle_xor"), (6, 21)),

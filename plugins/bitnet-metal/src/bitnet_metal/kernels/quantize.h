@@ -38,7 +38,7 @@ inline float4 four(Row row, device const float *gamma, uint k, uint columns, flo
                   normed(row, gamma, k + 2, columns, factor), normed(row, gamma, k + 3, columns, factor));
 }
 
-inline float absmax_of(float4 y) { return max(max(abs(y.x), abs(y.y)), max(abs(y.z), abs(y.w))); }
+inline float absmax_of(float4 y) { return max(max(fabs(y.x), fabs(y.y)), max(fabs(y.z), fabs(y.w))); }
 
 inline char4 codes_of(float4 y, float inverse) {
     return char4(clamp(rint(y * inverse), float4(-128.0f), float4(127.0f)));
