@@ -69,7 +69,7 @@ REFUSED = [  # what, kernel, variant, what stands there, the mutant's
     ("a function constant with another index", "rms_norm_quantize", "", "function_constant(1)", "function_constant(7)"),
     ("memory sized by a function constant", "rms_norm", "", "room[32]", "room[GROUP]"),
     ("too much threadgroup memory", "matmul_ternary", "tiled", "tile_y[2048]", "tile_y[8192]"),
-    ("threadgroup memory in a helper", "rms_norm", "", "    float part =", "    threadgroup int own[1];\n    float part ="),
+    ("memory in a helper", "rms_norm", "", "    float part =", "    threadgroup int own[1];\n    float part ="),
     ("an unknown function", "matmul_ternary", "", "simd_sum(", "simd_reduce_add("),
     ("WGSL's integer dot product", "matmul_ternary", "", "return dot(float4", "return dot4I8Packed(float4"),
     ("a type of a later language", "matmul_ternary", "tiled", "simdgroup_half8x8", "simdgroup_bfloat8x8"),
