@@ -1,0 +1,1 @@
+"""Metal backend of bitnet, for Apple GPUs."""

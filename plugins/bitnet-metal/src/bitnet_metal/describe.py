@@ -1,0 +1,51 @@
+"""What each GPU is, and which are left out."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from types import MappingProxyType
+
+from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
+
+from bitnet_metal.driver import BACKEND, Handle, module, unavailable
+
+log = logging.getLogger(__name__)
+
+FAMILIES = (10, 9, 8, 7)  # from 7 (M1) on simd_sum and simdgroup_matrix exist; a later GPU counts as the newest
+OPTIONAL = frozenset({"top_k", "norm_matmul", "norm_matmul_glu", "rope_attention"})
+
+
+def usable() -> list[tuple[Handle, DeviceInfo]]:
+    """Devices and what they are; BackendUnavailableError if there are none. One that is left out keeps its index."""
+    found = []
+    for index, device in enumerate(module().MTLCopyAllDevices() or ()):
+        known = (n for n in FAMILIES if device.supportsFamily_(getattr(module(), f"MTLGPUFamilyApple{n}")))
+        if (family := next(known, 0)) and device.hasUnifiedMemory():
+            found.append((device, _describe(device, index, family)))
+        else:
+            log.info("metal:%d is left out: %s is no GPU of Apple silicon", index, device.name())
+    if found:
+        return found
+    hint = "Intel Macs, their AMD GPUs too: use bitnet-webgpu. Under Rosetta: install Python for arm64"
+    raise unavailable("Metal shows no GPU of Apple silicon (M1 or later)", hint)
+
+
+def _describe(device: Handle, index: int, family: int) -> DeviceInfo:
+    return DeviceInfo(
+        backend=BACKEND,
+        index=index,
+        name=str(device.name()),
+        type=DeviceType.INTEGRATED,
+        vendor="Apple",
+        driver=f"Metal, macOS {platform.mac_ver()[0]}",
+        total_memory=int(device.recommendedMaxWorkingSetSize()),
+        max_allocation=int(device.maxBufferLength()),
+        max_binding=int(device.maxBufferLength()),
+        alignment=16,  # kernels read 16 bytes at a time
+        transfer=TransferMode.UNIFIED,
+        physical_id=f"{int(device.registryID()):016x}",
+        kernels=OPTIONAL,
+        features=frozenset({"timings"}),
+        extra=MappingProxyType({"family": f"apple{family}"}),
+    )

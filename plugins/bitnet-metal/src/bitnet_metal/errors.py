@@ -1,0 +1,55 @@
+"""The one place where a failure of Metal becomes an exception of bitnet."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from bitnet_core import errors
+from bitnet_core.errors import GpuError
+
+from bitnet_metal.driver import BACKEND, Handle
+
+TABLE: dict[int, tuple[str, type[GpuError], str]] = {
+    int(code): (name, getattr(errors, kind), hint)
+    for code, (name, kind, hint) in tomllib.loads((Path(__file__).parent / "errors.toml").read_text("utf-8")).items()
+}
+
+
+def _error(kind: type[GpuError], message: str, operation: str, code: str, hint: str) -> GpuError:
+    return kind(message, backend=BACKEND, operation=operation, code=code, hint=hint)
+
+
+def failed(error: Handle) -> GpuError:
+    """For the NSError of a command buffer."""
+    known = str(error.domain()) == "MTLCommandBufferErrorDomain"
+    name, kind, hint = TABLE.get(int(error.code()), TABLE[0]) if known else TABLE[0]
+    code = f"{f'MTLCommandBufferError{name}' if known else error.domain()} ({error.code()})"
+    return _error(kind, str(error.localizedDescription()), "run", code, hint)
+
+
+def not_built(error: Handle, kernel: str) -> GpuError:
+    """For the NSError of a library, function or pipeline; its text is the compiler's log."""
+    code, hint = f"{error.domain()} ({error.code()})", "Update macOS, or report this with the compiler's log"
+    made = _error(errors.KernelCompileError, f"kernel {kernel} does not build", "compile", code, hint)
+    made.kernel, made.log = kernel, str(error.localizedDescription())
+    return made
+
+
+def no_room(nbytes: int, free: int) -> GpuError:
+    """nbytes were asked for, `free` are left of the GPU's working set."""
+    text = f"{nbytes:,} bytes do not fit, {free:,} are free"
+    made = _error(errors.OutOfMemoryError, text, "alloc", "no buffer", TABLE[8][2])
+    made.requested, made.free = nbytes, free
+    return made
+
+
+def too_slow(seconds: float) -> GpuError:
+    """A wait has ended without the GPU."""
+    message, hint = f"the GPU did not finish within {seconds:g} seconds", "BITNET_GPU_TIMEOUT allows more"
+    return _error(errors.GpuTimeoutError, message, "synchronize", "not done", hint)
+
+
+def refused(why: str, operation: str) -> GpuError:
+    """Something that the device, or this plugin, does not offer."""
+    return _error(errors.UnsupportedError, why, operation, "", "")

@@ -1,0 +1,23 @@
+// m = act(gate) * up of gate_up = [gate | up], normed where NORM is 1, then quantized; a threadgroup a row.
+// gate_up f32[rows, 2 width]; gamma f32[width]; q i8[rows, stride]; scale f32, qsum i32 [rows] or [rows, stride / 32].
+#include "numbers.h"
+#include "reduce.h"
+#include "gate.h"
+#include "quantize.h"
+#include "quantize_row.h"
+struct Gated {
+    device const float *gate;
+    device const float *up;
+    float at(uint k) const { return gated(gate[k], up[k]); }
+};
+
+kernel void glu_norm_quantize(device const float *gate_up [[buffer(0)]], device const float *gamma [[buffer(1)]],
+                              device char4 *q [[buffer(2)]], device float *scale [[buffer(3)]],
+                              device int *qsum [[buffer(4)]], constant Params &p [[buffer(5)]],
+                              uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]]) {
+    threadgroup uint room[32];
+    uint row = group.x, scales = ABLOCK == 32 ? p.stride / 32 : 1;
+    Gated from = {gate_up + row * 2 * p.width, gate_up + row * 2 * p.width + p.width};
+    quantize_row(from, gamma, p.width, p.stride, p.eps, q + row * (p.stride / 4), scale + row * scales,
+                 qsum + row * scales, room, tid);
+}

@@ -1,0 +1,50 @@
+// A product for one row, whose activations every threadgroup norms and quantizes for itself into threadgroup memory: ROOM
+// columns at most. A simdgroup makes four matrix rows. For the exactness of the sums see codes.h.
+struct Plain {
+    device const float *x;
+    float at(uint k) const { return x[k]; }
+};
+
+// Codes into q and block scales into scales; gives the row's scale where ABLOCK is 0, and the sum of all codes in total.
+inline float prepare(device const float *x, device const float *gamma, uint columns, uint width, float eps,
+                     threadgroup char4 *q, threadgroup float *scales, threadgroup uint *room, uint tid, thread int &total) {
+    Plain row = {x};
+    Found found = find(row, gamma, columns, eps, room, tid);
+    int sum = 0;
+    for (uint first = 0; first < width / 4; first += GROUP) {
+        uint i = first + tid;
+        float4 y = four(row, gamma, 4 * i, columns, found.factor);
+        float absmax = found.absmax;
+        if (ABLOCK == 32) absmax = max(block_max(absmax_of(y)), least_absmax());
+        char4 codes = char4(0);
+        if (!found.bad) codes = codes_of(y, 127.0f / absmax);
+        if (i < width / 4) {
+            q[i] = codes;
+            sum += sum_of(codes);
+            if (ABLOCK == 32 && i % 8 == 0) scales[i / 8] = or_nan(absmax / 127.0f, found.bad);
+        }
+    }
+    total = group_sum_exact(sum, room, tid);  // its barriers also stand between writing and reading q
+    return or_nan(found.absmax / 127.0f, found.bad);
+}
+
+// Four matrix rows, n, as this lane's share of their sums.
+inline float4 multiply(device const uint *w, device const float *wscale, uint4 n, uint width, threadgroup const char4 *q,
+                       threadgroup const float *scales, uint lane) {
+    uint words = width / 16, blocks = BLOCK == 0 ? 1 : (width + BLOCK - 1) / max(BLOCK, 1u);
+    float4 sums = float4(0.0f);
+    for (uint i = lane; i < words; i += 32) {
+        Columns c = columns_of(q, i);
+        for (uint r = 0; r < 4; r++) {
+            float4 exact = dots(w[n[r] * words + i], c);
+            if (BLOCK == 0) sums[r] += exact.x + exact.y + exact.z + exact.w;
+            else sums[r] += scaled(exact - c.sums, wscale + n[r] * blocks, scales, i / 8);
+        }
+    }
+    return sums;
+}
+
+inline float finished(float sum, int total, float scale, device const float *wscale, uint n) {
+    if (BLOCK == 0) return (sum - float(total)) * scale * wscale[n];
+    return ABLOCK == 0 ? sum * scale : sum;
+}

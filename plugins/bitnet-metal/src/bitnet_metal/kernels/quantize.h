@@ -1,0 +1,60 @@
+// Rows, normed where NORM is 1, to codes of absmax quantization (conventions in the catalogue's head).
+// Row: what gives element k < columns, by at(k).
+struct Found {
+    float factor;  // of the norm
+    float absmax;
+    bool bad;  // the row holds a NaN or Inf, or its sum of squares overflows
+};
+
+inline float least_absmax() { return ABLOCK == 32 ? 1e-20f : 1e-5f; }
+
+template <class Row>
+inline float normed(Row row, device const float *gamma, uint k, uint columns, float factor) {
+    if (k >= columns) return 0.0f;
+    return NORM == 1 ? row.at(k) * factor * gamma[k] : row.at(k);
+}
+
+template <class Row>
+inline Found find(Row row, device const float *gamma, uint columns, float eps, threadgroup uint *room, uint tid) {
+    Found found = {1.0f, 0.0f, false};
+    if (NORM == 1) {
+        float sum = 0.0f;
+        for (uint k = tid; k < columns; k += GROUP) sum += row.at(k) * row.at(k);
+        float mean = group_sum(sum, room, tid) / float(columns);
+        found.factor = 1.0f / sqrt(mean + eps);
+        found.bad = is_bad(mean);
+    }
+    uint most = 0;
+    for (uint k = tid; k < columns; k += GROUP) most = max(most, size_bits(normed(row, gamma, k, columns, found.factor)));
+    most = group_max(most, room, tid);
+    found.bad = found.bad || most >= 0x7f800000u;
+    found.absmax = max(as_type<float>(most), least_absmax());
+    return found;
+}
+
+template <class Row>
+inline float4 four(Row row, device const float *gamma, uint k, uint columns, float factor) {
+    return float4(normed(row, gamma, k, columns, factor), normed(row, gamma, k + 1, columns, factor),
+                  normed(row, gamma, k + 2, columns, factor), normed(row, gamma, k + 3, columns, factor));
+}
+
+inline float absmax_of(float4 y) { return max(max(fabs(y.x), fabs(y.y)), max(fabs(y.z), fabs(y.w))); }
+
+inline char4 codes_of(float4 y, float inverse) {
+    return char4(clamp(rint(y * inverse), float4(-128.0f), float4(127.0f)));
+}
+
+inline int sum_of(char4 codes) { return int(codes.x) + int(codes.y) + int(codes.z) + int(codes.w); }
+
+// Eight neighbouring lanes hold a block of 32 columns.
+inline float block_max(float x) {
+    x = max(x, simd_shuffle_xor(x, ushort(1)));
+    x = max(x, simd_shuffle_xor(x, ushort(2)));
+    return max(x, simd_shuffle_xor(x, ushort(4)));
+}
+
+inline int block_sum(int x) {
+    x += simd_shuffle_xor(x, ushort(1));
+    x += simd_shuffle_xor(x, ushort(2));
+    return x + simd_shuffle_xor(x, ushort(4));
+}

@@ -1,0 +1,71 @@
+"""Where there is no Metal, its stand-in takes its place in the tests."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from emulator.metal import State, install
+from emulator.tables import Tables, download, read
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the kit looks for devices. On a Mac the tests run on its own Metal."""
+    config.stash[STATE] = None if sys.platform == "darwin" else stand_in()
+
+
+STATE = pytest.StashKey[State | None]()
+
+
+def stand_in() -> State | None:
+    """None where it cannot be made: then there is no device, as on any machine without Metal."""
+    if shutil.which("clang++-19") is None or platform.machine() != "x86_64":
+        return None
+    folder = Path(tempfile.gettempdir()) / "bitnet-metal-tables"
+    folder.mkdir(exist_ok=True)
+    try:
+        tables = read(download(folder))
+    except subprocess.SubprocessError:
+        if os.environ.get("CI"):
+            raise
+        return None
+    return install(tables)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The shipped model's 320 tokens take the stand-in minutes: only where they are asked for, with `-k shipped`."""
+    if config.stash[STATE] is not None and not config.option.keyword:
+        left_out = [item for item in items if "shipped_model" in item.name]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(scope="session")
+def tables(pytestconfig: pytest.Config) -> Tables:
+    """Of the real framework."""
+    state = pytestconfig.stash[STATE]
+    if state is None:
+        pytest.skip("the stand-in for Metal is not here")
+    return state.tables
+
+
+@pytest.fixture
+def state(pytestconfig: pytest.Config) -> Iterator[State]:
+    """The stand-in's, put back afterwards."""
+    made = pytestconfig.stash[STATE]
+    if made is None:
+        pytest.skip("the stand-in for Metal is not here")
+    before = {name: getattr(made, name) for name in ("working_set", "family", "unified", "no_indirect", "stuck")}
+    yield made
+    vars(made).update(before)
+    made.fails.clear()

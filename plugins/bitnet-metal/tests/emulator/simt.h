@@ -1,0 +1,1 @@
+../../../bitnet-cuda/tests/emulator/simt.h
