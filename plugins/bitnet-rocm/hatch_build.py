@@ -14,7 +14,7 @@ class PortableKernels(BuildHookInterface):  # type: ignore[type-arg]  # of any b
     """An editable install finds them where they are."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called before each build. FileNotFoundError where the kernels are nowhere: a wheel without them is of no use."""
+        """Called before each build. FileNotFoundError where the kernels are nowhere: a wheel needs them."""
         beside = Path(self.root).parent / "bitnet-cuda/src/bitnet_cuda/kernels/portable"
         if version == "editable" or (Path(self.root) / "src" / PORTABLE).is_dir():
             return
