@@ -14,8 +14,11 @@ class PortableKernels(BuildHookInterface):  # type: ignore[type-arg]  # of any b
     """An editable install finds them where they are."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called before each build."""
+        """Called before each build. FileNotFoundError where the kernels are nowhere: a wheel needs them."""
         beside = Path(self.root).parent / "bitnet-cuda/src/bitnet_cuda/kernels/portable"
-        if beside.is_dir() and version != "editable":
-            where = PORTABLE if self.target_name == "wheel" else f"src/{PORTABLE}"
-            build_data["force_include"][str(beside)] = where
+        if version == "editable" or (Path(self.root) / "src" / PORTABLE).is_dir():
+            return
+        if not beside.is_dir():
+            raise FileNotFoundError(f"the portable kernels are not at {beside}: build from a checkout or from an sdist")
+        where = PORTABLE if self.target_name == "wheel" else f"src/{PORTABLE}"
+        build_data["force_include"][str(beside)] = where
