@@ -1,11 +1,14 @@
 """`bitnet serve` under load: streaming clients through `bitnet bench --server`, then clients that leave at random.
 
     python benchmarks/server.py -d cpu --clients 16                       # the shipped model
-    python benchmarks/server.py -m 2b4t.gguf -d cuda --clients 1 64 -p 128 -n 128
+    python benchmarks/server.py --synthetic 2b4t -d cuda --clients 1 64   # every row for one GPU, about a minute
+    python benchmarks/server.py --synthetic 2b4t -d cuda:0 cuda:1 --clients 64   # one process for each GPU
     python benchmarks/server.py -d cpu --clients 16 --soak 120            # random cancels, memory and descriptors
 
-Prints the figures of each level beside `bitnet bench` of the same build, or, with --soak, how memory and descriptors
-fare while clients leave at random.
+Prints the figures of each level beside `bitnet bench` of the same build: all tokens of the answers in the time of
+prompts and answers together, for both, and the rate within an answer beside decoding alone. With several devices each
+has a server of its own and as many clients as are given, and the sum is compared with one. With --soak, how memory and
+descriptors fare while clients leave at random.
 """
 
 from __future__ import annotations
@@ -13,30 +16,110 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
-import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
-from bitnet_core.measure.server import measure_server
+from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.measure.server import measure_server, prompt_of
+from make_gguf import write
 
 COMMAND = [sys.executable, "-c", "from bitnet_core.cli.app import main; main()"]
 
 
-def model_options(args: argparse.Namespace) -> list[str]:
-    return [*(["-m", args.model] if args.model else []), "-d", args.device]
+@dataclass(frozen=True)
+class Direct:
+    """Tokens a second of `bitnet bench` without a server. whole: answers' tokens in the time of prompts and answers."""
+
+    decode: float
+    whole: float
 
 
-def direct(args: argparse.Namespace, sequences: int) -> float:
-    """Tokens a second of `bitnet bench` without a server."""
+def model_options(args: argparse.Namespace, device: str) -> list[str]:
+    layout = ["--layout", "A"] if args.synthetic else []  # random weights give no evidence of it
+    return [*(["-m", args.model] if args.model else []), *layout, "-d", device]
+
+
+def direct(args: argparse.Namespace, sequences: int) -> Direct:
     sizes = ["-p", str(args.prompt), "-n", str(args.tokens), "-s", str(sequences), "--repeat", str(args.repeat)]
-    done = subprocess.run([*COMMAND, "bench", *model_options(args), *sizes, "--json"], capture_output=True, check=True)
-    return float(json.loads(done.stdout)["decode_speed"])
+    command = [*COMMAND, "bench", *model_options(args, args.device[0]), *sizes, "--json"]
+    found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    seconds = args.prompt / found["prefill_speed"] + args.tokens / found["decode_speed"]
+    return Direct(float(found["decode_speed"]), args.tokens / seconds)
+
+
+def words_for(url: str, tokens: int) -> int:
+    """Words that make a prompt of about so many tokens."""
+    body = json.dumps({"content": prompt_of(0, 256), "add_special": True}).encode()
+    request = urllib.request.Request(url + "/tokenize", body, {"content-type": "application/json"})
+    found = json.loads(urllib.request.urlopen(request).read())["tokens"]
+    return max(1, round(256 * tokens / len(found)))
+
+
+@contextmanager
+def served(args: argparse.Namespace, devices: list[str]) -> Iterator[tuple[list[str], list[int]]]:
+    """A server for each device: their addresses, once their models are loaded, and their processes."""
+    sequences = ["--port", "0", "--max-sequences", str(max(args.clients))]
+    with ExitStack() as stack:
+        processes = []
+        for device in devices:
+            command = [*COMMAND, "serve", *model_options(args, device), *sequences]
+            process = stack.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+            stack.callback(process.terminate)
+            processes.append(process)
+        urls = []
+        for process in processes:
+            assert process.stderr is not None
+            urls.append(process.stderr.readline().split()[-1])
+            print(process.stderr.readline().strip(), flush=True)  # the model is there
+        yield urls, [process.pid for process in processes]
+
+
+def measure(url: str, clients: int, words: int, tokens: int) -> dict[str, Any]:
+    return measure_server(url, clients, clients, words, tokens).document()
+
+
+def level(args: argparse.Namespace, urls: list[str], clients: int) -> tuple[float, dict[str, Any]]:
+    """Tokens a second of all servers together, median of the repetitions, and the figures of one server then. Each
+    server's clients are a process of their own."""
+    words = words_for(urls[0], args.prompt)
+    rates: list[tuple[float, dict[str, Any]]] = []
+    with ProcessPoolExecutor(len(urls), get_context("spawn")) as pool:
+        for _ in range(args.repeat + 1):
+            calls = [pool.submit(measure, url, clients, words, args.tokens) for url in urls]
+            documents = [call.result() for call in calls]
+            rates.append((sum(document["tokens_per_second"] for document in documents), documents[0]))
+    ordered = sorted(rates[1:], key=lambda pair: pair[0])  # the first was a warm-up
+    return ordered[len(ordered) // 2]
+
+
+def compare(args: argparse.Namespace, clients: int, rate: float, document: dict[str, Any]) -> None:
+    """One server beside the same build without one."""
+    beside, own = direct(args, clients), 1e3 * clients / document["token_ms"]["p50"]
+    print(
+        f"{clients} clients: {rate:.1f} tokens/s, {100 * rate / beside.whole:.0f} % of what bitnet bench -s {clients} "
+        f"makes of prompts and answers ({beside.whole:.1f})"
+    )
+    print(
+        f"  within answers {own:.1f} tokens/s, {100 * own / beside.decode:.0f} % of its decoding ({beside.decode:.1f})"
+    )
+    print(
+        f"  ms to the first token {document['ttft_ms']}, between tokens {document['token_ms']}, "
+        f"between chunks {document['chunk_gap_ms']}"
+    )
+    print(f"  errors {document['errors']}", flush=True)
 
 
 def figure(url: str, name: str) -> float:
@@ -90,36 +173,32 @@ async def soak(url: str, process: psutil.Process, args: argparse.Namespace) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model")
-    parser.add_argument("-d", "--device", default="auto")
+    parser.add_argument("--synthetic", choices=sorted(SHAPES), help="random weights of this shape")
+    parser.add_argument("-d", "--device", nargs="+", default=["auto"])
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("-p", "--prompt", type=int, default=128, help="words of a prompt")
+    parser.add_argument("-p", "--prompt", type=int, default=128, help="tokens of a prompt, about")
     parser.add_argument("-n", "--tokens", type=int, default=128)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--soak", type=float, default=0, help="seconds of clients that leave at random")
     args = parser.parse_args()
-    sequences = ["--max-sequences", str(max(args.clients))]
-    serve = [*COMMAND, "serve", "--port", "0", *model_options(args), *sequences]
-    with subprocess.Popen(serve, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
-        assert process.stderr is not None
-        url = process.stderr.readline().split()[-1]
-        process.stderr.readline()  # the model is there
-        try:
-            for clients in args.clients:
-                if args.soak:
-                    break
-                measure_server(url, clients, clients, args.prompt, args.tokens)  # a warm-up
-                runs = [measure_server(url, clients, clients, args.prompt, args.tokens) for _ in range(args.repeat)]
-                documents = sorted((run.document() for run in runs), key=lambda d: d["tokens_per_second"])
-                rate = statistics.median(d["tokens_per_second"] for d in documents)
-                print(
-                    f"{clients} clients: {rate:.1f} tokens/s (median of {args.repeat})", documents[len(documents) // 2]
-                )
-            if args.soak:
-                asyncio.run(soak(url, psutil.Process(process.pid), args))
-        finally:
-            process.terminate()
-    for clients in [] if args.soak else args.clients:
-        print(f"bitnet bench -s {clients}: {direct(args, clients):.1f} tokens/s of decoding")
+    with tempfile.TemporaryDirectory() as folder:
+        if args.synthetic:
+            args.model = str(Path(folder) / "model.gguf")
+            write(SyntheticSource(args.synthetic), Path(args.model))
+        if args.soak:
+            with served(args, args.device[:1]) as (urls, processes):
+                asyncio.run(soak(urls[0], psutil.Process(processes[0]), args))
+            return
+        with served(args, args.device[:1]) as (urls, _):
+            one = {clients: level(args, urls, clients) for clients in args.clients}
+        for clients, (rate, document) in one.items():
+            compare(args, clients, rate, document)
+        if len(args.device) > 1:
+            with served(args, args.device) as (urls, _):
+                for clients in args.clients:
+                    rate, _ = level(args, urls, clients)
+                    share = rate / one[clients][0]
+                    print(f"{len(urls)} devices, {clients} clients each: {rate:.1f} tokens/s, {share:.2f} times one")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Fills the generated parts of the pages, so that they can be read in a plain checkout: `python docs/pages.py`.
 
-Between `<!-- NAME -->` and `<!-- end -->` stands what NAME gives: `kernels`, `tolerances`, or `include FILE[:SECTION]`,
-where a section lies between two comments `--8<-- [start:SECTION]` and `--8<-- [end:SECTION]` of the file.
+Between `<!-- NAME -->` and `<!-- end -->` stands what NAME gives: `kernels`, `tolerances`, `matrix`, or
+`include FILE[:SECTION]`, where a section lies between two comments `--8<-- [start:SECTION]` and
+`--8<-- [end:SECTION]` of the file.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from pathlib import Path
 
 from bitnet_core.kernels.describe import describe_all, table
 from bitnet_core.testing.tolerances import TOLERANCES
+from matrix import matrix
 
 ROOT = Path(__file__).parents[1]
-_BLOCK = re.compile(r"<!-- (kernels|tolerances|include ([^ :]+)(?::(\w+))?) -->\n.*?<!-- end -->", re.DOTALL)
+_BLOCK = re.compile(r"<!-- (kernels|tolerances|matrix|include ([^ :]+)(?::(\w+))?) -->\n.*?<!-- end -->", re.DOTALL)
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml"}
 
 
@@ -26,7 +28,11 @@ def filled(page: str) -> str:
 
 def _fill(block: re.Match[str]) -> str:
     name, file, section = block.groups()
-    text = {"kernels": describe_all, "tolerances": tolerances}[name]() if file is None else include(file, section)
+    text = (
+        {"kernels": describe_all, "tolerances": tolerances, "matrix": matrix}[name]()
+        if file is None
+        else include(file, section)
+    )
     return f"<!-- {name} -->\n{text.rstrip()}\n<!-- end -->"
 
 

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from bitnet_core.api import _opened
+from bitnet_core.api.loading import open_source
 from bitnet_core.discovery.selection import open_device
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--losses", type=int, default=100)
     arguments = parser.parse_args()
-    source = _opened(None, None, False, True)
+    source = open_source(None, None, False, True)
     began = time.perf_counter()
     same = losses(source, arguments.device, arguments.losses)
     print(f"{arguments.device}: {same} of {arguments.losses} texts are the same after a loss", flush=True)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bitnet_core.api import Generation, GenerationStream, Model, Piece, load
+    from bitnet_core.discovery.probe import probe
     from bitnet_core.discovery.selection import devices, gpu_available
     from bitnet_core.doctor.findings import preflight
     from bitnet_core.operations import Provider, provider
@@ -19,6 +20,7 @@ _LAZY = {
     "gpu_available": "bitnet_core.discovery.selection",
     "load": "bitnet_core.api",
     "preflight": "bitnet_core.doctor.findings",
+    "probe": "bitnet_core.discovery.probe",
     "provider": "bitnet_core.operations",
 }
 """Public names and their modules, imported on first use so that `import bitnet_core` stays light."""
@@ -33,6 +35,7 @@ __all__ = [
     "gpu_available",
     "load",
     "preflight",
+    "probe",
     "provider",
 ]
 

@@ -6,6 +6,7 @@ BITNET_GPU_FAKE                        comma list of backends to imitate; empty 
 BITNET_STRICT_MODE                     ignore fakes, treat a model file's warnings as errors
 BITNET_STRICT_NO_FAKE_GPU              refuse to start while BITNET_GPU_FAKE names a backend
 BITNET_GPU_TIMEOUT                     seconds that a device may take for one wait (5)
+BITNET_CONFIG                          configuration file, in place of the user's own
 BITNET_LOG                             levels per package: "bitnet_core=debug,bitnet_cuda=info"
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 
 from bitnet_core.errors import UsageError
+from bitnet_core.settings import setting
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
@@ -30,5 +32,5 @@ def flag(name: str) -> bool:
 
 
 def strict_mode() -> bool:
-    """Whether BITNET_STRICT_MODE is on."""
-    return flag("BITNET_STRICT_MODE")
+    """Whether BITNET_STRICT_MODE, or where that is not set the configuration file, switches it on."""
+    return flag("BITNET_STRICT_MODE") if os.environ.get("BITNET_STRICT_MODE") else bool(setting("strict"))

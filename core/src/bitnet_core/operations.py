@@ -17,6 +17,12 @@ from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.model.weights import TernaryWeight, padded
 from bitnet_core.plan.launcher import Launcher
 
+_REFUSED = {
+    "tl1": "TL1's tiles depend on the shape and are not stored with it; files of it are read",
+    "tl2": "TL2's tiles depend on the shape and are not stored with it; files of it are read",
+    "qk256": "QK256 is a private layout of bitnet-rs without scales, and is no I2_S",
+}
+
 
 def provider(device: str | DeviceRequest | None = "auto") -> Provider:
     """Open a device for single operations; errors as `load`."""
@@ -84,7 +90,9 @@ class Provider:
         rounded as in training, scale = mean |x|. UsageError for another kind, shape or values that are not finite.
         """
         if kind != "i2_s":
-            raise UsageError(f"cannot quantize to '{kind}'; there is i2_s")
+            raise UsageError(
+                f"cannot quantize to '{str(kind)[:40]}': {_REFUSED.get(str(kind).lower(), 'unknown')}; use i2_s"
+            )
         if x.ndim != 2 or not x.size:
             raise UsageError(f"x must be a matrix, not of shape {list(x.shape)}")
         weight = _ternary(np.asarray(x, np.float32))

@@ -17,11 +17,13 @@ from typing import Any
 
 from bitnet_core.discovery.known import KNOWN
 from bitnet_core.discovery.selection import BackendStartupSummary
-from bitnet_core.errors import ReceiptError
+from bitnet_core.environment import strict_mode
+from bitnet_core.errors import ReceiptError, StrictModeError
+from bitnet_core.hal.device import DeviceInfo
 from bitnet_core.output import new_file
 from bitnet_core.version import core_version
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MAX_BYTES = 1 << 20  # a receipt has a few kilobytes
 
 Json = dict[str, Any]
@@ -31,7 +33,8 @@ def make_receipt(
     *,
     model: Mapping[str, str],
     summary: BackendStartupSummary,
-    kernels: Mapping[str, int],
+    kernels: Mapping[str, Mapping[str, int]],
+    moved_bytes_per_token: float,
     prompt_tokens: int,
     tokens: Sequence[int],
     finish_reason: str,
@@ -41,10 +44,10 @@ def make_receipt(
 ) -> Json:
     """The receipt of one generation.
 
-    model: name, sha256 and format. kernels: launches of this process by catalogue name, as counted where they are
-    dispatched. sampling: the parameters in force. Times are seconds.
+    model: name, sha256 and format. kernels: launches of this process by device and catalogue name, as counted where
+    they are dispatched. moved_bytes_per_token: copied between host and device. sampling: the parameters
+    in force. Times are seconds.
     """
-    info = summary.selected
     receipt: Json = {
         "schema_version": SCHEMA_VERSION,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -54,24 +57,11 @@ def make_receipt(
             "system": platform.platform(),
         },
         "model": dict(model),
-        "device": {
-            "backend": info.backend,
-            "index": info.index,
-            "name": info.name,
-            "vendor": info.vendor,
-            "driver": info.driver,
-            "type": info.type.value,
-            "fake": info.fake,
-        },
-        "startup": {
-            "requested": str(summary.requested),
-            "detected": list(summary.detected),
-            "selected": info.request,
-            "line": str(summary),
-            "skipped": [{"device": skipped.request, "reason": reason} for skipped, reason in summary.skipped],
-        },
+        "device": _device(summary.selected),
+        "startup": _startup(summary),
         "compute_path": summary.compute_path,
-        "kernels": dict(sorted(kernels.items())),
+        "kernels": {device: dict(sorted(counts.items())) for device, counts in sorted(kernels.items())},
+        "moved_bytes_per_token": round(moved_bytes_per_token, 1),
         "tokens": {"prompt": prompt_tokens, "generated": len(tokens)},
         "seconds": {"prefill": round(prefill_seconds, 6), "decode": round(decode_seconds, 6)},
         "sampling": dict(sampling),
@@ -80,6 +70,28 @@ def make_receipt(
     }
     receipt["content_sha256"] = _content_sha256(receipt)
     return receipt
+
+
+def _device(info: DeviceInfo) -> Json:
+    return {
+        "backend": info.backend,
+        "index": info.index,
+        "name": info.name,
+        "vendor": info.vendor,
+        "driver": info.driver,
+        "type": info.type.value,
+        "fake": info.fake,
+    }
+
+
+def _startup(summary: BackendStartupSummary) -> Json:
+    return {
+        "requested": str(summary.requested),
+        "detected": list(summary.detected),
+        "selected": summary.selected.request,
+        "line": str(summary),
+        "skipped": [{"device": skipped.request, "reason": reason} for skipped, reason in summary.skipped],
+    }
 
 
 def tokens_sha256(tokens: Sequence[int]) -> str:
@@ -100,7 +112,8 @@ def write_receipt(receipt: Json, path: Path, inputs: Iterable[Path] = (), *, for
 
 
 def verify_receipt(path: Path) -> Json:
-    """Read a receipt and check its schema, its hash and that its parts agree; ReceiptError says what does not."""
+    """Read a receipt and check its schema, its hash and that its parts agree; ReceiptError says what does not.
+    StrictModeError for one of a fake device under BITNET_STRICT_MODE."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -115,6 +128,8 @@ def verify_receipt(path: Path) -> Json:
     if problem := _problem(receipt, raw):
         raise ReceiptError(f"{path} does not verify: {problem}")
     checked: Json = receipt
+    if checked["compute_path"] == "mock" and strict_mode():
+        raise StrictModeError(f"{path} is the receipt of a fake device, which BITNET_STRICT_MODE refuses")
     return checked
 
 
@@ -135,6 +150,7 @@ _SCHEMA: Json = {
     "startup": {"requested": str, "detected": list, "selected": str, "line": str, "skipped": list},
     "compute_path": str,
     "kernels": dict,
+    "moved_bytes_per_token": _NUMBER,
     "tokens": {"prompt": int, "generated": int},
     "seconds": {"prefill": _NUMBER, "decode": _NUMBER},
     "sampling": dict,
@@ -174,7 +190,10 @@ def _contradiction(receipt: Json) -> str:
     """What cannot be true at the same time."""
     device, startup, path = receipt["device"], receipt["startup"], receipt["compute_path"]
     expected = "mock" if device["fake"] else "fallback" if startup["skipped"] else "real"
-    counts = [*receipt["tokens"].values(), *receipt["kernels"].values()]
+    if not all(isinstance(launches, dict) for launches in receipt["kernels"].values()):
+        return "the launches of a device are no object"
+    launched = [count for launches in receipt["kernels"].values() for count in launches.values()]
+    counts = [*receipt["tokens"].values(), *launched]
     digests = [receipt["model"]["sha256"], receipt["output"]["tokens_sha256"]]
     if path != expected:
         return f"compute_path is '{path}', but its device and startup make it '{expected}'"
@@ -188,7 +207,7 @@ def _contradiction(receipt: Json) -> str:
         return "a count is no natural number"
     if any(seconds < 0 for seconds in receipt["seconds"].values()):
         return "a time is negative"
-    if receipt["tokens"]["generated"] and not sum(receipt["kernels"].values()):
+    if receipt["tokens"]["generated"] and not sum(launched):
         return "tokens were generated without a single kernel launch"
     if any(len(digest) != 64 or set(digest) - set("0123456789abcdef") for digest in digests):
         return "a hash is no SHA-256 in hexadecimal"

@@ -22,7 +22,8 @@ def receipt_of(summary: BackendStartupSummary | None = None, **changes: Any) -> 
     fields: dict[str, Any] = {
         "model": {"name": "stories", "sha256": "ab" * 32, "format": "GGUF v3"},
         "summary": summary or BackendStartupSummary(AUTO, ("cuda", "numpy"), GPU),
-        "kernels": {"rms_norm": 3, "matmul_ternary": 21},
+        "kernels": {"cuda:0": {"rms_norm": 3, "matmul_ternary": 21}},
+        "moved_bytes_per_token": 68.25,
         "prompt_tokens": 5,
         "tokens": [1, 2, 70000],
         "finish_reason": "length",
@@ -62,6 +63,16 @@ def test_write_and_verify(tmp_path: Path, bitnet) -> None:
     assert "verifies" in result.out
 
 
+def test_strict_mode_refuses_the_receipt_of_a_fake(tmp_path: Path, bitnet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = DeviceInfo("cuda", 0, "fake", DeviceType.GPU, fake=True)
+    mock, real = tmp_path / "mock.json", tmp_path / "real.json"
+    write_receipt(receipt_of(BackendStartupSummary(AUTO, ("cuda",), fake)), mock)
+    write_receipt(receipt_of(), real)
+    assert bitnet("receipt", "verify", mock).code == 0
+    monkeypatch.setenv("BITNET_STRICT_MODE", "1")
+    assert (bitnet("receipt", "verify", mock).code, bitnet("receipt", "verify", real).code) == (8, 0)
+
+
 @pytest.mark.skipif(not hasattr(os, "pwrite"), reason="needs pwrite")
 def test_every_tampered_byte_is_found(tmp_path: Path) -> None:
     path = tmp_path / "receipt.json"
@@ -84,14 +95,15 @@ def test_every_tampered_byte_is_found(tmp_path: Path) -> None:
         (lambda r: r["tokens"].update(prompt="5"), "tokens.prompt has the wrong type"),
         (lambda r: r["tokens"].update(prompt=True), "tokens.prompt has the wrong type"),
         (lambda r: r.update(model=[]), "model is no object"),
-        (lambda r: r.update(schema_version=2), "schema version 2"),
+        (lambda r: r.update(schema_version=1), "schema version 1"),
         (lambda r: r.update(compute_path="mock"), "make it 'real'"),
         (lambda r: r["device"].update(fake=True), "make it 'mock'"),
         (lambda r: r["startup"].update(selected="rocm:0"), "is not the device"),
         (lambda r: r["startup"].update(detected=[]), "startup.line"),
-        (lambda r: r["kernels"].update(rms_norm=-1), "no natural number"),
-        (lambda r: r["kernels"].update(rms_norm=1.5), "no natural number"),
+        (lambda r: r["kernels"]["cuda:0"].update(rms_norm=-1), "no natural number"),
+        (lambda r: r["kernels"]["cuda:0"].update(rms_norm=1.5), "no natural number"),
         (lambda r: r["seconds"].update(decode=-0.5), "negative"),
+        (lambda r: r["kernels"].update({"cuda:0": 3}), "no object"),
         (lambda r: r["kernels"].clear(), "without a single kernel launch"),
         (lambda r: r["model"].update(sha256="xyz"), "no SHA-256"),
     ],

@@ -45,7 +45,8 @@ def test_json_and_receipt(bitnet, tmp_path: Path) -> None:
     receipt = verify_receipt(path)
     assert receipt["output"]["tokens_sha256"] == tokens_sha256(document["tokens"])
     assert receipt["compute_path"] == "real"
-    assert receipt["kernels"]["matmul_ternary"] > 0
+    assert receipt["kernels"]["numpy:0"]["matmul_ternary"] > 0
+    assert 0 < receipt["moved_bytes_per_token"] < 100_000
     assert receipt["tokens"] == {"prompt": document["prompt_tokens"], "generated": 6}
 
 

@@ -143,7 +143,7 @@ def test_a_card_is_named_by_its_address_or_uuid(install_plugin) -> None:
     install_plugin("vulkan", f"Backend.devices = lambda self: [{device}]")
     assert selected("cuda:0000:03:00.0") == "cuda:0"
     assert selected("gpu:0000:03:00.0") == "cuda:0"
-    assert selected("gpu:GPU-8bad-f00d") == selected("vulkan:8bad-f00d") == "vulkan:0"
+    assert selected("gpu:8badf00d") == selected("gpu:GPU-8bad-f00d") == selected("vulkan:8bad-f00d") == "vulkan:0"
     for request in ("cuda:0000:04:00.0", "gpu:0000:04:00.0", "vulkan:0000:03:00.0"):
         with pytest.raises(DeviceNotFoundError, match=r"04:00\.0|03:00\.0"):
             open_device(request)

@@ -12,6 +12,7 @@ import pytest
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.runner import Span
+from bitnet_core.engine.scores import Want
 from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.reference.float_model import FloatModel
 
@@ -69,9 +70,9 @@ def test_recorded_decoding(engine: Any, tiny: Any, reference: dict[str, Any], st
         for at in range(40):
             pair = [Span(lane, at, (tiny.PROMPT[at],)), Span(neighbour, at, (tiny.PROMPT[-at],))]
             rows = pair if at % 2 else pair[:1]
-            logits = runner.decode_step(rows, [0] * len(rows))[0].values
+            logits = runner.decode_step(rows, [Want(0)] * len(rows))[0].full()
             if not at % 2:
-                runner.decode_step(pair[1:], [0])
+                runner.decode_step(pair[1:], [Want(0)])
             np.testing.assert_allclose(logits, reference[f"{style}.logits"][at], rtol=0, atol=TOLERANCE)
 
 

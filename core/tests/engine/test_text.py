@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable
 
 import pytest
-from bitnet_core.engine.text import StopFilter
+from bitnet_core.engine.sampling import Sampler, SamplingParams
+from bitnet_core.engine.sequence import Sequence
+from bitnet_core.engine.text import StopFilter, TextMaker
 from bitnet_core.errors import UsageError
 
 
@@ -44,3 +47,35 @@ def test_random_cuts_give_the_same_text() -> None:
 def test_an_empty_stop_string_is_refused() -> None:
     with pytest.raises(UsageError):
         StopFilter([""])
+
+
+class Letters:
+    """A decoder whose tokens are characters."""
+
+    def push(self, token: int) -> str:
+        return chr(token)
+
+    def push_all(self, tokens: Iterable[int]) -> str:
+        return "".join(map(chr, tokens))
+
+    def flush(self) -> str:
+        return ""
+
+
+@pytest.mark.parametrize("stops", [[], ["cd"], ["zz"]])
+def test_catching_up_gives_the_text_of_single_steps(stops: list[str]) -> None:
+    def made(advance: Callable[[TextMaker], str]) -> tuple[str, int]:
+        sequence = Sequence([1], 50, Sampler(SamplingParams(), 256), frozenset())
+        maker, text = TextMaker(sequence, Letters(), StopFilter(stops)), ""
+        for part in ("ab", "c", "def", "", "z"):
+            sequence.tokens += map(ord, part)
+            text += advance(maker)
+        return text + "".join(piece.text for piece in maker.end()), maker.seen
+
+    def singly(maker: TextMaker) -> str:
+        pieces = []
+        while maker.behind:
+            pieces.append(maker.advance().text)
+        return "".join(pieces)
+
+    assert made(lambda maker: maker.catch_up().text) == made(singly)

@@ -129,3 +129,12 @@ def test_floats_that_are_not_ternary_are_refused(tmp_path: Path, make_tiny: Make
     model.add("blk.0.ffn_down.weight", np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype("<f2"), "F16")
     with pytest.raises(ModelError, match=r"blk\.0\.ffn_down\.weight.*not ternary"):
         open_model(model.write(tmp_path / "a.gguf")).ternary("blk.0.ffn_down")
+
+
+def test_qk256_is_refused_by_its_name() -> None:
+    """bitnet-rs writes I2_S's type id over blocks without a scale."""
+    reason = resolve(36, (16, 256), 16 * 64, 32)
+    assert isinstance(reason, str)
+    assert "QK256 of bitnet-rs" in reason
+    assert not isinstance(resolve(36, (16, 256), 16 * 64 + 32, 32), str)
+    assert "QK256" not in str(resolve(36, (16, 256), 16 * 64 - 1, 32))  # cut off

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from bitnet_core.hal.device import Kernel, Tuning, View, whole
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.kernels.types import Grid
-from bitnet_core.reference.device import NumpyBuffer, NumpyDevice
+from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, numpy_info
 from bitnet_core.testing.cases.case import expected
 from bitnet_core.testing.cases.registry import all_cases
 from bitnet_core.testing.compare import check_outputs
@@ -359,3 +360,58 @@ def test_a_wrong_integer_is_said_to_be_where_it_is() -> None:
 def test_a_missing_tuning_constant_is_named(judge: Callable[..., str]) -> None:
     verdict = judge(TuningMissing, "test_kernel", case=CASES[PLAIN])
     assert "matmul_dense: a tile of {'TILE_N': 1}, not of TILE_N, TILE_T" in verdict
+
+
+class PoolOfSets(NumpyDevice):
+    """Each recorded launch takes a set of bindings that closing does not give back; there are a few thousand."""
+
+    sets = 5000
+
+    def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
+        super().launch(kernel, grid, views, params)
+        self.sets -= self._recording is not None
+        if self.sets < 0:
+            raise MemoryError("the pool is empty")
+
+
+class HoldsWhatWasClosed(NumpyDevice):
+    recorded = 0
+
+    def held_bytes(self) -> int:
+        return self.recorded << 10
+
+    @contextmanager
+    def record(self) -> Iterator[Any]:
+        with super().record() as recording:
+            yield recording
+        self.recorded += 1000
+
+
+@pytest.mark.parametrize(("device", "said"), [(PoolOfSets, "pool is empty"), (HoldsWhatWasClosed, "on the device")])
+def test_a_soak_finds_what_recordings_leave_behind(judge: Callable[..., str], device: type, said: str) -> None:
+    rule = "test_ten_thousand_dispatches_in_recordings_that_come_and_go"
+    assert said in judge(device, rule)
+
+
+class SecondTuningIsWrong(NumpyDevice):
+    def __init__(self) -> None:
+        super().__init__(replace(numpy_info(), features=frozenset({"tunings"})))
+
+    def tunings(self, spec: KernelSpec, constants: Mapping[str, int], params: Any) -> list[Tuning]:
+        usual = self.tuning(spec, constants, params)
+        return [usual, replace(usual, private={"WRONG": 1})]
+
+    def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
+        super().launch(kernel, grid, views, params)
+        if kernel.tuning.private and views[-1].nbytes:
+            contents(views[-1])[0] ^= 64
+
+
+class OwnTuningIsNotFirst(SecondTuningIsWrong):
+    def tunings(self, spec: KernelSpec, constants: Mapping[str, int], params: Any) -> list[Tuning]:
+        return super().tunings(spec, constants, params)[::-1]
+
+
+@pytest.mark.parametrize("device", [SecondTuningIsWrong, OwnTuningIsNotFirst])
+def test_a_wrong_tuning_on_offer_is_found(judge: Callable[..., str], device: type) -> None:
+    assert judge(device, "test_every_tuning_on_offer_is_right").startswith("AssertionError")

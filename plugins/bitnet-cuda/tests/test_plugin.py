@@ -187,5 +187,6 @@ def test_steps_of_other_sizes_take_other_kernels() -> None:
     rows = (1, 32, 64, 512)
     assert [variant(MATMUL_TERNARY, n, tensor_cores=True) for n in rows] == ["few", "batch", "mma", "mma"]
     assert [variant(MATMUL_TERNARY_BLOCK, n, tensor_cores=True) for n in rows] == ["few", "mma", "mma", "mma"]
-    assert variant(MATMUL_TERNARY, 512, tensor_cores=True, wgmma=True) == "wgmma"
+    for spec in (MATMUL_TERNARY, MATMUL_TERNARY_BLOCK):
+        assert variant(spec, 512, tensor_cores=True, wgmma=True) == "wgmma"
     assert [variant(MATMUL_TERNARY, n, tensor_cores=False) for n in (1, 512)] == ["", "tile"]

@@ -256,6 +256,7 @@ def test_tools_that_may_be_called(chat: Any) -> None:
         ({"stop": ""}, "stop"),
         ({"logit_bias": {"99999": 1}}, "logit_bias"),
         ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
         ({"logit_bias": {"1": 101}}, "logit_bias[...]"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),

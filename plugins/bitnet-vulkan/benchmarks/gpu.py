@@ -142,6 +142,7 @@ DECODES: dict[str, Change] = {
     "as it is": AS_IT_IS,
     "all of the head": _without("draft_logits"),
     "1 row of the gate": _of("decoder_layer", ROWS=1),
+    "16 lanes, 2 rows of the gate": _of("decoder_layer", LANES=16, ROWS=2),
     "batch 1": _of("decoder_layer", BATCH=1),
     "groups of 256": _of("decoder_layer", GROUP=256),
     "layers apart": _without("decoder_layer"),

@@ -29,7 +29,6 @@ from bitnet_vulkan.describe import Features, pci_address, physical_devices
 from bitnet_vulkan.device import LARGE, VulkanDevice
 from bitnet_vulkan.driver import Instance, ffi, make, module
 from bitnet_vulkan.errors import Stage, check
-from bitnet_vulkan.recording import Queue
 
 SPIRV = runpy.run_path(str(Path(__file__).parents[1] / "spirv.py"))
 """How the binaries are made."""
@@ -139,12 +138,8 @@ def test_a_card_is_known_by_its_pci_address() -> None:
     assert pci_address(pci) == "0000:3b:00.1"
 
 
-def test_large_uploads_through_a_copy_engine(device: VulkanDevice) -> None:
-    """A second queue takes the pieces; what runs after sees all of them. (Software devices have no copy engine: there
-    both queues are one.)"""
-    family = device._physical.queue_family
-    copies = device._copies or Queue(device._handle, device._physical, family, lambda: device.timeout)
-    device._copies = device._queue._after = copies
+def test_large_uploads(device: VulkanDevice) -> None:
+    """What runs after sees all of their pieces."""
     content = np.random.default_rng(0).integers(0, 256, (40 << 20) + 12345, dtype=np.uint8)
     first, second = device.alloc(content.nbytes), device.alloc(content.nbytes)
     device.upload(whole(first), content.data)

@@ -28,12 +28,14 @@ from bitnet_core.cli import (
     perplexity,
     receipt,
     run,
+    tune,
 )
 from bitnet_core.cli.console import harmless
 from bitnet_core.discovery.apart import described, quiet_stdout
 from bitnet_core.discovery.registry import registry
 from bitnet_core.errors import BitnetError
 from bitnet_core.logs import configure_logging, log_hint
+from bitnet_core.settings import setting
 from bitnet_core.version import core_version
 
 _COMMAND = re.compile(r"[a-z][a-z0-9-]{0,39}", re.ASCII)
@@ -64,6 +66,7 @@ def build_app() -> typer.Typer:
         bench,
         perplexity,
         devices,
+        tune,
         doctor,
         receipt,
         kernels,
@@ -79,7 +82,7 @@ def main() -> None:
     _open_streams()
     _end_on_signals()
     try:
-        configure_logging(os.environ.get("BITNET_LOG", ""))
+        configure_logging(os.environ.get("BITNET_LOG") or str(setting("log") or ""))
         try:
             build_app()(prog_name="bitnet")
         finally:

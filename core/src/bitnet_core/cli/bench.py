@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from bitnet_core.measure.profiling import StepProfile
 
 
+PromptTokensOption = Annotated[
+    int | None,
+    typer.Option("--prompt-tokens", "-p", min=1, help="Tokens of the prompt. Default: 512, or what fits."),
+]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Measure a running server instead: --sequences clients at a time, streaming."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("bench")(bench)
@@ -29,34 +40,25 @@ def register(app: typer.Typer) -> None:
 def bench(
     model: options.ModelOption = None,
     device: options.DeviceOption = None,
-    prompt_tokens: Annotated[
-        int | None,
-        typer.Option("--prompt-tokens", "-p", min=1, help="Tokens of the prompt. Default: 512, or what fits."),
-    ] = None,
+    prompt_tokens: PromptTokensOption = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens to generate.")] = 128,
     sequences: Annotated[int, typer.Option("--sequences", "-s", min=1, help="Texts at a time.")] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Runs; the medians are printed.")] = 3,
-    synthetic: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHAPE",
-            help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai-tiny or tiny.",
-        ),
-    ] = None,
+    synthetic: options.SyntheticOption = None,
     as_json: options.JsonOption = False,
     kv: options.KvOption = options.KvType.f16,
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
     mmap: options.MmapOption = True,
     fallback: options.FallbackOption = True,
+    kv_budget: options.BudgetOption = None,
+    max_sequences: options.SequencesOption = 32,
+    eviction: options.EvictionOption = options.Evicted.lru,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Time each kernel of a step; FILE gets a Chrome trace of it.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE of --profile.")] = False,
-    server: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Measure a running server instead: --sequences clients at a time, streaming."),
-    ] = None,
+    server: ServerOption = None,
 ) -> None:
     """Measure prefill and decode speed, load time and memory.
 
@@ -68,16 +70,40 @@ def bench(
             raise UsageError("--server measures what runs there: --model, --synthetic and --profile do not go with it")
         _bench_server(server, sequences, repeat, prompt_tokens or 128, max_tokens, as_json=as_json)
         return
-    from bitnet_core.measure.benchmark import measure
-    from bitnet_core.measure.profiling import chrome_trace
-    from bitnet_core.measure.profiling import profile as measure_kernels
-
     if model is not None and synthetic is not None:
         raise UsageError("--model and --synthetic exclude each other")
     if profile:
         check_output(profile, [Path(model)] if model else [], force=force)
+    cache: dict[str, Any] = {
+        "kv_budget": kv_budget,
+        "max_sequences": max(max_sequences, sequences),
+        "eviction": eviction,
+    }
+    choice = options.ModelChoice(model, device, kv, context, layout, mmap, synthetic, fallback, **cache)
+    result, profiles = _bench_model(choice, prompt_tokens, max_tokens, repeat, sequences, profile, force)
+    if as_json:
+        print_json(result.document())
+    else:
+        _print(result)
+        for step in profiles:
+            _print_kernels(step, result.read_bandwidth)
+
+
+def _bench_model(
+    choice: options.ModelChoice,
+    prompt_tokens: int | None,
+    max_tokens: int,
+    repeat: int,
+    sequences: int,
+    profile: Path | None,
+    force: bool,
+) -> tuple[BenchResult, Sequence[StepProfile]]:
+    """The result and, where there is a file for their trace, the kernels of a step."""
+    from bitnet_core.measure.benchmark import measure
+    from bitnet_core.measure.profiling import chrome_trace
+    from bitnet_core.measure.profiling import profile as measure_kernels
+
     start = time.perf_counter()
-    choice = options.ModelChoice(model, device, kv, context, layout, mmap, synthetic, fallback=fallback)
     with options.opened(choice) as loaded:
         loading = time.perf_counter() - start
         with progress_bar() as progress:
@@ -87,12 +113,7 @@ def bench(
     if profile:
         with new_file(profile, inputs, force=force) as file:
             file.write(json.dumps(chrome_trace(profiles)).encode())
-    if as_json:
-        print_json(result.document())
-    else:
-        _print(result)
-        for step in profiles:
-            _print_kernels(step, result.read_bandwidth)
+    return result, profiles
 
 
 def _bench_server(url: str, clients: int, repeat: int, words: int, max_tokens: int, *, as_json: bool) -> None:
@@ -140,7 +161,10 @@ def _print(result: BenchResult) -> None:
             "decode",
             f"{result.decode_speed:.1f} tokens/s ({many}{result.generated_tokens} tokens, {result.repeat} runs)",
         ),
-        ("host memory", size(result.host_memory)),
+        (
+            "host memory",
+            f"{size(result.host_memory)}, {result.host_memory / result.host_total:.1%} of {size(result.host_total)}",
+        ),
         (
             "device memory",
             f"weights {size(result.weight_memory)} and {size(result.wrapped_memory)} used in place, "

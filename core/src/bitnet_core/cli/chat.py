@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,6 +42,9 @@ def chat(
     layout: options.LayoutOption = None,
     mmap: options.MmapOption = True,
     fallback: options.FallbackOption = True,
+    kv_budget: options.BudgetOption = None,
+    max_sequences: options.SequencesOption = 32,
+    eviction: options.EvictionOption = options.Evicted.lru,
     think: options.ThinkOption = None,
     max_thinking: options.MaxThinkingOption = None,
 ) -> None:
@@ -53,7 +56,8 @@ def chat(
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
     thinking = Thinking(think, max_thinking)
     beginning: Messages = [{"role": "system", "content": system}] if system else []
-    with options.opened(ModelChoice(model, device, kv, context, layout, mmap, fallback=fallback)) as loaded:
+    cache: dict[str, Any] = {"kv_budget": kv_budget, "max_sequences": max_sequences, "eviction": eviction}
+    with options.opened(ModelChoice(model, device, kv, context, layout, mmap, fallback=fallback, **cache)) as loaded:
         sampling = sampling.of(loaded)
         say("/clear forgets the conversation, /exit ends it.")
         messages = list(beginning)

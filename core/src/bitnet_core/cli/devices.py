@@ -22,13 +22,16 @@ def devices(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show everything the drivers tell.")] = False,
 ) -> None:
     """List the compute devices, best first."""
+    from bitnet_core.discovery.measured import token_seconds
     from bitnet_core.discovery.registry import registry
     from bitnet_core.discovery.selection import devices as list_devices
-    from bitnet_core.discovery.selection import rank
+    from bitnet_core.discovery.selection import in_order, rank, reason
+    from bitnet_core.engine.options import share_rule
 
-    found = sorted(list_devices(), key=rank, reverse=True)
+    found = in_order(list_devices())
+    seconds = token_seconds(found)
     if as_json:
-        print_json([{**describe(info), "rank": rank(info)} for info in found])
+        print_json([{**describe(info), "rank": rank(info), "place": reason(info, seconds)} for info in found])
         return
     from rich.table import Table
 
@@ -40,6 +43,8 @@ def devices(
         memory = size(info.total_memory) if info.total_memory else "?"
         table.add_row(*map(cell, (info.request, info.name, kind, memory, info.driver)))
         if verbose:
+            table.add_row("", cell(f"place: {reason(info, seconds)}", "dim"))
+            table.add_row("", cell(f"key/value cache: {share_rule(info)}", "dim"))
             for name, value in describe(info).items():
                 if name not in ("device", "name", "type", "total_memory", "driver") and value not in ("", 0, [], {}):
                     table.add_row("", cell(f"{name}: {_plain(value)}", "dim"))

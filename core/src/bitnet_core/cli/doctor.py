@@ -8,6 +8,7 @@ import typer
 
 from bitnet_core.cli.console import cell, harmless, print_json, print_table, progress_bar
 from bitnet_core.cli.devices import describe
+from bitnet_core.cli.options import source_of
 
 if TYPE_CHECKING:
     from bitnet_core.discovery.registry import Quarantine
@@ -20,14 +21,26 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def doctor(
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", metavar="FILE", help="Tell also whether this model fits the devices.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """Compile every kernel on every device, run one, and tell what is wrong and how to mend it.
+
+    It also looks at the rights to device files and the versions of packages, and quotes nvidia-smi, rocm-smi,
+    vulkaninfo and clinfo where they are installed.
 
     The exit code is 1 if a device fails or a plugin is broken; an absent driver is no failure.
     """
     from bitnet_core.discovery.registry import Stage, registry
     from bitnet_core.discovery.selection import devices
+    from bitnet_core.doctor.access import access_findings
     from bitnet_core.doctor.findings import check_device, setting_findings
+    from bitnet_core.doctor.fits import fit_findings
+    from bitnet_core.doctor.tools import tool_findings
+    from bitnet_core.doctor.versions import version_findings
 
     present = devices()
     checks = []
@@ -37,7 +50,13 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
                 progress("checking devices", number, len(present))
             checks.append(check_device(info))
     quarantined = registry().quarantined
-    findings = setting_findings(present)
+    findings = setting_findings(present) + access_findings() + version_findings() + tool_findings()
+    if model is not None:
+        source, _ = source_of(model, None)
+        try:
+            findings += fit_findings(source, present)
+        finally:
+            source.close()
     if as_json:
         print_json(
             {

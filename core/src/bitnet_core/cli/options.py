@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from bitnet_core.errors import UsageError
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
+    from bitnet_core.model.source import ModelSource
 
 MAX_INPUT = 16 << 20
 """Bytes of text taken from a file or stdin."""
@@ -28,6 +30,14 @@ class KvType(StrEnum):
     f16 = "f16"
     f32 = "f32"
     int8 = "int8"
+
+
+class Evicted(StrEnum):
+    """Which reusable prefix of the cache goes first."""
+
+    lru = "lru"
+    fifo = "fifo"
+    lfu = "lfu"
 
 
 class Layout(StrEnum):
@@ -60,6 +70,17 @@ KvOption = Annotated[KvType, typer.Option("--kv", help="Storage of the KV cache.
 ContextOption = Annotated[
     int | None, typer.Option("--context", min=1, metavar="N", help="Longest sequence, in tokens. Default: the model's.")
 ]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-budget",
+        metavar="SIZE",
+        help="Memory of the KV cache, as 800M or 4G. Default: half of what weights and scratch leave free on a GPU "
+        "with memory of its own, elsewhere a quarter of the free memory, up to 1 GiB; no more than full texts need.",
+    ),
+]
+SequencesOption = Annotated[int, typer.Option("--max-sequences", min=1, metavar="N", help="Texts made at a time.")]
+EvictionOption = Annotated[Evicted, typer.Option("--eviction", help="Which reusable prefix of the cache goes first.")]
 LayoutOption = Annotated[
     Layout | None,
     typer.Option("--layout", help="Byte layout of I2_S tensors, where bitnet's own guess is wrong."),
@@ -95,6 +116,13 @@ ThinkOption = Annotated[
 MaxThinkingOption = Annotated[
     int | None, typer.Option(min=0, metavar="N", help="Tokens of reasoning after which the model is made to answer.")
 ]
+SyntheticOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHAPE",
+        help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai-tiny or tiny.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -110,6 +138,9 @@ class ModelChoice:
     mmap: bool = True
     synthetic: str | None = None  # a shape of random weights instead of a model
     fallback: bool = True
+    kv_budget: str | None = None
+    max_sequences: int = 32
+    eviction: Evicted = Evicted.lru
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +196,9 @@ def opened(choice: ModelChoice) -> Iterator[Model]:
             request,
             kv_dtype=choice.kv.value,
             context=choice.context,
+            kv_budget=nbytes(choice.kv_budget) if choice.kv_budget else None,
+            max_sequences=choice.max_sequences,
+            eviction=choice.eviction.value,
             layout=choice.layout.value if choice.layout else None,
             mmap=choice.mmap,
             fallback=choice.fallback,
@@ -177,6 +211,26 @@ def opened(choice: ModelChoice) -> Iterator[Model]:
         info, path = model.device.info, model.summary.compute_path
         say(f"{model.name} on {info.request} ({info.name})" + ("" if path == "real" else f", compute path {path}"))
         yield model
+
+
+def nbytes(text: str) -> int:
+    """Bytes of a size such as 800M, 4G or 1.5GiB (powers of 1024); UsageError for another text."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,3})?)\s*([KMGT]?)(?:I?B)?", text.strip().upper(), re.ASCII)
+    if match is None or not float(match[1]):
+        raise UsageError(f"'{text[:40]}' is no size: use a number with K, M, G or T, as in 800M or 4G")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2] or " "))
+
+
+def source_of(model: str | None, synthetic: str | None) -> tuple[ModelSource, str]:
+    """The opened model without a device, and its name; UsageError where both are given."""
+    from bitnet_core.api.loading import open_source
+    from bitnet_core.environment import strict_mode
+    from bitnet_core.formats.synthetic import SyntheticSource
+
+    if model is not None and synthetic is not None:
+        raise UsageError("--model and --synthetic exclude each other")
+    source = SyntheticSource(synthetic) if synthetic else open_source(model, None, strict_mode(), True)
+    return source, source.config.name or source.path.name
 
 
 def read_text(source: str) -> str:

@@ -45,6 +45,9 @@ def run(
     layout: options.LayoutOption = None,
     mmap: options.MmapOption = True,
     fallback: options.FallbackOption = True,
+    kv_budget: options.BudgetOption = None,
+    max_sequences: options.SequencesOption = 32,
+    eviction: options.EvictionOption = options.Evicted.lru,
     json_schema: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write JSON that follows this schema, and nothing else.")
     ] = None,
@@ -62,12 +65,11 @@ def run(
     text = _prompt(prompt, prompt_option)
     if receipt is not None:  # found out now, not after the run
         check_output(receipt, [Path(model)] if model else [], force=force, error=ReceiptError)
-    if not chat and (think is not None or max_thinking is not None):
-        raise UsageError("--think, --no-think and --max-thinking are for --chat")
-    thinking = Thinking(think, max_thinking) if chat else None
+    thinking = _thinking(chat, think, max_thinking)
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
     response_format = _schema_format(json_schema) if json_schema else None
-    with options.opened(ModelChoice(model, device, kv, context, layout, mmap, fallback=fallback)) as loaded:
+    cache: dict[str, Any] = {"kv_budget": kv_budget, "max_sequences": max_sequences, "eviction": eviction}
+    with options.opened(ModelChoice(model, device, kv, context, layout, mmap, fallback=fallback, **cache)) as loaded:
         sampling = sampling.of(loaded)
         result = _generate(loaded, text, max_tokens, sampling, response_format, thinking, quiet=as_json)
         report_speed(result)
@@ -75,6 +77,13 @@ def run(
             print_json(_document(loaded, result))
         if receipt is not None:
             _write_receipt(receipt, force, loaded, result, max_tokens, sampling)
+
+
+def _thinking(chat: bool, think: bool | None, max_thinking: int | None) -> Thinking | None:
+    """None where the prompt is not a message."""
+    if not chat and (think is not None or max_thinking is not None):
+        raise UsageError("--think, --no-think and --max-thinking are for --chat")
+    return Thinking(think, max_thinking) if chat else None
 
 
 def _prompt(argument: str | None, option: str | None) -> str:
@@ -172,10 +181,12 @@ def _write_receipt(
 ) -> None:
     from bitnet_core.receipt import make_receipt, write_receipt
 
+    stats = model.stats()
     receipt = make_receipt(
         model={"name": model.name, "sha256": model.source.sha256(), "format": model.source.format},
         summary=model.summary,
-        kernels=model.stats()["kernel_launches"],
+        kernels=stats["kernel_launches_by_device"],
+        moved_bytes_per_token=stats["moved_bytes_per_token"],
         prompt_tokens=result.prompt_tokens,
         tokens=result.tokens,
         finish_reason=result.finish_reason,

@@ -105,6 +105,8 @@ NO_BACKEND = {
 """What people ask for and why it is not there; a plugin may still bring one of the last three."""
 OTHER_GPU = 30
 """Rank of hardware whose backend core does not know and which names no rank."""
+INTEGRATED = 15
+"""Rank of a GPU that reads the CPU's memory: below the native CPU until `bitnet tune` has found it quicker."""
 SOFTWARE = 10
 """Rank of a CPU behind a GPU API, and of a CPU backend that core does not know: below the native CPU."""
 

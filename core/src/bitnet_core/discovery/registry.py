@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import importlib_metadata
@@ -126,6 +128,7 @@ class Registry:
         self._origins: dict[str, tuple[str, str]] = {}  # entry point -> distribution, version
         self._devices: dict[str, tuple[DeviceInfo, ...]] = {}
         self._asked: set[str] = set()
+        self._hashes: dict[str, str] = {}
         for entry in _entry_points():
             self._load(entry)
 
@@ -198,6 +201,18 @@ class Registry:
     def origin(self, name: str) -> tuple[str, str]:
         """Distribution and version that a backend comes from."""
         return self._origins[name]
+
+    def kernels_hash(self, name: str) -> str:
+        """Of everything that a backend's package holds, so of its kernels as they are now."""
+        if name not in self._hashes:
+            module = self._plugins.get_plugin(name)
+            file = Path(getattr(module, "__file__", None) or __file__)
+            files = file.parent.rglob("*") if getattr(module, "__package__", "") else [file]
+            digest = hashlib.sha256(repr(self._origins[name]).encode())
+            for path in sorted(path for path in files if path.suffix != ".pyc" and path.is_file()):
+                digest.update(path.name.encode() + path.read_bytes())
+            self._hashes[name] = digest.hexdigest()
+        return self._hashes[name]
 
     def hook_functions(self, hook: str) -> Iterator[tuple[str, Callable[..., Any], tuple[str, ...]]]:
         """(plugin, function, argument names) of a hook, in the order of the calls.

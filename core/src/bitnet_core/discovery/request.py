@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from bitnet_core.discovery.known import ALIASES
 from bitnet_core.errors import UsageError
+from bitnet_core.settings import setting
 
 _GRAMMAR = re.compile(r"([a-z][a-z0-9_-]{0,63})(?::([0-9]{1,4})|:([0-9a-z][0-9a-z:.-]{7,63}))?", re.ASCII)
 
@@ -50,10 +51,10 @@ def parse_request(text: str) -> DeviceRequest:
 
 
 def resolve_request(choice: str | None) -> DeviceRequest:
-    """The request in force: `choice` (`--device`), else the environment, else auto."""
+    """The request in force: `choice` (`--device`), else the environment's, else the configuration file's, else auto."""
     if choice is not None:
         return parse_request(choice)
-    return _from_environment() or AUTO
+    return _from_environment() or parse_request(str(setting("device") or AUTO.name))
 
 
 def _from_environment() -> DeviceRequest | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bitnet_core.discovery.apart import described
 from bitnet_core.discovery.fake import fake_gpus, fake_info, open_fake
 from bitnet_core.discovery.known import (
     GPU_BACKENDS,
+    INTEGRATED,
     KNOWN,
     NO_BACKEND,
     OTHER_GPU,
@@ -18,6 +19,7 @@ from bitnet_core.discovery.known import (
     backends_here,
     install_hint,
 )
+from bitnet_core.discovery.measured import token_seconds
 from bitnet_core.discovery.registry import registry
 from bitnet_core.discovery.request import AUTO, DeviceRequest, parse_request, resolve_request
 from bitnet_core.errors import (
@@ -63,25 +65,48 @@ class BackendStartupSummary:
 
 
 def rank(info: DeviceInfo) -> int:
-    """Preference of a device; higher is better. A backend may name its own (`rank`), but not for software devices."""
+    """Preference of a device before anything was measured; higher is better. A backend may name its own (`rank`), but
+    not for software devices."""
     if info.type is DeviceType.SOFTWARE:
         return SOFTWARE
     own: int | None = None if info.fake else getattr(registry().backends.get(info.backend), "rank", None)
     if own is not None:
         return own
+    if info.type is DeviceType.INTEGRATED:
+        return INTEGRATED
     hardware = info.type in _HARDWARE
     if info.backend in KNOWN and hardware == (info.backend in GPU_BACKENDS):
         return KNOWN[info.backend].rank
     return OTHER_GPU if hardware else SOFTWARE
 
 
+def reason(info: DeviceInfo, seconds: Mapping[str, float]) -> str:
+    """Why a device has its place, for people. seconds: of the devices that were measured (`token_seconds`)."""
+    if info.type is DeviceType.SOFTWARE:
+        return "a CPU behind a GPU's API comes after the native CPU"
+    if info.request in seconds:
+        return f"measured: {1e3 * seconds[info.request]:.3g} ms a token (`bitnet tune`)"
+    if rank(info) == INTEGRATED and info.type is DeviceType.INTEGRATED:
+        return "reads the CPU's memory, and nobody measured whether it is quicker: see `bitnet tune`"
+    return "not measured: by the table of backends"
+
+
+def in_order(devices: Iterable[DeviceInfo]) -> list[DeviceInfo]:
+    """Best first: by rank, and those that `bitnet tune` measured in the order of their speed, in the places that they
+    have by rank together. A software device keeps its place."""
+    order = sorted(devices, key=lambda info: (-rank(info), info.backend, info.index))
+    seconds = token_seconds(info for info in order if info.type is not DeviceType.SOFTWARE)
+    places = [at for at, info in enumerate(order) if info.request in seconds]
+    quickest = sorted((order[at] for at in places), key=lambda info: seconds[info.request])
+    for at, info in zip(places, quickest, strict=True):
+        order[at] = info
+    return order
+
+
 def ranked(devices: Iterable[DeviceInfo]) -> list[DeviceInfo]:
-    """Best first; hardware that several backends show counts once, under the best of them."""
-    order = sorted(
-        devices, key=lambda info: (-rank(info), info.type is DeviceType.INTEGRATED, info.backend, info.index)
-    )
+    """As `in_order`; hardware that several backends show counts once, under the best of them."""
     kept: list[DeviceInfo] = []
-    for info in order:
+    for info in in_order(devices):
         if info.type not in _HARDWARE or not any(_same_card(info, other) for other in kept):
             kept.append(info)
     return kept
@@ -219,8 +244,13 @@ def _fitting(present: Sequence[DeviceInfo], request: DeviceRequest) -> list[Devi
 
 def _is_card(info: DeviceInfo, card: str) -> bool:
     """Whether the device is the card of a request, by its PCI address or UUID."""
-    uuid = str(info.extra.get("uuid", "")).lower()
-    return not card or card in _addresses(info) or card in (info.physical_id.lower(), uuid, uuid.removeprefix("gpu-"))
+    known = {_bare(info.physical_id), _bare(str(info.extra.get("uuid", "")))} - {""}
+    return not card or card in _addresses(info) or _bare(card) in known
+
+
+def _bare(uuid: str) -> str:
+    """A UUID without what drivers write around its digits."""
+    return uuid.lower().removeprefix("gpu-").replace("-", "")
 
 
 def _preferred(fitting: list[DeviceInfo], request: DeviceRequest) -> list[DeviceInfo]:
@@ -246,7 +276,7 @@ def _preferred(fitting: list[DeviceInfo], request: DeviceRequest) -> list[Device
 def _detected(present: Sequence[DeviceInfo]) -> tuple[str, ...]:
     """Backends with a device, best first. The reference device is always there, so it is named only where no other
     CPU backend is."""
-    names = list(dict.fromkeys(info.backend for info in sorted(present, key=rank, reverse=True)))
+    names = list(dict.fromkeys(info.backend for info in in_order(present)))
     return tuple(name for name in names if name != "numpy" or "cpu" not in names)
 
 

@@ -15,6 +15,8 @@ from bitnet_core.discovery.fake import fake_gpus
 from bitnet_core.discovery.known import PCI_VENDORS, backends_here, install_hint
 from bitnet_core.discovery.registry import Stage, registry
 from bitnet_core.discovery.selection import devices, open_listed
+from bitnet_core.doctor.access import access_findings
+from bitnet_core.doctor.versions import version_findings
 from bitnet_core.errors import GpuError
 from bitnet_core.hal.device import Device, DeviceInfo, DeviceType, whole
 from bitnet_core.kernels.base import MATMUL_TERNARY
@@ -62,7 +64,9 @@ def preflight() -> list[Finding]:
     """What stands in the way of good results here; warnings are faults, infos are chances missed. An empty list is
     the best answer."""
     present = devices()
-    return device_findings([check_device(info) for info in present]) + plugin_findings() + setting_findings(present)
+    checks = [check_device(info) for info in present]
+    machine = access_findings() + version_findings()
+    return device_findings(checks) + plugin_findings() + setting_findings(present) + machine
 
 
 def device_findings(checks: Sequence[DeviceCheck]) -> list[Finding]:

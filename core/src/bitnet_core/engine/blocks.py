@@ -85,6 +85,17 @@ class BlockPool:
         self._owners[block] = 1
         return block
 
+    def take_for(self, digest: bytes) -> int | None:
+        """Own a block that nobody needs, for what `digest` stands for; None if that is known, or no block is free."""
+        if digest in self._by_digest or not self._free:
+            return None
+        return self.take()
+
+    @property
+    def kept(self) -> list[tuple[bytes, int]]:
+        """Digest and number of every full block, those that begin a text before those that go on with it."""
+        return [(shared.digest, block) for block, shared in sorted(self._shared.items(), key=lambda p: p[1].registered)]
+
     def register(self, block: int, digest: bytes) -> None:
         """Offer an owned, full block to later sequences."""
         if block not in self._shared and digest not in self._by_digest:

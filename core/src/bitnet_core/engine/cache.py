@@ -12,9 +12,6 @@ from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_b
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.plan.pool import MemoryPool
 
-KV_BUDGET = 1 << 30
-"""Default bytes for keys and values of all layers."""
-
 
 def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
     """Bytes of one block in one layer's key (or value) buffer."""
@@ -57,7 +54,7 @@ class KVCache:
         row[: len(blocks)] = blocks
         if not np.array_equal(row, self._rows[lane]):
             self._rows[lane] = row
-            self._device.upload(self.tables.part(lane * row.nbytes, row.nbytes), row.data.cast("B"))
+            self._pool.upload(self.tables.part(lane * row.nbytes, row.nbytes), row.data.cast("B"))
 
     def slots(self, lanes: npt.NDArray[np.int64], positions: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """i32[n] cache slots of positions of lanes; -1 where the block is not there."""

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 Mask = npt.NDArray[np.int32]
-"""i32[ceil(V / 32)]: bit n % 32 of element n // 32 is set where token n is allowed; bits past V do not count."""
+"""i32[ceil(V / 32)]: bit n % 32 of element n // 32 is set where token n is allowed; bits past V, and elements past
+those, do not count."""
 
 
 class Constraint(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,12 @@ class SamplingDefaults:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     origin: str = ""
+
+    def params(self, **given: Any) -> SamplingParams:
+        """These, and over them what is given and not None. UsageError for values out of range."""
+        own = {name: getattr(self, name) for name in _GGUF}
+        wanted = {name: copy(value) for name, value in given.items() if value is not None}  # logit_bias is the caller's
+        return SamplingParams(**own | wanted)
 
     def described(self) -> str:
         """For people: "temperature 0.6, top-k 20, top-p 0.95"."""

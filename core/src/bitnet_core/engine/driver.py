@@ -8,11 +8,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.scheduler import Update
 from bitnet_core.errors import BitnetError, DeviceLostError
+
+if TYPE_CHECKING:  # they take long to import: a server listens meanwhile
+    from bitnet_core.engine.engine import Engine
+    from bitnet_core.engine.scheduler import Update
 
 log = logging.getLogger(__name__)
 

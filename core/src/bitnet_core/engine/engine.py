@@ -15,7 +15,7 @@ from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.cache import KVCache, block_bytes
 from bitnet_core.engine.constraint import Constraint
 from bitnet_core.engine.ladder import Ladder
-from bitnet_core.engine.options import EngineOptions, widest_chunk
+from bitnet_core.engine.options import EngineOptions, free_share, widest_chunk
 from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.engine.sampling import Sampler, SamplingParams
 from bitnet_core.engine.scheduler import COUNTED, Scheduler, Update
@@ -75,7 +75,8 @@ class Engine:
         self.scheduler = Scheduler(self.context, chunk, self.options.burst_seconds)
         self.lock = threading.RLock()
         self._abandoned: deque[TokenSequence] = deque()
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, Counter[str]] = {}
+        self._moved = 0
         self._weights: DeviceWeights | None = None
         self._runner: Runner | None = None
         self._freed = False
@@ -92,7 +93,13 @@ class Engine:
     @property
     def kernel_launches(self) -> Counter[str]:
         """Launches by kernel name since the engine was made, on all its devices."""
-        return self._counts + self._launcher.counts
+        return sum(self.kernel_launches_by_device.values(), Counter())
+
+    @property
+    def kernel_launches_by_device(self) -> dict[str, Counter[str]]:
+        """The same for each device, by its request."""
+        here = self.device.info.request
+        return {**self._counts, here: self._counts.get(here, Counter()) + self._launcher.counts}
 
     @property
     def limit(self) -> int:
@@ -180,6 +187,22 @@ class Engine:
             "cache_blocks": self._blocks,
         }
 
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes copied between host and devices for texts: step buffers, block tables, tokens and logits."""
+        return self._moved + self._pool.moved_bytes
+
+    def averages(self) -> dict[str, float]:
+        """Seconds of all steps with and without prompts, seconds a token of the latter, bytes moved a token."""
+        counts, seconds = self.scheduler.counts, self.scheduler.seconds
+        tokens = counts["prompt_tokens"] + counts["generated_tokens"]
+        return {
+            "prefill_seconds": seconds["prefill"],
+            "decode_seconds": seconds["decode"],
+            "seconds_per_token": seconds["decode"] / max(1, counts["decoded_tokens"]),
+            "moved_bytes_per_token": self.moved_bytes / max(1, tokens),
+        }
+
     def figures(self) -> dict[str, int | float]:
         """How busy the engine is: sequences running and waiting, the share of the cache that they own, and what the
         scheduler counts."""
@@ -205,6 +228,15 @@ class Engine:
             chunk=self.scheduler.chunk,
         )
 
+    def cache(self) -> KVCache:
+        """The key/value cache on the present device, for whoever holds `lock`."""
+        return self._ready().cache
+
+    def kept_blocks(self) -> list[tuple[bytes, int]]:
+        """Digest and number of every full block of the cache, for whoever holds `lock`."""
+        self._ready()
+        return self.block_pool.kept
+
     def recordings(self) -> dict[str, Recorded]:
         """Steps that were recorded, by what they do, for profiling an engine that has nothing else to do."""
         return self._ready().recordings()
@@ -227,9 +259,12 @@ class Engine:
             self.device.close()
 
     def _use(self, device: Device) -> None:
-        self.device, self._launcher, self._pool = device, Launcher(device), MemoryPool(device)
-        self._blocks = self.options.cache_blocks(self.config, device.info, self.sequences)
-        self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
+        self.device, self._launcher, self._pool = device, Launcher(device), MemoryPool(device, self.options.pool)
+        self.scheduler.chunk = chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
+        plan = plan_memory(self.source, kv_cache=0, sequences=self.sequences, chunk=chunk)
+        self._blocks = self.options.cache_blocks(
+            self.config, device.info, self.sequences, free_share(device, plan.total)
+        )
 
     def _ready(self) -> Runner:
         """The runner, built, and the weights loaded, if they are not."""
@@ -291,10 +326,12 @@ class Engine:
             try:
                 return action()
             except OutOfMemoryError as exc:
+                self.scheduler.errors.add(exc)
                 if self._weights is None:  # there is nothing yet that could be given up for them
                     raise
                 ladder.climb(exc)
             except DEVICE_FAILURES as exc:
+                self.scheduler.errors.add(exc)
                 self._move(exc)
 
     def _move(self, error: GpuError) -> None:
@@ -313,7 +350,8 @@ class Engine:
         self._use(device)
 
     def _give_up_device(self) -> None:
-        self._counts.update(self._launcher.counts)
+        self._counts = self.kernel_launches_by_device
+        self._moved = self.moved_bytes
         self._runner, self._weights = None, None
         self.scheduler.detach()
         try:

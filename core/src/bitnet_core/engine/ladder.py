@@ -57,5 +57,5 @@ class Ladder:
             device=error.device,
             operation=error.operation,
             code=error.code,
-            hint="Use a smaller context or kv budget, --kv-dtype int8, or another device",
+            hint="Use a smaller --context or --kv-budget, fewer --max-sequences, --kv int8, or another --device",
         ) from error

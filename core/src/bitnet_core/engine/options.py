@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import get_args
 
 from bitnet_core.engine.blocks import Eviction
-from bitnet_core.engine.cache import KV_BUDGET, block_bytes
+from bitnet_core.engine.cache import block_bytes
 from bitnet_core.errors import UsageError
-from bitnet_core.hal.device import DeviceInfo, DeviceType
+from bitnet_core.hal.device import Device, DeviceInfo, DeviceType
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div
 from bitnet_core.model.config import ModelConfig
+from bitnet_core.plan.pool import MemoryPoolConfig
 from bitnet_core.plan.scratch import scratch_row_bytes
 from bitnet_core.plan.small_head import Choice
 
@@ -21,23 +22,29 @@ WIDEST_CHUNK = {DeviceType.CPU: 256, DeviceType.GPU: 1024}
 """Most rows of a prompt step by device type (512 elsewhere). More gain a CPU little, and their activations take
 resident memory; a discrete GPU needs that many to be busy."""
 
+_SHARED_MOST = 1 << 30
+_LEAST_BLOCKS = 8
+"""Of a cache that nobody sized, however little is free: lack of memory is then told when it is allocated."""
+
 _LEAST_CPU_CHUNK, _ROWS_PER_THREAD = 64, 32  # the fewer threads, the less is gained by more rows
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """kv_dtype is one of KV_TYPES; context None means the model's, up to DEFAULT_CONTEXT; kv_budget is in bytes;
-    prefill_chunk in rows, at most what WIDEST_CHUNK has for the device; burst_seconds is about how long greedy tokens
-    are made before the host looks; small_head: whether an f16 head gets an int8 copy (plan.small_head)."""
+    """kv_dtype is one of KV_TYPES; context None means the model's, up to DEFAULT_CONTEXT; kv_budget is in bytes, None
+    for what `free_share` gives; prefill_chunk in rows, at most what WIDEST_CHUNK has for the device; burst_seconds is
+    about how long greedy tokens are made before the host looks; small_head: whether an f16 head gets an int8 copy
+    (plan.small_head); pool: limits of the pool that buffers of steps come from."""
 
     kv_dtype: str = "f16"
     context: int | None = None
-    kv_budget: int = KV_BUDGET
+    kv_budget: int | None = None
     prefill_chunk: int = 1024
     max_sequences: int = 32
     eviction: Eviction = "lru"
     small_head: Choice = "auto"
     burst_seconds: float = 0.1
+    pool: MemoryPoolConfig = field(default_factory=MemoryPoolConfig)
 
     def __post_init__(self) -> None:
         if self.kv_dtype not in KV_TYPES:
@@ -48,8 +55,9 @@ class EngineOptions:
             raise UsageError(f"small_head '{self.small_head}' is not one of {', '.join(get_args(Choice))}")
         if self.context is not None and self.context < 2:
             raise UsageError("context must be 2 tokens or more")
-        if min(self.kv_budget, self.prefill_chunk, self.max_sequences) < 1:
-            raise UsageError("kv_budget, prefill_chunk and max_sequences must be positive")
+        for name in ("kv_budget", "prefill_chunk", "max_sequences"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise UsageError(f"{name} must be 1 or more, not {value}")
         if not self.burst_seconds > 0:
             raise UsageError("burst_seconds must be above 0")
 
@@ -59,18 +67,39 @@ class EngineOptions:
             raise UsageError(f"context {self.context} is more than the model's {config.context} tokens")
         return self.context or min(config.context, DEFAULT_CONTEXT)
 
-    def cache_blocks(self, config: ModelConfig, info: DeviceInfo, sequences: int) -> int:
-        """Blocks that the budget and the device's largest buffer hold, no more than full sequences can use."""
+    def cache_blocks(self, config: ModelConfig, info: DeviceInfo, sequences: int, share: int) -> int:
+        """Blocks that the budget, or without one the share of the device's memory, and its largest buffer hold, no more
+        than full sequences can use."""
         size = block_bytes(config, self.kv_dtype)
+        budget = max(share, _LEAST_BLOCKS * 2 * config.n_layers * size) if self.kv_budget is None else self.kv_budget
         blocks = min(
-            self.kv_budget // (2 * config.n_layers * size),
+            budget // (2 * config.n_layers * size),
             sequences * ceil_div(self.context_of(config), KV_BLOCK),
             *(limit // size for limit in _limits(info)),
         )
         if not blocks:
             need = 2 * config.n_layers * size
-            raise UsageError(f"a kv_budget of {self.kv_budget:,} bytes is too small: one block takes {need:,}")
+            raise UsageError(f"a kv_budget of {budget:,} bytes is too small: one block takes {need:,}")
         return blocks
+
+
+def free_share(device: Device, taken: int) -> int:
+    """Bytes for keys and values where nobody names them, on a device that weights and scratch of `taken` bytes come to.
+
+    A GPU with memory of its own gives half of what is left of it; a driver that does not tell what is free is taken to
+    have all of it free. Others share their memory with all programs: a quarter of what is free, up to 1 GiB.
+    """
+    info, free = device.info, device.free_memory()
+    if info.type is DeviceType.GPU:
+        return max(0, (info.total_memory if free < 0 else free) - taken) // 2 or _SHARED_MOST
+    return _SHARED_MOST if free < 0 else min(_SHARED_MOST, free // 4)
+
+
+def share_rule(info: DeviceInfo) -> str:
+    """`free_share` for people."""
+    if info.type is DeviceType.GPU:
+        return "half of the memory that weights and scratch leave free"
+    return "a quarter of the free memory, up to 1 GiB"
 
 
 def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: int) -> int:

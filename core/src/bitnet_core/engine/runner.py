@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.engine.cache import KVCache
+from bitnet_core.engine.masks import RowMasks
+from bitnet_core.engine.scores import Logits, Scores, Want
 from bitnet_core.hal.device import Device
 from bitnet_core.kernels.catalogue import STEP_FIELDS
 from bitnet_core.plan.launcher import Launch, Launcher, Recorded
@@ -32,15 +36,6 @@ class Span:
     lane: int
     position: int  # of the first
     tokens: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """What is known of one row's logits: all of them, or, with their ids, the largest in falling order, equal ones by
-    rising id."""
-
-    values: npt.NDArray[np.float32]
-    ids: npt.NDArray[np.int32] | None = None
 
 
 class Runner:
@@ -71,28 +66,35 @@ class Runner:
         self._recordings: dict[tuple[str, int], Recorded] = {}
         self._resident: tuple[Span, ...] = ()  # what the decode step buffer holds, as of now
         self._history_used = HISTORY
+        self._row_masks: WeakKeyDictionary[Scratch, RowMasks] = WeakKeyDictionary()
 
     def forward(self, spans: Sequence[Span], wanted: Sequence[int], chunk: int) -> npt.NDArray[np.float32]:
         """Compute the rows of `spans`, at most `chunk`; f32[len(wanted), V] logits of the rows numbered `wanted`."""
-        scores = self.prompt_step(spans, wanted, [0] * len(wanted), chunk, self.vocab)
-        return np.stack([row.values for row in scores]) if scores else np.empty((0, self.vocab), np.float32)
+        steps = self.prompt_step(spans, wanted, [Want(0)] * len(wanted), chunk, self.vocab)
+        rows = [scores.full() for scores in steps]
+        return np.stack(rows) if rows else np.empty((0, self.vocab), np.float32)
 
     def prompt_step(
-        self, spans: Sequence[Span], wanted: Sequence[int], wants: Sequence[int], chunk: int, columns: int = 0
-    ) -> list[Scores]:
-        """Compute the rows of `spans`, at most `chunk`; of each row numbered in `wanted`, the `wants` largest logits or
-        more (0: all of them, or the first `columns`: those of tokens that exist)."""
+        self, spans: Sequence[Span], wanted: Sequence[int], wants: Sequence[Want], chunk: int, columns: int = 0
+    ) -> Iterator[Scores]:
+        """Compute the rows of `spans`, at most `chunk`; of each row numbered in `wanted`, what `wants` says, in the
+        order of choosing.in_order (`columns`: of all logits those of the first tokens, else of those that exist). Each
+        of the Scores is to be used before the next one."""
         rows = sum(len(span.tokens) for span in spans)
         scratch = self._prompt_scratch(rows, chunk)
         scratch.upload("step", self._step(spans, rows))
         self._run_body(scratch, rows)
-        out: list[Scores] = []
+        return self._heads(scratch, rows, wanted, wants, columns or self.tokens)
+
+    def _heads(
+        self, scratch: Scratch, rows: int, wanted: Sequence[int], wants: Sequence[Want], columns: int
+    ) -> Iterator[Scores]:
         for start in range(0, len(wanted), scratch.wanted):
-            index = np.asarray(wanted[start : start + scratch.wanted], np.int32)
+            part = slice(start, start + scratch.wanted)
+            index = np.asarray(wanted[part], np.int32)
             scratch.upload("index", index)
             self.launcher.run(self.plan.head(scratch, rows, len(index)))
-            out += self._scores(scratch, wants[start : start + len(index)], columns or self.tokens)
-        return out
+            yield from self._scores(scratch, wants[part], columns)
 
     def decode_greedy(self, rows: Sequence[Span], count: int) -> npt.NDArray[np.int32]:
         """i32[len(rows), count] greedy tokens that follow each row; count <= HISTORY. -1 from where a row's logits are
@@ -122,41 +124,75 @@ class Runner:
             )
         return tokens
 
-    def decode_step(self, rows: Sequence[Span], wants: Sequence[int]) -> list[Scores]:
-        """One step; of each row the `wants` largest logits or more (0: all of them, those rows best at the end)."""
-        if self.shortlists and all(wants):
+    def decode_step(self, rows: Sequence[Span], wants: Sequence[Want]) -> list[Scores]:
+        """One step; of each row what `wants` says, in the order of choosing.in_order."""
+        if self.shortlists and all(want.k and not want.rest and want.mask is None for want in wants):
             k = self._list_length(wants)
             self._replay_uploaded(f"top{k}", rows)
-            return self._listed(self._decode, len(rows), k)
+            return self._listed(self._decode, wants, k, self.tokens)
         self._replay_uploaded("logits", rows)
         return self._scores(self._decode, wants, self.tokens)
 
-    def _scores(self, scratch: Scratch, wants: Sequence[int], columns: int) -> list[Scores]:
-        """What is wanted of the logits that are on the device: shortlists where they suffice and are on offer."""
-        full = [row for row, want in enumerate(wants) if not want or not self.shortlists]
+    def _scores(self, scratch: Scratch, wants: Sequence[Want], columns: int) -> list[Scores]:
+        """What is wanted of the logits that are on the device: shortlists where they are on offer."""
+        short = sum(want.k > 0 for want in wants) if self.shortlists else 0
         listed: list[Scores] = []
-        if len(full) < len(wants):
-            k = self._list_length(wants)
-            self.launcher.run([self.plan.shortlist(scratch, len(wants), k)])
-            listed = self._listed(scratch, len(wants), k)
-        if not full:
-            return listed
-        first = full[0]
-        logits = np.empty((full[-1] + 1 - first, self.vocab), np.float32)
-        part = scratch.view("logits", full[-1] + 1).part(4 * self.vocab * first, logits.nbytes)
-        self.device.download(part, logits.data.cast("B"))
-        every = {row: Scores(logits[row - first, :columns]) for row in full}
-        return [every[row] if row in every else listed[row] for row in range(len(wants))]
+        if short:
+            k, masks = self._list_length(wants), [want.mask() for want in wants if want.mask is not None]
+            if masks:
+                self._masks(scratch).upload(masks, short)
+            self.launcher.run([self.plan.shortlist(scratch, short, k, masked=bool(masks))])
+            listed = self._listed(scratch, wants[:short], k, columns)
+        return listed + self._whole(scratch, short, len(wants), columns)
 
-    def _list_length(self, wants: Sequence[int]) -> int:
-        return min(next(length for length in _LISTS if length >= max(wants)), self.tokens)
+    def _list_length(self, wants: Sequence[Want]) -> int:
+        longest = max(want.k for want in wants)
+        return min(next(length for length in _LISTS if length >= longest), self.tokens)
 
-    @staticmethod
-    def _listed(scratch: Scratch, rows: int, k: int) -> list[Scores]:
-        ids, values = np.empty((rows, k), np.int32), np.empty((rows, k), np.float32)
+    def _listed(self, scratch: Scratch, wants: Sequence[Want], k: int, columns: int) -> list[Scores]:
+        """Shortlists that are on the device."""
+        rows = len(wants)
+        ids, values, totals = (
+            np.empty((rows, k), np.int32),
+            np.empty((rows, k), np.float32),
+            np.empty((rows, 2), np.float32),
+        )
         scratch.download("ids", ids)
         scratch.download("values", values)
-        return [Scores(value, id) for value, id in zip(values, ids, strict=True)]
+        rest = any(want.rest for want in wants)
+        if rest:
+            scratch.download("total", totals)
+        sums = [
+            (largest, log_sum) if want.rest else None
+            for want, (largest, log_sum) in zip(wants, totals.tolist(), strict=True)
+        ]
+        return [
+            Scores(partial(self._logits, scratch, row, columns), ids[row], values[row], total)
+            for row, total in enumerate(sums)
+        ]
+
+    def _whole(self, scratch: Scratch, first: int, end: int, columns: int) -> list[Scores]:
+        """All logits of consecutive rows, read at once."""
+        if first == end:
+            return []
+        logits = np.empty((end - first, self.vocab), np.float32)
+        self._read_logits(scratch, first, logits)
+        return [Scores(partial(_same, row[:columns])) for row in logits]
+
+    def _logits(self, scratch: Scratch, row: int, columns: int) -> Logits:
+        logits = np.empty((1, self.vocab), np.float32)
+        self._read_logits(scratch, row, logits)
+        return logits[0, :columns]
+
+    def _read_logits(self, scratch: Scratch, first: int, out: Logits) -> None:
+        part = scratch.view("logits", first + len(out)).part(4 * self.vocab * first, out.nbytes)
+        self.device.download(part, out.data.cast("B"))
+
+    def _masks(self, scratch: Scratch) -> RowMasks:
+        found = self._row_masks.get(scratch)
+        if found is None:
+            found = self._row_masks[scratch] = RowMasks(scratch, self.tokens)
+        return found
 
     def recordings(self) -> dict[str, Recorded]:
         """The recordings there are, by what they do. Whoever replays one moves its rows on: only between texts."""
@@ -248,3 +284,7 @@ class Runner:
         step[:rows, 3] = lanes
         step[rows:, 1:3] = -1
         return step
+
+
+def _same(logits: Logits) -> Logits:
+    return logits

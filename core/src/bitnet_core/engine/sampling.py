@@ -5,16 +5,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.engine.constraint import Mask, log_sum_exp, masked
+from bitnet_core.engine.drawing import NOTHING, draw, draw_all, tail_of, weights_of
+from bitnet_core.engine.scores import Logits, Want
 from bitnet_core.errors import GpuError, UsageError
 from bitnet_core.plan.scratch import SHORTLIST
-
-Logits = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +99,34 @@ class Sampler:
         if any(not 0 <= token < vocab for token in params.logit_bias):
             raise UsageError(f"logit_bias names a token outside 0..{vocab - 1}")
         self.params = params
+        self.greedy = params.greedy
         self.seed = secrets.randbits(63) if params.seed is None else params.seed
         self.scores: list[TokenScore] = []
+        self.vocab = vocab
         self._random = np.random.Generator(np.random.PCG64(self.seed))
+        self._number: float | None = None
         self._prompt_tokens, self._noted = prompt_tokens, 0
         self._times: dict[int, int] = {}  # token -> how often it was generated; 0: it is in the prompt only
 
-    def wanted(self, tokens: Sequence[int]) -> int:
-        """How many of the largest logits suffice to choose what follows `tokens`; 0 = all are needed.
-
-        Where logits are only lowered, and m of them, the k largest afterwards are among the k + m largest before.
-        """
+    def wanted(self, tokens: Sequence[int]) -> Want:
+        """What is needed to choose what follows `tokens`."""
+        if self.greedy:
+            return Want(1)
         params = self.params
-        largest = 1 if params.temperature == 0 else params.top_k
-        if not largest or params.logprobs is not None or not params.lowering:
-            return 0
+        if not params.lowering or (params.logprobs is not None and not params.raw):
+            return Want(0)
+        needed, named = self._sure_length(tokens), params.logprobs
+        return Want(min(max(needed, named or 0), SHORTLIST), rest=named is not None or needed > SHORTLIST)
+
+    def _sure_length(self, tokens: Sequence[int]) -> int:
+        """Length from which on a shortlist decides by itself: where logits are only lowered, and m of them, the k
+        largest afterwards are among the k + m largest before."""
+        params = self.params
+        largest = 1 if params.temperature == 0 else params.top_k or SHORTLIST + 1
         if params.penalized:
             self._note(tokens)
             largest += len(self._times)
-        largest += len(params.logit_bias)
-        return largest if largest <= SHORTLIST else 0
+        return largest + len(params.logit_bias)
 
     def choose(self, logits: Logits, tokens: Sequence[int], mask: Mask | None = None) -> int:
         """Token for f32[V] logits after `tokens`; only what `mask` allows. GpuError on NaN and Inf."""
@@ -130,29 +137,73 @@ class Sampler:
         if mask is not None:
             logits = masked(logits, mask)
         if np.isneginf(logits).all():
-            raise UsageError("logit_bias or the grammar forbids every token")
-        if params.temperature == 0:
-            token = int(np.argmax(logits))
-        else:
-            ids = _largest(logits, params.top_k or (len(logits) if params.top_p < 1 else 0))
-            token = self._draw(ids, logits[ids]) if ids is not None else self._draw(None, logits)
+            raise forbidden()
+        token = int(np.argmax(logits)) if params.temperature == 0 else self._drawn(logits)
         if params.logprobs is not None:
             self.scores.append(token_score(logits, token, params.logprobs))
         return token
 
-    def choose_short(self, ids: npt.NDArray[np.int32], values: Logits, tokens: Sequence[int] = ()) -> int:
-        """Token for the largest logits in falling order, equal ones by rising index: `wanted` of them or more."""
-        _check(values)
-        params = self.params
-        if not params.raw:
-            values = self._lowered(ids, values, tokens)
-            if np.isneginf(values).all():
-                raise UsageError("logit_bias forbids every token")
-            order = np.lexsort((ids, -values))
-            ids, values = ids[order], values[order]
-        if params.temperature == 0:
+    def choose_short(
+        self,
+        ids: npt.NDArray[np.int32],
+        values: Logits,
+        tokens: Sequence[int] = (),
+        total: tuple[float, float] | None = None,
+    ) -> int | None:
+        """Token for a shortlist as Scores has it; None where it takes all logits. The two agree for every seed."""
+        if self.greedy and ids[0] >= 0:
+            _check(values[:1])
             return int(ids[0])
-        return self._draw(ids[: params.top_k], values[: params.top_k])
+        others = self.vocab - len(ids)
+        if ids[-1] < 0:
+            ids, values, others = ids[ids >= 0], values[ids >= 0], 0
+        if not len(ids):
+            raise forbidden()
+        _check(values[[0, -1]])
+        params, given, uncertain = self.params, values, values[:0]
+        sure = not others or self._sure_length(tokens) <= len(ids)
+        if not params.raw:
+            ids, values = _in_order(ids, self._lowered(ids, values, tokens))
+            count = len(ids) if sure else int((values > given[-1]).sum())  # below, an unlisted one may come between
+            if not count:
+                return None
+            ids, values, uncertain = ids[:count], values[:count], values[count:]
+            if np.isneginf(values[0]):
+                raise forbidden()
+        at: int | None = 0
+        if params.temperature > 0:
+            tail = NOTHING
+            if not sure and total is not None:
+                tail = tail_of(given, total, others, values[0], params, uncertain)
+            at = draw(values, params, tail, self._uniform())
+        if at is None:
+            return None
+        self._number = None
+        if params.logprobs is not None and total is not None:
+            self.scores.append(listed_score(ids, values, at, sum(total), params.logprobs))
+        return int(ids[at])
+
+    def _drawn(self, logits: Logits) -> int:
+        """A token at random, out of all logits."""
+        params, uniform = self.params, self._uniform()
+        self._number = None
+        ids = _largest(logits, params.top_k or SHORTLIST)
+        if params.top_k == 0 and params.top_p == 1 and params.min_p == 0:
+            return draw_all(logits, ids, params.temperature, uniform)
+        weight = float(weights_of(logits, logits[ids[0]], params.temperature).sum())
+        rest = max(0.0, weight - float(weights_of(logits[ids], logits[ids[0]], params.temperature).sum()))
+        at = draw(logits[ids], params, (rest, rest), uniform)
+        if at is None:  # the filters leave more than the list has
+            ids = _largest(logits, len(logits))
+            at = draw(logits[ids], params, NOTHING, uniform)
+            assert at is not None
+        return int(ids[at])
+
+    def _uniform(self) -> float:
+        """The number of [0, 1) that decides the next token; the same one until a token is chosen by it."""
+        if self._number is None:
+            self._number = self._random.random()
+        return self._number
 
     def _note(self, tokens: Sequence[int]) -> None:
         """Count the tokens that are new since the last call."""
@@ -188,36 +239,29 @@ class Sampler:
         once = np.float32(params.presence_penalty) * (times > 0)
         return np.asarray(repeated - once - np.float32(params.frequency_penalty) * times, np.float32)
 
-    def _draw(self, ids: npt.NDArray[np.integer[Any]] | None, logits: Logits) -> int:
-        """Draw from candidates; in falling order wherever top-p is on. ids None = candidate i is token i."""
-        params = self.params
-        wide = logits.astype(np.float64)
-        with np.errstate(over="ignore"):  # a tiny temperature: everything below the largest goes to -inf
-            weights = np.exp((wide - wide.max()) / params.temperature)
-        if params.top_p < 1:
-            total = np.cumsum(weights)
-            keep = int(np.searchsorted(total, params.top_p * total[-1])) + 1
-            weights = weights[:keep]
-        if params.min_p > 0:
-            weights = np.where(weights >= params.min_p * weights.max(), weights, 0.0)
-        total = np.cumsum(weights)
-        pick = int(np.searchsorted(total, self._random.random() * total[-1], side="right"))
-        pick = min(pick, len(total) - 1)
-        return pick if ids is None else int(ids[pick])
-
 
 def token_score(logits: Logits, token: int, count: int) -> TokenScore:
     """What f32[V] logits say of a token, and of the `count` likeliest ones."""
     total = log_sum_exp(logits)
-    likeliest = _largest(logits, count)
-    top = () if likeliest is None else tuple((int(i), float(logits[i]) - total) for i in likeliest)
+    likeliest = _largest(logits, count) if count else ()
+    top = tuple((int(i), float(logits[i]) - total) for i in likeliest if logits[i] > -np.inf)
     return TokenScore(token, float(logits[token]) - total, top)
 
 
-def _largest(logits: Logits, count: int) -> npt.NDArray[np.int64] | None:
-    """Indices of the `count` largest, falling, equal ones by rising index; None for count 0."""
-    if not count:
-        return None
+def listed_score(ids: npt.NDArray[np.int32], values: Logits, at: int, total: float, count: int) -> TokenScore:
+    """What a shortlist says of its token at `at`, and of the `count` likeliest; total: the log-sum-exp of the row."""
+    scores = values[:count].astype(np.float64) - total
+    top = tuple(zip(ids[:count].tolist(), scores.tolist(), strict=True))
+    return TokenScore(int(ids[at]), float(values[at]) - total, top)
+
+
+def _in_order(ids: npt.NDArray[np.int32], values: Logits) -> tuple[npt.NDArray[np.int32], Logits]:
+    order = np.lexsort((ids, -values))
+    return ids[order], values[order]
+
+
+def _largest(logits: Logits, count: int) -> npt.NDArray[np.int64]:
+    """Indices of the `count` > 0 largest, falling, equal ones by rising index."""
     if count >= len(logits):
         return np.argsort(-logits, kind="stable")
     edge = np.partition(logits, len(logits) - count)[len(logits) - count]
@@ -228,6 +272,11 @@ def _largest(logits: Logits, count: int) -> npt.NDArray[np.int64] | None:
 def _check(logits: Logits) -> None:
     if not np.isfinite(logits).all():
         raise not_a_number()
+
+
+def forbidden() -> UsageError:
+    """What ends a text to which nothing may be added."""
+    return UsageError("logit_bias or the grammar forbids every token")
 
 
 def not_a_number() -> GpuError:

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.cache import KVCache
-from bitnet_core.engine.runner import Runner, Scores, Span
+from bitnet_core.engine.choosing import Row, in_order
+from bitnet_core.engine.history import ErrorHistory
+from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.engine.sampling import not_a_number
 from bitnet_core.engine.sequence import FinishReason, Sequence
 from bitnet_core.errors import UsageError
@@ -50,7 +52,8 @@ class Scheduler:
     """Runs sequences on a runner. After an error of the device nothing has changed and a step can be tried again.
 
     burst_seconds: about how long greedy bursts may take, so that text keeps flowing on slow devices. counts: COUNTED,
-    and the evictions of block pools that are gone.
+    the evictions of block pools that are gone, and the tokens of steps that only decode. seconds: of steps with prompts
+    ("prefill") and without ("decode"). errors: what ended texts, and what the engine adds.
     """
 
     def __init__(self, context: int, chunk: int, burst_seconds: float = 0.1) -> None:
@@ -58,6 +61,8 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.counts: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {"prefill": 0.0, "decode": 0.0}
+        self.errors = ErrorHistory()
         self._ended: list[Update] = []  # texts that ended without a step of their own
         self._burst, self._token_seconds = 0, 0.0
         self._blocks = BlockPool(0)
@@ -100,7 +105,7 @@ class Scheduler:
             taking_part = [(sequence, sequence.generated_tokens == 0) for sequence in self.running]
             began = time.perf_counter()
             done = self._advance()
-            _book_time(taking_part, time.perf_counter() - began)
+            self._book_time(taking_part, time.perf_counter() - began, done)
         updates, self._ended = self._ended + done, []
         return updates
 
@@ -148,6 +153,8 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Give places to waiting texts in their order; one whose next block another one is computing waits for it."""
+        if not self.waiting:
+            return
         coming = {digest for sequence in self.running for digest in _being_computed(sequence)}
         for sequence in list(self.waiting):
             if not self._lanes:
@@ -180,6 +187,7 @@ class Scheduler:
         self.running.append(sequence)
         self._burst = 0
         self._grow(sequence, len(sequence.tokens) + 1)
+        self._cache.set_table(sequence.lane, sequence.blocks)
 
     def _give_up(self, sequence: Sequence) -> None:
         """End a sequence that has outgrown the cache of a device that took over from a lost one."""
@@ -189,12 +197,14 @@ class Scheduler:
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
         """Own blocks for the first `tokens` positions; False if the cache is full."""
-        while len(sequence.blocks) < ceil_div(tokens, KV_BLOCK):
+        owned, needed = len(sequence.blocks), ceil_div(tokens, KV_BLOCK)
+        while len(sequence.blocks) < needed:
             block = self._blocks.take()
             if block is None:
                 return False
             sequence.blocks.append(block)
-        self._cache.set_table(sequence.lane, sequence.blocks)
+        if needed > owned:
+            self._cache.set_table(sequence.lane, sequence.blocks)
         return True
 
     def _reserve(self, extra: int) -> None:
@@ -221,29 +231,22 @@ class Scheduler:
         """A row of every decoding sequence, then as much of the prompts as the chunk has room for."""
         self._reserve(1)
         spans: list[Span] = []
-        rows = 0
-        wanted: list[int] = []
-        wants: list[int] = []
-        counts: list[tuple[Sequence, int]] = []
+        numbers: dict[Row, int] = {}
+        taken: list[tuple[Sequence, int, list[Row]]] = []
+        used = 0
         for sequence in sorted(self.running, key=lambda s: s.pending > 1):
-            count = min(sequence.pending, self.chunk - rows, _SCORED_ROWS if sequence.scored else self.chunk)
+            count = min(sequence.pending, self.chunk - used, _SCORED_ROWS if sequence.scored else self.chunk)
             start = sequence.computed
             spans.append(Span(sequence.lane, start, tuple(sequence.tokens[start : start + count])))
-            first, rows = rows, rows + count
-            if sequence.scored:
-                wanted += range(first, rows)
-                wants += [0] * count
-            elif count and count == sequence.pending:
-                wanted.append(rows - 1)
-                wants.append(sequence.wanted)
-            counts.append((sequence, count))
-        scores = iter(self._runner.prompt_step(spans, wanted, wants, self.chunk))
-        updates = []
-        for sequence, count in counts:
-            done = count > 0 and count == sequence.pending
-            rows = count if sequence.scored else int(done)
-            updates.append(self._take(sequence, count, [next(scores) for _ in range(rows)], done))
-        return updates
+            rows = _rows_of(sequence, count)
+            numbers.update({row: used + count - len(rows) + at for at, row in enumerate(rows)})
+            taken.append((sequence, count, rows))
+            used += count
+        ordered, wants = in_order(list(numbers))
+        steps = self._runner.prompt_step(spans, [numbers[row] for row in ordered], wants, self.chunk)
+        for row, scores in zip(ordered, steps, strict=True):
+            row.settle(scores)
+        return [self._take(sequence, count, rows) for sequence, count, rows in taken]
 
     def _greedy(self) -> list[Update]:
         count = self._burst_length()
@@ -268,26 +271,40 @@ class Scheduler:
         return max(1, min(2 * self._burst, affordable, left, _MAX_BURST))
 
     def _sampled(self) -> list[Update]:
-        """One token each; rows that need all of their logits are last, so that the others' stay on the device."""
+        """One token each."""
         self._reserve(1)
-        wants = sorted(((s, s.wanted) for s in self.running), key=lambda pair: pair[1] == 0)
-        scores = self._runner.decode_step(_last_rows(s for s, _ in wants), [want for _, want in wants])
-        return [self._take(s, 1, [row], True) for (s, _), row in zip(wants, scores, strict=True)]
+        rows, wants = in_order([Row(sequence) for sequence in self.running])
+        steps = self._runner.decode_step(_last_rows(row.sequence for row in rows), wants)
+        for row, scores in zip(rows, steps, strict=True):
+            row.settle(scores)
+        return [self._take(row.sequence, 1, [row]) for row in rows]
 
-    def _take(self, sequence: Sequence, count: int, scores: list[Scores], done: bool) -> Update:
-        """Book `count` rows; the last of `scores` gives the next token if the text is `done` with what it has."""
+    def _take(self, sequence: Sequence, count: int, rows: list[Row]) -> Update:
+        """Book `count` computed rows, and the token that the last of `rows` chose."""
+        failed = next((row.error for row in rows if row.error is not None), None)
+        if failed is not None:
+            return self._fail(sequence, failed)
+        if sequence.scored and count == sequence.pending:
+            sequence.scored = None
+        token = rows[-1].token if rows else None
         try:
-            if sequence.scored:
-                for at, row in enumerate(scores, sequence.computed):
-                    sequence.scored(at, row.values)
-                if done:
-                    sequence.scored = None
-            tokens = [_choice(sequence, scores[-1])] if done and sequence.max_tokens else []
-            return self._accept(sequence, count, tokens)
-        except Exception as exc:  # noqa: BLE001 - whatever it is, the neighbours have no part in it
+            return self._accept(sequence, count, [] if token is None else [token])
+        except Exception as exc:  # noqa: BLE001 - a constraint's own; the neighbours have no part in it
             return self._fail(sequence, exc)
 
+    def _book_time(self, taking_part: list[tuple[Sequence, bool]], seconds: float, done: list[Update]) -> None:
+        for sequence, prefilling in taking_part:
+            if prefilling:
+                sequence.prefill_seconds += seconds
+            else:
+                sequence.decode_seconds += seconds
+        prompts = any(prefilling for _, prefilling in taking_part)
+        self.seconds["prefill" if prompts else "decode"] += seconds
+        if not prompts:
+            self.counts["decoded_tokens"] += sum(len(update.tokens) for update in done)
+
     def _fail(self, sequence: Sequence, error: Exception, tokens: tuple[int, ...] = ()) -> Update:
+        self.errors.add(error)
         sequence.error = error
         self.finish(sequence, "error")
         return Update(sequence, tokens)
@@ -295,7 +312,11 @@ class Scheduler:
     def _accept(self, sequence: Sequence, count: int, tokens: list[int]) -> Update:
         """Book `count` computed rows and the tokens they gave, up to where the sequence ends."""
         before = sequence.computed
+        room = min(sequence.max_tokens - sequence.generated_tokens, self.limit - len(sequence.tokens))
         accepted: list[int] = []
+        if sequence.constraint is None and len(tokens) < room and sequence.stop_ids.isdisjoint(tokens):
+            accepted, tokens = tokens, []
+            sequence.tokens += accepted
         for token in tokens:
             if token in sequence.stop_ids:
                 sequence.finish_reason = "stop"
@@ -305,16 +326,17 @@ class Scheduler:
             if sequence.constraint is not None and not sequence.constraint.accept(token):
                 sequence.finish_reason = "stop"
                 break
-            if sequence.generated_tokens >= sequence.max_tokens or len(sequence.tokens) >= self.limit:
+            if len(accepted) >= room:
                 sequence.finish_reason = "length"
                 break
         sequence.computed = min(before + count, len(sequence.tokens))
         if not sequence.max_tokens and not sequence.pending:
             sequence.finish_reason = "length"
         self.counts["generated_tokens"] += len(accepted)
-        digests = sequence.digests(sequence.computed)
-        for index in range(before // KV_BLOCK, len(digests)):
-            self._blocks.register(sequence.blocks[index], digests[index])
+        if sequence.computed // KV_BLOCK > before // KV_BLOCK:
+            digests = sequence.digests(sequence.computed)
+            for index in range(before // KV_BLOCK, len(digests)):
+                self._blocks.register(sequence.blocks[index], digests[index])
         if sequence.finish_reason:
             self.finish(sequence)
         return Update(sequence, tuple(accepted))
@@ -324,11 +346,14 @@ def _last_rows(sequences: Iterable[Sequence]) -> list[Span]:
     return [Span(s.lane, s.computed, (s.tokens[s.computed],)) for s in sequences]
 
 
-def _choice(sequence: Sequence, scores: Scores) -> int:
-    if scores.ids is not None:
-        return sequence.sampler.choose_short(scores.ids, scores.values, sequence.tokens)
-    mask = sequence.constraint.mask() if sequence.constraint is not None else None
-    return sequence.sampler.choose(scores.values, sequence.tokens, mask)
+def _rows_of(sequence: Sequence, count: int) -> list[Row]:
+    """Those of its next `count` rows whose logits matter: the last of all, and every one that is to be scored."""
+    done = 0 < count == sequence.pending
+    chooses = done and sequence.max_tokens > 0
+    if sequence.scored:
+        at = sequence.computed
+        return [Row(sequence, at + n, chooses and n == count - 1) for n in range(count)]
+    return [Row(sequence)] if chooses else []
 
 
 def _being_computed(sequence: Sequence) -> list[bytes]:
@@ -336,11 +361,3 @@ def _being_computed(sequence: Sequence) -> list[bytes]:
     if sequence.pending <= 1:
         return []
     return sequence.digests(len(sequence.tokens))[sequence.computed // KV_BLOCK :]
-
-
-def _book_time(taking_part: list[tuple[Sequence, bool]], seconds: float) -> None:
-    for sequence, prefilling in taking_part:
-        if prefilling:
-            sequence.prefill_seconds += seconds
-        else:
-            sequence.decode_seconds += seconds

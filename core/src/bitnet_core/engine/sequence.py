@@ -74,12 +74,7 @@ class Sequence:
     @property
     def greedy(self) -> bool:
         """The device can choose alone."""
-        return self.constraint is None and self.sampler.params.greedy
-
-    @property
-    def wanted(self) -> int:
-        """How many of the largest logits suffice to choose the next token; 0 = all are needed."""
-        return 0 if self.constraint is not None else self.sampler.wanted(self.tokens)
+        return self.constraint is None and self.sampler.greedy
 
     def digests(self, upto: int) -> list[bytes]:
         """Digests of the full blocks within the first `upto` tokens."""

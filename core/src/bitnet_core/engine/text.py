@@ -20,6 +20,8 @@ class Decoder(Protocol):
 
     def push(self, token: int) -> str: ...
 
+    def push_all(self, tokens: Iterable[int]) -> str: ...
+
     def flush(self) -> str: ...
 
 
@@ -60,8 +62,8 @@ class StopFilter:
     """Passes text on up to the first stop string, holding back what may become one."""
 
     def __init__(self, stops: Iterable[str]) -> None:
-        self._stops = tuple(stops)
-        if not all(self._stops):
+        self.stops = tuple(stops)
+        if not all(self.stops):
             raise UsageError("a stop string is empty")
         self._held = ""
         self.stopped = False
@@ -71,12 +73,12 @@ class StopFilter:
         if self.stopped:
             return ""
         self._held += text
-        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        found = [at for stop in self.stops if (at := self._held.find(stop)) >= 0]
         if found:
             self.stopped = True
             shown, self._held = self._held[: min(found)], ""
             return shown
-        keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)
+        keep = max((_overlap(self._held, stop) for stop in self.stops), default=0)
         shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return shown
 
@@ -113,6 +115,11 @@ class TextMaker:
         return tuple(self.sequence.tokens[first : first + self._seen])
 
     @property
+    def seen(self) -> int:
+        """How many they are."""
+        return self._seen
+
+    @property
     def text(self) -> str:
         """All pieces so far."""
         return "".join(self._text)
@@ -135,6 +142,18 @@ class TextMaker:
             self._decoder.flush()  # a character that a tag cuts off is no character
             return self._kept(Piece("", token))
         return self._kept(self._piece(self._decoder.push(token), token))
+
+    def catch_up(self) -> Piece:
+        """One piece of all new tokens; its token is the last of them."""
+        if self._reasoning is None and not self._stops.stops:
+            new = self.sequence.tokens[self.sequence.prompt_tokens + self._seen :]
+            self._seen += len(new)
+            return self._kept(Piece(self._decoder.push_all(new), new[-1] if new else None))
+        pieces = [Piece("", None)]
+        while self.behind:
+            pieces.append(self.advance())
+        text, thoughts = "".join(piece.text for piece in pieces), "".join(piece.reasoning for piece in pieces)
+        return Piece(text, pieces[-1].token, thoughts)
 
     def end(self) -> list[Piece]:
         """What was held back, now that nothing follows."""
@@ -203,6 +222,12 @@ class GenerationStream:
                 self.close()
                 raise
         return self._pieces.popleft()
+
+    def read(self) -> Generation:
+        """All that is left, and then the whole text."""
+        for _ in self:
+            pass
+        return self.result
 
     def close(self) -> None:
         """Stop generating; what there is becomes the result."""

@@ -74,9 +74,10 @@ class DeviceInfo:
         return f"{self.backend}:{self.index}"
 
 
-FEATURES = frozenset({"timings"})
-"""Optional abilities a device may list in DeviceInfo.features: "timings" = it has `timings(recording)`. Names that core
-does not know, here and among the kernels, are ignored, so that a plugin may be ahead of core."""
+FEATURES = frozenset({"timings", "tunings"})
+"""Optional abilities a device may list in DeviceInfo.features: "timings" = it has `timings(recording)`, "tunings" = it
+has `tunings(spec, constants, params)`. Names that core does not
+know, here and among the kernels, are ignored, so that a plugin may be ahead of core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +237,16 @@ class TimedDevice(Device, Protocol):
 
     def timings(self, recording: Recording) -> Sequence[tuple[str, float]]:
         """Replay once and return (kernel name, seconds) of every launch, in order."""
+
+
+class TunableDevice(Device, Protocol):
+    """A device with the feature "tunings"."""
+
+    def tunings(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> Sequence[Tuning]:
+        """The tunings among which `bitnet tune` may choose by measuring, that of `tuning` first; all of them right.
+        Where one was chosen, core asks `compile` for it instead. Errors as `tuning`."""
 
 
 class Backend(Protocol):

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 
 from bitnet_core.engine.engine import Engine
 from bitnet_core.errors import UsageError
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
 from bitnet_core.measure.bandwidth import Progress, read_bandwidth
+from bitnet_core.measure.memory import host_memory
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.weights import padded
 
@@ -43,6 +43,7 @@ class BenchResult:
     decode_speed: float
     decode_speeds: tuple[float, ...]  # of every run
     host_memory: int  # resident, after the runs; pages of a mapped model file count
+    host_total: int  # of the machine
     weight_memory: int  # on the device, as are the next three
     wrapped_memory: int  # weights that the device reads where the host has them
     kv_memory: int
@@ -84,26 +85,11 @@ def measure(
     prompt_tokens: None for 512, or what the context has room for. progress(what, done, total): called as it goes on.
     UsageError if the texts do not fit the cache.
     """
-    engine, config = model.engine, model.config
-    if prompt_tokens is None:
-        prompt_tokens = max(1, min(_PROMPT_TOKENS, engine.limit - max_tokens))
-    if prompt_tokens + max_tokens > engine.limit:
-        raise UsageError(f"{prompt_tokens} + {max_tokens} tokens do not fit the context of {engine.limit}")
-    blocks = sequences * ceil_div(prompt_tokens + max_tokens, KV_BLOCK)
-    if sequences > engine.sequences or blocks > engine.memory()["cache_blocks"]:
-        raise UsageError(f"{sequences} texts of {prompt_tokens} + {max_tokens} tokens do not fit the cache")
-    rng = np.random.default_rng()  # the same prompts as in an earlier measurement would find their prefixes kept
-    runs = []
-    for done in range(repeat + _WARM_UPS):
-        if progress:
-            progress("measuring the model", done, repeat + _WARM_UPS)
-        # other prompts every time: a prefix that was kept would make the prefill look fast
-        prompts = rng.integers(0, config.vocab, (sequences, prompt_tokens)).tolist()
-        gc.collect()  # or it may happen in the middle
-        runs.append(_run(engine, prompts, max_tokens))
-    runs = runs[_WARM_UPS:]
+    engine = model.engine
+    prompt_tokens = _prompt_tokens(engine, prompt_tokens, max_tokens, sequences)
+    runs = _runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
     speeds = [run.decoded / run.decode_seconds for run in runs]
-    memory, plan = engine.memory(), engine.memory_plan()
+    memory, plan, host = engine.memory(), engine.memory_plan(), host_memory()
     return BenchResult(
         model=model.name,
         device=model.device.info.request,
@@ -117,13 +103,14 @@ def measure(
         prefill_speed=statistics.median(sequences * prompt_tokens / run.prefill_seconds for run in runs),
         decode_speed=statistics.median(speeds),
         decode_speeds=tuple(speeds),
-        host_memory=psutil.Process().memory_info().rss,
+        host_memory=int(host["resident_bytes"]),
+        host_total=int(host["total_bytes"]),
         weight_memory=int(memory["weights_bytes"]),
         wrapped_memory=int(memory["wrapped_weights_bytes"]),
         kv_memory=plan.kv_cache,
         scratch_memory=plan.decode_scratch + plan.prefill_scratch,
         bytes_per_token=bytes_per_token(
-            config,
+            model.config,
             engine.weights.head_bytes,
             engine.options.kv_dtype,
             prompt_tokens + max_tokens // 2,
@@ -131,6 +118,33 @@ def measure(
         ),
         read_bandwidth=read_bandwidth(model.device, progress),
     )
+
+
+def _prompt_tokens(engine: Engine, wanted: int | None, max_tokens: int, sequences: int) -> int:
+    """How long the prompts are; UsageError where they and their answers have no room."""
+    tokens = max(1, min(_PROMPT_TOKENS, engine.limit - max_tokens)) if wanted is None else wanted
+    if tokens + max_tokens > engine.limit:
+        raise UsageError(f"{tokens} + {max_tokens} tokens do not fit the context of {engine.limit}")
+    blocks = sequences * ceil_div(tokens + max_tokens, KV_BLOCK)
+    if sequences > engine.sequences or blocks > engine.memory()["cache_blocks"]:
+        raise UsageError(f"{sequences} texts of {tokens} + {max_tokens} tokens do not fit the cache")
+    return tokens
+
+
+def _runs(
+    engine: Engine, sequences: int, prompt_tokens: int, max_tokens: int, repeat: int, progress: Progress | None
+) -> list[_Run]:
+    """`repeat` runs, after those that do not count."""
+    rng = np.random.default_rng()  # the same prompts as in an earlier measurement would find their prefixes kept
+    runs = []
+    for done in range(repeat + _WARM_UPS):
+        if progress:
+            progress("measuring the model", done, repeat + _WARM_UPS)
+        # other prompts every time: a prefix that was kept would make the prefill look fast
+        prompts = rng.integers(0, engine.config.vocab, (sequences, prompt_tokens)).tolist()
+        gc.collect()  # or it may happen in the middle
+        runs.append(_run(engine, prompts, max_tokens))
+    return runs[_WARM_UPS:]
 
 
 def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Run:

@@ -64,6 +64,11 @@ class ServerResult:
         }
 
 
+def prompt_of(number: int, words: int) -> str:
+    """So many words, always the same ones for a number."""
+    return " ".join(random.Random(number).choices(_WORDS.split(), k=words))
+
+
 def measure_server(
     url: str, clients: int, requests: int, prompt_words: int, max_tokens: int, key: str = ""
 ) -> ServerResult:
@@ -87,8 +92,8 @@ async def _measure(url: str, clients: int, requests: int, prompt_words: int, max
 
     async def client() -> None:
         for number in numbers:
-            words = random.Random(number).choices(_WORDS.split(), k=prompt_words)
-            body = {"model": model, "prompt": " ".join(words), "max_tokens": max_tokens, "temperature": 0}
+            prompt = prompt_of(number, prompt_words)
+            body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
             body |= {"ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
             await _one(target, key, body, answers[number])
 

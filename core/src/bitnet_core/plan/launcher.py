@@ -6,9 +6,11 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
+from bitnet_core.discovery.measured import PRODUCT, measured, tiling_key
 from bitnet_core.errors import KernelCompileError, UnsupportedError
-from bitnet_core.hal.device import Buffer, Device, Kernel, Recording, Tuning, View, whole
+from bitnet_core.hal.device import Buffer, Device, Kernel, Recording, TunableDevice, Tuning, View, whole
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.kernels.types import Grid
 
@@ -47,6 +49,7 @@ class Launcher:
 
     counts: launches by kernel name since the device was opened, replayed ones included.
     workspace_bytes: device memory of the kernels' workspaces.
+    tilings: of products, where `bitnet tune` found better ones than the device's own first choice.
     """
 
     def __init__(self, device: Device) -> None:
@@ -54,6 +57,8 @@ class Launcher:
         self.counts: Counter[str] = Counter()
         self.workspace_bytes = 0
         self._compiled: dict[tuple[object, ...], Compiled] = {}
+        known = measured(device.info) if "tunings" in device.info.features else None
+        self.tilings: Mapping[str, Tuning] = known.tilings if known else {}
 
     def prepare(
         self,
@@ -73,11 +78,21 @@ class Launcher:
     ) -> tuple[Compiled, Grid]:
         """The kernel as the device wants it for such a launch, and the grid."""
         spec.check_constants(constants)
-        tuning = self.device.tuning(spec, constants, params)
+        tuning = self._measured(spec, constants, params) or self.device.tuning(spec, constants, params)
         spec.check_tile(tuning.tile)
         grid = spec.grid(params, tuning.tile)
         self._check_grid(spec, grid)
         return self._compile(spec, constants, tuning), grid
+
+    def _measured(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> Tuning | None:
+        """The tuning that won on this device (`bitnet tune`), if the device still offers it."""
+        if not self.tilings or not PRODUCT.issubset(params):
+            return None
+        best = self.tilings.get(tiling_key(spec.name, constants, params))
+        offered = cast(TunableDevice, self.device).tunings(spec, constants, params) if best else ()
+        return next((tuning for tuning in offered if best and tuning.key == best.key), None)
 
     def _check_grid(self, spec: KernelSpec, grid: Grid) -> None:
         info = self.device.info

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bitnet_core.hal.device import Buffer, Device, MemoryKind
+from bitnet_core.hal.device import Buffer, Device, MemoryKind, View
 
 _GRANULE = 256
 """Sizes are rounded up to this, so that nearly equal requests share buffers."""
@@ -42,7 +42,8 @@ class MemoryStats:
 
 
 class MemoryPool:
-    """Size-keyed reuse over `Device.alloc` and `Device.free`; buffers from it may hold old data."""
+    """Size-keyed reuse over `Device.alloc` and `Device.free`; buffers from it may hold old data. moved_bytes: what was
+    copied to and from them."""
 
     def __init__(
         self, device: Device, config: MemoryPoolConfig | None = None, clock: Callable[[], float] = time.monotonic
@@ -55,6 +56,17 @@ class MemoryPool:
         self._out: dict[int, Buffer] = {}
         self._hits = self._misses = self._in_use = self._peak = self._count = self._cached_bytes = self._leaked = 0
         self._next_cleanup = clock() + self.config.cleanup_interval
+        self.moved_bytes = 0
+
+    def upload(self, view: View, source: memoryview) -> None:
+        """`Device.upload`, counted."""
+        self.moved_bytes += view.nbytes
+        self._device.upload(view, source)
+
+    def download(self, view: View, target: memoryview) -> None:
+        """`Device.download`, counted."""
+        self.moved_bytes += view.nbytes
+        self._device.download(view, target)
 
     def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> Buffer:
         """A buffer of at least `nbytes` > 0, its content undefined."""

@@ -80,11 +80,11 @@ class Scratch:
 
     def upload(self, name: str, values: npt.NDArray[np.int32]) -> None:
         """Write the start of an i32 buffer from a C-contiguous array."""
-        self.device.upload(View(self._buffers[name], 0, values.nbytes), values.data.cast("B"))
+        self._pool.upload(View(self._buffers[name], 0, values.nbytes), values.data.cast("B"))
 
     def download(self, name: str, out: npt.NDArray[np.float32] | npt.NDArray[np.int32]) -> None:
         """Read the start of a buffer into a C-contiguous array."""
-        self.device.download(View(self._buffers[name], 0, out.nbytes), out.data.cast("B"))
+        self._pool.download(View(self._buffers[name], 0, out.nbytes), out.data.cast("B"))
 
     def free(self) -> None:
         """Give all buffers back to the pool."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable
 
 from bitnet_core.tokenizer.tokenizer import Tokenizer
 
@@ -21,6 +22,10 @@ class StreamDecoder:
     def push(self, token: int) -> str:
         """Text that this token completes; "" while a character is still open."""
         return self._decoder.decode(self._tokenizer.token_bytes(token))
+
+    def push_all(self, tokens: Iterable[int]) -> str:
+        """The same for several tokens."""
+        return self._decoder.decode(b"".join(map(self._tokenizer.token_bytes, tokens)))
 
     def flush(self) -> str:
         """What is left at the end: U+FFFD for an unfinished character, else ""; the decoder can be used again."""

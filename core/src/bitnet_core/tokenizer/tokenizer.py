@@ -68,6 +68,7 @@ class Tokenizer:
         self._backend = backend
         self._lock = threading.Lock()
         self.tokens = tokens
+        self._bytes: dict[int, bytes] = {}
         self.types = types
         self.byte_level = byte_level
         self.space_prefix = space_prefix
@@ -133,8 +134,14 @@ class Tokenizer:
 
     def token_bytes(self, token: int) -> bytes:
         """UTF-8 bytes (perhaps a part of a character) that a token adds; b"" for control tokens and padding ids."""
-        if not 0 <= token < len(self.tokens):
-            return b""
+        found = self._bytes.get(token)
+        if found is None:
+            if not 0 <= token < len(self.tokens):
+                return b""
+            found = self._bytes[token] = self._written(token)
+        return found
+
+    def _written(self, token: int) -> bytes:
         text, kind = self.tokens[token], self.types[token]
         if kind in (TokenType.CONTROL, TokenType.UNKNOWN):
             return b""

@@ -17,7 +17,7 @@ from bitnet_cpu import _native
 from bitnet_cpu.describe import active_kernel, cpu_info
 from bitnet_cpu.errors import native
 from bitnet_cpu.threads import pool, thread_count
-from bitnet_cpu.tuning import choose
+from bitnet_cpu.tuning import choose, offered
 
 ASK_FROM = 1 << 20
 """Bytes from which an allocation first asks how much memory is free, which takes a third of a millisecond."""
@@ -95,6 +95,12 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """Tiles for one launch; see `bitnet_cpu.tuning`."""
         return choose(spec, params, _native.panel_rows(self._path), self._pool.threads)
+
+    def tunings(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> list[Tuning]:
+        """See bitnet_core.hal.device.TunableDevice."""
+        return offered(spec, params, self.tuning(spec, constants, params))
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> CpuKernel:
         """Look the kernel up in the code path's table."""

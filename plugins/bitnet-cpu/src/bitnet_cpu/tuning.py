@@ -12,6 +12,8 @@ FEW_ROWS = 8
 """Rows up to which a ternary matrix is multiplied from its packed blocks, without unpacking panels (as in C++)."""
 DECODE_BLOCK = 256
 """embed_rows decodes whole blocks of this many columns."""
+TRIED_ROWS = (16, 32, 64, 128)
+"""Rows of a matrix for a workgroup among which `bitnet tune` may choose."""
 HEAD_ROWS = {"pack_head": 256, "draft_logits": 256, "rescore_logits": 4096}
 """Rows of the head for a workgroup; rescoring looks at all bounds first, so its share is larger."""
 
@@ -31,6 +33,14 @@ def choose(spec: KernelSpec, params: Mapping[str, int | float], panel_rows: int,
     elif spec.name == "attention":
         tile |= _attention(params, rows, threads)
     return Tuning(tile)
+
+
+def offered(spec: KernelSpec, params: Mapping[str, int | float], usual: Tuning) -> list[Tuning]:
+    """`usual`, and for products of few rows others that cut the matrix into larger or smaller shares."""
+    if spec.name not in ("matmul_ternary", "matmul_ternary_block", "matmul_dense") or int(params["rows"]) > FEW_ROWS:
+        return [usual]
+    sizes = [size for size in TRIED_ROWS if size != usual.tile["TILE_N"]]
+    return [usual, *(Tuning({**usual.tile, "TILE_N": size}) for size in sizes)]
 
 
 def _attention(params: Mapping[str, int | float], rows: int, threads: int) -> dict[str, int]:

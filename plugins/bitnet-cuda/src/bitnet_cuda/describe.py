@@ -49,6 +49,12 @@ def compute_capability(device: Any) -> tuple[int, int]:
     return attribute(device, "COMPUTE_CAPABILITY_MAJOR"), attribute(device, "COMPUTE_CAPABILITY_MINOR")
 
 
+def uuid(device: Any) -> str:
+    """As nvidia-smi writes it."""
+    code = bytes(check(driver().cuDeviceGetUuid(device), "query")[0].bytes)[:16].hex()
+    return "GPU-" + "-".join((code[:8], code[8:12], code[12:16], code[16:20], code[20:]))
+
+
 def _text(result: tuple[Any, ...]) -> str:
     return str(check(result, "query")[0].split(b"\0")[0].decode(errors="replace"))
 
@@ -59,6 +65,7 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
     extra: dict[str, str | int | float | bool] = {
         "device_id": ordinal,
         "compute_capability": "{}.{}".format(*capability),
+        "uuid": uuid(device),
         "total_memory": total,
         "supports_fp16": True,
         "supports_bf16": capability >= (8, 0),

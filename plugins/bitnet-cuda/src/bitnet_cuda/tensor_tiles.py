@@ -11,6 +11,8 @@ MANY_OUTS = 8192
 """Weight rows above which even large tiles are enough of them to keep a GPU busy."""
 FULL_GPU = 100
 """Tiles that keep a large GPU busy."""
+MULTIPROCESSORS = 132
+"""Of a GPU with warpgroup products: H100 and H200."""
 MMA_ROWS = 9
 """Rows from which ternary products go to the tensor cores' tiles."""
 DENSE_ROWS = 5
@@ -30,6 +32,8 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
         return _wgmma(rows, int(params["outs"]))
     if name == "matmul_ternary" and rows >= MMA_ROWS:
         return _matmul(rows, int(params["outs"]))
+    if name == "matmul_ternary_block" and rows >= PROMPT_ROWS and wgmma:
+        return _wgmma_block(rows, int(params["outs"]))
     if name == "matmul_ternary_block" and rows >= MMA_ROWS:
         return _matmul_block(rows)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
@@ -112,6 +116,19 @@ def wgmma_tile(tile_n: int, tile_t: int, warpgroups: int, stages: int, resident:
     """Constants of matmul_ternary_wgmma.cu; resident: thread blocks that an SM is to hold."""
     tile, shared = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, stages * (32 * tile_n + 128 * tile_t) + 1024
     return tuned(128 * warpgroups, tile, "wgmma", STAGES=stages, RESIDENT=resident, SHARED=shared)
+
+
+def wgmma_block_tile(warpgroups: int, tile_t: int, stages: int) -> Tuning:
+    """Constants of matmul_ternary_block_wgmma.cu; a warpgroup has 64 weight rows."""
+    tile_n = 64 * warpgroups
+    tile, shared = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, stages * (32 * tile_n + 144 * tile_t) + 1024
+    return tuned(128 * warpgroups, tile, "wgmma", STAGES=stages, SHARED=shared)
+
+
+def _wgmma_block(rows: int, outs: int) -> Tuning:
+    """Four warpgroups, or three where their tiles fill a large GPU better: it takes its tiles in turns."""
+    turns = {n: n * ceil_div(ceil_div(outs, 64 * n) * ceil_div(rows, 64), MULTIPROCESSORS) for n in (4, 3)}
+    return wgmma_block_tile(min(turns, key=lambda n: turns[n]), 64, 4)
 
 
 def _wgmma(rows: int, outs: int) -> Tuning:

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <string>
@@ -44,6 +45,7 @@ API int cuInit(unsigned) {
 API int cuDriverGetVersion(int* v) { return *v = 13000, OK; }
 API int cuDeviceGetCount(int* n) { return *n = 1, OK; }
 API int cuDeviceGet(int* d, int i) { return *d = i, i ? INVALID_DEVICE : OK; }
+API int cuDeviceGetUuid_v2(char* u, int) { return memset(u, 0xab, 16), OK; }
 API int cuDeviceGetName(char* s, int n, int) { return snprintf(s, n, "CPU emulation"), OK; }
 API int cuDeviceTotalMem_v2(size_t* n, int) { return *n = TOTAL, OK; }
 API int cuDeviceGetPCIBusId(char* s, int n, int) { return snprintf(s, n, "0000:00:00.0"), OK; }

@@ -134,6 +134,7 @@ def describe(made_by: c_void_p, card: c_void_p, device: c_void_p, index: int) ->
         features=frozenset({"timings"}),
         extra=MappingProxyType(
             {
+                "uuid": bytes(properties.uuid).hex(),
                 "architecture": family.get("name", "unknown"),
                 "dpas": "there, not used yet" if family.get("dpas") else "none known",
                 "tiles": max(1, len(handles("zeDeviceGetSubDevices", device))),

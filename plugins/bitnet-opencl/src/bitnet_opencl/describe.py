@@ -77,7 +77,7 @@ def describe(device: cl.Device, index: int) -> DeviceInfo:
         physical_id=physical_id(device, extensions),
         kernels=frozenset({"top_k"})
         | (JOINED | SMALL_HEAD if nvidia_capability(device, extensions) >= PTX else frozenset()),
-        features=frozenset({"timings"}),
+        features=frozenset({"timings", "tunings"}),
         extra=MappingProxyType(
             {
                 "opencl": device.version,

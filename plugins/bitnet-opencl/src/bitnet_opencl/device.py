@@ -17,7 +17,7 @@ from bitnet_core.hal.waiting import ready_within
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_opencl.clc.sources import Dialect, entry_name, program_source
-from bitnet_opencl.clc.tuning import Profile, tune
+from bitnet_opencl.clc.tuning import Profile, offered, tune
 from bitnet_opencl.compile import Compiler
 from bitnet_opencl.describe import abilities, default_profile, query
 from bitnet_opencl.errors import BACKEND, check, checked
@@ -62,6 +62,12 @@ class OpenCLDevice(BaseDevice[OpenCLBuffer, OpenCLKernel]):
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """For this class of device; see bitnet_opencl.clc.tuning."""
         return tune(self.profile, spec, constants, params)
+
+    def tunings(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> list[Tuning]:
+        """See bitnet_core.hal.device.TunableDevice."""
+        return offered(self.profile, spec, constants, params)
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> OpenCLBuffer:
         """HOST and SHARED memory is pinned by the driver (CL_MEM_ALLOC_HOST_PTR)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from bitnet_core.errors import BitnetError
@@ -15,8 +15,6 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bitnet_server import page
-from bitnet_server.chat import ChatCall, plain_messages
-from bitnet_server.completions import CompletionCall
 from bitnet_server.errors import ApiError, from_engine, internal, unavailable
 from bitnet_server.guard import Guard
 from bitnet_server.jobs import now
@@ -31,7 +29,10 @@ from bitnet_server.schema import (
 )
 from bitnet_server.service import Service
 from bitnet_server.streams import ClientGoneError, EventStream, Reader, collect
-from bitnet_server.tools import Choice
+
+if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
+    from bitnet_server.chat import ChatCall
+    from bitnet_server.completions import CompletionCall
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -83,9 +84,9 @@ class Endpoints:
         made: list[BaseRoute] = [Route(path, endpoint, methods=["GET"]) for path, endpoint in get.items()]
         made += [Route(path, endpoint, methods=["POST"]) for path, endpoint in post.items()]
         for path in ("/chat/completions", "/completions"):
-            call = ChatCall if path.startswith("/chat") else CompletionCall
             for prefix in ("/v1", ""):
-                made.append(Route(prefix + path, Generate(self.service, call), methods=["POST"]))
+                endpoint = Generate(self.service, chat=path.startswith("/chat"))
+                made.append(Route(prefix + path, endpoint, methods=["POST"]))
         return made
 
     async def health(self, request: Request) -> Response:
@@ -165,6 +166,9 @@ class Endpoints:
 
     async def apply_template(self, request: Request) -> Response:
         """Messages to the prompt that they become."""
+        from bitnet_server.chat import plain_messages
+        from bitnet_server.tools import Choice
+
         asked, model = await self._parsed(request, TemplateRequest), self.service.model
         plain = plain_messages(asked.messages, Choice())
         return _json({"prompt": await asyncio.to_thread(model.chat_template.render, plain)})
@@ -191,8 +195,8 @@ class Endpoints:
 class Generate:
     """Chats and completions: an ASGI application, so that a client that leaves is noticed."""
 
-    def __init__(self, service: Service, call: type[ChatCall] | type[CompletionCall]) -> None:
-        self._service, self._call = service, call
+    def __init__(self, service: Service, *, chat: bool) -> None:
+        self._service, self._chat = service, chat
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, created = self._service, now()
@@ -217,8 +221,12 @@ class Generate:
         await _json(call.whole(deltas))(scope, receive, send)
 
     def _parsed(self, body: bytes) -> ChatCall | CompletionCall:
-        if self._call is ChatCall:
+        if self._chat:
+            from bitnet_server.chat import ChatCall
+
             return ChatCall(self._service, parse(body, ChatRequest))
+        from bitnet_server.completions import CompletionCall
+
         return CompletionCall(self._service, parse(body, CompletionRequest))
 
 

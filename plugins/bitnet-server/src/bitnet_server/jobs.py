@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from bitnet_core.engine.constraint import Constraint
-from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.reasoning import Reasoning
-from bitnet_core.engine.sampling import SamplingParams, TokenScore
-from bitnet_core.engine.sequence import Scored, Sequence
-from bitnet_core.engine.text import Piece, StopFilter, TextMaker
+if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
+    from bitnet_core.engine.constraint import Constraint
+    from bitnet_core.engine.engine import Engine
+    from bitnet_core.engine.reasoning import Reasoning
+    from bitnet_core.engine.sampling import SamplingParams, TokenScore
+    from bitnet_core.engine.sequence import Scored, Sequence
+    from bitnet_core.engine.text import StopFilter, TextMaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +85,20 @@ class Job:
     def advance(self, engine: Engine) -> Delta | None:
         """What a step gave; ends the text at a stop string."""
         sequence, maker = self.sequence, self.maker
-        before = len(maker.tokens)
-        pieces: list[Piece] = []
-        while maker.behind:
-            pieces.append(maker.advance())
+        before = maker.seen
+        piece = maker.catch_up()
+        text, thoughts = piece.text, piece.reasoning
         if maker.stopped and sequence.finish_reason is None:
             engine.finish(sequence, "stop")
         finish = "stop" if maker.stopped else sequence.finish_reason
         if finish is not None:
-            pieces += maker.end()
-        new = maker.tokens[before:]
-        if not new and finish is None:
+            for last in maker.end():
+                text, thoughts = text + last.text, thoughts + last.reasoning
+        after = maker.seen
+        if after == before and finish is None:
             return None
-        scores = tuple(sequence.sampler.scores[before : before + len(new)])
-        text, thoughts = "".join(piece.text for piece in pieces), "".join(piece.reasoning for piece in pieces)
-        return Delta(self.index, text, len(new), scores, thoughts, finish, sequence.error)
+        scores = tuple(sequence.sampler.scores[before:after])
+        return Delta(self.index, text, after - before, scores, thoughts, finish, sequence.error)
 
 
 def now() -> float:

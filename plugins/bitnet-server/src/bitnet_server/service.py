@@ -13,10 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from bitnet_core.engine.driver import Driver
-from bitnet_core.engine.scheduler import Update
-from bitnet_core.engine.text import TextMaker
 from bitnet_core.errors import DeviceLostError
-from bitnet_core.tokenizer import StreamDecoder
 from bitnet_core.version import core_version
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
@@ -26,6 +23,7 @@ from bitnet_server.settings import Settings
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
+    from bitnet_core.engine.scheduler import Update
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +101,7 @@ class Service:
         """What the model answers to; the first is its id."""
         return self.settings.names or (self.model.name,)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Version and device."""
         return f"bitnet-{core_version()}-{self.model.device.info.backend}"
@@ -180,6 +178,9 @@ class Service:
             self.cancel(future.result())
 
     def _add(self, model: Model, orders: Sequence[Order], inbox: Inbox, created: float) -> list[Job]:
+        from bitnet_core.engine.text import TextMaker
+        from bitnet_core.tokenizer import StreamDecoder
+
         jobs: list[Job] = []
         try:
             for order in orders:
@@ -220,6 +221,7 @@ class Service:
 
     def _dispatch(self, batch: list[tuple[Job, Delta]]) -> None:
         time_now, tokens = now(), 0
+        next_tokens = self.metrics.next_tokens
         for job, delta in batch:
             if job.over:
                 continue
@@ -228,7 +230,7 @@ class Service:
                 job.first = job.last = time_now
                 self.metrics.first_token(time_now - job.created)
             elif delta.tokens:
-                self.metrics.next_tokens(time_now - job.last, delta.tokens)
+                next_tokens(time_now - job.last, delta.tokens)
                 job.last = time_now
             if delta.finish is not None:
                 self._finished(job, delta.finish, time_now)

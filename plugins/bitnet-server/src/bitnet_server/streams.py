@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from bitnet_server.alarm import Alarm
 from bitnet_server.errors import ApiError, from_engine, unavailable
 from bitnet_server.jobs import Delta, Inbox, Job, now
 from bitnet_server.service import Service
@@ -45,12 +46,14 @@ class Reader:
         self._service, self._inbox, self._jobs = service, inbox, jobs
         self._gone = False
         self._open = len(jobs)
+        self._alarm = Alarm(inbox.event.set)
         self._watcher = asyncio.create_task(self._watch(receive))
 
     async def __aenter__(self) -> Reader:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._alarm.stop()
         self._watcher.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._watcher
@@ -62,9 +65,9 @@ class Reader:
         ClientGoneError where the client has left, ApiError where a text failed or took too long.
         """
         if self._open and not self._inbox.deltas:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._inbox.event.wait()
+            self._alarm.set(seconds)
+            await self._inbox.event.wait()
+            self._alarm.off()
         if self._gone:
             raise ClientGoneError
         taken = self._inbox.take()
@@ -72,7 +75,7 @@ class Reader:
             if delta.error is not None:
                 raise from_engine(delta.error) from delta.error
             self._open -= delta.finish is not None
-        if self._open and not taken:
+        if self._open:
             self._check_times()
         return taken
 
@@ -105,6 +108,37 @@ async def collect(reader: Reader, seconds: float) -> list[Delta]:
     return found
 
 
+class Sender:
+    """Writes parts of an answer; ClientGoneError where nobody has taken one in for `seconds`."""
+
+    def __init__(self, send: Send, seconds: float) -> None:
+        self._send, self._seconds = send, seconds
+        self._task = asyncio.current_task()
+        self._late = False
+        self._alarm = Alarm(self._give_up)
+
+    async def write(self, body: bytes) -> None:
+        """One part, with more to come."""
+        self._alarm.set(self._seconds)
+        try:
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        except asyncio.CancelledError:
+            if self._late and self._task is not None and not self._task.uncancel():
+                raise ClientGoneError from None
+            raise
+        finally:
+            self._alarm.off()
+
+    def stop(self) -> None:
+        """Nothing more is written."""
+        self._alarm.stop()
+
+    def _give_up(self) -> None:
+        self._late = True
+        if self._task is not None:
+            self._task.cancel()
+
+
 class EventStream:
     """An ASGI answer: chunks of several texts as events, a comment in long silences, an error event at a failure."""
 
@@ -119,19 +153,14 @@ class EventStream:
         ]
         async with Reader(self._service, self._inbox, self._jobs, receive) as reader:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            with contextlib.suppress(ClientGoneError):
-                await self._events(reader, self._sender(send))
-                await send({"type": "http.response.body", "body": b""})
-
-    def _sender(self, send: Send) -> Write:
-        async def write(body: bytes) -> None:
+            sender = Sender(send, self._service.settings.send_timeout)
             try:
-                async with asyncio.timeout(self._service.settings.send_timeout):
-                    await send({"type": "http.response.body", "body": body, "more_body": True})
-            except TimeoutError as exc:
-                raise ClientGoneError from exc
-
-        return write
+                await self._events(reader, sender.write)
+                await send({"type": "http.response.body", "body": b""})
+            except ClientGoneError:
+                pass
+            finally:
+                sender.stop()
 
     async def _events(self, reader: Reader, write: Write) -> None:
         sent = now()

@@ -37,7 +37,7 @@ def usage(jobs: Sequence[Job], texts_per_prompt: int) -> Document:
     """Tokens of an answer; a prompt counts once however many texts follow it."""
     first = jobs[::texts_per_prompt]
     prompt = sum(job.sequence.prompt_tokens for job in first)
-    made = sum(len(job.maker.tokens) for job in jobs)
+    made = sum(job.maker.seen for job in jobs)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": made,
@@ -49,7 +49,7 @@ def usage(jobs: Sequence[Job], texts_per_prompt: int) -> Document:
 def timings(jobs: Sequence[Job]) -> Document:
     """Speed of the first text, as llama.cpp's server tells it."""
     job = jobs[0]
-    sequence, made = job.sequence, len(job.maker.tokens)
+    sequence, made = job.sequence, job.maker.seen
     prefill, decode = sequence.prefill_seconds, sequence.decode_seconds
     return {
         "prompt_n": sequence.prompt_tokens - sequence.reused,

@@ -41,14 +41,13 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VulkanKernel:
-    """A pipeline with its constants. writing: whether each binding is written."""
+    """A pipeline with its constants."""
 
     spec: KernelSpec
     constants: Mapping[str, int]
     tuning: Tuning
     pipeline: Handle
     layout: Layout
-    writing: tuple[bool, ...]
 
 
 def source_of(name: str, variant: str, features: Features) -> Path:
@@ -134,10 +133,9 @@ class Pipelines:
         given = {**constants, **tuning.tile, **tuning.private}
         if {".sub", ".matrix"} & set(path.suffixes):
             given["WAVE"] = self._physical.features.subgroups
-        writing = *(binding.access != "r" for binding in spec.bindings), *([True] if tuning.workspace else [])
-        layout = self._layout(len(writing), 4 * len(spec.params))
+        layout = self._layout(len(spec.bindings) + bool(tuning.workspace), 4 * len(spec.params))
         pipeline = self.pipeline(spec.name, given, layout, path.read_bytes())
-        return VulkanKernel(spec, dict(constants), tuning, pipeline, layout, writing)
+        return VulkanKernel(spec, dict(constants), tuning, pipeline, layout)
 
     def pipeline(self, name: str, given: Mapping[str, int], layout: Layout | None, code: bytes) -> Handle:
         """Compile SPIR-V, with full subgroups of size WAVE where that is given. Drivers may crash on anything else than

@@ -51,7 +51,6 @@ class PhysicalDevice:
     handle: Handle
     info: DeviceInfo
     queue_family: int
-    copy_family: int | None  # of a copy engine
     features: Features
     extensions: frozenset[str]
     max_allocations: int
@@ -129,15 +128,13 @@ def _listed(kind: str, call: Any, *owner: Handle) -> list[Handle]:
     return list(items[0 : count[0]])
 
 
-def _families(handle: Handle) -> tuple[int | None, int | None]:
-    """The queue families for kernels, without graphics where there is one, and for copies alone."""
+def _compute_family(handle: Handle) -> int | None:
+    """The queue family for kernels, without graphics where there is one."""
     families = _listed("VkQueueFamilyProperties", lib().vkGetPhysicalDeviceQueueFamilyProperties, handle)
-    graphics, compute, copies = 1, 2, 4
-    flags = [int(family.queueFlags) for family in families]
-    kernels = [i for i, has in enumerate(flags) if has & compute]
-    engines = [i for i, has in enumerate(flags) if has & copies and not has & (compute | graphics)]
-    alone = [i for i in kernels if not flags[i] & graphics]
-    return next(iter(alone + kernels), None), next(iter(engines), None)
+    graphics, compute = 1, 2
+    kernels = [i for i, family in enumerate(families) if family.queueFlags & compute]
+    alone = [i for i in kernels if not families[i].queueFlags & graphics]
+    return next(iter(alone + kernels), None)
 
 
 def _local_bytes(handle: Handle) -> int:
@@ -167,7 +164,7 @@ def _described(instance: Handle, handle: Handle, index: int) -> PhysicalDevice |
     lib().vkGetPhysicalDeviceProperties2(handle, properties)
     base = properties.properties
     limits, version, name = base.limits, base.apiVersion, _text(base.deviceName)
-    family, copies = _families(handle)
+    family = _compute_family(handle)
     memory = _local_bytes(handle)
     if family is None or not memory or PUSH not in extensions or not name:
         lack = {"a name": name, "a compute queue": family is not None, "memory": memory, PUSH: PUSH in extensions}
@@ -192,6 +189,7 @@ def _described(instance: Handle, handle: Handle, index: int) -> PhysicalDevice |
         kernels=offered(features),
         features=frozenset({"timings"} if tick else ()),
         extra={
+            "uuid": bytes(identity.deviceUUID).hex(),
             "api_version": f"{version >> 22}.{(version >> 12) & 1023}.{version & 4095}",
             "integer_dot_product": features.integer_dot,
             "cooperative_matrix": features.matrix,
@@ -201,7 +199,7 @@ def _described(instance: Handle, handle: Handle, index: int) -> PhysicalDevice |
     )
     uuid = bytes(base.pipelineCacheUUID).hex()
     allocations = limits.maxMemoryAllocationCount
-    return PhysicalDevice(handle, info, family, copies, features, extensions, allocations, uuid, tick)
+    return PhysicalDevice(handle, info, family, features, extensions, allocations, uuid, tick)
 
 
 def offered(features: Features) -> frozenset[str]:

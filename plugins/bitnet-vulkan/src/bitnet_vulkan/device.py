@@ -16,37 +16,33 @@ from bitnet_vulkan.describe import PhysicalDevice, picked
 from bitnet_vulkan.driver import WHOLE_SIZE, Handle, Instance, ffi, lib, make
 from bitnet_vulkan.errors import Stage, check
 from bitnet_vulkan.memory import Allocator, VulkanBuffer
-from bitnet_vulkan.recording import MANY_TIMES, Commands, Queue, dispatch_of, timed
+from bitnet_vulkan.recording import COMPUTE, MANY_TIMES, TRANSFER, Commands, Queue, timed
 
 SLOTS, SLOT = 4, 8 << 20
-"""Staging slots and their bytes: large enough to keep a copy engine busy, small beside any model."""
+"""Staging slots and their bytes: large enough to keep the bus busy, small beside any model."""
 LARGE = 1 << 20
-"""Bytes from which an upload goes through the copy engine: below, changing queues costs more than it saves."""
+"""Bytes of a copy that is worth a submission."""
 SOFTWARE_TIMEOUT = 60.0
 """Seconds for a wait on a software device, which compiles a kernel when it first runs."""
 
 
 class Uploads:
-    """Copies of staging slots by a queue: the device's, or its copy engine's, which begins at once."""
+    """Copies of staging slots; see bitnet_core.hal.staging."""
 
     def __init__(self, slots: Sequence[VulkanBuffer], queue: Queue) -> None:
-        self._slots, self._usual, self.queue = slots, queue, queue
+        self._slots, self._queue = slots, queue
+        self.wait = queue.wait
 
     def copy(self, slot: int, start: int, nbytes: int, buffer: VulkanBuffer, offset: int) -> None:
-        """See bitnet_core.hal.staging."""
-        self.queue.commands().copy(self._slots[slot], start, buffer, offset, nbytes)
-        if self.queue is not self._usual or nbytes >= LARGE:
-            self.queue.flush()
+        """A large one begins at once."""
+        self._queue.commands().copy(self._slots[slot], start, buffer, offset, nbytes)
+        if nbytes >= LARGE:
+            self._queue.flush()
 
-    def fence(self) -> tuple[Queue, int]:
-        """How many submissions there are by now: what either queue did before is done when the last of them is."""
-        self.queue.flush()
-        return self.queue, self.queue.submitted
-
-    def wait(self, fence: tuple[Queue, int]) -> None:
-        """Until so many are done."""
-        queue, submitted = fence
-        queue.wait(submitted)
+    def fence(self) -> int:
+        """How many submissions there are by now."""
+        self._queue.flush()
+        return self._queue.submitted
 
 
 class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
@@ -63,17 +59,11 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
             raise
         if physical.info.type is DeviceType.SOFTWARE and not os.environ.get(TIMEOUT_VARIABLE):
             self.timeout = SOFTWARE_TIMEOUT
-        family, copies = physical.queue_family, physical.copy_family
-        self._copies = None if copies is None else Queue(self._handle, physical, copies, self._seconds)
-        self._queue = Queue(self._handle, physical, family, self._seconds, after=self._copies)
+        self._queue = Queue(self._handle, physical, lambda: self.timeout)
         self._allocator, self._pipelines = Allocator(self._handle, physical), Pipelines(self._handle, physical)
         self._slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS + 1)]  # the last: downloads
         self._bytes = [self._allocator.map(slot) for slot in self._slots]
-        self._uploads = Uploads(self._slots, self._queue)
-        self._staging = StagingRing(self._bytes[:SLOTS], self._uploads)
-
-    def _seconds(self) -> float:
-        return self.timeout
+        self._staging = StagingRing(self._bytes[:SLOTS], Uploads(self._slots, self._queue))
 
     def free_memory(self) -> int:
         """Bytes of device-local memory left."""
@@ -90,7 +80,7 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
     def _alloc(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         buffer = self._allocator.allocate(nbytes, kind)
         commands = self._queue.commands()
-        commands.order([], [(id(buffer), 0, nbytes)], copy=True)
+        commands.follow(TRANSFER)
         lib().vkCmdFillBuffer(commands.handle, buffer.handle, 0, WHOLE_SIZE, 0)
         return buffer
 
@@ -102,10 +92,6 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         self._allocator.release(buffer)
 
     def _upload(self, buffer: VulkanBuffer, offset: int, source: memoryview) -> None:
-        self._uploads.queue = self._queue
-        if self._copies is not None and len(source) >= LARGE:
-            self._queue.wait()  # what still uses the buffer
-            self._uploads.queue = self._copies
         self._staging.upload(buffer, offset, source)
 
     def _download(self, buffer: VulkanBuffer, offset: int, target: memoryview) -> None:
@@ -126,13 +112,16 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         self._pipelines.release(kernel)
 
     def _run(self, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
-        self._queue.commands().put(dispatch_of(launch))
+        commands = self._queue.commands()
+        commands.follow(COMPUTE)
+        commands.put(launch)
 
     def _record(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> None:
         """A command buffer that each replay submits again."""
         commands = self._queue.begin(MANY_TIMES)
         for launch in recording.launches:
-            commands.put(dispatch_of(launch))
+            commands.follow(COMPUTE)
+            commands.put(launch)
         self._queue.end(commands)
         recording.native = commands, commands.submit_info()
 
@@ -145,12 +134,10 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         self._queue.give_back(commands)
 
     def _timings(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> Sequence[float]:
-        return timed(self._handle, self._physical, self._queue, [dispatch_of(launch) for launch in recording.launches])
+        return timed(self._handle, self._physical, self._queue, recording.launches)
 
     def _wait(self) -> None:
         self._queue.wait()
-        if self._copies is not None:
-            self._copies.wait()
         self._staging.drained()
 
     def _settle(self) -> None:
@@ -167,8 +154,6 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
             self._allocator.release(slot)
         self._pipelines.close()
         self._queue.close()
-        if self._copies is not None:
-            self._copies.close()
         lib().vkDestroyDevice(self._handle, ffi().NULL)
         self._instance.close()
 
@@ -176,10 +161,13 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
 def _logical_device(physical: PhysicalDevice) -> Handle:
     chain, extensions = physical.asked()
     priorities = ffi().new("float[]", [1.0])
-    families = [family for family in (physical.queue_family, physical.copy_family) if family is not None]
-    queue = "VkDeviceQueueCreateInfo"
-    queues = [make(queue, queueFamilyIndex=family, queueCount=1, pQueuePriorities=priorities)[0] for family in families]
-    wanted = {"queueCreateInfoCount": len(queues), "pQueueCreateInfos": queues}
+    queue = make(
+        "VkDeviceQueueCreateInfo",
+        queueFamilyIndex=physical.queue_family,
+        queueCount=1,
+        pQueuePriorities=priorities,
+    )
+    wanted = {"queueCreateInfoCount": 1, "pQueueCreateInfos": queue}
     names = {"enabledExtensionCount": len(extensions), "ppEnabledExtensionNames": extensions}
     create, handle = make("VkDeviceCreateInfo", pNext=chain, **wanted, **names), ffi().new("VkDevice *")
     status = lib().vkCreateDevice(physical.handle, create, ffi().NULL, handle)

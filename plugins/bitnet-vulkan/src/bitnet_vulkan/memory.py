@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from bitnet_core.errors import OutOfMemoryError, UnsupportedError
 from bitnet_core.hal import MemoryKind
@@ -61,10 +60,6 @@ class Allocator:
         self._memories: set[Memory] = set()
         self._properties = make("VkPhysicalDeviceMemoryProperties")
         lib().vkGetPhysicalDeviceMemoryProperties(physical.handle, self._properties)
-        self._sharing: dict[str, Any] = {}
-        if physical.copy_family is not None:  # concurrent
-            families = [physical.queue_family, physical.copy_family]
-            self._sharing = {"sharingMode": 1, "queueFamilyIndexCount": 2, "pQueueFamilyIndices": families}
 
     def free_bytes(self) -> int:
         """What the driver says is left of device-local memory (budget extension), else total minus ours."""
@@ -81,8 +76,7 @@ class Allocator:
     def allocate(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         """A bound buffer of undefined content. OutOfMemoryError carries the sizes."""
         room = -(-nbytes // 16) * 16  # kernels read whole words
-        fields = {"size": room, "usage": _STORAGE_AND_COPIES, **self._sharing}
-        handle = create("Buffer", self._device, Stage.MEMORY, self._name, **fields)
+        handle = create("Buffer", self._device, Stage.MEMORY, self._name, size=room, usage=_STORAGE_AND_COPIES)
         needs = ffi().new("VkMemoryRequirements *")
         lib().vkGetBufferMemoryRequirements(self._device, handle, needs)
         try:

@@ -1,10 +1,10 @@
-"""Command buffers, the barriers in them, and queues that work in order with bounded waiting."""
+"""Command buffers, whose commands run one after the other, and the queue that they go to, with bounded waiting."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from struct import pack
 
@@ -16,7 +16,7 @@ from bitnet_vulkan.driver import Handle, create, destroy, ffi, lib, make
 from bitnet_vulkan.errors import SUCCESS, TIMEOUT, Stage, check
 from bitnet_vulkan.memory import VulkanBuffer
 
-BATCH = 64
+BATCH = 16
 """Commands in one submission: the GPU starts while Python still records the rest, and no submission runs for long."""
 ONCE, MANY_TIMES = 1, 4
 """VkCommandBufferUsageFlagBits: ONE_TIME_SUBMIT, SIMULTANEOUS_USE."""
@@ -27,91 +27,44 @@ _WRITES = {COMPUTE: 0x40, TRANSFER: 0x1000}
 """VkAccessFlagBits of the stages."""
 _TOP, _BOTTOM = 0x1, 0x2000
 
-Range = tuple[int, int, int]
-"""(buffer identity, first byte, end byte)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dispatch:
-    """Everything a dispatch needs. bound: VkDescriptorBufferInfo of every binding."""
-
-    kernel: VulkanKernel
-    grid: tuple[int, int, int]
-    bound: bytes
-    params: bytes
-    reads: list[Range]
-    writes: list[Range]
-
-
-def dispatch_of(launch: Launch[VulkanBuffer, VulkanKernel]) -> Dispatch:
-    """Descriptors, and what is read and written."""
-    reads: list[Range] = []
-    writes: list[Range] = []
-    words: list[int] = []
-    for writing, (buffer, offset, nbytes) in zip(launch.kernel.writing, launch.bound, strict=True):
-        (writes if writing else reads).append((id(buffer), offset, offset + nbytes))
-        words += buffer.address, offset, -(-nbytes // 4) * 4
-    return Dispatch(launch.kernel, launch.grid, pack(f"{len(words)}Q", *words), launch.params, reads, writes)
-
 
 @dataclass(eq=False, slots=True)
 class Commands:
-    """A command buffer, and what it read and wrote since its last barrier.
-
-    stages: those that its queue has (no COMPUTE on a copy engine).
-    """
+    """A command buffer. Each command waits for the one before it: in a plan nearly every launch reads what the last one
+    wrote, so that asking which do would save nothing. last: its stage, at first any."""
 
     handle: Handle
-    stages: int
     count: int = 0
-    _reads: list[Range] = field(default_factory=list)
-    _writes: list[Range] = field(default_factory=list)
-    _copied: bool = False
+    last: int = COMPUTE | TRANSFER
 
-    def barrier(self, before: int, after: int) -> None:
-        """What `before` did is done and visible to `after`."""
+    def follow(self, stage: int) -> None:
+        """What was done so far is finished, and visible to the next command, which is of this stage."""
         null = ffi().NULL
-        lib().vkCmdPipelineBarrier(self.handle, before, after, 0, 1, _barrier(before, after), 0, null, 0, null)
-        self._reads.clear()
-        self._writes.clear()
-        self._copied = False
+        memory = _barrier(self.last, stage)
+        lib().vkCmdPipelineBarrier(self.handle, self.last, stage, 0, 1, memory, 0, null, 0, null)
+        self.last = stage
 
-    def order(self, reads: list[Range], writes: list[Range], *, copy: bool = False) -> None:
-        """Put a barrier if these ranges touch what was written, or write what was read, since the last one.
-
-        copy: the next command is a transfer. Barriers that concern kernels alone are cheaper, so the others say so.
-        """
-        if _overlap(reads + writes, self._writes) or _overlap(writes, self._reads):
-            kernels = self.stages & COMPUTE
-            self.barrier(self.stages if self._copied else kernels, self.stages if copy else kernels)
-        self._reads += reads
-        self._writes += writes
-        self._copied |= copy
-
-    def put(self, dispatch: Dispatch) -> None:
-        """Record a dispatch."""
-        self.order(dispatch.reads, dispatch.writes)
-        vk, handle, kernel = lib(), self.handle, dispatch.kernel
-        vk.vkCmdBindPipeline(handle, 1, kernel.pipeline)
-        kernel.layout.push(handle, kernel.layout.template, kernel.layout.handle, 0, ffi().from_buffer(dispatch.bound))
-        params = ffi().from_buffer(dispatch.params)
-        vk.vkCmdPushConstants(handle, kernel.layout.handle, 0x20, 0, len(dispatch.params), params)
-        vk.vkCmdDispatch(handle, *dispatch.grid)
+    def put(self, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
+        """Record a launch, after `follow(COMPUTE)`."""
+        vk, handle, layout = lib(), self.handle, launch.kernel.layout
+        words: list[int] = []
+        for buffer, offset, nbytes in launch.bound:  # VkDescriptorBufferInfo
+            words += buffer.address, offset, -(-nbytes // 4) * 4
+        bound, params = pack(f"{len(words)}Q", *words), launch.params
+        vk.vkCmdBindPipeline(handle, 1, launch.kernel.pipeline)
+        layout.push(handle, layout.template, layout.handle, 0, ffi().from_buffer(bound))
+        vk.vkCmdPushConstants(handle, layout.handle, 0x20, 0, len(params), ffi().from_buffer(params))
+        vk.vkCmdDispatch(handle, *launch.grid)
 
     def copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
         """Record a copy."""
-        reads, writes = (id(source), source_at, source_at + nbytes), (id(target), target_at, target_at + nbytes)
-        self.order([reads], [writes], copy=True)
+        self.follow(TRANSFER)
         region = make("VkBufferCopy", srcOffset=source_at, dstOffset=target_at, size=nbytes)
         lib().vkCmdCopyBuffer(self.handle, source.handle, target.handle, 1, region)
 
     def submit_info(self) -> Handle:
         """A VkSubmitInfo, to be kept with a recording."""
         return make("VkSubmitInfo", commandBufferCount=1, pCommandBuffers=[self.handle])
-
-
-def _overlap(new: list[Range], old: list[Range]) -> bool:
-    return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in new for b in old)
 
 
 @cache
@@ -125,23 +78,14 @@ class Queue:
     """Submits in order; nothing is created per submission once the pools have grown.
 
     timeout: gives the seconds that one submission may take.
-    after: another queue, of which all must be done before anything is submitted here.
     """
 
-    def __init__(
-        self,
-        device: Handle,
-        physical: PhysicalDevice,
-        family: int,
-        timeout: Callable[[], float],
-        after: Queue | None = None,
-    ) -> None:
-        self._device, self._name, self._timeout, self._after = device, physical.info.name, timeout, after
-        self._stages = TRANSFER | COMPUTE if family == physical.queue_family else TRANSFER
+    def __init__(self, device: Handle, physical: PhysicalDevice, timeout: Callable[[], float]) -> None:
+        self._device, self._name, self._timeout = device, physical.info.name, timeout
         queue = ffi().new("VkQueue *")
-        lib().vkGetDeviceQueue(device, family, 0, queue)
+        lib().vkGetDeviceQueue(device, physical.queue_family, 0, queue)
         self._queue = queue[0]
-        fields = {"flags": 2, "queueFamilyIndex": family}  # buffers are reset one by one
+        fields = {"flags": 2, "queueFamilyIndex": physical.queue_family}  # buffers are reset one by one
         self._pool = create("CommandPool", device, Stage.COMMANDS, self._name, **fields)
         self.submitted = self._done = 0
         self._open: Commands | None = None
@@ -150,7 +94,7 @@ class Queue:
         self._pending: deque[tuple[Handle, Handle | None]] = deque()  # fences, and buffers that are spare after them
 
     def begin(self, usage: int) -> Commands:
-        """A command buffer that has begun, starting with a barrier against all that was submitted before."""
+        """A command buffer that has begun; its first command waits for all that was submitted before."""
         handle = ffi().new("VkCommandBuffer *")
         if self._spare:
             handle[0] = self._spare.pop()
@@ -159,13 +103,11 @@ class Queue:
             check(lib().vkAllocateCommandBuffers(self._device, info, handle), Stage.COMMANDS, self._name)
         status = lib().vkBeginCommandBuffer(handle[0], make("VkCommandBufferBeginInfo", flags=usage))
         check(status, Stage.COMMANDS, self._name)
-        commands = Commands(handle[0], self._stages)
-        commands.barrier(self._stages, self._stages)
-        return commands
+        return Commands(handle[0])
 
     def end(self, commands: Commands) -> None:
         """Close a command buffer; what it wrote becomes visible to the host, once the fence is signalled."""
-        commands.barrier(self._stages, HOST)
+        commands.follow(HOST)
         check(lib().vkEndCommandBuffer(commands.handle), Stage.COMMANDS, self._name)
 
     def commands(self) -> Commands:
@@ -186,8 +128,6 @@ class Queue:
     def submit(self, info: Handle, spare: Handle | None = None) -> None:
         """Submit; `spare` may be recorded anew when that is done."""
         self.flush()
-        if self._after is not None:
-            self._after.wait()
         while len(self._pending) > 1 and lib().vkGetFenceStatus(self._device, self._pending[0][0]) == SUCCESS:
             self._retire()
         fence = self._fences.pop() if self._fences else create("Fence", self._device, Stage.QUEUE, self._name)
@@ -229,19 +169,21 @@ class Queue:
         destroy("CommandPool", self._device, self._pool)
 
 
-def timed(device: Handle, physical: PhysicalDevice, queue: Queue, dispatches: Sequence[Dispatch]) -> list[float]:
-    """Run the dispatches once, with a barrier between each two; seconds of each."""
-    count, name = 2 * len(dispatches), physical.info.name
+def timed(
+    device: Handle, physical: PhysicalDevice, queue: Queue, launches: Sequence[Launch[VulkanBuffer, VulkanKernel]]
+) -> list[float]:
+    """Run the launches once; seconds of each."""
+    count, name = 2 * len(launches), physical.info.name
     if not count:
         return []
     pool = create("QueryPool", device, Stage.COMMANDS, name, queryType=2, queryCount=count)  # timestamps
     queue.flush()
     commands = queue.commands()
     lib().vkCmdResetQueryPool(commands.handle, pool, 0, count)
-    for i, dispatch in enumerate(dispatches):
-        commands.barrier(commands.stages, commands.stages)
+    for i, launch in enumerate(launches):
+        commands.follow(COMPUTE)
         lib().vkCmdWriteTimestamp(commands.handle, _TOP, pool, 2 * i)
-        commands.put(dispatch)
+        commands.put(launch)
         lib().vkCmdWriteTimestamp(commands.handle, _BOTTOM, pool, 2 * i + 1)
     queue.wait()
     ticks = ffi().new("uint64_t[]", count)

@@ -210,7 +210,9 @@ def _layer(want: Wanted) -> Tuning:
     shared = max(parts, widest + 256 + 12 * waves * heads) + fresh + blocks + 4 * heads + 16 * waves + 64
     if shared > int(want.physical.info.extra["shared_memory"]):
         raise want.refuse("rows of such a width are served apart")
-    private = {"GROUP": group, "LANES": min(16, wave), "BATCH": 2, "ROWS": 2}
+    # what a lane has of rows, weights and scales shall fit in its registers: 128 of them at groups of 512
+    lanes, rows = 16 if widest <= 8192 else 32, 1 if want.constants["BLOCK"] else 2
+    private = {"GROUP": group, "LANES": min(lanes, wave), "BATCH": 2, "ROWS": rows}
     shape = {"WIDTH": hidden, "FFN": ffn, "HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim}
     words = MEETING_WORDS + kv_heads + max(members, kv_heads) * heads * (dim + 2)
     return Tuning({"MEMBERS": members}, "resident", private | shape, 4 * words)

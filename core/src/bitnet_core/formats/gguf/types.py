@@ -173,5 +173,10 @@ def resolve(type_id: int, shape: tuple[int, ...], span: int, alignment: int) -> 
         return f"has a shape {list(shape)} that {names} cannot hold"
     if len(known) == 1 and sized[0][1] <= span:
         return sized[0][0]
+    if type_id == I2_S.id and span >= prod(shape) // 4:
+        return (
+            "is I2_S without its scale, as QK256 of bitnet-rs has it: that layout is refused, because read as I2_S it "
+            "gives other weights. Convert the original model"
+        )
     sizes = " or ".join(str(nbytes) for _, nbytes in sized)
     return f"needs {sizes} bytes as {names} but has {span} bytes until the next tensor or the end of the file"

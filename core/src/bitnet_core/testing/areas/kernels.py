@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import pytest
+
+from bitnet_core.discovery.measured import PRODUCT, tiling_key
 from bitnet_core.errors import GpuError, UnsupportedError
+from bitnet_core.hal.device import TunableDevice
+from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.testing.cases.case import Case, expected
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
 from bitnet_core.testing.compiles import failing_kernels
 from bitnet_core.testing.workbench import Bench
+
+_TUNED_CASES = 8
+"""Of each product, from all over its list."""
 
 
 class KernelRules:
@@ -38,3 +48,21 @@ class KernelRules:
         """Outputs as the numpy meaning has them, nothing else written, inputs unchanged."""
         launch, actual = bench.run(case)
         check_outputs(case, launch, expected(case.spec, launch), actual)
+
+    def test_every_tuning_on_offer_is_right(self, bench: Bench) -> None:
+        """A device with "tunings" names its own choice first, and each of the others computes the same."""
+        if "tunings" not in bench.device.info.features:
+            pytest.skip("the device offers no tunings to choose from")
+        device = cast(TunableDevice, bench.device)
+        for spec in CATALOGUE.values():
+            cases = cases_of(spec.name) if spec.base and PRODUCT.issubset(param.name for param in spec.params) else []
+            for case in cases[:: max(1, len(cases) // _TUNED_CASES)]:
+                launch = case.launch()
+                offered = device.tunings(spec, launch.constants, launch.params)
+                assert offered[0].key == device.tuning(spec, launch.constants, launch.params).key
+                for tuning in offered[1:]:
+                    bench.launcher.tilings = {tiling_key(spec.name, launch.constants, launch.params): tuning}
+                    prepared = bench.prepare(spec, launch)
+                    prepared.run(bench.device)
+                    check_outputs(case, launch, expected(spec, launch), bench.results(case, launch, prepared))
+                    bench.tidy()

@@ -65,6 +65,11 @@ def permutation(bench: Bench, source: View | None, target: View | None, order: A
     )
 
 
+SOAK = 100
+"""Recordings that come and go, of so many launches each."""
+SOAK_GROWTH = 16 << 20
+
+
 class RecordingRules:
     """A counter shows how often its launch ran."""
 
@@ -302,3 +307,19 @@ class RecordingRules:
             f"launches take {max(shares):.3g} s by the device's clock, and their replay takes {min(replays):.3g} s"
         )
         recording.close()
+
+    def test_ten_thousand_dispatches_in_recordings_that_come_and_go(self, bench: Bench) -> None:
+        """What a driver holds for a recording (sets of bindings, commands, graphs) is there again when it is closed."""
+        ones, before, held = counter(bench), 0, 0
+        for cycle in range(SOAK):
+            if cycle == SOAK // 10:  # the first ones fill the driver's own caches
+                before, held = resident(), bench.device.held_bytes()
+            with bench.device.record() as recording:
+                for _ in range(SOAK):
+                    ones.run(bench.device)
+            bench.device.replay(recording)
+            bench.device.synchronize()
+            recording.close()
+        assert count(bench, ones) == SOAK * SOAK, "some of ten thousand launches did not run"
+        grown, kept = resident() - before, bench.device.held_bytes() - held
+        assert max(grown, kept) < SOAK_GROWTH, f"{SOAK} closed recordings left {grown:,} bytes, {kept:,} on the device"

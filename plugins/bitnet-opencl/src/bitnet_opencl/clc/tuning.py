@@ -17,6 +17,9 @@ from bitnet_core.hal.device import Tuning
 from bitnet_core.hal.tuning_table import TuningTable
 from bitnet_core.kernels.spec import KernelSpec
 
+_SHARED_ROWS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense")
+"""Products whose rows are shared among lanes."""
+
 Constants = Mapping[str, int]
 Params = Mapping[str, int | float]
 
@@ -52,3 +55,19 @@ def tune(profile: Profile, spec: KernelSpec, constants: Constants, params: Param
 
         return FORMULAS[spec.name](Wanted(profile, constants, params))
     return (CPU if profile.cpu else GPU).tune(spec.name, params, profile.max_group)
+
+
+def offered(profile: Profile, spec: KernelSpec, constants: Constants, params: Params) -> list[Tuning]:
+    """The tuning of one launch first, then others for products of few rows on a GPU that nobody measured: `bitnet tune`
+    chooses among them. The more lanes share a row, the fewer rows a group has."""
+    usual = tune(profile, spec, constants, params)
+    lanes = usual.private.get("LANES", 0)
+    if profile.cpu or profile.ptx or usual.variant or spec.name not in _SHARED_ROWS:
+        return [usual]
+    others = [count for count in (4, 8, 16, 32) if count != lanes and count <= profile.lanes]
+    return [usual, *(_with_lanes(usual, lanes, count) for count in others)]
+
+
+def _with_lanes(usual: Tuning, lanes: int, count: int) -> Tuning:
+    tile = {**usual.tile, "TILE_N": usual.tile["TILE_N"] * lanes // count}
+    return Tuning(tile, private={**usual.private, "LANES": count})

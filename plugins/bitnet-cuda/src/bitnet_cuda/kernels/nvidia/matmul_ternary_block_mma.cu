@@ -14,39 +14,13 @@
 #define FACTORS (TOKENS + TILE_T * 8)
 #define EXTRA TILE_T
 #include "ternary_tile.cuh"
+#include "block_scales.cuh"
+#include "store_tile.cuh"
 
 #define MAGIC 0x4b400000
-#define HALVES (BLOCK == 64 ? 2 : 1)  // scales of a row for 128 columns
-
-struct alignas(8) Factors {
-    float even, odd;  // of two neighbouring tokens
-};
-
-struct Scaled {
-    Tile tile;
-    const float *wscale, *scale;
-    u32 n_first;  // the warp's first row and this lane's g
-
-    // The tile's next column block, with the scales of its activations.
-    __device__ void load_factors(Words* stage, u32 block) const {
-#pragma unroll
-        for (u32 i = threadIdx.x; ABLOCK && i < TILE_T * 4; i += GROUP)
-            copy_async_word((float*)(stage + FACTORS) + i % 4 * TILE_T + i / 4,
-                            scale + ((size_t)min(tile.t_first + i / 4, tile.rows - 1) * tile.blocks + block) * 4 + i % 4);
-    }
-    __device__ void load_weights(float (*to)[2][HALVES], u32 block) const {
-        u32 scales = (tile.blocks * 128 + BLOCK - 1) / BLOCK;
-#pragma unroll
-        for (int i = 0; i < M_TILES * 2 * HALVES; i++) {
-            u32 n = min(n_first + 16 * (i / (2 * HALVES)) + 8 * (i / HALVES % 2), tile.outs - 1);
-            to[i / (2 * HALVES)][i / HALVES % 2][i % HALVES] =
-                wscale[(size_t)n * scales + (block * 128 + i % HALVES * 64) / BLOCK];
-        }
-    }
-};
 
 extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
-    matmul_ternary_block(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* y,
+    matmul_ternary_block(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* __restrict__ y,
                          u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
     DYNAMIC_SHARED(Words, pool);
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32, x = g / 4, blocks = width / 128;
@@ -113,22 +87,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
         next = next + 1 == STAGES ? 0 : next + 1;
     }
     copy_wait<0>();
-#pragma unroll
-    for (int i = 0; i < T_TILES; i++)
-#pragma unroll
-        for (int odd = 0; odd < 2; odd++) {
-            u32 token = tile.t_first + t_warp + 8 * i + 2 * t + odd;
-            if (token >= rows) continue;
-            float factor = ABLOCK ? SIGN : SIGN * scale[token];
-#pragma unroll
-            for (int m = 0; m < M_TILES; m++)
-#pragma unroll
-                for (int high = 0; high < 2; high++) {
-                    u32 n = scaled.n_first + 16 * m + 8 * high;
-                    if (n >= outs) continue;
-                    float value = acc[m][i][2 * high + odd] * factor;
-                    size_t at = (size_t)token * y_stride + y_first + n;
-                    y[at] = ADD ? y[at] + value : value;
-                }
-        }
+    store_tile<M_TILES, T_TILES, 16>(
+        y + y_first, y_stride, scaled.n_first, outs, tile.t_first + t_warp + 2 * t, rows,
+        [&](int m, int i, int j, u32, u32 token) { return acc[m][i][j] * (ABLOCK ? SIGN : SIGN * scale[token]); });
 }

@@ -12,8 +12,9 @@
 #define WEIGHTS 0
 #define TOKENS (TILE_N * 2)
 #include "ternary_tile.cuh"
+#include "store_tile.cuh"
 
-KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* y,
+KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* __restrict__ y,
                       u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
     DYNAMIC_SHARED(Words, pool);
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
@@ -79,23 +80,9 @@ KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const
         }
         if (warp_k != 0) return;
     }
-#pragma unroll
-    for (int i = 0; i < T_TILES; i++)
-#pragma unroll
-        for (int odd = 0; odd < 2; odd++) {
-            u32 token = tile.t_first + t_warp + 8 * i + 2 * t + odd;
-            if (token >= rows) continue;
-            int sum = qsum[token];
-            float factor = scale[token];
-#pragma unroll
-            for (int m = 0; m < M_TILES; m++)
-#pragma unroll
-                for (int high = 0; high < 2; high++) {
-                    u32 n = tile.n_first + n_warp + 16 * m + 8 * high + g;
-                    if (n >= outs) continue;
-                    float value = (float)(acc[m][i][2 * high + odd] - sum) * factor * wscale[n];
-                    size_t at = (size_t)token * y_stride + y_first + n;
-                    y[at] = ADD ? y[at] + value : value;
-                }
-        }
+    store_tile<M_TILES, T_TILES, 16>(
+        y + y_first, y_stride, tile.n_first + n_warp + g, outs, tile.t_first + t_warp + 2 * t, rows,
+        [&](int m, int i, int j, u32 n, u32 token) {
+            return (float)(acc[m][i][j] - qsum[token]) * scale[token] * wscale[n];
+        });
 }

@@ -5,16 +5,18 @@
 // 64 * M_TILES of the rows. Two thread blocks of an SM take turns: one unpacks while the other multiplies.
 #include "prelude.cuh"
 #include "tensor.cuh"
+#define CODE "u8"
 #include "warpgroup.cuh"
 
 #define M_TILES (TILE_N / (GROUP / 128) / 64)
 #define WEIGHTS (TILE_T * 8)
 #define TOKENS 0
 #include "ternary_tile.cuh"
+#include "store_tile.cuh"
 
 extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
-    matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* y,
-                   u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
+    matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum,
+                   float* __restrict__ y, u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
     DYNAMIC_SHARED(Words, pool);
     Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32, x = g / 4;
@@ -46,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
 #pragma unroll
         for (int p = 0; p < 4; p++)
 #pragma unroll
-            for (int m = 0; m < M_TILES; m++) warpgroup_mma(acc[m], a[m][p], tokens, p);
+            for (int m = 0; m < M_TILES; m++) warpgroup_mma(acc[m], a[m][p], tokens, p, true);
         if (b + STAGES - 1 < blocks) tile.load(stages + next * STAGE, b + STAGES - 1);
         copy_group();
         warpgroup_wait();
@@ -54,23 +56,9 @@ extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
         next = next + 1 == STAGES ? 0 : next + 1;
     }
     copy_wait<0>();
-#pragma unroll
-    for (int i = 0; i < TILE_T / 8; i++)
-#pragma unroll
-        for (int odd = 0; odd < 2; odd++) {
-            u32 token = tile.t_first + 8 * i + 2 * t + odd;
-            if (token >= rows) continue;
-            int sum = qsum[token];
-            float factor = scale[token];
-#pragma unroll
-            for (int m = 0; m < M_TILES; m++)
-#pragma unroll
-                for (int high = 0; high < 2; high++) {
-                    u32 n = tile.n_first + n_warp + 64 * m + 8 * high + g;
-                    if (n >= outs) continue;
-                    float value = (float)(acc[m][4 * i + 2 * high + odd] - sum) * factor * wscale[n];
-                    size_t at = (size_t)token * y_stride + y_first + n;
-                    y[at] = ADD ? y[at] + value : value;
-                }
-        }
+    store_tile<M_TILES, TILE_T / 8, 64>(
+        y + y_first, y_stride, tile.n_first + n_warp + g, outs, tile.t_first + 2 * t, rows,
+        [&](int m, int i, int j, u32 n, u32 token) {
+            return (float)(acc[m][4 * i + j] - qsum[token]) * scale[token] * wscale[n];
+        });
 }

@@ -3,35 +3,36 @@
 #define A4(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
 #define A16(i) A4(i), A4(i + 4), A4(i + 8), A4(i + 12)
 
-// c[64 x TILE_T] += a[64 x 32] (u8) * tokens[TILE_T x 128][columns 32 plane..] (s8). Rows of 128 bytes, 16-byte words
-// swizzled by row (the 128-byte mode), start aligned to 1024 bytes. a and c as in mma.m16n8k32, warp by warp.
-__device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, u32 plane) {
+// c[64 x TILE_T] = (add ? c : 0) + a[64 x 32] (CODE: "u8" or "s8") * tokens[TILE_T x 128][columns 32 plane..] (s8). Rows of
+// 128 bytes, 16-byte words swizzled by row (the 128-byte mode), start aligned to 1024 bytes. a and c as in mma.m16n8k32,
+// warp by warp.
+__device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, u32 plane, bool add) {
     // start address, (unused) leading offset, 1024 bytes between groups of eight rows, all in 16 bytes; 128-byte mode
     unsigned long long descriptor = (shared_address(tokens) + 32 * plane) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
 #if TILE_T == 64
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %37, 0;"
-        "wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8 {"
+        "wgmma.mma_async.sync.aligned.m64n64k32.s32." CODE ".s8 {"
         " %0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
         " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},"
         "{%32, %33, %34, %35}, %36, p;}"
         : A16(0), A16(16)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(1));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
 #elif TILE_T == 128
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %69, 0;"
-        "wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8 {"
+        "wgmma.mma_async.sync.aligned.m64n128k32.s32." CODE ".s8 {"
         " %0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
         " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
         " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
         " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},"
         "{%64, %65, %66, %67}, %68, p;}"
         : A16(0), A16(16), A16(32), A16(48)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(1));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
 #else
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %133, 0;"
-        "wgmma.mma_async.sync.aligned.m64n256k32.s32.u8.s8 {"
+        "wgmma.mma_async.sync.aligned.m64n256k32.s32." CODE ".s8 {"
         " %0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
         " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
         " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
@@ -42,7 +43,7 @@ __device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, 
         " %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127},"
         "{%128, %129, %130, %131}, %132, p;}"
         : A16(0), A16(16), A16(32), A16(48), A16(64), A16(80), A16(96), A16(112)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(1));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
 #endif
 }
 // Registers of c and a are written: the products that follow see them.

@@ -1,198 +1,49 @@
-"""Load a model and generate: what Python programs use, and what the command line and the server stand on."""
+"""A model on a device: texts, chats, logits, perplexity."""
 
 from __future__ import annotations
 
-import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from importlib.resources import files
+from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack, overload
+from typing import Any, Literal, Self, Unpack, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from bitnet_core.discovery.request import DeviceRequest
-from bitnet_core.discovery.selection import BackendStartupSummary, open_device, open_next
-from bitnet_core.engine.blocks import Eviction
-from bitnet_core.engine.cache import KV_BUDGET
+from bitnet_core.api.arguments import (
+    PATH,
+    TEXT,
+    TOKENS,
+    check,
+    check_messages,
+    check_options,
+    check_prompt,
+    is_batch,
+)
+from bitnet_core.api.asynchronous import AsyncGeneration
+from bitnet_core.api.figures import stats_of
+from bitnet_core.api.options import ChatOptions, GenerateOptions, Prompt, SamplingOptions
+from bitnet_core.discovery.selection import BackendStartupSummary, open_next
 from bitnet_core.engine.constraint import Constraint
 from bitnet_core.engine.defaults import sampling_defaults
 from bitnet_core.engine.engine import Engine, closed
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.reasoning import Reasoning, ReasoningLimit
-from bitnet_core.engine.sampling import SamplingParams
-from bitnet_core.engine.score import Scoring, perplexity, token_losses
-from bitnet_core.engine.text import Generation, GenerationStream, Piece, StopFilter, TextMaker
-from bitnet_core.environment import strict_mode
-from bitnet_core.errors import DEVICE_FAILURES, GpuError, OutOfMemoryError, UsageError
-from bitnet_core.formats.gguf.source import GGUFSource
-from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT, decide_layout
-from bitnet_core.formats.open import open_model
-from bitnet_core.formats.ternary.i2_s import Layout
+from bitnet_core.engine.score import Scoring, perplexity
+from bitnet_core.engine.state import load_state, save_state
+from bitnet_core.engine.text import Generation, GenerationStream, StopFilter, TextMaker
+from bitnet_core.errors import GpuError, UsageError
 from bitnet_core.hal.device import Device
-from bitnet_core.hub import local
+from bitnet_core.measure.profiling import StepProfile, profile
 from bitnet_core.model.source import ModelSource
-from bitnet_core.plan.small_head import Choice
 from bitnet_core.plan.upload import Progress
 from bitnet_core.reference.float_model import FloatModel
 from bitnet_core.structured import Grammars, grammar_of
-from bitnet_core.tokenizer import StreamDecoder, Tokenizer, load_tokenizer
+from bitnet_core.tokenizer import StreamDecoder, Tokenizer
 from bitnet_core.tokenizer.chat import ChatTemplate
-
-__all__ = ["Generation", "GenerationStream", "Model", "Piece", "load"]
-
-log = logging.getLogger(__name__)
-
-Prompt = str | Sequence[int]
-"""Text, or token ids as they are."""
-
-
-class GenerateOptions(TypedDict, total=False):
-    """Keyword arguments of `Model.generate`; None for the model's own default."""
-
-    max_tokens: int
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    repetition_penalty: float | None
-    logit_bias: Mapping[int, float] | None
-    presence_penalty: float
-    frequency_penalty: float
-    logprobs: int | None
-    seed: int | None
-    stop: str | Iterable[str]
-    stop_ids: Iterable[int]
-    response_format: Mapping[str, Any] | None
-    progress: Progress | None
-
-
-class ChatOptions(GenerateOptions, total=False):
-    """Keyword arguments of `Model.chat`."""
-
-    enable_thinking: bool | None
-    max_thinking: int | None
-    tools: Sequence[Mapping[str, Any]] | None
-
-
-SHIPPED = "stories"
-"""Name of the small model that comes with the package."""
-
-
-def load(
-    model: str | Path | ModelSource | None = None,
-    device: str | DeviceRequest | None = "auto",
-    *,
-    kv_dtype: str = "f16",
-    context: int | None = None,
-    kv_budget: int = KV_BUDGET,
-    max_sequences: int = 32,
-    eviction: Eviction = "lru",
-    burst_seconds: float = 0.1,
-    small_head: Choice = "auto",
-    layout: Layout | None = None,
-    strict: bool | None = None,
-    mmap: bool = True,
-    fallback: bool = True,
-    progress: Progress | None = None,
-) -> Model:
-    """Open a model on a device.
-
-    model: a file, a folder, a model of the hub (hf:OWNER/REPO[:FILE]), an opened source, or None or "stories" for the
-    small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0". kv_dtype: "f16", "f32"
-    or "int8". context: tokens of the longest sequence (None: the model's, up to 131,072). kv_budget: bytes of the
-    key/value cache. max_sequences: texts generated at a time. eviction: which reusable prefix goes first, "lru", "fifo"
-    or "lfu". burst_seconds: about how long greedy tokens are made before a stream shows them. small_head: whether an
-    f16 head gets an int8 copy for choosing tokens exactly with half the reading, "auto" (on CPUs), "on" or "off".
-    layout: byte layout of I2_S tensors, where the file's own evidence is not to be asked. strict: warnings about the
-    file are errors (None: as BITNET_STRICT_MODE says). mmap: where false, the file is read as a whole, so that it may
-    be changed or cut off while it is used; a mapped one must not be. fallback: whether "auto" goes on with the next
-    device where one fails, at load or in the middle of a text; a device that was named never does. progress is called
-    with (what, done, total).
-
-    Raises ModelError, TokenizerError, StrictModeError, UsageError and the GpuError of a device that was asked for.
-    """
-    options = EngineOptions(
-        kv_dtype=kv_dtype,
-        context=context,
-        kv_budget=kv_budget,
-        max_sequences=max_sequences,
-        eviction=eviction,
-        burst_seconds=burst_seconds,
-        small_head=small_head,
-    )
-    source = _opened(model, layout, strict_mode() if strict is None else strict, mmap)
-    try:
-        tokenizer = load_tokenizer(source.tokenizer)
-        placed = open_device(device, fallback)
-        while True:
-            try:
-                return _placed(source, tokenizer, *placed, options, progress)
-            except (OutOfMemoryError, *DEVICE_FAILURES) as exc:
-                following = open_next(placed[1], exc)
-                if following is None:
-                    raise
-                log.warning("%s, going on with %s", exc, following[1].selected.request)
-                placed = following
-    except BaseException:
-        source.close()
-        raise
-
-
-def _opened(model: str | Path | ModelSource | None, layout: Layout | None, strict: bool, mapped: bool) -> ModelSource:
-    if model is not None and not isinstance(model, str | Path):
-        return model
-    if isinstance(model, str):
-        model = local(model, log.info)
-    if model is None or (model == SHIPPED and not Path(model).exists()):
-        return open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")), strict=strict)
-    return open_model(model, layout=layout, strict=strict, mapped=mapped)
-
-
-def _placed(
-    source: ModelSource,
-    tokenizer: Tokenizer,
-    device: Device,
-    summary: BackendStartupSummary,
-    options: EngineOptions,
-    progress: Progress | None,
-) -> Model:
-    """The model on a device, which is closed if it cannot be used."""
-    try:
-        decide_layout(source, lambda _: _self_test(source, tokenizer, device))
-        return Model(source, tokenizer, device, summary, options, progress)
-    except BaseException:
-        with suppress(GpuError):  # what led here is the error that counts
-            device.close()
-        raise
-
-
-def settle_layout(source: ModelSource) -> None:
-    """Settles a doubt about the I2_S layout of an opened file by the self-test on the best device, as `load` does.
-
-    Without a doubt no device is opened. Raises ModelError if the model predicts plain English under no layout.
-    """
-    if not isinstance(source, GGUFSource) or not source.has_i2_s or not source.layout.in_doubt:
-        return
-    tokenizer = load_tokenizer(source.tokenizer)
-    opened, _ = open_device("auto")
-    try:
-        decide_layout(source, lambda _: _self_test(source, tokenizer, opened))
-    finally:
-        opened.close()
-
-
-def _self_test(source: ModelSource, tokenizer: Tokenizer, device: Device) -> float:
-    """Mean negative log likelihood of the self-test's sentence with the weights that the source gives now."""
-    tokens = tokenizer.encode(SELF_TEST_TEXT, add_bos=tokenizer.add_bos)
-    context = min(source.config.context, len(tokens) + 1)
-    engine = Engine(source, device, EngineOptions(context=context, max_sequences=1))
-    try:
-        return float(token_losses(engine, tokens[:context]).mean())
-    finally:
-        engine.free()
 
 
 class Model:
@@ -215,6 +66,7 @@ class Model:
         self._grammars: Grammars | None = None
         self._engine = Engine(source, device, options, reopen=self._reopen, progress=progress)
         self._closed = False
+        self._threads: ThreadPoolExecutor | None = None
 
     @property
     def engine(self) -> Engine:
@@ -248,24 +100,95 @@ class Model:
         self, prompt: Prompt, *, stream: bool, **options: Unpack[GenerateOptions]
     ) -> Generation | GenerationStream: ...
 
+    @overload
     def generate(
-        self, prompt: Prompt, *, stream: bool = False, **options: Unpack[GenerateOptions]
-    ) -> Generation | GenerationStream:
+        self, prompt: list[str] | list[list[int]], *, stream: Literal[False] = False, **options: Unpack[GenerateOptions]
+    ) -> list[Generation]: ...
+
+    def generate(
+        self, prompt: Prompt | list[str] | list[list[int]], *, stream: bool = False, **options: Unpack[GenerateOptions]
+    ) -> Generation | GenerationStream | list[Generation]:
         """Continue a prompt (text, or token ids as they are). Sampling as in SamplingParams, by `defaults` where it
         is not given; the text ends before the first of the `stop` strings, at one of `stop_ids`, at the model's own end
         tokens, or after max_tokens (128). response_format: as OpenAI's, {"type": "json_schema", "json_schema":
         {"schema": ...}} for one; the text is then what it asks for, as far as max_tokens allows (see
         structured.grammar_of; needs llguidance).
 
-        Returns a Generation, or with stream=True an iterator of Pieces whose `.result` is the Generation. UsageError
-        for an empty prompt, one longer than the context, and parameters out of range.
+        Returns a Generation, or with stream=True an iterator of Pieces whose `.result` is the Generation; for a list of
+        prompts, whose texts are made together, a list of Generations. UsageError for an empty prompt, one longer than
+        the context, and parameters of a wrong kind or out of range.
         """
+        check_options({**options, "stream": stream})
+        if is_batch(prompt):
+            if stream:
+                raise UsageError("stream is for one prompt; generate(..., stream=True) of several can be read in turns")
+            return self._batch(cast(Sequence[Prompt], prompt), options)
+        check_prompt(prompt)
+        return self._begun(cast(Prompt, prompt), stream, options)
+
+    def _begun(self, prompt: Prompt, stream: bool, options: GenerateOptions) -> Generation | GenerationStream:
         if isinstance(prompt, str):
             if not prompt:
                 raise UsageError("the prompt is empty")
             self.tokenizer.check_fits(prompt, self.engine.limit)
             prompt = self.tokenizer.encode(prompt, add_bos=self.tokenizer.add_bos)
         return self._text(prompt, stream, **options)
+
+    def _batch(self, prompts: Sequence[Prompt], options: GenerateOptions) -> list[Generation]:
+        for prompt in prompts:
+            check_prompt(prompt)
+        streams: list[GenerationStream] = []
+        try:
+            for prompt in prompts:
+                streams.append(cast(GenerationStream, self._begun(prompt, True, options)))
+            return [stream.read() for stream in streams]
+        finally:
+            for stream in streams:
+                stream.close()
+
+    def agenerate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncGeneration:
+        """`generate` for asyncio: await it for the Generation, or read its Pieces with `async for`. Errors as
+        `generate`, when it is begun. Many at a time are made together."""
+        return AsyncGeneration(lambda: self.generate(prompt, stream=True, **options), self._executor)
+
+    def achat(self, messages: Sequence[Mapping[str, Any]], **options: Unpack[ChatOptions]) -> AsyncGeneration:
+        """`chat` for asyncio, as `agenerate`."""
+        return AsyncGeneration(lambda: self.chat(messages, stream=True, **options), self._executor)
+
+    @property
+    def _executor(self) -> ThreadPoolExecutor:
+        """A thread for each text that can be made at a time."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.engine.sequences, thread_name_prefix="bitnet")
+        return self._threads
+
+    def warmup(self) -> float:
+        """Compile and record what prompts and texts need, so that the first real one does not wait; seconds it took."""
+        began = time.perf_counter()
+        prompt = [token % self.config.tokens for token in range(1, min(33, self.engine.limit // 2 + 1))]
+        for temperature in (0.0, 1.0):
+            params = self.defaults.params(temperature=temperature, seed=0)
+            text = self.engine.add(prompt, params, max_tokens=4)
+            while text.finish_reason is None:
+                self.engine.step()
+        return time.perf_counter() - began
+
+    def save_state(self, path: str | PathLike[str], *, force: bool = False) -> int:
+        """Write the keys and values that later texts may reuse to a file, tied to this model; returns blocks of 64
+        tokens. UsageError for an existing file without `force`, or one that cannot be written."""
+        check("path", path, PATH)
+        return save_state(self.engine, Path(path), force=force)
+
+    def load_state(self, path: str | PathLike[str]) -> int:
+        """Take what `save_state` wrote into the cache, as far as there is room, on this or another device; returns
+        blocks. Such prompts are not computed again. ModelError for a file of another model or kv_dtype, or a damaged
+        one."""
+        check("path", path, PATH)
+        return load_state(self.engine, Path(path))
+
+    def profile(self) -> list[StepProfile]:
+        """Times of every kernel of the steps that ran so far, by the device's clock; UsageError where it has none."""
+        return profile(self.engine)
 
     def _text(
         self,
@@ -275,50 +198,25 @@ class Model:
         max_thinking: int | None = None,
         *,
         max_tokens: int = 128,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        repetition_penalty: float | None = None,
-        logit_bias: Mapping[int, float] | None = None,
-        presence_penalty: float = 0.0,
-        frequency_penalty: float = 0.0,
-        logprobs: int | None = None,
-        seed: int | None = None,
         stop: str | Iterable[str] = (),
         stop_ids: Iterable[int] = (),
         response_format: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
+        **sampling: Unpack[SamplingOptions],
     ) -> Generation | GenerationStream:
         """reasoning: ids of the tags that set it off, where it is to be told apart."""
-        defaults = self.defaults
-        sampling = SamplingParams(
-            defaults.temperature if temperature is None else temperature,
-            defaults.top_k if top_k is None else top_k,
-            defaults.top_p if top_p is None else top_p,
-            defaults.min_p if min_p is None else min_p,
-            defaults.repetition_penalty if repetition_penalty is None else repetition_penalty,
-            dict(logit_bias or {}),
-            seed,
-            presence_penalty,
-            frequency_penalty,
-            logprobs,
-        )
         stops = StopFilter([stop] if isinstance(stop, str) else stop)
         ends = self.tokenizer.eos_ids | frozenset(stop_ids)
         grammar = grammar_of(response_format)
         constraint: Constraint | None = self.grammars.constraint(grammar) if grammar else None
         if reasoning:
             constraint = self.after_reasoning(prompt, constraint, max_thinking)
-        sequence = self.engine.add(prompt, sampling, max_tokens=max_tokens, stop_ids=ends, constraint=constraint)
+        params = self.defaults.params(**sampling)
+        sequence = self.engine.add(prompt, params, max_tokens=max_tokens, stop_ids=ends, constraint=constraint)
         thoughts = Reasoning(*reasoning, prompt) if reasoning else None
         maker = TextMaker(sequence, StreamDecoder(self.tokenizer), stops, thoughts)
         pieces = GenerationStream(self.engine, maker, progress)
-        if stream:
-            return pieces
-        for _ in pieces:
-            pass
-        return pieces.result
+        return pieces if stream else pieces.read()
 
     @overload
     def chat(
@@ -347,6 +245,9 @@ class Model:
         on the host. tools: descriptions for the template. The reasoning is in `.reasoning` of pieces and result, never
         in `.text`. UsageError for no messages, and for what the template or the vocabulary does not know.
         """
+        check_options({**options, "stream": stream, "enable_thinking": enable_thinking, "tools": tools})
+        check_options({"max_thinking": max_thinking})
+        check_messages(messages)
         if not messages:
             raise UsageError("there are no messages")
         if max_thinking is not None and (max_thinking < 0 or self.thinking_tags is None):
@@ -394,6 +295,7 @@ class Model:
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """f32[T, V]: logits after every token."""
+        check("tokens", tokens, TOKENS)
         return self.engine.logits(tokens)
 
     def perplexity(
@@ -408,6 +310,8 @@ class Model:
         before it; windows start `stride` tokens apart (default: half the context). progress("scoring", done, total)
         is called with numbers of tokens. float_activations: in float64 on the host, whatever the device, with
         activations that are not rounded to int8 (reference.float_model)."""
+        check_options({"stride": stride, "float_activations": float_activations, "progress": progress})
+        check("text", text, ("a text or a list of token ids", lambda value: TEXT[1](value) or TOKENS[1](value)))
         ids = self.tokenizer.encode(text, add_bos=self.tokenizer.add_bos) if isinstance(text, str) else list(text)
         engine: Scoring = self.engine
         if float_activations:
@@ -415,17 +319,15 @@ class Model:
         return perplexity(engine, ids, stride, progress)
 
     def stats(self) -> dict[str, Any]:
-        """Counters and sizes for people and receipts: kernel launches, device memory, cache use."""
-        engine = self.engine
-        return {
-            "kernel_launches": dict(engine.kernel_launches),
-            "memory": engine.memory(),
-            **engine.figures(),
-        }
+        """Counters and sizes for people and receipts: kernel launches (and by device), memory of device and host, cache
+        use, averages, fallbacks, the share of launches that GPUs ran, errors by kind and the last 100 of them."""
+        return stats_of(self.engine, self.summary)
 
     def close(self) -> None:
         """Free the device and the file; may be called twice."""
         self._closed = True
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
         self.source.close()
         if self._template is not None:

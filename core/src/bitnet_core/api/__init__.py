@@ -1,0 +1,21 @@
+"""Load a model and generate: what Python programs use, and what the command line and the server stand on."""
+
+from bitnet_core.api.asynchronous import AsyncGeneration
+from bitnet_core.api.loading import load, settle_layout
+from bitnet_core.api.model import Model
+from bitnet_core.api.options import ChatOptions, GenerateOptions, Prompt, SamplingOptions
+from bitnet_core.engine.text import Generation, GenerationStream, Piece
+
+__all__ = [
+    "AsyncGeneration",
+    "ChatOptions",
+    "GenerateOptions",
+    "Generation",
+    "GenerationStream",
+    "Model",
+    "Piece",
+    "Prompt",
+    "SamplingOptions",
+    "load",
+    "settle_layout",
+]

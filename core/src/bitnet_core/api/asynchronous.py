@@ -1,0 +1,55 @@
+"""Texts for asyncio: the steps of the engine run in threads of the model's own, the loop goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator
+from concurrent.futures import Executor
+
+from bitnet_core.engine.text import Generation, GenerationStream, Piece
+from bitnet_core.errors import BitnetError
+
+
+class AsyncGeneration:
+    """One text, to be awaited as a whole or read piece by piece with `async for`; `.result` is there afterwards.
+
+    Nothing is computed before. Where the task is cancelled, or the iteration left, the text ends.
+    """
+
+    def __init__(self, begin: Callable[[], GenerationStream], threads: Executor) -> None:
+        self._begin, self._threads = begin, threads
+        self._stream: GenerationStream | None = None
+
+    @property
+    def result(self) -> Generation:
+        """The whole text; only after the last piece."""
+        if self._stream is None:
+            raise BitnetError("the text is not begun: await it, or read its pieces")
+        return self._stream.result
+
+    def __await__(self) -> Generator[object, None, Generation]:
+        return self._whole().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Piece]:
+        if self._stream is not None:
+            raise BitnetError("the text was begun already: ask for another one")
+        loop = asyncio.get_running_loop()
+        self._stream = stream = await loop.run_in_executor(self._threads, self._begin)
+        step = None
+        try:
+            while True:
+                step = loop.run_in_executor(self._threads, next, stream, None)
+                piece = await asyncio.shield(step)
+                if piece is None:
+                    return
+                yield piece
+        finally:
+            if step is not None and not step.done():  # a thread is in the middle of a step, and ends the text after it
+                step.add_done_callback(lambda _: self._threads.submit(stream.close))
+            else:
+                stream.close()
+
+    async def _whole(self) -> Generation:
+        async for _ in self:
+            pass
+        return self.result

@@ -1,0 +1,44 @@
+"""What `Model` takes: prompts and keyword arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from bitnet_core.plan.upload import Progress
+
+Prompt = str | Sequence[int]
+"""Text, or token ids as they are."""
+
+
+class SamplingOptions(TypedDict, total=False):
+    """How tokens are chosen, as in SamplingParams; None for the model's own default."""
+
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    logit_bias: Mapping[int, float] | None
+    presence_penalty: float
+    frequency_penalty: float
+    logprobs: int | None
+    seed: int | None
+
+
+class GenerateOptions(SamplingOptions, total=False):
+    """Keyword arguments of `Model.generate`."""
+
+    max_tokens: int
+    stop: str | Iterable[str]
+    stop_ids: Iterable[int]
+    response_format: Mapping[str, Any] | None
+    progress: Progress | None
+
+
+class ChatOptions(GenerateOptions, total=False):
+    """Keyword arguments of `Model.chat`."""
+
+    enable_thinking: bool | None
+    max_thinking: int | None
+    tools: Sequence[Mapping[str, Any]] | None

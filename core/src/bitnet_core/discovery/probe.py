@@ -1,0 +1,60 @@
+"""What this machine has for bitnet: backends, their devices and drivers, and why the others are left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bitnet_core.discovery.known import KNOWN
+from bitnet_core.discovery.registry import registry
+from bitnet_core.discovery.selection import devices, ranked
+from bitnet_core.hal.device import DeviceInfo, DeviceType
+
+
+@dataclass(frozen=True, slots=True)
+class BackendState:
+    """One backend. version: of its package, "" where it is not installed. reason: why it has no device."""
+
+    name: str
+    version: str
+    devices: tuple[DeviceInfo, ...] = ()
+    reason: str = ""
+
+    def summary(self) -> str:
+        """One line."""
+        if self.devices:
+            shown = "; ".join(f"{info.request} {info.name} ({info.type.value}, {info.driver})" for info in self.devices)
+            return f"{self.name} {self.version}: {shown}"
+        return f"{self.name}{' ' if self.version else ''}{self.version}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """backends: those that core knows, then others. preferred: what `auto` takes, a GPU or not."""
+
+    backends: tuple[BackendState, ...]
+    preferred: DeviceInfo
+
+    @property
+    def gpus(self) -> tuple[DeviceInfo, ...]:
+        """Hardware GPUs, also those that several backends show."""
+        hardware = (DeviceType.GPU, DeviceType.INTEGRATED)
+        return tuple(info for state in self.backends for info in state.devices if info.type in hardware)
+
+    def summary(self) -> str:
+        """A line for `auto`, and one for each backend."""
+        lines = [f"auto takes {self.preferred.request} ({self.preferred.name})"]
+        return "\n".join([*lines, *(state.summary() for state in self.backends)])
+
+
+def probe() -> Machine:
+    """Look at every backend that is installed; each driver is asked once a process."""
+    present, found = devices(), registry()
+    left_out = {entry.name: entry for entry in found.quarantined}
+    states = []
+    for name in dict.fromkeys([*KNOWN, *found.backends, *left_out]):
+        own = tuple(info for info in present if info.backend == name)
+        entry = left_out.get(name)
+        version = entry.version if entry else found.origin(name)[1] if name in found.backends else ""
+        reason = "" if own else entry.reason if entry else "hidden" if name in found.backends else "not installed"
+        states.append(BackendState(name, version, own, reason))
+    return Machine(tuple(states), ranked(present)[0])

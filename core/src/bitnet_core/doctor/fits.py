@@ -1,0 +1,53 @@
+"""Does this model fit on these devices?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bitnet_core.discovery.selection import open_listed
+from bitnet_core.engine.cache import block_bytes
+from bitnet_core.engine.options import EngineOptions, free_share, widest_chunk
+from bitnet_core.errors import GpuError, UsageError
+from bitnet_core.hal.device import Device, DeviceInfo, TransferMode
+from bitnet_core.model.source import Finding, ModelSource
+from bitnet_core.plan.memory import plan_memory
+
+_GIB = 2**30
+
+
+def fit_findings(source: ModelSource, present: Sequence[DeviceInfo]) -> list[Finding]:
+    """For each device: the bytes that the model takes there with the usual options, and whether that much is free."""
+    findings = []
+    for info in present:
+        try:
+            device = open_listed(info)
+            try:
+                findings.append(_fit(source, device))
+            finally:
+                device.close()
+        except GpuError as error:
+            findings.append(Finding("warning", "model-fits", f"{info.request}: not known, {error}"))
+    return findings
+
+
+def _fit(source: ModelSource, device: Device) -> Finding:
+    """Weights of a device that works in the host's memory are used where the file is mapped, so they count little."""
+    info, options, config = device.info, EngineOptions(), source.config
+    chunk = widest_chunk(config, info, options.prefill_chunk, options.max_sequences)
+    plan = plan_memory(source, kv_cache=0, sequences=options.max_sequences, chunk=chunk)
+    try:
+        blocks = options.cache_blocks(config, info, options.max_sequences, free_share(device, plan.total))
+    except UsageError as error:
+        return Finding("warning", "model-fits", f"{info.request}: no, {error}")
+    cache = 2 * config.n_layers * blocks * block_bytes(config, options.kv_dtype)
+    free = device.free_memory()
+    free = info.total_memory if free < 0 else free
+    need = plan.total + cache - (plan.weights if info.transfer is TransferMode.UNIFIED else 0)
+    parts = {"weights": plan.weights, "cache": cache, "scratch": plan.total - plan.weights}
+    text = ", ".join(f"{name} {nbytes / _GIB:.2f}" for name, nbytes in parts.items())
+    text += f" GiB; {free / _GIB:.2f} GiB are free"
+    if need <= free or not free:
+        return Finding("info", "model-fits", f"{info.request}: yes, {text}")
+    smaller = need - cache <= free
+    advice = "with a smaller cache (--context, --kv int8)" if smaller else "not even without a cache"
+    return Finding("info" if smaller else "warning", "model-fits", f"{info.request}: {advice}, {text}")

@@ -1,0 +1,46 @@
+"""What the vendors' own tools say, where they are installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+from bitnet_core.model.source import Finding
+
+_TOOLS = (
+    ("nvidia-smi", "--query-gpu=name,driver_version,memory.total,memory.used", "--format=csv,noheader"),
+    ("rocm-smi", "--showid"),
+    ("vulkaninfo", "--summary"),
+    ("clinfo", "--list"),
+)
+_SECONDS = 5.0
+_TELLING = ("devicename", "driverinfo", "error", "failed")
+"""Parts of the lines of vulkaninfo that are worth quoting; the others' output is short."""
+_LINES, _LENGTH = 12, 160
+
+
+def tool_findings() -> list[Finding]:
+    """One info for each tool that is there: its telling lines, or that it fails or hangs."""
+    return [Finding("info", command[0], _said(command)) for command in _TOOLS if shutil.which(command[0])]
+
+
+def _said(command: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"does not answer within {_SECONDS:g} s: its driver hangs"
+    except OSError as exc:
+        return f"does not start: {exc.strerror or exc}"
+    lines = [" ".join(line.split()) for line in (done.stdout or done.stderr).splitlines() if line.strip()]
+    if command[0] == "vulkaninfo":
+        lines = [line for line in lines if any(word in line.lower() for word in _TELLING)]
+    quoted = "\n".join(line[:_LENGTH] for line in lines[:_LINES]) or "says nothing"
+    return quoted if done.returncode == 0 else f"fails with code {done.returncode}: {quoted}"

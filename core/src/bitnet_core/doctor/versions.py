@@ -1,0 +1,56 @@
+"""Whether what is installed is what the bitnet packages ask for: pip lets later installs break earlier ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from operator import eq, ge, gt, le, lt, ne
+
+import importlib_metadata
+
+from bitnet_core.model.source import Finding
+
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;()]*)\)?\s*$")
+_BOUND = re.compile(r"(>=|<=|==|!=|>|<)\s*([0-9][0-9.]*)$")
+_COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+    ">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt,
+}  # fmt: skip
+
+
+def version_findings() -> list[Finding]:
+    """A warning for each requirement of an installed bitnet package that is not met."""
+    findings = []
+    for distribution in importlib_metadata.distributions():
+        name = distribution.metadata["Name"] or ""
+        if name.lower().replace("_", "-").startswith("bitnet-"):
+            for problem in unmet(distribution.requires or ()):
+                message = f"{name} {distribution.version} needs {problem}: pip install -U {name}"
+                findings.append(Finding("warning", "version", message))
+    return findings
+
+
+def unmet(requirements: Iterable[str]) -> list[str]:
+    """Those of them that are not met, with what there is instead. Requirements of extras and of other systems, and
+    bounds in other notations than plain numbers, are not judged."""
+    problems = []
+    for requirement in requirements:
+        match = _REQUIREMENT.match(requirement.strip())
+        if match is None:
+            continue
+        try:
+            there = importlib_metadata.version(match[1])
+        except importlib_metadata.PackageNotFoundError:
+            problems.append(f"{match[0].strip()}, which is not installed")
+            continue
+        bounds = [_BOUND.match(bound.strip()) for bound in match[2].split(",") if bound.strip()]
+        if not all(_COMPARE[bound[1]](*_padded(there, bound[2])) for bound in bounds if bound):
+            problems.append(f"{match[0].strip()}, and {there} is installed")
+    return problems
+
+
+def _padded(one: str, other: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Both as numbers of equal length; what follows the numbers of a version (rc1, .dev3) does not count."""
+    parts = [[int(part) for part in re.findall(r"\d+", re.split(r"[a-z+-]", text)[0])] for text in (one, other)]
+    longest = max(map(len, parts))
+    first, second = (tuple(part + [0] * (longest - len(part))) for part in parts)
+    return first, second

@@ -1,0 +1,36 @@
+"""What choosing a token asks of a row's logits, and what it gets to see of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.engine.constraint import Mask
+
+Logits = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """k: how many of the largest logits, 0 for all of them. rest: also what all add up to, and then perhaps all of them
+    after all. mask: tells what is allowed, asked once; only with k."""
+
+    k: int
+    rest: bool = False
+    mask: Callable[[], Mask] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """ids, values: the largest logits of one row, among the allowed ones, in falling order, equal ones by rising id; id
+    -1 and -inf where fewer are allowed. None where everything was wanted. total: (m, log(sum exp(logit - m))) over all
+    allowed ones, m their largest, where the rest was wanted. full: reads all logits f32[V] of the row, whatever the
+    mask; until the next step."""
+
+    full: Callable[[], Logits]
+    ids: npt.NDArray[np.int32] | None = None
+    values: Logits | None = None
+    total: tuple[float, float] | None = None

@@ -1,0 +1,59 @@
+"""The configuration file: what a user sets once. The environment comes before it, and arguments before both.
+
+TOML, `config.toml` in the user's folder for bitnet, or the file that BITNET_CONFIG names:
+
+    device = "vulkan"         # as BITNET_DEVICE
+    log = "bitnet_core=info"  # as BITNET_LOG
+    strict = true             # as BITNET_STRICT_MODE
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import platformdirs
+
+from bitnet_core.errors import UsageError, short
+
+VARIABLE = "BITNET_CONFIG"
+_LONGEST = 1 << 16
+_KINDS: dict[str, type] = {"device": str, "log": str, "strict": bool}
+
+
+def config_path() -> Path:
+    """Where the file is, or would be."""
+    named = os.environ.get(VARIABLE, "").strip()
+    return Path(named) if named else platformdirs.user_config_path("bitnet", appauthor=False) / "config.toml"
+
+
+def setting(name: str) -> str | bool | None:
+    """A value of the file, None where it is not set. UsageError for a file that makes no sense."""
+    return _read(config_path(), bool(os.environ.get(VARIABLE, "").strip())).get(name)
+
+
+@cache
+def _read(path: Path, named: bool) -> dict[str, str | bool]:
+    """The file's content, checked; nothing where there is none, unless BITNET_CONFIG names it."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_LONGEST + 1)
+    except FileNotFoundError:
+        if named:
+            raise UsageError(f"{VARIABLE}: there is no file {path}") from None
+        return {}
+    except OSError as exc:
+        raise UsageError(f"{path} cannot be read: {exc.strerror or exc}") from exc
+    if len(raw) > _LONGEST:
+        raise UsageError(f"{path} is longer than {_LONGEST} bytes")
+    try:
+        found = tomllib.loads(raw.decode())
+    except (ValueError, RecursionError) as exc:
+        raise UsageError(f"{path} is not TOML: {exc}") from exc
+    for name, value in found.items():
+        if type(value) is not _KINDS.get(name):
+            known = ", ".join(f"{key} ({kind.__name__})" for key, kind in _KINDS.items())
+            raise UsageError(f"{path}: {short(name)} = {short(value)} is no setting; there are {known}")
+    return found

@@ -1,0 +1,117 @@
+"""`bitnet tune` times every device and keeps what it found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bitnet_core.discovery import measured
+from bitnet_core.discovery.measured import tiling_key
+from bitnet_core.discovery.selection import devices
+from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.hal.device import Tuning
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.measure import tune as tune_module
+from bitnet_core.measure.tune import time_model, tune
+from bitnet_core.plan.launcher import Launcher
+from bitnet_core.reference.device import NumpyDevice, numpy_info
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(measured, "path", lambda: tmp_path / "tuned.json")
+    monkeypatch.setattr(tune_module, "_STEPS_SECONDS", 0.01)
+    return tmp_path / "tuned.json"
+
+
+def test_every_device_is_timed_and_kept(bitnet, install_plugin) -> None:
+    install_plugin("vulkan")  # its devices are none: a reason, and the others go on
+    result = bitnet("tune", "--synthetic", "tiny", "--json")
+    numpy, broken = json.loads(result.out)
+    assert (numpy["device"], broken["device"]) == ("numpy:0", "vulkan:0")
+    assert numpy["token_seconds"] > 0
+    assert {product["key"].split()[0] for product in numpy["products"]} == {"matmul_ternary", "matmul_dense"}
+    assert [product["head"] for product in numpy["products"]].count(True) == 1
+    assert broken["reason"]
+    shown = json.loads(bitnet("devices", "--json").out)
+    assert {info["device"]: info["place"].split(":")[0] for info in shown} == {
+        "numpy:0": "measured",
+        "vulkan:0": "not measured",
+    }
+    assert "numpy:0" in bitnet("tune", "--synthetic", "tiny").out
+
+
+def test_options_exclude_each_other(bitnet) -> None:
+    assert bitnet("tune", "--synthetic", "tiny", "-m", "stories").code == 2
+
+
+def test_what_is_not_begun_in_time_is_named(install_plugin) -> None:
+    install_plugin("vulkan")
+    ticks = iter([0.0, *[100.0] * 9])
+    found = tune(SyntheticSource("tiny"), "tiny", limit=10.0, clock=lambda: next(ticks))
+    assert [speed.reason for speed in found] == ["not begun within 10 s"] * 2
+
+
+class TunableDevice(NumpyDevice):
+    """Offers three tunings of products, and lets its clock say that the second is the quickest."""
+
+    def __init__(self) -> None:
+        super().__init__(replace(numpy_info(), features=frozenset({"timings", "tunings"})))
+        self.now = 0.0
+
+    def tunings(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> Sequence[Tuning]:
+        usual = self.tuning(spec, constants, params)
+        return [usual, *(replace(usual, private={"TRIED": number}) for number in (1, 2))]
+
+    def replay(self, recording: Any) -> None:
+        launches = recording.launches
+        self.now += sum({1: 0.5}.get(launch.kernel.tuning.private.get("TRIED", 0), 1.0) for launch in launches)
+        super().replay(recording)
+
+
+def test_the_quickest_tuning_wins_and_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = TunableDevice()
+    seconds, products = time_model(SyntheticSource("tiny"), device, float("inf"), lambda: device.now)
+    assert seconds > 0
+    assert {product.tuning.private["TRIED"] for product in products if product.tuning} == {1}
+    assert all(product.tuning and product.usual == 2 * product.seconds == 1.0 for product in products)
+    found = measured.Measured("tiny", seconds, {one.key: one.tuning for one in products if one.tuning})
+    monkeypatch.setattr("bitnet_core.plan.launcher.measured", lambda info: found)
+    spec, constants = CATALOGUE["matmul_ternary"], {"ADD": 0}
+    params = {"rows": 1, "outs": 256, "width": 256, "y_stride": 256, "y_first": 0}
+    assert tiling_key(spec.name, constants, params) in found.tilings
+    used, _ = Launcher(device).compiled(spec, params, constants)
+    assert used.kernel.tuning.private == {"TRIED": 1}
+    other, _ = Launcher(device).compiled(spec, params | {"outs": 99, "y_stride": 99}, constants)
+    assert other.kernel.tuning.private == {}
+    monkeypatch.setattr(TunableDevice, "tunings", lambda self, *about: [self.tuning(*about)])  # no longer on offer
+    again, _ = Launcher(device).compiled(spec, params, constants)
+    assert again.kernel.tuning.private == {}
+    device.close()
+
+
+def test_a_large_model_is_computed_from_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers cost the same, so parts of 1 and 3 give the step of all of them."""
+    monkeypatch.setitem(SHAPES, "tiny", replace(SHAPES["tiny"], n_layers=7))
+    device = TunableDevice()
+    source = SyntheticSource("tiny")
+    all_layers, _ = time_model(source, device, float("inf"), lambda: device.now)
+    rushed, products = time_model(source, device, device.now + 1e-6, lambda: device.now)
+    few, more = (tune_module._part(source, device, layers, None, lambda: device.now)[0] for layers in (1, 3))
+    assert all_layers == pytest.approx(few + 6 * (more - few) / 2)
+    layer = sum(one.launches for one in products if not one.head)  # a second each: others were not tried any more
+    assert rushed == few + 6 * layer > all_layers / 2
+    device.close()
+
+
+def test_fakes_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BITNET_GPU_FAKE", "cuda")
+    assert [info.request for info in devices()] == ["numpy:0", "cuda:0"]
+    assert [speed.info.request for speed in tune(SyntheticSource("tiny"), "tiny")] == ["numpy:0"]

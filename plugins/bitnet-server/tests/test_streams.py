@@ -1,0 +1,85 @@
+"""Time limits of streams, and what counts their tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from bitnet_server.alarm import Alarm
+from bitnet_server.metrics import Histogram
+from bitnet_server.streams import ClientGoneError, Sender
+
+
+def test_an_alarm_rings_after_the_last_setting_only() -> None:
+    async def main() -> list[str]:
+        rung: list[str] = []
+        alarm = Alarm(lambda: rung.append("now"))
+        alarm.set(0.01)
+        alarm.set(60)  # the timer that is set goes on until then
+        await asyncio.sleep(0.05)
+        assert rung == []
+        alarm.set(0.01)  # sooner than the timer
+        await asyncio.sleep(0.05)
+        assert rung == ["now"]
+        alarm.set(0.01)
+        alarm.off()
+        await asyncio.sleep(0.05)
+        alarm.set(0.01)
+        alarm.stop()
+        await asyncio.sleep(0.05)
+        return rung
+
+    assert asyncio.run(main()) == ["now"]
+
+
+def test_a_reader_that_does_not_read_is_given_up() -> None:
+    async def stuck(message: Any) -> None:
+        await asyncio.sleep(30)
+
+    async def main() -> None:
+        with pytest.raises(ClientGoneError):
+            await Sender(stuck, 0.02).write(b"text")
+        await asyncio.sleep(0)  # the task itself is not cancelled
+
+    asyncio.run(main())
+
+
+def test_another_cancellation_of_a_writer_goes_on() -> None:
+    async def stuck(message: Any) -> None:
+        await asyncio.sleep(30)
+
+    async def write() -> None:
+        await Sender(stuck, 30).write(b"text")
+
+    async def main() -> None:
+        task = asyncio.create_task(write())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_a_text_that_flows_for_too_long_ends_with_an_error(
+    serve: Callable[..., Any], events: Callable[..., Any]
+) -> None:
+    with serve(request_timeout=0.3, keep_alive=5) as served, served.client() as client:
+        body = {"prompt": "Once", "max_tokens": 900, "ignore_eos": True}
+        documents, done = events(client, "/v1/completions", body)
+        assert not done
+        assert documents[-1]["error"]["message"] == "the request took too long"
+        served.idle()
+
+
+def test_a_histogram_counts_values_up_to_each_bound() -> None:
+    histogram = Histogram("bitnet:seconds", "Of something.", (0.1, 1, 10))
+    for value in (0.05, 0.1, 0.5, 100):
+        histogram.observe(value)
+    samples = {(s.name, s.labels.get("le")): s.value for s in histogram.family("it").samples}
+    counts = {le: value for (name, le), value in samples.items() if name == "bitnet:seconds_bucket"}
+    assert counts == {"0.1": 2, "1.0": 3, "10.0": 3, "+Inf": 4}
+    assert samples["bitnet:seconds_count", None] == 4
+    assert samples["bitnet:seconds_sum", None] == pytest.approx(100.65)
