@@ -62,7 +62,7 @@ def offered(profile: Profile, spec: KernelSpec, constants: Constants, params: Pa
     chooses among them. The more lanes share a row, the fewer rows a group has."""
     usual = tune(profile, spec, constants, params)
     lanes = usual.private.get("LANES", 0)
-    if profile.cpu or profile.ptx or usual.variant or spec.name not in _SHARED_ROWS or "TILE_N" not in usual.tile:
+    if profile.cpu or profile.ptx or usual.variant or spec.name not in _SHARED_ROWS:
         return [usual]
     others = [count for count in (4, 8, 16, 32) if count != lanes and count <= profile.lanes]
     return [usual, *(_with_lanes(usual, lanes, count) for count in others)]
