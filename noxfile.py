@@ -57,7 +57,7 @@ def core(session: nox.Session) -> None:
 
 
 def oldest(project: str) -> set[str]:
-    """name==version of the lower bounds of a project, without its extra for tests; our other projects have their own."""
+    """name==version of a project's lower bounds, without its extra for tests; our other projects have their own."""
     with open(ROOT / project / "pyproject.toml", "rb") as file:
         table = tomllib.load(file)["project"]
     extras = {name: wanted for name, wanted in table.get("optional-dependencies", {}).items() if name != "test"}
