@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -55,16 +56,26 @@ def core(session: nox.Session) -> None:
     session.run("pytest", "core/tests", *session.posargs, env=ONE_THREAD)
 
 
+def oldest(project: str) -> set[str]:
+    """name==version of a project's lower bounds, without its extra for tests; our other projects have their own."""
+    with open(ROOT / project / "pyproject.toml", "rb") as file:
+        table = tomllib.load(file)["project"]
+    extras = {name: wanted for name, wanted in table.get("optional-dependencies", {}).items() if name != "test"}
+    requirements = [*table.get("dependencies", ()), *(one for wanted in extras.values() for one in wanted)]
+    found = (re.match(r"([\w.-]+)>=([\w.]+)", one) for one in requirements if not one.startswith("bitnet-"))
+    return {f"{match[1]}=={match[2]}" for match in found if match}
+
+
 @nox.session(default=False)  # takes minutes and large packages: run it by name
-def minimums(session: nox.Session) -> None:
-    """Tests of core with the oldest versions that it says it works with."""
-    with open(ROOT / "core" / "pyproject.toml", "rb") as file:
-        wanted = tomllib.load(file)["project"]["dependencies"]
-    oldest = Path(session.create_tmp()) / "oldest.txt"
-    oldest.write_text("\n".join(requirement.split(",")[0].replace(">=", "==") for requirement in wanted))
-    session.install("./core[test]", "-c", str(oldest))
+@nox.parametrize("project", ["core", *PROJECTS], ids=[Path(project).name for project in ["core", *PROJECTS]])
+def minimums(session: nox.Session, project: str) -> None:
+    """Tests of one project with the oldest versions that it and core say they work with."""
+    constraints = Path(session.create_tmp()) / "oldest.txt"
+    constraints.write_text("\n".join(sorted(oldest("core") | oldest(project))))
+    table = project_table(project)
+    session.install("./core[test]", f"./{project}", *table.get("test-requires", []), "-c", str(constraints))
     deprecated = ["-W", "ignore::DeprecationWarning"]  # old releases use what newer ones of others give up
-    session.run("pytest", "core/tests", *deprecated, *session.posargs, env=ONE_THREAD)
+    session.run("pytest", f"{project}/tests", *deprecated, *session.posargs, env=ONE_THREAD)
 
 
 @nox.session

@@ -69,7 +69,10 @@ def test_what_is_known_is_not_asked_again(install_plugin: Any, tmp_path: Path, m
     assert len(calls.read_text()) == 7
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"a": 1}', b"[" * 100_000])
+HUGE_TIME = b'{"a": {"reason": "", "time": 1%s}}' % (b"0" * 400)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"a": 1}', b"[" * 100_000, HUGE_TIME])
 def test_a_damaged_cache_is_an_empty_one(install_plugin: Any, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "drivers.json").write_bytes(content)

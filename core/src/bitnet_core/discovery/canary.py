@@ -133,5 +133,5 @@ def _holds(entry: Any, now: float) -> bool:
     """Whether an entry of the cache is sound and young enough."""
     if not isinstance(entry, dict) or not isinstance(entry.get("reason"), str):
         return False
-    age, limit = entry.get("time"), SILENT_SECONDS if entry["reason"] else ANSWERED_SECONDS
-    return isinstance(age, int | float) and 0 <= now - age < limit
+    asked, limit = entry.get("time"), SILENT_SECONDS if entry["reason"] else ANSWERED_SECONDS
+    return isinstance(asked, int | float) and now - limit < asked <= now  # compared only: it may be of any size
