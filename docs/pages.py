@@ -1,7 +1,8 @@
 """Fills the generated parts of the pages, so that they can be read in a plain checkout: `python docs/pages.py`.
 
-Between `<!-- NAME -->` and `<!-- end -->` stands what NAME gives: `kernels`, `tolerances`, `matrix`, or `include FILE[:SECTION]`,
-where a section lies between two comments `--8<-- [start:SECTION]` and `--8<-- [end:SECTION]` of the file.
+Between `<!-- NAME -->` and `<!-- end -->` stands what NAME gives: `kernels`, `tolerances`, `matrix`, or
+`include FILE[:SECTION]`, where a section lies between two comments `--8<-- [start:SECTION]` and
+`--8<-- [end:SECTION]` of the file.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ def serve(
     ssl_certfile: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate, for https.")] = None,
     ssl_keyfile: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
     kv: options.KvOption = options.KvType.f16,
-    kv_budget: Annotated[int, typer.Option(min=1, metavar="MIB", help="Memory of the KV cache.")] = 1024,
+    kv_budget: options.BudgetOption = None,
+    eviction: options.EvictionOption = options.Evicted.lru,
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
 ) -> None:
@@ -95,7 +96,8 @@ def serve(
             model,
             request,
             kv_dtype=kv.value,
-            kv_budget=kv_budget << 20,
+            kv_budget=options.nbytes(kv_budget) if kv_budget else None,
+            eviction=eviction.value,
             context=context,
             max_sequences=max_sequences,
             burst_seconds=0.02,  # what a client that arrives may have to wait for
