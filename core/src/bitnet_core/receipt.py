@@ -19,6 +19,7 @@ from bitnet_core.discovery.known import KNOWN
 from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.environment import strict_mode
 from bitnet_core.errors import ReceiptError, StrictModeError
+from bitnet_core.hal.device import DeviceInfo
 from bitnet_core.output import new_file
 from bitnet_core.version import core_version
 
@@ -47,7 +48,6 @@ def make_receipt(
     they are dispatched. moved_bytes_per_token: copied between host and device. sampling: the parameters
     in force. Times are seconds.
     """
-    info = summary.selected
     receipt: Json = {
         "schema_version": SCHEMA_VERSION,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -57,22 +57,8 @@ def make_receipt(
             "system": platform.platform(),
         },
         "model": dict(model),
-        "device": {
-            "backend": info.backend,
-            "index": info.index,
-            "name": info.name,
-            "vendor": info.vendor,
-            "driver": info.driver,
-            "type": info.type.value,
-            "fake": info.fake,
-        },
-        "startup": {
-            "requested": str(summary.requested),
-            "detected": list(summary.detected),
-            "selected": info.request,
-            "line": str(summary),
-            "skipped": [{"device": skipped.request, "reason": reason} for skipped, reason in summary.skipped],
-        },
+        "device": _device(summary.selected),
+        "startup": _startup(summary),
         "compute_path": summary.compute_path,
         "kernels": {device: dict(sorted(counts.items())) for device, counts in sorted(kernels.items())},
         "moved_bytes_per_token": round(moved_bytes_per_token, 1),
@@ -84,6 +70,28 @@ def make_receipt(
     }
     receipt["content_sha256"] = _content_sha256(receipt)
     return receipt
+
+
+def _device(info: DeviceInfo) -> Json:
+    return {
+        "backend": info.backend,
+        "index": info.index,
+        "name": info.name,
+        "vendor": info.vendor,
+        "driver": info.driver,
+        "type": info.type.value,
+        "fake": info.fake,
+    }
+
+
+def _startup(summary: BackendStartupSummary) -> Json:
+    return {
+        "requested": str(summary.requested),
+        "detected": list(summary.detected),
+        "selected": summary.selected.request,
+        "line": str(summary),
+        "skipped": [{"device": skipped.request, "reason": reason} for skipped, reason in summary.skipped],
+    }
 
 
 def tokens_sha256(tokens: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""The table of layers in docs/index.md is true: no folder imports one above it."""
+"""The shape of the code: no folder imports one above it (the table in docs/index.md), no function is long."""
 
 from __future__ import annotations
 
@@ -41,3 +41,17 @@ def test_no_folder_imports_one_above_it() -> None:
             above = [name for name in imported(path) if floor.get(name, len(order)) < floor[own]]
             wrong += [f"{path.relative_to(SOURCE)} imports {name}" for name in above]
     assert wrong == []
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    sources = [SOURCE, *(ROOT / "plugins").glob("*/src"), *(ROOT / "integrations").glob("*/src")]
+    paths = sorted(path for source in sources for path in source.rglob("*.py"))
+    assert len(paths) > 200
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in paths
+        if "template" not in path.parts  # its words are filled in first
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (node.end_lineno or 0) - node.lineno >= 50
+    ]
+    assert long == []

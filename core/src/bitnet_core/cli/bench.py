@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from bitnet_core.measure.profiling import StepProfile
 
 
+PromptTokensOption = Annotated[
+    int | None,
+    typer.Option("--prompt-tokens", "-p", min=1, help="Tokens of the prompt. Default: 512, or what fits."),
+]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Measure a running server instead: --sequences clients at a time, streaming."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("bench")(bench)
@@ -29,10 +40,7 @@ def register(app: typer.Typer) -> None:
 def bench(
     model: options.ModelOption = None,
     device: options.DeviceOption = None,
-    prompt_tokens: Annotated[
-        int | None,
-        typer.Option("--prompt-tokens", "-p", min=1, help="Tokens of the prompt. Default: 512, or what fits."),
-    ] = None,
+    prompt_tokens: PromptTokensOption = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens to generate.")] = 128,
     sequences: Annotated[int, typer.Option("--sequences", "-s", min=1, help="Texts at a time.")] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Runs; the medians are printed.")] = 3,
@@ -44,16 +52,11 @@ def bench(
     mmap: options.MmapOption = True,
     fallback: options.FallbackOption = True,
     kv_budget: options.BudgetOption = None,
-    max_sequences: options.SequencesOption = 32,
-    eviction: options.EvictionOption = options.Evicted.lru,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Time each kernel of a step; FILE gets a Chrome trace of it.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE of --profile.")] = False,
-    server: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Measure a running server instead: --sequences clients at a time, streaming."),
-    ] = None,
+    server: ServerOption = None,
 ) -> None:
     """Measure prefill and decode speed, load time and memory.
 
@@ -65,21 +68,37 @@ def bench(
             raise UsageError("--server measures what runs there: --model, --synthetic and --profile do not go with it")
         _bench_server(server, sequences, repeat, prompt_tokens or 128, max_tokens, as_json=as_json)
         return
-    from bitnet_core.measure.benchmark import measure
-    from bitnet_core.measure.profiling import chrome_trace
-    from bitnet_core.measure.profiling import profile as measure_kernels
-
     if model is not None and synthetic is not None:
         raise UsageError("--model and --synthetic exclude each other")
     if profile:
         check_output(profile, [Path(model)] if model else [], force=force)
+    choice = options.ModelChoice(
+        model, device, kv, context, layout, mmap, synthetic, fallback, kv_budget, max(32, sequences)
+    )
+    result, profiles = _bench_model(choice, prompt_tokens, max_tokens, repeat, sequences, profile, force)
+    if as_json:
+        print_json(result.document())
+    else:
+        _print(result)
+        for step in profiles:
+            _print_kernels(step, result.read_bandwidth)
+
+
+def _bench_model(
+    choice: options.ModelChoice,
+    prompt_tokens: int | None,
+    max_tokens: int,
+    repeat: int,
+    sequences: int,
+    profile: Path | None,
+    force: bool,
+) -> tuple[BenchResult, Sequence[StepProfile]]:
+    """The result and, where there is a file for their trace, the kernels of a step."""
+    from bitnet_core.measure.benchmark import measure
+    from bitnet_core.measure.profiling import chrome_trace
+    from bitnet_core.measure.profiling import profile as measure_kernels
+
     start = time.perf_counter()
-    cache: dict[str, Any] = {
-        "kv_budget": kv_budget,
-        "max_sequences": max(max_sequences, sequences),
-        "eviction": eviction,
-    }
-    choice = options.ModelChoice(model, device, kv, context, layout, mmap, synthetic, fallback, **cache)
     with options.opened(choice) as loaded:
         loading = time.perf_counter() - start
         with progress_bar() as progress:
@@ -89,12 +108,7 @@ def bench(
     if profile:
         with new_file(profile, inputs, force=force) as file:
             file.write(json.dumps(chrome_trace(profiles)).encode())
-    if as_json:
-        print_json(result.document())
-    else:
-        _print(result)
-        for step in profiles:
-            _print_kernels(step, result.read_bandwidth)
+    return result, profiles
 
 
 def _bench_server(url: str, clients: int, repeat: int, words: int, max_tokens: int, *, as_json: bool) -> None:

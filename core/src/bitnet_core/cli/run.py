@@ -65,9 +65,7 @@ def run(
     text = _prompt(prompt, prompt_option)
     if receipt is not None:  # found out now, not after the run
         check_output(receipt, [Path(model)] if model else [], force=force, error=ReceiptError)
-    if not chat and (think is not None or max_thinking is not None):
-        raise UsageError("--think, --no-think and --max-thinking are for --chat")
-    thinking = Thinking(think, max_thinking) if chat else None
+    thinking = _thinking(chat, think, max_thinking)
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
     response_format = _schema_format(json_schema) if json_schema else None
     cache: dict[str, Any] = {"kv_budget": kv_budget, "max_sequences": max_sequences, "eviction": eviction}
@@ -79,6 +77,13 @@ def run(
             print_json(_document(loaded, result))
         if receipt is not None:
             _write_receipt(receipt, force, loaded, result, max_tokens, sampling)
+
+
+def _thinking(chat: bool, think: bool | None, max_thinking: int | None) -> Thinking | None:
+    """None where the prompt is not a message."""
+    if not chat and (think is not None or max_thinking is not None):
+        raise UsageError("--think, --no-think and --max-thinking are for --chat")
+    return Thinking(think, max_thinking) if chat else None
 
 
 def _prompt(argument: str | None, option: str | None) -> str:

@@ -85,24 +85,9 @@ def measure(
     prompt_tokens: None for 512, or what the context has room for. progress(what, done, total): called as it goes on.
     UsageError if the texts do not fit the cache.
     """
-    engine, config = model.engine, model.config
-    if prompt_tokens is None:
-        prompt_tokens = max(1, min(_PROMPT_TOKENS, engine.limit - max_tokens))
-    if prompt_tokens + max_tokens > engine.limit:
-        raise UsageError(f"{prompt_tokens} + {max_tokens} tokens do not fit the context of {engine.limit}")
-    blocks = sequences * ceil_div(prompt_tokens + max_tokens, KV_BLOCK)
-    if sequences > engine.sequences or blocks > engine.memory()["cache_blocks"]:
-        raise UsageError(f"{sequences} texts of {prompt_tokens} + {max_tokens} tokens do not fit the cache")
-    rng = np.random.default_rng()  # the same prompts as in an earlier measurement would find their prefixes kept
-    runs = []
-    for done in range(repeat + _WARM_UPS):
-        if progress:
-            progress("measuring the model", done, repeat + _WARM_UPS)
-        # other prompts every time: a prefix that was kept would make the prefill look fast
-        prompts = rng.integers(0, config.vocab, (sequences, prompt_tokens)).tolist()
-        gc.collect()  # or it may happen in the middle
-        runs.append(_run(engine, prompts, max_tokens))
-    runs = runs[_WARM_UPS:]
+    engine = model.engine
+    prompt_tokens = _prompt_tokens(engine, prompt_tokens, max_tokens, sequences)
+    runs = _runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
     speeds = [run.decoded / run.decode_seconds for run in runs]
     memory, plan, host = engine.memory(), engine.memory_plan(), host_memory()
     return BenchResult(
@@ -125,7 +110,7 @@ def measure(
         kv_memory=plan.kv_cache,
         scratch_memory=plan.decode_scratch + plan.prefill_scratch,
         bytes_per_token=bytes_per_token(
-            config,
+            model.config,
             engine.weights.head_bytes,
             engine.options.kv_dtype,
             prompt_tokens + max_tokens // 2,
@@ -133,6 +118,33 @@ def measure(
         ),
         read_bandwidth=read_bandwidth(model.device, progress),
     )
+
+
+def _prompt_tokens(engine: Engine, wanted: int | None, max_tokens: int, sequences: int) -> int:
+    """How long the prompts are; UsageError where they and their answers have no room."""
+    tokens = max(1, min(_PROMPT_TOKENS, engine.limit - max_tokens)) if wanted is None else wanted
+    if tokens + max_tokens > engine.limit:
+        raise UsageError(f"{tokens} + {max_tokens} tokens do not fit the context of {engine.limit}")
+    blocks = sequences * ceil_div(tokens + max_tokens, KV_BLOCK)
+    if sequences > engine.sequences or blocks > engine.memory()["cache_blocks"]:
+        raise UsageError(f"{sequences} texts of {tokens} + {max_tokens} tokens do not fit the cache")
+    return tokens
+
+
+def _runs(
+    engine: Engine, sequences: int, prompt_tokens: int, max_tokens: int, repeat: int, progress: Progress | None
+) -> list[_Run]:
+    """`repeat` runs, after those that do not count."""
+    rng = np.random.default_rng()  # the same prompts as in an earlier measurement would find their prefixes kept
+    runs = []
+    for done in range(repeat + _WARM_UPS):
+        if progress:
+            progress("measuring the model", done, repeat + _WARM_UPS)
+        # other prompts every time: a prefix that was kept would make the prefill look fast
+        prompts = rng.integers(0, engine.config.vocab, (sequences, prompt_tokens)).tolist()
+        gc.collect()  # or it may happen in the middle
+        runs.append(_run(engine, prompts, max_tokens))
+    return runs[_WARM_UPS:]
 
 
 def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Run:

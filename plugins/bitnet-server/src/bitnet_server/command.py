@@ -5,51 +5,39 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from bitnet_core.cli import options
 from bitnet_core.cli.console import say, stderr
 from bitnet_core.errors import UsageError
 
+from bitnet_server import flags
+from bitnet_server.settings import Settings
+
 if TYPE_CHECKING:
     from bitnet_core.api import Model
-
-KEY_VARIABLE = "BITNET_API_KEY"
 
 
 def serve(
     model: options.ModelOption = None,
     device: options.DeviceOption = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every network.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
-    alias: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Names of the model for clients. Default: its own name.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", "-n", min=1, help="Of a chat answer whose request names no limit.")
-    ] = None,
-    max_sequences: Annotated[int, typer.Option(min=1, help="Texts made at a time.")] = 32,
-    max_queue: Annotated[int, typer.Option(min=0, help="Texts waiting; more are answered 429.")] = 256,
-    queue_timeout: Annotated[float, typer.Option(min=0, help="Seconds a text may wait for its turn.")] = 300.0,
-    request_timeout: Annotated[float, typer.Option(min=1, help="Seconds an answer may take.")] = 3600.0,
-    drain_delay: Annotated[
-        float, typer.Option(min=0, help="Seconds between a signal and the refusal of new work.")
-    ] = 0.0,
-    drain_timeout: Annotated[float, typer.Option(min=0, help="Seconds that texts under way get to finish.")] = 30.0,
-    api_key_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help=f"API keys, one a line. {KEY_VARIABLE} may hold one as well.")
-    ] = None,
-    allowed_hosts: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Names that clients call this server by; * for any.")
-    ] = None,
-    cors_origins: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Web origins that may ask, beyond this machine's; * for any.")
-    ] = None,
-    slots: Annotated[bool, typer.Option("--slots", help="Offer /slots, which shows the texts under way.")] = False,
-    log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every request, without its text.")] = False,
-    ssl_certfile: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate, for https.")] = None,
-    ssl_keyfile: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
+    host: flags.HostOption = "127.0.0.1",
+    port: flags.PortOption = 8080,
+    alias: flags.AliasOption = None,
+    max_tokens: flags.MaxTokensOption = None,
+    max_sequences: flags.MaxSequencesOption = 32,
+    max_queue: flags.MaxQueueOption = 256,
+    queue_timeout: flags.QueueTimeoutOption = 300.0,
+    request_timeout: flags.RequestTimeoutOption = 3600.0,
+    drain_delay: flags.DrainDelayOption = 0.0,
+    drain_timeout: flags.DrainTimeoutOption = 30.0,
+    api_key_file: flags.ApiKeyFileOption = None,
+    allowed_hosts: flags.AllowedHostsOption = None,
+    cors_origins: flags.CorsOriginsOption = None,
+    slots: flags.SlotsOption = False,
+    log_requests: flags.LogRequestsOption = False,
+    ssl_certfile: flags.SslCertfileOption = None,
+    ssl_keyfile: flags.SslKeyfileOption = None,
     kv: options.KvOption = options.KvType.f16,
     kv_budget: options.BudgetOption = None,
     eviction: options.EvictionOption = options.Evicted.lru,
@@ -60,11 +48,6 @@ def serve(
 
     It listens at once and answers 503 until the model is loaded. Ctrl-C lets the texts under way finish.
     """
-    from bitnet_core.discovery.request import resolve_request
-
-    from bitnet_server.run import run
-    from bitnet_server.settings import Settings
-
     settings = Settings(
         host=host,
         port=port,
@@ -83,10 +66,32 @@ def serve(
         certificate=str(ssl_certfile) if ssl_certfile else None,
         key=str(ssl_keyfile) if ssl_keyfile else None,
     )
+    _start(settings, _loader(model, device, kv, kv_budget, eviction, context, max_sequences, layout))
+
+
+def _start(settings: Settings, load: Callable[[], Model]) -> None:
+    from bitnet_server.run import run
+
     if not (settings.loopback or settings.api_keys):
-        say(f"warning: anybody who reaches {host} can use this server: there is no API key", "yellow")
-    if log_requests:
+        say(f"warning: anybody who reaches {settings.host} can use this server: there is no API key", "yellow")
+    if settings.log_requests:
         _log_requests()
+    run(load, settings, _teller())
+
+
+def _loader(
+    model: str | None,
+    device: str | None,
+    kv: options.KvType,
+    kv_budget: str | None,
+    eviction: options.Evicted,
+    context: int | None,
+    max_sequences: int,
+    layout: options.Layout | None,
+) -> Callable[[], Model]:
+    """Loads the model when it is called; a device that cannot be asked for is refused now."""
+    from bitnet_core.discovery.request import resolve_request
+
     request = resolve_request(device)
 
     def load() -> Model:
@@ -104,7 +109,7 @@ def serve(
             layout=layout.value if layout else None,
         )
 
-    run(load, settings, _teller())
+    return load
 
 
 def _listed(text: str | None) -> tuple[str, ...]:
@@ -113,7 +118,7 @@ def _listed(text: str | None) -> tuple[str, ...]:
 
 def _keys(path: Path | None) -> tuple[str, ...]:
     lines = options.read_text(str(path)).splitlines() if path else []
-    keys = tuple(line.strip() for line in [*lines, os.environ.get(KEY_VARIABLE, "")] if line.strip())
+    keys = tuple(line.strip() for line in [*lines, os.environ.get(flags.KEY_VARIABLE, "")] if line.strip())
     if path and not keys:
         raise UsageError(f"{path} holds no API key")
     return keys

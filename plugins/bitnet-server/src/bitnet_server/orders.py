@@ -53,16 +53,16 @@ def sampling_of(request: Common, defaults: SamplingDefaults, seed: int, logprobs
     if temperature < _GREEDY_BELOW or request.top_p == 0:
         temperature = 0.0
     biases = {int(token): bias for token, bias in (request.logit_bias or {}).items()}
-    return SamplingParams(
+    return defaults.params(
         temperature=temperature,
-        top_k=max(defaults.top_k if request.top_k is None else request.top_k, 0),
-        top_p=defaults.top_p if request.top_p is None else request.top_p,
-        min_p=defaults.min_p if request.min_p is None else request.min_p,
-        repetition_penalty=request.repetition_penalty or request.repeat_penalty or defaults.repetition_penalty,
+        top_k=None if request.top_k is None else max(request.top_k, 0),
+        top_p=request.top_p,
+        min_p=request.min_p,
+        repetition_penalty=request.repetition_penalty or request.repeat_penalty or None,
         logit_bias={token: bias if bias > _BANNED else float("-inf") for token, bias in biases.items()},
         seed=seed % (1 << 64),
-        presence_penalty=request.presence_penalty or 0.0,
-        frequency_penalty=request.frequency_penalty or 0.0,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
         logprobs=logprobs,
     )
 
@@ -84,6 +84,16 @@ def grammar_in(request: Common) -> Grammar | None:
         raise ApiError(400, str(exc), param="response_format") from exc
 
 
+def _check_lengths(prompts: Sequence[list[int]], limit: int) -> None:
+    for prompt in prompts:
+        if len(prompt) >= limit:
+            raise ApiError(
+                400,
+                f"the prompt has {len(prompt)} tokens, but the context holds {limit} with the answer",
+                code="context_length_exceeded",
+            )
+
+
 def orders_of(
     request: Common,
     model: Model,
@@ -100,14 +110,7 @@ def orders_of(
     reply: they are a chat's, which may begin with reasoning. Compiles the grammar, which may take a second. ApiError
     where a prompt is too long or the grammar is refused.
     """
-    limit = model.engine.limit
-    for prompt in prompts:
-        if len(prompt) >= limit:
-            raise ApiError(
-                400,
-                f"the prompt has {len(prompt)} tokens, but the context holds {limit} with the answer",
-                code="context_length_exceeded",
-            )
+    _check_lengths(prompts, model.engine.limit)
     seed = secrets.randbits(63) if request.seed is None else request.seed
     ends = frozenset() if request.ignore_eos else model.tokenizer.eos_ids
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []

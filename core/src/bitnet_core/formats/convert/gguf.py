@@ -77,6 +77,11 @@ def write_gguf(source: ModelSource, path: Path, encoding: Encoding, step: Step) 
             writer.write(f"{name}.weight", [data])
             rounded += encoding.half_scales and bool((weight.scales != weight.scales.astype(np.float16)).any())
             step(weight.rows * weight.columns)
+    return _not_kept(config, arch, encoding, rounded)
+
+
+def _not_kept(config: ModelConfig, arch: str, encoding: Encoding, rounded: int) -> list[Finding]:
+    """rounded: how many matrices have other scales than the model's."""
     findings = []
     if rounded:
         text = (

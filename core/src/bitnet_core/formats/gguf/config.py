@@ -42,29 +42,9 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
     Raises ModelError for an unknown architecture and for missing, mistyped or contradictory keys.
     """
     check_unrotated(path, metadata)
-    arch = metadata.get("general.architecture")
-    if isinstance(arch, str) and arch in UNSUPPORTED:
-        raise ModelError(f"{path}: architecture {arch} is not supported: {UNSUPPORTED[arch]}")
-    if not isinstance(arch, str) or arch not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        raise ModelError(f"{path}: architecture {short(arch)} is not supported; bitnet runs {known}")
-    if (parts := Keys(path, metadata, "split.").count("count", 1)) > 1:
-        raise ModelError(f"{path}: is one of {parts} parts of a split model; merge them into one file first")
+    arch = _architecture(path, metadata)
     keys = Keys(path, metadata, f"{arch}.")
-    heads = keys.count("attention.head_count")
-    hidden = keys.count("embedding_length")
-    if not keys.has("attention.key_length") and hidden % heads:
-        raise ModelError(f"{path}: embedding_length {hidden} is not a multiple of head_count {heads}")
-    head_dim = keys.count("attention.key_length", max(hidden // heads, 1))
-    kv_heads = keys.count("attention.head_count_kv", heads)
-    if keys.count("attention.value_length", head_dim) != head_dim:
-        raise ModelError(f"{path}: key_length and value_length differ, which no supported model has")
-    if (rotated := keys.count("rope.dimension_count", head_dim)) != head_dim:
-        raise ModelError(f"{path}: rope.dimension_count {rotated} is not the head size {head_dim}: not supported")
-    if heads % kv_heads:
-        raise ModelError(f"{path}: head_count {heads} is not a multiple of head_count_kv {kv_heads}")
-    if head_dim % 2:
-        raise ModelError(f"{path}: the head size {head_dim} is odd, so RoPE has no pairs")
+    hidden, heads, kv_heads, head_dim = _heads(path, keys)
     layers = keys.count("block_count", limit=MAX_LAYERS)
     vocab = keys.count("vocab_size", _tokens(metadata))
     activation, findings = _activation(path, keys, arch, layers, hidden, vocab)
@@ -98,6 +78,37 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
         vocab_tokens=_last_token(metadata, vocab),
     )
     return config, findings
+
+
+def _architecture(path: Path, metadata: Mapping[str, Any]) -> str:
+    arch = metadata.get("general.architecture")
+    if isinstance(arch, str) and arch in UNSUPPORTED:
+        raise ModelError(f"{path}: architecture {arch} is not supported: {UNSUPPORTED[arch]}")
+    if not isinstance(arch, str) or arch not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise ModelError(f"{path}: architecture {short(arch)} is not supported; bitnet runs {known}")
+    if (parts := Keys(path, metadata, "split.").count("count", 1)) > 1:
+        raise ModelError(f"{path}: is one of {parts} parts of a split model; merge them into one file first")
+    return arch
+
+
+def _heads(path: Path, keys: Keys) -> tuple[int, int, int, int]:
+    """The row's width, query heads, key/value heads, and the width of a head."""
+    heads = keys.count("attention.head_count")
+    hidden = keys.count("embedding_length")
+    if not keys.has("attention.key_length") and hidden % heads:
+        raise ModelError(f"{path}: embedding_length {hidden} is not a multiple of head_count {heads}")
+    head_dim = keys.count("attention.key_length", max(hidden // heads, 1))
+    kv_heads = keys.count("attention.head_count_kv", heads)
+    if keys.count("attention.value_length", head_dim) != head_dim:
+        raise ModelError(f"{path}: key_length and value_length differ, which no supported model has")
+    if (rotated := keys.count("rope.dimension_count", head_dim)) != head_dim:
+        raise ModelError(f"{path}: rope.dimension_count {rotated} is not the head size {head_dim}: not supported")
+    if heads % kv_heads:
+        raise ModelError(f"{path}: head_count {heads} is not a multiple of head_count_kv {kv_heads}")
+    if head_dim % 2:
+        raise ModelError(f"{path}: the head size {head_dim} is odd, so RoPE has no pairs")
+    return hidden, heads, kv_heads, head_dim
 
 
 def _name(stated: Any) -> str:
