@@ -92,12 +92,24 @@ def test_help_needs_less_than_half_a_second() -> None:
     assert min(times) < 0.5
 
 
-def test_help_imports_nothing_heavy() -> None:
+OPTIONAL = ("jinja2", "llguidance", "huggingface_hub", "safetensors", "torch", "transformers")
+"""What only some models, formats or options need."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "early"),
+    [
+        (["--help"], ("numpy", "tokenizers", "rich", "pydantic", "psutil", "bitnet_core.engine", *OPTIONAL)),
+        (["devices"], ("tokenizers", "bitnet_core.engine", "bitnet_core.formats", "bitnet_core.api", *OPTIONAL)),
+        (["run", "-n", "1", "--device", "numpy", "Once"], OPTIONAL),
+    ],
+    ids=["help", "devices", "run"],
+)
+def test_a_command_imports_nothing_that_it_does_not_need(arguments: list[str], early: tuple[str, ...]) -> None:
     code = (
-        "import sys; sys.argv = ['bitnet', '--help']\n"
+        f"import sys; sys.argv = ['bitnet', *{arguments!r}]\n"
         "from bitnet_core.cli.app import main\n"
-        "try:\n    main()\n"
-        "except SystemExit:\n    print([m for m in ('numpy', 'tokenizers', 'jinja2') if m in sys.modules])\n"
+        f"try:\n    main()\nfinally:\n    print([m for m in {early!r} if m in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

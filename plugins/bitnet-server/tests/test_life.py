@@ -267,3 +267,16 @@ def test_what_stands_in_the_way(tmp_path: Path) -> None:
         busy = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (busy.returncode, "cannot listen" in busy.stderr) == (2, True)
     assert "Traceback" not in missing.stderr + busy.stderr
+
+
+def test_what_takes_long_to_import_waits_until_the_server_listens() -> None:
+    late = ("bitnet_core.api", "bitnet_core.formats.open", "jinja2", "llguidance", "huggingface_hub", "safetensors")
+    code = (
+        "import os, socket, sys; sys.argv = ['bitnet', 'serve', '--port', '0']\n"
+        "def listen(*_):\n"
+        f"    print([m for m in {late!r} if m in sys.modules], flush=True)\n    os._exit(0)\n"
+        "socket.socket.listen = listen\n"
+        "from bitnet_core.cli.app import main\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
