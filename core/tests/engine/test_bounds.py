@@ -41,22 +41,22 @@ def test_lengths_are_checked_before_anything_is_made(
 ) -> None:
     engine = make_engine()
     tokens = [1] * 10**7
-    before, started = peak(), time.perf_counter()
+    before, started = peak(), time.process_time()
     with pytest.raises(UsageError, match="not 10000000"):
         engine.logits(tokens)
     with pytest.raises(UsageError, match="not 0"):
         engine.logits([])
     assert peak() - before < 1 << 20
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_a_prompt_that_cannot_fit_is_not_encoded() -> None:
     with bitnet_core.load(None, "numpy") as model:
-        started = time.perf_counter()
+        started = time.process_time()
         for ask in (model.generate, lambda text: model.chat([{"role": "user", "content": text}])):
             with pytest.raises(UsageError, match="characters"):
                 ask("x" * 3_000_000)
-        assert time.perf_counter() - started < 2
+        assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize(

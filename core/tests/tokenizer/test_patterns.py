@@ -113,7 +113,7 @@ def test_a_panic_of_the_library_is_an_error_of_the_tokenizer() -> None:
 def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded(document: dict[str, Any]) -> None:
     tokenizer = loaded(document)
     tokenizer.check_fits("word " * 100, 100)
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(UsageError, match="16000000 characters"):
         tokenizer.check_fits("x" * 16_000_000, 4096)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
