@@ -93,6 +93,7 @@ def _loader(
     from bitnet_core.discovery.request import resolve_request
 
     request = resolve_request(device)
+    budget = options.nbytes(kv_budget) if kv_budget else None
 
     def load() -> Model:
         from bitnet_core.api import load as load_model
@@ -101,7 +102,7 @@ def _loader(
             model,
             request,
             kv_dtype=kv.value,
-            kv_budget=options.nbytes(kv_budget) if kv_budget else None,
+            kv_budget=budget,
             eviction=eviction.value,
             context=context,
             max_sequences=max_sequences,
