@@ -1,7 +1,7 @@
 """The table of what the conformance kit found where.
 
-`python docs/matrix.py REPORT.json...` keeps in docs/reports, a file for each device, the essence of reports that
-`pytest --bitnet-report=REPORT.json` wrote; `python docs/pages.py` fills the table.
+`python docs/matrix.py REPORT.json...` keeps the essence of reports that `pytest --bitnet-report=REPORT.json` wrote in
+docs/reports, a file for each device; `python docs/pages.py` fills the table.
 """
 
 from __future__ import annotations

@@ -67,9 +67,10 @@ def test_the_budget_that_was_asked_for_counts(make_engine: Callable[..., Any], f
 def test_the_rule_is_told(bitnet_help: Callable[[str], str], faulty: Any) -> None:
     assert "half of the memory" in share_rule(faulty(type=DeviceType.GPU).info)
     assert "1 GiB" in share_rule(faulty().info)
-    for command in ("run", "chat", "bench"):
+    for command, options in {"run": 3, "chat": 3, "bench": 1}.items():
         shown = bitnet_help(command)
-        assert all(option in shown for option in ("--kv-budget", "--max-sequences", "--eviction", "a quarter of"))
+        assert "a quarter of" in shown
+        assert all(option in shown for option in ("--kv-budget", "--max-sequences", "--eviction")[:options])
 
 
 @pytest.fixture

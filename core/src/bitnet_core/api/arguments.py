@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any
 
 from bitnet_core.errors import UsageError, short
+from bitnet_core.plan.pool import MemoryPoolConfig
 
 
 def _is_number(value: object) -> bool:
@@ -62,8 +63,12 @@ _OPTIONS: dict[str, Kind] = {
     "response_format": ("a mapping", _is_mapping),
     "tools": ("a list of mappings", _are(_is_mapping)),
     "progress": CALL,
+    "pool": ("a MemoryPoolConfig", lambda value: isinstance(value, MemoryPoolConfig)),
 }
-_NEEDED = ("max_tokens", "stream", "stop", "stop_ids", "max_sequences", "kv_dtype", "eviction", "small_head", "mmap")
+_NEEDED = (
+    *("max_tokens", "stream", "stop", "stop_ids", "max_sequences", "kv_dtype", "eviction", "small_head"),
+    *("mmap", "fallback", "burst_seconds", "pool"),
+)
 """None is no value of these; of the others it means the default."""
 
 

@@ -6,12 +6,13 @@ import logging
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
+from typing import Unpack
 
 from bitnet_core.api.arguments import TEXT, check, check_model, check_options
 from bitnet_core.api.model import Model
+from bitnet_core.api.options import EngineSettings
 from bitnet_core.discovery.request import DeviceRequest
 from bitnet_core.discovery.selection import BackendStartupSummary, open_device, open_next
-from bitnet_core.engine.blocks import Eviction
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.score import token_losses
@@ -24,8 +25,6 @@ from bitnet_core.formats.ternary.i2_s import Layout
 from bitnet_core.hal.device import Device
 from bitnet_core.hub import local
 from bitnet_core.model.source import ModelSource
-from bitnet_core.plan.pool import MemoryPoolConfig
-from bitnet_core.plan.small_head import Choice
 from bitnet_core.plan.upload import Progress
 from bitnet_core.tokenizer import Tokenizer, load_tokenizer
 
@@ -41,19 +40,12 @@ def load(
     model: str | Path | ModelSource | None = None,
     device: str | DeviceRequest | None = "auto",
     *,
-    kv_dtype: str = "f16",
-    context: int | None = None,
-    kv_budget: int | None = None,
-    max_sequences: int = 32,
-    eviction: Eviction = "lru",
-    burst_seconds: float = 0.1,
-    small_head: Choice = "auto",
     layout: Layout | None = None,
     strict: bool | None = None,
     mmap: bool = True,
     fallback: bool = True,
-    pool: MemoryPoolConfig | None = None,
     progress: Progress | None = None,
+    **engine: Unpack[EngineSettings],
 ) -> Model:
     """Open a model on a device.
 
@@ -76,34 +68,10 @@ def load(
     check_model(model)
     if not isinstance(device, DeviceRequest) and device is not None:
         check("device", device, TEXT)
-    if pool is not None:
-        check("pool", pool, ("a MemoryPoolConfig", lambda value: isinstance(value, MemoryPoolConfig)))
     check_options(
-        {
-            "kv_dtype": kv_dtype,
-            "context": context,
-            "kv_budget": kv_budget,
-            "max_sequences": max_sequences,
-            "eviction": eviction,
-            "burst_seconds": burst_seconds,
-            "small_head": small_head,
-            "layout": layout,
-            "strict": strict,
-            "mmap": mmap,
-            "fallback": fallback,
-            "progress": progress,
-        }
+        {"layout": layout, "strict": strict, "mmap": mmap, "fallback": fallback, "progress": progress, **engine}
     )
-    options = EngineOptions(
-        kv_dtype=kv_dtype,
-        context=context,
-        kv_budget=kv_budget,
-        max_sequences=max_sequences,
-        eviction=eviction,
-        burst_seconds=burst_seconds,
-        small_head=small_head,
-        pool=pool or MemoryPoolConfig(),
-    )
+    options = EngineOptions(**engine)
     source = open_source(model, layout, strict_mode() if strict is None else strict, mmap)
     try:
         return _on_a_device(source, device, fallback, options, progress)

@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
+from bitnet_core.engine.blocks import Eviction
+from bitnet_core.plan.pool import MemoryPoolConfig
+from bitnet_core.plan.small_head import Choice
 from bitnet_core.plan.upload import Progress
 
 Prompt = str | Sequence[int]
 """Text, or token ids as they are."""
+
+
+class EngineSettings(TypedDict, total=False):
+    """How texts are made and where their keys and values are kept, as in EngineOptions."""
+
+    kv_dtype: str
+    context: int | None
+    kv_budget: int | None
+    max_sequences: int
+    eviction: Eviction
+    burst_seconds: float
+    small_head: Choice
+    pool: MemoryPoolConfig
 
 
 class SamplingOptions(TypedDict, total=False):

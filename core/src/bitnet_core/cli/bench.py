@@ -52,8 +52,6 @@ def bench(
     mmap: options.MmapOption = True,
     fallback: options.FallbackOption = True,
     kv_budget: options.BudgetOption = None,
-    max_sequences: options.SequencesOption = 32,
-    eviction: options.EvictionOption = options.Evicted.lru,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Time each kernel of a step; FILE gets a Chrome trace of it.")
     ] = None,
@@ -74,12 +72,9 @@ def bench(
         raise UsageError("--model and --synthetic exclude each other")
     if profile:
         check_output(profile, [Path(model)] if model else [], force=force)
-    cache: dict[str, Any] = {
-        "kv_budget": kv_budget,
-        "max_sequences": max(max_sequences, sequences),
-        "eviction": eviction,
-    }
-    choice = options.ModelChoice(model, device, kv, context, layout, mmap, synthetic, fallback, **cache)
+    choice = options.ModelChoice(
+        model, device, kv, context, layout, mmap, synthetic, fallback, kv_budget, max(32, sequences)
+    )
     result, profiles = _bench_model(choice, prompt_tokens, max_tokens, repeat, sequences, profile, force)
     if as_json:
         print_json(result.document())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -56,8 +56,8 @@ def chat(
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
     thinking = Thinking(think, max_thinking)
     beginning: Messages = [{"role": "system", "content": system}] if system else []
-    cache: dict[str, Any] = {"kv_budget": kv_budget, "max_sequences": max_sequences, "eviction": eviction}
-    with options.opened(ModelChoice(model, device, kv, context, layout, mmap, fallback=fallback, **cache)) as loaded:
+    place = (model, device, kv, context, layout, mmap, None, fallback, kv_budget, max_sequences, eviction)
+    with options.opened(ModelChoice(*place)) as loaded:
         sampling = sampling.of(loaded)
         say("/clear forgets the conversation, /exit ends it.")
         messages = list(beginning)

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from bitnet_core.api import Generation, GenerationStream, Model
 
 
+SchemaOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write JSON that follows this schema, and nothing else.")
+]
+ChatOption = Annotated[
+    bool, typer.Option("--chat", help="Take the prompt as a message, and print the answer by the chat template.")
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("run")(run)
@@ -48,12 +56,8 @@ def run(
     kv_budget: options.BudgetOption = None,
     max_sequences: options.SequencesOption = 32,
     eviction: options.EvictionOption = options.Evicted.lru,
-    json_schema: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write JSON that follows this schema, and nothing else.")
-    ] = None,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="Take the prompt as a message, and print the answer by the chat template.")
-    ] = False,
+    json_schema: SchemaOption = None,
+    chat: ChatOption = False,
     think: options.ThinkOption = None,
     max_thinking: options.MaxThinkingOption = None,
 ) -> None:
@@ -68,8 +72,8 @@ def run(
     thinking = _thinking(chat, think, max_thinking)
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
     response_format = _schema_format(json_schema) if json_schema else None
-    cache: dict[str, Any] = {"kv_budget": kv_budget, "max_sequences": max_sequences, "eviction": eviction}
-    with options.opened(ModelChoice(model, device, kv, context, layout, mmap, fallback=fallback, **cache)) as loaded:
+    place = (model, device, kv, context, layout, mmap, None, fallback, kv_budget, max_sequences, eviction)
+    with options.opened(ModelChoice(*place)) as loaded:
         sampling = sampling.of(loaded)
         result = _generate(loaded, text, max_tokens, sampling, response_format, thinking, quiet=as_json)
         report_speed(result)

@@ -39,7 +39,8 @@ def serve(
     ssl_certfile: flags.SslCertfileOption = None,
     ssl_keyfile: flags.SslKeyfileOption = None,
     kv: options.KvOption = options.KvType.f16,
-    kv_budget: flags.KvBudgetOption = 1024,
+    kv_budget: options.BudgetOption = None,
+    eviction: options.EvictionOption = options.Evicted.lru,
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
 ) -> None:
@@ -65,7 +66,7 @@ def serve(
         certificate=str(ssl_certfile) if ssl_certfile else None,
         key=str(ssl_keyfile) if ssl_keyfile else None,
     )
-    _start(settings, _loader(model, device, kv, kv_budget, context, max_sequences, layout))
+    _start(settings, _loader(model, device, kv, kv_budget, eviction, context, max_sequences, layout))
 
 
 def _start(settings: Settings, load: Callable[[], Model]) -> None:
@@ -82,7 +83,8 @@ def _loader(
     model: str | None,
     device: str | None,
     kv: options.KvType,
-    kv_budget: int,
+    kv_budget: str | None,
+    eviction: options.Evicted,
     context: int | None,
     max_sequences: int,
     layout: options.Layout | None,
@@ -91,6 +93,7 @@ def _loader(
     from bitnet_core.discovery.request import resolve_request
 
     request = resolve_request(device)
+    budget = options.nbytes(kv_budget) if kv_budget else None
 
     def load() -> Model:
         from bitnet_core.api import load as load_model
@@ -99,7 +102,8 @@ def _loader(
             model,
             request,
             kv_dtype=kv.value,
-            kv_budget=kv_budget << 20,
+            kv_budget=budget,
+            eviction=eviction.value,
             context=context,
             max_sequences=max_sequences,
             burst_seconds=0.02,  # what a client that arrives may have to wait for

@@ -36,4 +36,3 @@ SlotsOption = Annotated[bool, typer.Option("--slots", help="Offer /slots, which 
 LogRequestsOption = Annotated[bool, typer.Option("--log-requests", help="Log every request, without its text.")]
 SslCertfileOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate, for https.")]
 SslKeyfileOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")]
-KvBudgetOption = Annotated[int, typer.Option(min=1, metavar="MIB", help="Memory of the KV cache.")]
