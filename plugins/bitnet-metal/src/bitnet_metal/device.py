@@ -40,20 +40,21 @@ class MetalDevice(QueuedDevice):
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
         made = self._new(nbytes, kind)
-        if made.host is None:
+        if not made.host:
             self.encoder(computes=False).fillBuffer_range_value_(made.handle, (0, -(-nbytes // 16) * 16), 0)
         return made
 
     def _new(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
         """Zeroed if it is shared. OutOfMemoryError beyond the working set: macOS would begin to move memory about."""
         shared, handle = kind is not MemoryKind.DEVICE or nbytes <= SMALL, None
-        mode = module().MTLResourceStorageModeShared if shared else module().MTLResourceStorageModePrivate
+        mode = getattr(module(), f"MTLResourceStorageMode{'Shared' if shared else 'Private'}")
         if nbytes <= (free := self.free_memory()):
             with pool():
                 handle = self._handle.newBufferWithLength_options_(-(-nbytes // 16) * 16, mode)
         if handle is None:
             raise no_room(nbytes, free)
-        return MetalBuffer(handle, nbytes, kind, handle.contents().as_buffer(nbytes) if shared else None)
+        data = handle.contents().as_buffer(nbytes) if shared else b""
+        return MetalBuffer(handle, nbytes, kind, memoryview(data).cast("B"))
 
     def _wrap(self, host: memoryview) -> MetalBuffer | None:
         return wrap(self._handle, host)
@@ -61,10 +62,10 @@ class MetalDevice(QueuedDevice):
     def _free(self, buffer: MetalBuffer) -> None:
         if buffer.wrapped:
             self._wait()  # its memory may go away now; Metal keeps all others until commands are done with them
-        buffer.handle = buffer.host = None
+        buffer.handle, buffer.host = None, memoryview(b"")
 
     def _upload(self, buffer: MetalBuffer, offset: int, source: memoryview) -> None:
-        if buffer.host is not None:
+        if buffer.host:
             self._wait()
             buffer.host[offset : offset + len(source)] = source
             return
@@ -75,12 +76,12 @@ class MetalDevice(QueuedDevice):
         for start in range(0, len(source), PART):
             part = source[start : start + PART]
             staged = self._new(len(part), MemoryKind.HOST)
-            self._upload(staged, 0, part)
+            staged.host[:] = part
             self.move(staged.handle, 0, buffer.handle, offset + start, len(part))
             self.submit()
 
     def _download(self, buffer: MetalBuffer, offset: int, target: memoryview) -> None:
-        if buffer.host is not None:
+        if buffer.host:
             self._wait()
             target[:] = buffer.host[offset : offset + len(target)]
             return

@@ -10,8 +10,7 @@ from typing import Any
 from bitnet_core.errors import BackendUnavailableError
 
 Handle = Any  # an object of Metal: pyobjc has no static types
-BACKEND = "metal"
-OLDEST = 13  # macOS with Metal 3
+BACKEND, OLDEST = "metal", 13  # the macOS with Metal 3
 _VALUE = {"arguments": {2: {"type": b"^v", "type_modifier": b"n", "c_array_of_fixed_length": 4}}}
 
 

@@ -39,15 +39,15 @@ def not_built(error: Handle, kernel: str) -> GpuError:
 def no_room(nbytes: int, free: int) -> GpuError:
     """nbytes were asked for, `free` are left of the GPU's working set."""
     text = f"{nbytes:,} bytes do not fit, {free:,} are free"
-    made = _error(errors.OutOfMemoryError, text, "alloc", "no buffer", TABLE[8][2])
+    made = _error(errors.OutOfMemoryError, text, "alloc", "nil", TABLE[8][2])
     made.requested, made.free = nbytes, free
     return made
 
 
 def too_slow(seconds: float) -> GpuError:
     """A wait has ended without the GPU."""
-    message, hint = f"the GPU did not finish within {seconds:g} seconds", "BITNET_GPU_TIMEOUT allows more"
-    return _error(errors.GpuTimeoutError, message, "synchronize", "not done", hint)
+    text = f"the GPU did not finish within {seconds:g} seconds"
+    return _error(errors.GpuTimeoutError, text, "synchronize", "no end", "BITNET_GPU_TIMEOUT allows more")
 
 
 def refused(why: str, operation: str) -> GpuError:

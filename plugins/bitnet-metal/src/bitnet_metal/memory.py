@@ -16,12 +16,12 @@ SMALL = 1 << 20  # bytes up to which DEVICE buffers are shared: the host reads s
 
 @dataclass(eq=False, slots=True)
 class MetalBuffer:
-    """offset: where it begins in its handle; host: its bytes, None if it is private; wrapped: they are the caller's."""
+    """offset: where it begins in its handle; host: its bytes, none if it is private; wrapped: they are the caller's."""
 
     handle: Handle
     nbytes: int
     kind: MemoryKind
-    host: memoryview | None = None
+    host: memoryview
     offset: int = 0
     wrapped: bool = False
 

@@ -145,7 +145,7 @@ class Contents:
         self.data = data
 
     def as_buffer(self, count: int) -> memoryview:
-        return memoryview(self.data)[:count]
+        return memoryview(self.data)[:count].cast("c")  # bytes of no type
 
 
 class Buffer(Object):
