@@ -62,12 +62,12 @@ def test_what_an_adapter_is() -> None:
 
 def test_each_absence_is_served() -> None:
     poor = describe.describe(adapter(), 0)
-    assert not poor.features
+    assert poor.features == {"tunings"}
     assert poor.extra["subgroups"] == 1
     assert poor.kernels == {"top_k", "norm_matmul", "norm_matmul_glu"}, "rope_attention binds ten buffers"
     found = adapter(features=describe.FEATURES, max_storage_buffers_per_shader_stage=10)
     rich = describe.describe(found, 0)
-    assert rich.features == {"timings"}
+    assert rich.features == {"tunings", "timings"}
     assert rich.extra["subgroups"] == 32
     assert rich.kernels == {"top_k", *describe.JOINED}
     assert describe.describe(adapter(vendor=1, features=("subgroup",)), 0).extra["subgroups"] == 1

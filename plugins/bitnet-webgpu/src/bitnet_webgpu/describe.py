@@ -84,7 +84,7 @@ def describe(adapter: Handle, index: int) -> DeviceInfo:
         max_grid=(GROUPS, GROUPS, GROUPS),
         alignment=max(16, limits["min-storage-buffer-offset-alignment"]),
         kernels=frozenset(("top_k", *joined)),
-        features=frozenset({"timings"} if "timestamp-query" in adapter.features else ()),
+        features=frozenset({"tunings", "timings"} if "timestamp-query" in adapter.features else {"tunings"}),
         extra=MappingProxyType(
             {
                 "api": about["backend_type"],

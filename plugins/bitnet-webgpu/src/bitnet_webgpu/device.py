@@ -12,7 +12,7 @@ from bitnet_webgpu.compile import Compiler, WebGpuKernel
 from bitnet_webgpu.describe import find, request
 from bitnet_webgpu.memory import STAGING, Memory, WebGpuBuffer
 from bitnet_webgpu.recording import Binder, Queue
-from bitnet_webgpu.tuning import choose
+from bitnet_webgpu.tuning import choose, offered
 
 _PATIENCE = 12
 """A wait may take this many times as long as elsewhere: drivers compile a pipeline when it is first dispatched, within
@@ -43,6 +43,12 @@ class WebGpuDevice(BaseDevice[WebGpuBuffer, WebGpuKernel]):
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """See `bitnet_webgpu.tuning`."""
         return choose(spec, constants, params, self.info)
+
+    def tunings(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> Sequence[Tuning]:
+        """For `bitnet tune`."""
+        return offered(spec, constants, params, self.info)
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> WebGpuBuffer:
         if kind is not MemoryKind.DEVICE:

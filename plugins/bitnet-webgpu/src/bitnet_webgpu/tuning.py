@@ -72,6 +72,24 @@ def choose(
     return replace(found, private=always | dict(found.private))
 
 
+def offered(
+    spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float], info: DeviceInfo
+) -> list[Tuning]:
+    """What `choose` takes, then what may be quicker elsewhere: tiles of prompts, threads that share a matrix row."""
+    first = choose(spec, constants, params, info)
+    others = []
+    if first.variant == "tiled":
+        others = [replace(first, tile={**first.tile, "TILE_T": rows}) for rows in (64, 128)]
+    elif _CHOICES.get(spec.name) is _product:
+        others = [_lanes(first, lanes) for lanes in (8, 16, 32)]
+    return [first, *(one for one in others if one.key != first.key)]
+
+
+def _lanes(tuning: Tuning, lanes: int) -> Tuning:
+    tile, private = {**tuning.tile, "TILE_N": GROUP // lanes}, {**tuning.private, "LANES": lanes}
+    return replace(tuning, tile=tile, private=private)
+
+
 def _product(wanted: Wanted) -> Tuning:
     rows, lanes = wanted.of("rows"), 8
     if rows > FEW_ROWS:
