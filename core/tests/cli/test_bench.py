@@ -19,6 +19,7 @@ from bitnet_core.kernels.types import Grid
 from bitnet_core.measure import bandwidth
 from bitnet_core.measure.benchmark import bytes_per_token
 from bitnet_core.measure.profiling import profile
+from bitnet_core.measure.server import Answer, ServerResult
 from bitnet_core.reference.device import NumpyDevice, numpy_info
 
 
@@ -129,6 +130,15 @@ def test_bench_as_a_table(bitnet) -> None:
     assert result.code == 0
     for name in ("stories", "prefill", "decode", "read per token"):
         assert name in result.out
+
+
+def test_what_a_server_calls_its_model_is_never_markup(bitnet, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = (Answer(first=0.1, last=0.2, tokens=5),)
+    result = ServerResult("http://host", "[red]a[/nosuch]\x1b[31m", 1, answers, 1.0)
+    monkeypatch.setattr("bitnet_core.measure.server.measure_server", lambda *_: result)
+    shown = bitnet("bench", "--server", "http://host")
+    assert shown.code == 0
+    assert "[red]a[/nosuch][31m at http://host" in shown.out
 
 
 def test_the_default_prompt_fits_a_short_context(bitnet) -> None:
