@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 
 import bitnet_core
 import pytest
@@ -24,3 +25,15 @@ def test_golden_stories(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
             result = model.generate(story.prompt_ids, max_tokens=64)
             assert tuple(result.tokens) == story.ids, story.prompt
             assert result.text == story.text
+
+
+def test_a_state_saved_on_another_device_goes_on_here(tmp_path: Path) -> None:
+    """Keys and values of the reference device give the same text, without computing the prompt again."""
+    prompt = "Once upon a time there was a fox who lived in a big forest. " * 5
+    with bitnet_core.load(None, "numpy") as there:
+        expected = there.generate(prompt, max_tokens=8)
+        assert there.save_state(tmp_path / "state") >= 1
+    with bitnet_core.load(None, "cpu") as here:
+        assert here.load_state(tmp_path / "state") >= 1
+        text = here.generate(prompt, max_tokens=8)
+    assert (text.tokens, text.reused_tokens) == (expected.tokens, 64)

@@ -26,7 +26,6 @@ def devices(
     from bitnet_core.discovery.registry import registry
     from bitnet_core.discovery.selection import devices as list_devices
     from bitnet_core.discovery.selection import in_order, rank, reason
-    from bitnet_core.engine.options import share_rule
 
     found = in_order(list_devices())
     seconds = token_seconds(found)
@@ -43,6 +42,8 @@ def devices(
         memory = size(info.total_memory) if info.total_memory else "?"
         table.add_row(*map(cell, (info.request, info.name, kind, memory, info.driver)))
         if verbose:
+            from bitnet_core.engine.options import share_rule  # the engine takes its time to import
+
             table.add_row("", cell(f"place: {reason(info, seconds)}", "dim"))
             table.add_row("", cell(f"key/value cache: {share_rule(info)}", "dim"))
             for name, value in describe(info).items():

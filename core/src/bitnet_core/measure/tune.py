@@ -14,7 +14,7 @@ from bitnet_core.discovery.selection import devices, open_listed, rank
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.errors import GpuError
-from bitnet_core.hal.device import Device, DeviceInfo
+from bitnet_core.hal.device import Device, DeviceInfo, DeviceType
 from bitnet_core.measure.products import ProductTime, time_products
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
@@ -63,9 +63,11 @@ def tune(
     """Time the products and one decode step of a model on every device, best first, and keep what was found for the
     choice of devices and tilings to come. name: of the model, in the cache. progress(device, done, total).
 
-    Each device gets an equal share of the time that is left; a device that fails is listed with the reason.
+    Each device gets an equal share of the time that is left, software last; one that was begun is finished, so that
+    kernels that are compiled for the first time may take longer. A device that fails is listed with the reason.
     """
-    present = sorted((info for info in devices() if not info.fake), key=rank, reverse=True)
+    present = [info for info in devices() if not info.fake]
+    present.sort(key=lambda info: (info.type is DeviceType.SOFTWARE, -rank(info)))  # software keeps its place anyhow
     end, found, kept = clock() + limit, list[DeviceSpeed](), list[tuple[DeviceInfo, Measured]]()
     for number, info in enumerate(present):
         if progress:
