@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -29,6 +31,36 @@ def test_errors_are_counted(serve: Any) -> None:
         result = measure_server(served.url, 1, 2, 3000, 5)
     assert [text.startswith("status 400") for text in result.errors] == [True, True]
     assert result.document()["tokens"] == 0
+
+
+class Terse(http.server.BaseHTTPRequestHandler):
+    """Another program's server, which tells no usage."""
+
+    def do_GET(self) -> None:
+        self._answer(b'{"data": [{"id": "it"}]}')
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        chunks = [{"choices": [{"text": text}]} for text in ("one", " two", "")]
+        self._answer(
+            b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
+        )
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_chunks_are_counted_where_no_usage_is_told() -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Terse) as terse:
+        threading.Thread(target=terse.serve_forever, daemon=True).start()
+        document = measure_server(f"http://127.0.0.1:{terse.server_port}", 2, 3, 1, 9).document()
+        terse.shutdown()
+    assert (document["errors"], document["tokens"]) == (0, 6)
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "nothing", "http://127.0.0.1:9"])

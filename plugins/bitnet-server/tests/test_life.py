@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import signal
 import socket
 import subprocess
@@ -17,6 +19,7 @@ from typing import Any
 
 import bitnet_core
 import httpx
+import psutil
 import pytest
 from bitnet_core.errors import DeviceLostError, GpuError
 from bitnet_core.structured import MatcherConstraint
@@ -93,6 +96,44 @@ def test_a_client_that_leaves_frees_its_place(server: Any, stream: bool) -> None
         leave(server.port, {**LONG, "stream": stream}, b"data:" if stream else b"")
         server.idle()
         assert metric(client, "requests_cancelled_total") == before + 1
+
+
+def test_clients_that_leave_at_random_leave_nothing_behind(server: Any) -> None:
+    """A few seconds of what `benchmarks/server.py --soak` does for half an hour."""
+    rng = random.Random(5)
+    counts = {"left": 0, "answered": 0}
+
+    async def ask(stream: bool, leave: bool) -> None:
+        fields = {"prompt": "Once", "max_tokens": 400 if leave else 4, "stream": stream, "temperature": 1.0}
+        body = json.dumps(fields).encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}"
+        writer.write(f"{head}\r\n\r\n".encode() + body)
+        if leave:
+            await asyncio.sleep(rng.random() * 0.3)
+            counts["left"] += 1
+        else:
+            answer = await reader.read()
+            assert b" 200 OK" in answer[:20], answer
+            assert b'"error"' not in answer
+            counts["answered"] += 1
+        writer.close()
+
+    async def client(number: int) -> None:
+        for turn in range(2):
+            await ask(stream=rng.random() < 0.5, leave=(number + turn) % 2 == 0)
+
+    async def main() -> None:
+        await asyncio.gather(*map(client, range(8)))
+
+    descriptors = psutil.Process().num_fds()
+    asyncio.run(main())
+    server.idle()
+    assert counts == {"left": 8, "answered": 8}
+    end = time.monotonic() + 10
+    while psutil.Process().num_fds() > descriptors:
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_the_queue_is_bounded_and_those_who_leave_it_are_forgotten(serve: Any, events: Any) -> None:

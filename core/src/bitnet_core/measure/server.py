@@ -25,6 +25,7 @@ class Answer:
     first: float = 0.0
     last: float = 0.0
     tokens: int = 0
+    chunks: int = 0  # with text
     error: str = ""
     gaps: list[float] = field(default_factory=list)
 
@@ -73,6 +74,7 @@ def measure_server(
     url: str, clients: int, requests: int, prompt_words: int, max_tokens: int, key: str = ""
 ) -> ServerResult:
     """`requests` streamed completions by `clients` at a time, greedy and past the end token, every prompt different.
+    Where a server tells no usage, a chunk counts as one token.
 
     UsageError where the URL makes no sense or nothing answers there.
     """
@@ -114,6 +116,7 @@ async def _one(target: SplitResult, key: str, body: dict[str, Any], answer: Answ
                         _note(json.loads(block[6:]), time.perf_counter() - began, answer)
         if not done:
             answer.error = "the stream ended without [DONE]"
+        answer.tokens = answer.tokens or answer.chunks
     except (OSError, ValueError, TimeoutError) as exc:
         answer.error = str(exc) or type(exc).__name__
 
@@ -124,6 +127,7 @@ def _note(chunk: dict[str, Any], at: float, answer: Answer) -> None:
     if chunk.get("usage"):
         answer.tokens = chunk["usage"]["completion_tokens"]
     if any(choice.get("text") for choice in chunk["choices"]):
+        answer.chunks += 1
         if answer.first:
             answer.gaps.append(at - answer.last)
         answer.first, answer.last = answer.first or at, at
