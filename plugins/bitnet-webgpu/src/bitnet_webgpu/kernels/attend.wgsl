@@ -9,7 +9,7 @@ const LOW = -3.0e38;
 
 var<workgroup> queries: array<vec2<f32>, TILE_N * PAIRS>;
 var<workgroup> parts: array<f32, TILE_N * 128u>; // [head][position][eighth]
-var<workgroup> weights: array<f32, TILE_N * CHUNK>;
+var<workgroup> weights: array<f32, TILE_N * (CHUNK + 1u)>; // and a zero
 var<workgroup> largest: array<f32, TILE_N>;
 var<workgroup> weight_sum: array<f32, TILE_N>;
 var<workgroup> correction: array<f32, TILE_N>;
@@ -36,13 +36,17 @@ fn row_at(sequence: u32, kv_head: u32, position: u32) -> u32 {
     return cache_row(slot, kv_head, p.n_kv_heads);
 }
 
-fn score(sequence: u32, kv_head: u32, position: u32, end: u32, thread: u32) {
+// Loops have fixed lengths, so that their loads are under way together. row: of the chunk's first position.
+fn score(row: u32, first: u32, count: u32, thread: u32) {
     var sums: array<f32, TILE_N>;
-    if (thread < 128u && position < end) {
-        let row = row_at(sequence, kv_head, position);
-        for (var j = thread % 8u; j < PAIRS; j += 8u) {
-            let k = key_pair(row, j, position);
-            for (var h = 0u; h < TILE_N; h += 1u) { sums[h] += dot(queries[h * PAIRS + j], k); }
+    let i = thread / 8u;
+    if (i < count) {
+        for (var step = 0u; step < (PAIRS + 7u) / 8u; step += 1u) {
+            let j = 8u * step + thread % 8u;
+            if (PAIRS % 8u == 0u || j < PAIRS) {
+                let k = key_pair(row + i * ROW_WORDS, j, first + i);
+                for (var h = 0u; h < TILE_N; h += 1u) { sums[h] += dot(queries[h * PAIRS + j], k); }
+            }
         }
     }
     for (var h = 0u; h < TILE_N; h += 1u) {
@@ -62,7 +66,7 @@ fn sum_parts(at: u32) { // of a head and position, where its eight threads are n
 fn weigh(h: u32, i: u32, count: u32, before: f32) -> f32 {
     var most = before;
     for (var k = 0u; k < count; k += 1u) { most = max(most, parts[h * 128u + k * 8u] * p.scale); }
-    weights[h * CHUNK + i] = select(0.0, exp(parts[h * 128u + i * 8u] * p.scale - most), i < count);
+    weights[h * (CHUNK + 1u) + i] = select(0.0, exp(parts[h * 128u + i * 8u] * p.scale - most), i < count);
     if (i == 0u) { correction[h] = exp(before - most); }
     return most;
 }
@@ -75,9 +79,11 @@ fn attend(sequence: u32, kv_head: u32, begin: u32, end: u32, thread: u32) -> arr
     let h = thread / CHUNK;
     let slice = thread / PAIRS;
     let j = thread % PAIRS;
+    if (thread < TILE_N) { weights[thread * (CHUNK + 1u) + CHUNK] = 0.0; } // trusted modules find what others left
     for (var first = begin; first < end; first += CHUNK) {
         let count = min(CHUNK, end - first);
-        score(sequence, kv_head, first + thread / 8u, end, thread);
+        let row = row_at(sequence, kv_head, first); // a chunk lies within a block
+        score(row, first, count, thread);
         workgroupBarrier();
         if (NEAR < 8u) {
             if (h < TILE_N) { sum_parts(h * 128u + thread % CHUNK * 8u); }
@@ -87,12 +93,14 @@ fn attend(sequence: u32, kv_head: u32, begin: u32, end: u32, thread: u32) -> arr
         workgroupBarrier();
         if (thread < TILE_N) {
             total *= correction[thread];
-            for (var i = 0u; i < count; i += 1u) { total += weights[thread * CHUNK + i]; }
+            for (var i = 0u; i < count; i += 1u) { total += weights[thread * (CHUNK + 1u) + i]; }
         }
         for (var k = 0u; k < TILE_N; k += 1u) { sums[k] *= correction[k]; }
-        for (var i = slice; slice < SLICES && i < count; i += SLICES) {
-            let v = value_pair(row_at(sequence, kv_head, first + i), j, first + i);
-            for (var k = 0u; k < TILE_N; k += 1u) { sums[k] += weights[k * CHUNK + i] * v; }
+        for (var step = 0u; step < (CHUNK + SLICES - 1u) / SLICES; step += 1u) {
+            let i = min(slice + step * SLICES, CHUNK); // weights are zero from count on
+            let at = min(i, count - 1u);
+            let v = value_pair(row + at * ROW_WORDS, j, first + at);
+            for (var k = 0u; k < TILE_N; k += 1u) { sums[k] += weights[k * (CHUNK + 1u) + i] * v; }
         }
     }
     if (h < TILE_N && thread % CHUNK == 0u) { largest[h] = most; }

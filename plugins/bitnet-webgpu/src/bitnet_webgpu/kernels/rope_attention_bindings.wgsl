@@ -17,13 +17,11 @@ var<workgroup> own_value: array<u32, ROW_WORDS>;
 var<workgroup> own_position: u32;
 
 fn key_word(row: u32, i: u32, position: u32) -> u32 {
-    if (position == own_position) { return own_key[i]; }
-    return k_cache[row + i];
+    return select(k_cache[row + i], own_key[i], position == own_position); // without a branch, which loads would wait for
 }
 
 fn value_word(row: u32, i: u32, position: u32) -> u32 {
-    if (position == own_position) { return own_value[i]; }
-    return v_cache[row + i];
+    return select(v_cache[row + i], own_value[i], position == own_position);
 }
 
 // Queries, and the row's key and value, which the first workgroup of their head also stores.
