@@ -16,10 +16,10 @@ from bitnet_core.hal.device import DeviceType
 from bitnet_levelzero import describe, driver
 from bitnet_levelzero.describe import find_devices, free_memory
 from bitnet_levelzero.device import LevelZeroDevice
-from bitnet_levelzero.plugin import LevelZeroBackend
+from bitnet_levelzero.plugin import bitnet_backend
 from bitnet_levelzero.tuning import architecture
 
-LIST = "from bitnet_levelzero.plugin import LevelZeroBackend; print(LevelZeroBackend().devices())"
+LIST = "from bitnet_levelzero.plugin import bitnet_backend; print(bitnet_backend().devices())"
 Run = Callable[..., str]
 
 
@@ -135,7 +135,7 @@ def test_tiles_are_devices_behind_their_gpu(monkeypatch: pytest.MonkeyPatch) -> 
     name = "test driver of bitnet-levelzero"
     assert [one.info.name for one in found] == [name, name, f"{name}, tile 0", f"{name}, tile 1"]
     assert [one.info.extra["tiles"] for one in found] == [1, 2, 1, 1]
-    device = LevelZeroBackend().open(3)
+    device = bitnet_backend().open(3)
     assert device.info.request == "level-zero:3"
     device.close()
 
@@ -151,6 +151,6 @@ def test_free_memory_is_what_sysman_says(device: LevelZeroDevice, monkeypatch: p
 
 
 def test_unknown_index(run: Run) -> None:
-    said = run("from bitnet_levelzero.plugin import *; LevelZeroBackend().open(99)")
+    said = run("from bitnet_levelzero.plugin import *; bitnet_backend().open(99)")
     assert "there is no device level-zero:99. There is level-zero:0 test driver" in said
-    assert LevelZeroBackend.api == (2, 0)
+    assert bitnet_backend().api == (2, 0)

@@ -31,7 +31,7 @@ from bitnet_opencl.describe import physical_id, transfer_mode, usm_support
 from bitnet_opencl.device import OpenCLDevice
 from bitnet_opencl.errors import OUT_OF_RESOURCES, TABLE, check, status_name
 from bitnet_opencl.memory import STAGING_BYTES, PinnedSlots
-from bitnet_opencl.plugin import OpenCLBackend
+from bitnet_opencl.plugin import bitnet_backend
 
 
 def test_import_loads_no_driver() -> None:
@@ -119,7 +119,7 @@ def test_no_driver_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cl, "get_platforms", none)
     with pytest.raises(BackendUnavailableError) as caught:
-        OpenCLBackend().devices()
+        bitnet_backend().devices()
     assert "\n" not in str(caught.value)
     assert "bitnet-opencl[pocl]" in str(caught.value)
 
@@ -127,12 +127,12 @@ def test_no_driver_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_pyopencl_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyopencl", None)
     with pytest.raises(BackendUnavailableError, match="pip install pyopencl"):
-        OpenCLBackend().devices()
+        bitnet_backend().devices()
 
 
 def test_unknown_index(opencl_device: OpenCLDevice) -> None:
     with pytest.raises(DeviceNotFoundError, match="opencl:99"):
-        OpenCLBackend().open(99)
+        bitnet_backend().open(99)
 
 
 def test_cpu_devices_are_software(opencl_device: OpenCLDevice) -> None:

@@ -73,6 +73,11 @@ def find_devices() -> list[Found]:
     return found
 
 
+def device_infos() -> list[DeviceInfo]:
+    """Of all that `find_devices` finds."""
+    return [found.info for found in find_devices()]
+
+
 def _start() -> None:
     try:
         result = driver.load().zeInit(0)

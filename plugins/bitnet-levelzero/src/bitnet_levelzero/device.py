@@ -11,12 +11,14 @@ import numpy as np
 from bitnet_core.errors import GpuError, OutOfMemoryError
 from bitnet_core.hal.base import BaseDevice, Launch, Recorded
 from bitnet_core.hal.device import MemoryKind, Tuning
+from bitnet_core.hal.found import numbered
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_levelzero.api import EventDesc, EventPoolDesc, Timestamps
 from bitnet_levelzero.compile import Compiler
-from bitnet_levelzero.describe import ALIGNMENT, Found, free_memory
+from bitnet_levelzero.describe import ALIGNMENT, Found, find_devices, free_memory
 from bitnet_levelzero.driver import Context
+from bitnet_levelzero.errors import BACKEND
 from bitnet_levelzero.memory import GRANULE, SLOTS, STAGING_BYTES, LevelZeroBuffer, Staging, allocated
 from bitnet_levelzero.recording import CommandList, LevelZeroKernel, Queue
 from bitnet_levelzero.tuning import TUNINGS, program_name
@@ -145,3 +147,8 @@ class LevelZeroDevice(BaseDevice[LevelZeroBuffer, LevelZeroKernel]):
                 kernel.free()
             self._queue.destroy()
             self._context.destroy()
+
+
+def open_device(index: int) -> LevelZeroDevice:
+    """The one with this index; DeviceNotFoundError if there is none."""
+    return LevelZeroDevice(numbered(find_devices(), index, BACKEND))

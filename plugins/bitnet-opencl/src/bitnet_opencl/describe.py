@@ -57,6 +57,11 @@ def find_devices() -> list[Found]:
     return [Found(device, describe(device, index)) for index, device in usable]
 
 
+def device_infos() -> list[DeviceInfo]:
+    """Of all that `find_devices` finds."""
+    return [found.info for found in find_devices()]
+
+
 def describe(device: cl.Device, index: int) -> DeviceInfo:
     """DeviceInfo of one device."""
     shared = query(device, "svm_capabilities", 0)

@@ -11,13 +11,14 @@ import numpy as np
 import pyopencl as cl
 from bitnet_core.hal.base import TIMEOUT_VARIABLE, BaseDevice, Recorded
 from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, TransferMode, Tuning
+from bitnet_core.hal.found import numbered
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_opencl.clc.sources import Dialect, entry_name, program_source
 from bitnet_opencl.clc.tuning import Profile, offered, tune
 from bitnet_opencl.compile import Compiler
-from bitnet_opencl.describe import abilities, default_profile, query
-from bitnet_opencl.errors import check, checked
+from bitnet_opencl.describe import abilities, default_profile, find_devices, query
+from bitnet_opencl.errors import BACKEND, check, checked
 from bitnet_opencl.memory import STAGING_BYTES, OpenCLBuffer, PinnedSlots
 from bitnet_opencl.recording import Enqueuer, OpenCLKernel, OpenCLLaunch, Prepared, set_arguments, sizes_of
 
@@ -170,3 +171,8 @@ class OpenCLDevice(BaseDevice[OpenCLBuffer, OpenCLKernel]):
         if self._slots and not self._lost:
             with checked("close"):
                 self._slots.close()
+
+
+def open_device(index: int) -> OpenCLDevice:
+    """The one with this index; DeviceNotFoundError if there is none."""
+    return OpenCLDevice(*numbered(find_devices(), index, BACKEND))
