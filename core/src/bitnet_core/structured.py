@@ -121,6 +121,7 @@ class Grammars:
             raise UsageError(f"the grammar cannot be used: {exc}") from exc
         limits = self._library.LLParserLimits(verbose_errors=False)
         matcher = make(self._tokens, text, log_level=0, limits=limits)
+        matcher.compute_bitmask()  # what explodes does so here, seconds before it ends, and not in a step of all texts
         if matcher.is_error():
             raise UsageError(f"the grammar cannot be used: {matcher.get_error().strip()[:500]}")
         return matcher

@@ -99,6 +99,13 @@ def test_formats_that_cannot_be(model: bitnet_core.Model, response_format: dict[
         model.generate("Once", response_format=response_format)
 
 
+def test_a_grammar_that_cannot_begin_is_refused_before_any_step(model: bitnet_core.Model) -> None:
+    grammar = grammar_of(schema_format({"$ref": "#"}))
+    assert grammar is not None
+    with pytest.raises(UsageError, match="cannot be used"):
+        model.grammars.constraint(grammar)
+
+
 def test_nesting_is_bounded() -> None:
     schema: Any = {}
     for _ in range(10_000):
