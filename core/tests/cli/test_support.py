@@ -40,7 +40,7 @@ def report(outcome: str) -> dict[str, object]:
 def test_a_report_becomes_a_line(matrix: ModuleType, tmp_path: Path, outcome: str, shown: str) -> None:
     for name, entry in matrix.kept(report(outcome), "2026-01-02").items():
         assert name == "vulkan-card-x.json"
-        assert entry["failed"] == (["b"] if outcome == "failed" else [])
+        assert entry["failed"] == (["test_b"] if outcome == "failed" else [])
         (tmp_path / name).write_text(json.dumps(entry))
     cells = [cell.strip() for cell in matrix.matrix().splitlines()[2].strip("|").split("|")]
     assert cells == ["`vulkan`", "Card (X)", "gpu", "D 1", shown, "2026-01-02"]

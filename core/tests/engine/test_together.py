@@ -17,7 +17,7 @@ TOKENS = 4
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[bitnet_core.Model]:
-    with bitnet_core.load(None, "numpy") as loaded:
+    with bitnet_core.load(None, "numpy", kv_budget=64 << 20) as loaded:  # whatever other programs leave free
         yield loaded
 
 
@@ -40,7 +40,7 @@ def test_a_list_of_prompts_gives_a_list_of_texts(model: bitnet_core.Model, alone
         patch.setattr(model.engine, "step", counted)
         texts = model.generate(PROMPTS, max_tokens=TOKENS)
     assert [text.text for text in texts] == alone
-    assert steps <= TOKENS + 3  # together, not one after the other
+    assert steps < len(PROMPTS) * TOKENS / 2  # together, not one after the other
     ids = [model.tokenizer.encode(prompt, add_bos=model.tokenizer.add_bos) for prompt in PROMPTS]
     assert [text.text for text in model.generate(ids, max_tokens=TOKENS)] == alone
     assert [text.text for text in model.generate(["a"], max_tokens=1)] == [model.generate("a", max_tokens=1).text]
