@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
+FIBERS = HERE.parents[2] / "bitnet-cuda/tests/emulator"
+"""simt.h is there."""
 CONSTANT = re.compile(r"^constant (\w+) (\w+) \[\[function_constant\((\d+)\)\]\];", re.M)
 KERNEL = re.compile(r"\bkernel void (\w+)\(([^{]*)\)\s*\{")
 ATTRIBUTE = re.compile(r"\[\[(\w+)(?:\((\d+)\))?\]\]")
@@ -88,7 +90,7 @@ def as_cpp(text: str) -> str:
 def library(text: str) -> Library:
     """Compiled once in a process, and found again by later ones with the same folder of temporary files."""
     source = as_cpp(text)
-    header = (HERE / "metal_stdlib").read_text() + (HERE / "simt.h").read_text()
+    header = (HERE / "metal_stdlib").read_text() + (FIBERS / "simt.h").read_text()
     folder = Path(tempfile.gettempdir()) / "bitnet-msl-on-cpu"
     folder.mkdir(exist_ok=True)
     built = folder / (hashlib.sha256((header + source).encode()).hexdigest()[:32] + ".so")
@@ -97,7 +99,7 @@ def library(text: str) -> Library:
             unit, made = Path(scratch) / "unit.cpp", Path(scratch) / "unit.so"
             unit.write_text(source)
             flags = ["-std=c++20", "-O1", "-mavx2", "-mfma", "-mf16c", "-ffp-contract=off", "-fPIC", "-shared", "-w"]
-            command = ["clang++-19", *flags, f"-I{HERE}", "-o", str(made), str(unit)]
+            command = ["clang++-19", *flags, f"-I{HERE}", f"-I{FIBERS}", "-o", str(made), str(unit)]
             run = subprocess.run(command, capture_output=True, text=True, check=False)
             if run.returncode:
                 raise CompileError(run.stderr)

@@ -1,1 +1,0 @@
-../../../bitnet-cuda/tests/emulator/simt.h
