@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,10 @@ import pytest
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.formats.convert.convert import convert
+from bitnet_core.formats.gguf import source as gguf_source
+from bitnet_core.formats.open import open_model
+from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.hal.device import TransferMode
 from bitnet_core.plan import upload as upload_module
 from bitnet_core.plan.upload import upload, weight_bytes
@@ -133,3 +139,19 @@ def test_an_engine_gives_all_memory_back(make_engine: Make, tiny: Any) -> None:
         pass
     engine.free()
     assert not device._buffers
+
+
+def test_the_pages_of_a_file_that_is_only_copied_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q2_0 is read into other memory; I2_S of layout A lies in the file as devices want it."""
+    released = []
+    monkeypatch.setattr(gguf_source, "forget_pages", lambda _: released.append(1))
+    for kind, often in (("q2_0", True), ("i2_s", False)):
+        path = tmp_path / f"{kind}.gguf"
+        convert(SyntheticSource("bonsai-tiny" if kind == "q2_0" else "tiny"), path, kind)
+        released.clear()
+        with closing(open_model(path)) as source:
+            device = NumpyDevice()
+            weights = upload(source, device, 64)
+            assert bool(released) == often
+            weights.free(device)
+            device.close()

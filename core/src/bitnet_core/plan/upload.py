@@ -195,7 +195,7 @@ class _Uploader:
         config = self.config
         self.total = weight_bytes(self.source)
         tables = {name: self._table(name) for name in _table_names(config)}
-        layers = tuple(self._layer(f"blk.{i}.") for i in range(config.n_layers))
+        layers = tuple(self._read_once(self._layer(f"blk.{i}.")) for i in range(config.n_layers))
         return DeviceWeights(
             config=config,
             layers=layers,
@@ -209,6 +209,12 @@ class _Uploader:
             _buffers=self.buffers,
             _hosts=self.hosts,
         )
+
+    def _read_once(self, layer: LayerWeights) -> LayerWeights:
+        """Where all weights are copies, the file's pages should not count as this process's memory beside them."""
+        if all(_own_memory(host) for host in self.hosts):
+            self.source.release()
+        return layer
 
     def _rope(self, positions: int) -> View:
         table = rope_table(self.config, positions, self._rope_factors())
@@ -362,6 +368,13 @@ class _Uploader:
         self.done += nbytes
         if self.progress:
             self.progress("load", min(self.done, self.total), self.total)
+
+
+def _own_memory(array: npt.NDArray[Any]) -> bool:
+    """Whether numpy made the memory, which a mapped file's is not."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.base is None
 
 
 def _row_scales(weight: TernaryWeight, block: int) -> npt.NDArray[np.float32]:

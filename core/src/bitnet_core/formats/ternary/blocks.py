@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.ternary.codes import Bytes, pack, row_chunks, unpack
+from bitnet_core.formats.ternary.codes import Bytes, each_chunk, pack, row_chunks, unpack
 from bitnet_core.formats.ternary.scales import collapse, per_block, to_half
 from bitnet_core.model.weights import TernaryWeight, padded
 
@@ -27,21 +27,27 @@ def decode_blocks(
     packed = np.empty((rows, padded(columns) // 4), np.uint8)
     scales = np.empty((rows, columns // block), np.float32)
     used = np.empty((rows, columns // block), np.bool_)
-    illegal = 0
-    for part in row_chunks(rows, columns):
+
+    def take(part: slice) -> int:
         blocks = raw[part].reshape(-1, nbytes)
         scale = np.ascontiguousarray(blocks[:, scale_at : scale_at + 2]).view("<f2").astype(np.float32)
         codes = np.where(scale == 0, np.uint8(1), codes_of(blocks))  # a scale of 0 makes every value 0
-        illegal += int(np.count_nonzero(codes == 3))
         packed[part] = pack(codes.reshape(-1, columns))
         scales[part] = scale.reshape(-1, columns // block)
         used[part] = (codes != 1).any(axis=1).reshape(-1, columns // block)
-    if illegal:
-        raise ModelError(
-            f"illegal ternary code 3 (twice the scale) in {illegal} of {rows * columns} weights read: the data is "
-            "damaged, or of more than three levels"
-        )
+        return int(np.count_nonzero(codes == 3))
+
+    if illegal := sum(each_chunk(take, rows, columns)):
+        raise illegal_codes(illegal, rows * columns)
     return collapse(rows, columns, packed, scales, used, block)
+
+
+def illegal_codes(count: int, weights: int) -> ModelError:
+    """For the caller to raise."""
+    return ModelError(
+        f"illegal ternary code 3 (twice the scale) in {count} of {weights} weights read: the data is damaged, or of "
+        "more than three levels"
+    )
 
 
 def encode_blocks(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +14,12 @@ from bitnet_core.errors import ModelError
 from bitnet_core.model.weights import BLOCK, padded
 
 Bytes = npt.NDArray[np.uint8]
+T = TypeVar("T")
 
 CHUNK = 1 << 22
 """Codes that are unpacked at a time, so that a large tensor needs little more memory than its packed form."""
+MOST_THREADS = 8
+"""That read one tensor: more are waiting for memory."""
 _WORDS = np.uint64(0x5555555555555555)
 
 
@@ -43,6 +49,15 @@ def row_chunks(rows: int, columns: int, multiple: int = 1) -> Iterator[slice]:
     step = max(CHUNK // max(columns, 1) // multiple, 1) * multiple
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
+
+
+def each_chunk(take: Callable[[slice], T], rows: int, columns: int) -> list[T]:
+    """What `take` gives for each slice of row_chunks, in threads: numpy works without the interpreter's lock."""
+    parts = list(row_chunks(rows, columns))
+    if len(parts) == 1:
+        return [take(parts[0])]
+    with ThreadPoolExecutor(min(len(parts), MOST_THREADS, os.cpu_count() or 1)) as pool:
+        return list(pool.map(take, parts))
 
 
 def pack_rows(rows: int, columns: int, codes_of: Callable[[slice], Bytes], multiple: int = 1) -> Bytes:
