@@ -22,7 +22,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import psutil
@@ -62,11 +64,11 @@ def memory(path: str, threads: int) -> dict[str, Command]:
     return {"read": lambda count: READ_BYTES / min(timed(lambda: list(pool.map(np.max, parts))) for _ in range(count))}
 
 
-def bitnet(path: str, threads: int) -> dict[str, Command]:
+def bitnet(path: str, threads: int, small_head: Literal["on", "off"] = "off") -> dict[str, Command]:
     import bitnet_core
 
     os.environ["BITNET_NUM_THREADS"] = str(threads)
-    model = bitnet_core.load(path, "cpu", context=CONTEXT, layout="A" if "i2s" in path else None)
+    model = bitnet_core.load(path, "cpu", context=CONTEXT, layout="A" if "i2s" in path else None, small_head=small_head)
     if model.device.info.backend != "cpu":
         sys.exit("bitnet-cpu is not installed: 'cpu' is the numpy device")
 
@@ -141,12 +143,12 @@ def two_b4t(options: argparse.Namespace, threads: int) -> tuple[list[Contender],
     """Ours, with the f16 head and with the small one, and the peer with either head."""
     ours = []
     for kernel in options.kernels.split(","):
-        for small in ("0", "1"):
-            name = f"bitnet {kernel}, {'exact small head' if small == '1' else 'f16 head'}"
-            environment = {"BITNET_CPU_KERNEL": kernel, "BITNET_CPU_SMALL_HEAD": small}
-            path = options.folder / "2b4t-i2s-f16.gguf"
-            ours.append(start(name, sys.executable, "bitnet", path, threads, environment))
-            ours[-1].file -= int(small) * HEAD_VALUES
+        environment = {"BITNET_CPU_KERNEL": kernel}
+        path = options.folder / "2b4t-i2s-f16.gguf"
+        ours.append(start(f"bitnet {kernel}, f16 head", sys.executable, "bitnet", path, threads, environment))
+        name = f"bitnet {kernel}, exact small head"
+        ours.append(start(name, sys.executable, "bitnet-small", path, threads, environment))
+        ours[-1].file -= HEAD_VALUES
     peers = []
     for head in ("f16", "q6k"):
         path = options.folder / f"2b4t-tq20-{head}.gguf"
@@ -220,6 +222,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        serve({"bitnet": bitnet, "llama": llama, "memory": memory}[sys.argv[2]], sys.argv[3], int(sys.argv[4]))
+        sides = {"bitnet": bitnet, "bitnet-small": partial(bitnet, small_head="on"), "llama": llama, "memory": memory}
+        serve(sides[sys.argv[2]], sys.argv[3], int(sys.argv[4]))
     else:
         main()
