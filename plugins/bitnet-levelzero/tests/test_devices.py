@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -78,11 +79,12 @@ def test_a_driver_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
         find_devices()
 
 
-def test_the_real_driver_without_a_gpu() -> None:
+def test_the_real_driver_without_a_gpu(tmp_path: Path) -> None:
     """Intel's own driver is loaded; the message, and the exit code of the command line."""
     if list(Path("/dev/dri").glob("renderD*")):
         pytest.skip("this machine has a GPU")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ZE_")}
+    environment["XDG_CACHE_HOME"] = str(tmp_path)  # what the driver said before is kept there
     bitnet = str(Path(sys.executable).with_name("bitnet"))
     command = [bitnet, "bench", "--synthetic", "tiny", "--device", "level-zero"]
     process = subprocess.run(
@@ -92,7 +94,7 @@ def test_the_real_driver_without_a_gpu() -> None:
     assert "found no driver with a GPU" in process.stderr
     assert "Traceback" not in process.stderr
     if os.environ.get("CI") == "true":  # which installs it
-        assert "calling init: /usr/lib/x86_64-linux-gnu/libze_intel_gpu.so.1" in process.stderr
+        assert re.search(r"calling init: /\S*libze_intel_gpu\.so\.1", process.stderr)
 
 
 def test_what_a_device_tells(device: LevelZeroDevice) -> None:
