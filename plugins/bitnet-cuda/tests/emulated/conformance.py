@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+from bitnet_core.errors import GpuTimeoutError
 from bitnet_core.hal import DeviceInfo, Tuning
 from bitnet_core.kernels.base import RMS_NORM
 from bitnet_core.testing import BackendConformance
@@ -28,6 +30,16 @@ class TestConformance(BackendConformance):
     def compile_broken_source(self, device: Any) -> None:
         with patch.object(compile, "source", lambda *_: "this is not C++"):
             device.compile(RMS_NORM, {}, Tuning(private={"GROUP": 32}))
+
+    def test_a_wait_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        device = CudaDevice(0)
+        device.timeout = 0.05
+        with monkeypatch.context() as patched:
+            patched.setattr(device.api, "cuStreamQuery", lambda _: (600,))  # CUDA_ERROR_NOT_READY, for ever
+            with pytest.raises(GpuTimeoutError, match=r"0\.05 s"):
+                device.synchronize()
+        device.synchronize()
+        device.close()
 
 
 class Dp4aBackend:
