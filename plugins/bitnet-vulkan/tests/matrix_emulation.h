@@ -146,8 +146,8 @@ inline void coopMatStore(const FloatSum &m, uvec4 *to, uint at, uint stride, Ord
     for (uint i = 0; i < 256 && gl_SubgroupInvocationID == 0; i++)
         memcpy(&to[at + i / 16 * stride + i % 16 / 4][i % 4], &m.e[i], 4);
 }
-inline void coopMatStore(const IntSum &m, uvec4 *to, uint at, uint stride, Order) {
-    for (uint i = 0; i < 256 && gl_SubgroupInvocationID == 0; i++) to[at + i / 16 * stride + i % 16 / 4][i % 4] = m.e[i];
+inline void coopMatStore(const IntSum &m, int *to, uint at, uint stride, Order) {
+    for (uint i = 0; i < 256 && gl_SubgroupInvocationID == 0; i++) to[at + i / 16 * stride + i % 16] = m.e[i];
 }
 template <class A, class B, class T>
 Matrix<T, 16, 16> coopMatMulAdd(const A &a, const B &b, Matrix<T, 16, 16> c) {

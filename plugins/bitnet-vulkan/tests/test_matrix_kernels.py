@@ -29,8 +29,6 @@ TYPES = {
 }
 ATTENTION = ("f16-gqa", "large-scores", "prompt-d128", "prompts-d64", "nan-query")
 TERNARY = ("t33-n127-k384", "add-t33-n65-k640", "spoiled-rows")
-WIDE = ("t33-n127-k384", "a32-b128-t70-n130-k256")
-"""Done with tiles of 128 outputs."""
 BLOCKS = ("b64-t33-n7-k384", "b256-add", "a32-b64-t33-n70-k384", "a32-b128-t70-n130-k256", "a32-spoiled-rows")
 
 
@@ -84,8 +82,7 @@ def chosen() -> list[tuple[Case, dict[str, int]]]:
             found.append((case, {**tile, "DIM": int(params["head_dim"])}))
     for case in (*cases_of("matmul_ternary"), *cases_of("matmul_ternary_block")):
         if case.label in (TERNARY if case.kernel == "matmul_ternary" else BLOCKS):
-            tile_n = 128 if case.label in WIDE else 64
-            found.append((case, {"GROUP": 128, "TILE_N": tile_n, "TILE_T": 64, "WAVE_T": 32}))
+            found.append((case, {"GROUP": 128, "TILE_N": 64, "TILE_T": 64, "WAVE_T": 32}))
     return found
 
 

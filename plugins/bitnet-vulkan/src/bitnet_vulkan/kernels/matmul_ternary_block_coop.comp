@@ -18,92 +18,19 @@ layout(push_constant) uniform Params { uint rows, outs, width, y_stride, y_first
 
 const uint WAVES_T = TILE_T / WAVE_T, WAVE_N = TILE_N * WAVES_T / (GROUP / WAVE);
 const uint FRAGMENTS_T = WAVE_T / 16, FRAGMENTS_N = WAVE_N / 16, ELEMENTS = 8;  // of a 16 x 16 sum in each of 32
-const uint STRIDE = 5;  // uvec4 of a row of 64 bytes, and one to spread rows over banks
-const uint W_TILE = TILE_N * STRIDE, Q_TILE = TILE_T * STRIDE;
-const uint W_LOADS = (TILE_N * 2 + GROUP - 1) / GROUP, Q_LOADS = TILE_T * 4 / GROUP;
+const uint STRIDE = 9;  // uvec4 of a row of 128 bytes, and one to spread rows over banks
+const uint W_LOADS = (TILE_N * 2 + GROUP - 1) / GROUP, Q_LOADS = TILE_T * 8 / GROUP;
 const int LIFT = 0x4b400000;
 const float LIFTED = 12582912.0;
-shared uvec4 w_tile[2 * W_TILE], q_tile[2 * Q_TILE];
+shared uvec4 w_tile[TILE_N * STRIDE];
+shared uvec4 q_tile[TILE_T * STRIDE];
 shared float w_units[2 * TILE_N], q_units[4 * TILE_T];  // scales: [64 columns][row], [32 columns][token]
 shared int places[256];
-
-// The codes of 128 columns of this workgroup's rows, and the activations of half of them.
-#define LOAD_W(B)                                                                                                   \
-    [[unroll]] for (uint i = 0; i < W_LOADS; i++) {                                                                 \
-        uint at = LID + i * GROUP, row = n0 + at / 2;                                                               \
-        w_next[i] = row < p.outs && at < 2 * TILE_N ? w[(row * blocks + (B)) * 2 + at % 2] : uvec4(0);              \
-    }
-#define LOAD_Q(TO, B, HALF)                                                                                         \
-    [[unroll]] for (uint i = 0; i < Q_LOADS; i++) {                                                                 \
-        uint at = LID + i * GROUP, row = t0 + at / 4;                                                               \
-        TO[i] = row < p.rows ? q[(row * blocks + (B)) * 8 + 4 * HALF + at % 4] : uvec4(0);                          \
-    }
-// Their scales, of an invocation's own row and own token.
-#define LOAD_UNITS(B, HALF)                                                                                         \
-    {                                                                                                               \
-        w_unit[HALF] = own_n ? wscale[(n0 + LID) * scales + (128 * (B) + 64 * HALF) / BLOCK] : 0.0;                 \
-        [[unroll]] for (uint s = 2 * HALF; s < 2 * HALF + 2; s++)                                                   \
-            q_unit[s] = ABLOCK == 0 ? 1.0 : own_t ? scale[((t0 + LID) * blocks + (B)) * 4 + s] : 0.0;               \
-    }
-
-#define STAGE(Q_NEXT, HALF)                                                                                         \
-    {                                                                                                               \
-        [[unroll]] for (uint i = 0; i < W_LOADS; i++) {                                                             \
-            uint at = LID + i * GROUP;                                                                              \
-            if (at >= 2 * TILE_N) break;                                                                            \
-            [[unroll]] for (uint s = 0; s < 2; s++) { /* codes less 1, byte by byte */                              \
-                uvec4 codes = ((w_now[i] >> (6 - 4 * HALF - 2 * s)) & 0x03030303u) | 0x80808080u;                   \
-                w_tile[HALF * W_TILE + at / 2 * STRIDE + 2 * s + at % 2] = (codes - 0x01010101u) ^ 0x80808080u;     \
-            }                                                                                                       \
-        }                                                                                                           \
-        [[unroll]] for (uint i = 0; i < Q_LOADS; i++) {                                                             \
-            uint at = LID + i * GROUP;                                                                              \
-            q_tile[HALF * Q_TILE + at / 4 * STRIDE + at % 4] = Q_NEXT[i];                                           \
-        }                                                                                                           \
-        if (LID < TILE_N) w_units[HALF * TILE_N + LID] = w_unit[HALF];                                              \
-        [[unroll]] for (uint s = 2 * HALF; s < 2 * HALF + 2; s++)                                                   \
-            if (LID < TILE_T) q_units[s * TILE_T + LID] = q_unit[s];                                                \
-    }
-
-// A block of weights has 64 columns or more, so both products of these 64 share a scale of weights.
-#define PRODUCTS(HALF)                                                                                              \
-    {                                                                                                               \
-        coopmat<int8_t, gl_ScopeSubgroup, 16, 32, gl_MatrixUseA> a[2 * FRAGMENTS_T];                                \
-        float unit[2 * FRAGMENTS_T][ELEMENTS];                                                                      \
-        [[unroll]] for (uint i = 0; i < 2 * FRAGMENTS_T; i++) {                                                     \
-            uint row = wave_t + i / 2 * 16, at = HALF * Q_TILE + row * STRIDE + i % 2 * 2;                          \
-            coopMatLoad(a[i], q_tile, at, STRIDE, gl_CooperativeMatrixLayoutRowMajor);                              \
-            [[unroll]] for (uint e = 0; e < ELEMENTS; e++)                                                          \
-                unit[i][e] = q_units[(2 * HALF + i % 2) * TILE_T + row + uint(place[e]) / 16];                      \
-        }                                                                                                           \
-        [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {                                                         \
-            coopmat<int8_t, gl_ScopeSubgroup, 32, 16, gl_MatrixUseB> codes[2];                                      \
-            float factor[ELEMENTS];                                                                                 \
-            uint row = wave_n + 16 * j, at = HALF * W_TILE + row * STRIDE;                                          \
-            [[unroll]] for (uint s = 0; s < 2; s++)                                                                 \
-                coopMatLoad(codes[s], w_tile, at + 2 * s, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);           \
-            [[unroll]] for (uint e = 0; e < ELEMENTS; e++)                                                          \
-                factor[e] = w_units[HALF * TILE_N + row + uint(place[e]) % 16];                                     \
-            [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++) {                                                     \
-                coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sum[2];                             \
-                [[unroll]] for (uint s = 0; s < 2; s++) {                                                           \
-                    sum[s] = coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(LIFT);                 \
-                    sum[s] = coopMatMulAdd(a[2 * i + s], codes[s], sum[s]);                                         \
-                }                                                                                                   \
-                [[unroll]] for (uint e = 0; e < ELEMENTS; e++) {                                                    \
-                    float low = (intBitsToFloat(sum[0][e]) - LIFTED) * unit[2 * i][e];                              \
-                    float high = (intBitsToFloat(sum[1][e]) - LIFTED) * unit[2 * i + 1][e];                         \
-                    acc[i][j][e] += (low + high) * factor[e];                                                       \
-                }                                                                                                   \
-            }                                                                                                       \
-        }                                                                                                           \
-    }
 
 void main() {
     uint n0 = gl_WorkGroupID.x * TILE_N, t0 = gl_WorkGroupID.y * TILE_T, blocks = p.width / 128;
     uint wave_t = gl_SubgroupID % WAVES_T * WAVE_T, wave_n = gl_SubgroupID / WAVES_T * WAVE_N;
     uint scales = (p.width + BLOCK - 1) / BLOCK;
-    bool own_t = LID < TILE_T && t0 + LID < p.rows, own_n = LID < TILE_N && n0 + LID < p.outs;
     for (uint i = LID; i < 256; i += GROUP) places[i] = int(i);
     barrier();
     coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> place;  // which elements this invocation has
@@ -112,36 +39,70 @@ void main() {
     [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)
         [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)
             [[unroll]] for (uint e = 0; e < ELEMENTS; e++) acc[i][j][e] = 0.0;
-    uvec4 w_now[W_LOADS], w_next[W_LOADS], q_low[Q_LOADS], q_high[Q_LOADS];
+    uvec4 w_next[W_LOADS], q_next[Q_LOADS];
     float w_unit[2], q_unit[4];
-    LOAD_W(0)
-    LOAD_Q(q_low, 0, 0)
-    LOAD_Q(q_high, 0, 1)
-    LOAD_UNITS(0, 0)
-    LOAD_UNITS(0, 1)
-    [[unroll]] for (uint i = 0; i < W_LOADS; i++) w_now[i] = w_next[i];
-    STAGE(q_low, 0)
-    barrier();
-    for (uint b = 0; b < blocks; b++) {
-        bool more = b + 1 < blocks;
-        if (more) {
-            LOAD_W(b + 1)
-            LOAD_Q(q_low, b + 1, 0)
-            LOAD_UNITS(b + 1, 0)
+    for (uint b = 0; b <= blocks; b++) {
+        if (b > 0) {
+            barrier();
+            [[unroll]] for (uint i = 0; i < W_LOADS; i++) {
+                uint at = LID + i * GROUP, row = at / 2, half_ = at % 2;
+                if (at >= 2 * TILE_N) break;
+                [[unroll]] for (uint s = 0; s < 4; s++) {  // codes less 1, byte by byte
+                    uvec4 codes = ((w_next[i] >> (6 - 2 * s)) & 0x03030303u) | 0x80808080u;
+                    w_tile[row * STRIDE + 2 * s + half_] = (codes - 0x01010101u) ^ 0x80808080u;
+                }
+            }
+            [[unroll]] for (uint i = 0; i < Q_LOADS; i++) {
+                uint at = LID + i * GROUP;
+                q_tile[at / 8 * STRIDE + at % 8] = q_next[i];
+            }
+            [[unroll]] for (uint s = 0; s < 4; s++)
+                if (LID < TILE_T) q_units[s * TILE_T + LID] = q_unit[s];
+            [[unroll]] for (uint s = 0; s < 2; s++)
+                if (LID < TILE_N) w_units[s * TILE_N + LID] = w_unit[s];
+            barrier();
         }
-        PRODUCTS(0)
-        STAGE(q_high, 1)
-        if (more) {
-            LOAD_Q(q_high, b + 1, 1)
-            LOAD_UNITS(b + 1, 1)
+        if (b < blocks) {
+            [[unroll]] for (uint i = 0; i < W_LOADS; i++) {
+                uint at = LID + i * GROUP, row = n0 + at / 2;
+                w_next[i] = row < p.outs && at < 2 * TILE_N ? w[(row * blocks + b) * 2 + at % 2] : uvec4(0);
+            }
+            [[unroll]] for (uint i = 0; i < Q_LOADS; i++) {
+                uint at = LID + i * GROUP, row = t0 + at / 8;
+                q_next[i] = row < p.rows ? q[(row * blocks + b) * 8 + at % 8] : uvec4(0);
+            }
+            bool own_t = LID < TILE_T && t0 + LID < p.rows, own_n = LID < TILE_N && n0 + LID < p.outs;
+            [[unroll]] for (uint s = 0; s < 4; s++)
+                q_unit[s] = ABLOCK == 0 ? 1.0 : own_t ? scale[((t0 + LID) * blocks + b) * 4 + s] : 0.0;
+            [[unroll]] for (uint s = 0; s < 2; s++)
+                w_unit[s] = own_n ? wscale[(n0 + LID) * scales + (128 * b + 64 * s) / BLOCK] : 0.0;
         }
-        barrier();
-        PRODUCTS(1)
-        if (more) {
-            [[unroll]] for (uint i = 0; i < W_LOADS; i++) w_now[i] = w_next[i];
-            STAGE(q_low, 0)
+        if (b > 0) {
+            [[unroll]] for (uint s = 0; s < 4; s++) {
+                coopmat<int8_t, gl_ScopeSubgroup, 16, 32, gl_MatrixUseA> a[FRAGMENTS_T];
+                float unit[FRAGMENTS_T][ELEMENTS];
+                [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++) {
+                    coopMatLoad(a[i], q_tile, (wave_t + 16 * i) * STRIDE + 2 * s, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+                    [[unroll]] for (uint e = 0; e < ELEMENTS; e++)
+                        unit[i][e] = q_units[s * TILE_T + wave_t + 16 * i + uint(place[e]) / 16];
+                }
+                [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++) {
+                    coopmat<int8_t, gl_ScopeSubgroup, 32, 16, gl_MatrixUseB> codes;
+                    uint at = (wave_n + 16 * j) * STRIDE + 2 * s;
+                    coopMatLoad(codes, w_tile, at, STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
+                    float factor[ELEMENTS];
+                    [[unroll]] for (uint e = 0; e < ELEMENTS; e++)
+                        factor[e] = w_units[s / 2 * TILE_N + wave_n + 16 * j + uint(place[e]) % 16];
+                    [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++) {
+                        coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sum;
+                        sum = coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(LIFT);
+                        sum = coopMatMulAdd(a[i], codes, sum);
+                        [[unroll]] for (uint e = 0; e < ELEMENTS; e++)
+                            acc[i][j][e] += (intBitsToFloat(sum[e]) - LIFTED) * unit[i][e] * factor[e];
+                    }
+                }
+            }
         }
-        barrier();
     }
     [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)
         [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)
