@@ -129,5 +129,8 @@ class TinySource:
     def sha256(self) -> str:
         return "0" * 64
 
+    def release(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
