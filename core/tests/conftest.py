@@ -25,6 +25,16 @@ _serial = itertools.count()  # modules of the same name would be taken from the 
 
 InstallPlugin = Callable[..., Path]
 
+
+@pytest.fixture(scope="session", autouse=True)
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What was measured, remembered or configured on this machine has no say in tests."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+            patched.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
+        yield
+
+
 PLUGIN = """
 import pluggy
 from bitnet_core.errors import BackendUnavailableError, GpuError
