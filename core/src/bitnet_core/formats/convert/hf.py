@@ -82,10 +82,27 @@ def _table(table: DenseWeight) -> Iterator[npt.NDArray[np.generic]]:
 def config_json(source: ModelSource) -> dict[str, Any]:
     """config.json: BitNetForCausalLM where the model has sub-norms, else LlamaForCausalLM with ternary layers."""
     config = source.config
-    tokenizer = load_tokenizer(source.tokenizer)
     values: dict[str, Any] = {
         "architectures": ["BitNetForCausalLM" if config.sub_norms else "LlamaForCausalLM"],
         "model_type": "bitnet" if config.sub_norms else "llama",
+        **common_fields(source),
+        "torch_dtype": "float32",
+        "quantization_config": {
+            "quant_method": "bitnet",
+            "linear_class": "autobitlinear",
+            "quantization_mode": "offline",
+            "modules_to_not_convert": ["lm_head"],
+        },
+    }
+    return values
+
+
+def common_fields(source: ModelSource) -> dict[str, Any]:
+    """What config.json says of sizes, rotation and special tokens, whatever the architecture."""
+    config = source.config
+    tokenizer = load_tokenizer(source.tokenizer)
+    scaling = rope_scaling(config)
+    return {
         "hidden_size": config.hidden,
         "intermediate_size": config.ffn,
         "num_hidden_layers": config.n_layers,
@@ -100,16 +117,8 @@ def config_json(source: ModelSource) -> dict[str, Any]:
         "tie_word_embeddings": config.tied_head,
         "bos_token_id": tokenizer.bos_id,
         "eos_token_id": tokenizer.eos_id,
-        "torch_dtype": "float32",
-        "quantization_config": {
-            "quant_method": "bitnet",
-            "linear_class": "autobitlinear",
-            "quantization_mode": "offline",
-            "modules_to_not_convert": ["lm_head"],
-        },
+        **({"rope_scaling": scaling} if scaling else {}),
     }
-    scaling = rope_scaling(config)
-    return values | ({"rope_scaling": scaling} if scaling else {})
 
 
 def rope_scaling(config: ModelConfig) -> dict[str, Any]:

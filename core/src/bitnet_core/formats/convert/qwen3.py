@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
 from bitnet_core.formats.convert.gguf import Step
-from bitnet_core.formats.convert.hf import plain, rope_scaling
+from bitnet_core.formats.convert.hf import common_fields
 from bitnet_core.formats.hf.names import stored
 from bitnet_core.formats.hf.safetensors_writer import Declared, write_safetensors
 from bitnet_core.formats.names import tables, ternaries, vectors
@@ -21,7 +21,6 @@ from bitnet_core.formats.ternary import mlx
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import TernaryWeight
 from bitnet_core.tokenizer.export import folder_files
-from bitnet_core.tokenizer.load import load_tokenizer
 
 GROUP: Final = 128
 """Columns that share a scale in the packs that are written."""
@@ -99,31 +98,14 @@ def _halves(source: ModelSource, name: str) -> Iterator[npt.NDArray[np.generic]]
 
 def config_json(source: ModelSource, packed: bool) -> dict[str, Any]:
     """config.json of Qwen3ForCausalLM."""
-    config = source.config
-    tokenizer = load_tokenizer(source.tokenizer)
     values: dict[str, Any] = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
         "attention_bias": False,
-        "hidden_size": config.hidden,
-        "intermediate_size": config.ffn,
-        "num_hidden_layers": config.n_layers,
-        "num_attention_heads": config.n_heads,
-        "num_key_value_heads": config.n_kv_heads,
-        "head_dim": config.head_dim,
-        "vocab_size": config.vocab,
-        "max_position_embeddings": config.context,
-        "rms_norm_eps": plain(config.norm_eps),
-        "hidden_act": config.activation,
-        "rope_theta": plain(config.rope_theta),
-        "tie_word_embeddings": config.tied_head,
+        **common_fields(source),
         "use_sliding_window": False,
-        "bos_token_id": tokenizer.bos_id,
-        "eos_token_id": tokenizer.eos_id,
         "torch_dtype": "float16",
     }
-    if scaling := rope_scaling(config):
-        values["rope_scaling"] = scaling
     if packed:
         values["quantization"] = values["quantization_config"] = {"group_size": GROUP, "bits": mlx.TERNARY_BITS}
     return values
