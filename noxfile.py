@@ -23,6 +23,7 @@ PROJECTS = sorted(
     for folder in ("plugins", "examples", "integrations")
     for path in (ROOT / folder).glob("*/pyproject.toml")
 )
+TEMPLATE = "core/src/bitnet_core/scaffold/template"
 TYPE_STUBS = ("mypy>=1.15", "types-psutil")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """The runs share few cores; BLAS threads only get in each other's way."""
@@ -42,10 +43,11 @@ def project_table(project: str) -> dict[str, Any]:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style of the whole tree."""
-    session.install("ruff>=0.14")
+    """Style of the whole tree, and what is unsafe in workflows."""
+    session.install("ruff>=0.14", "zizmor>=1.30")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("zizmor", "--offline", "--quiet", ".github/workflows", f"{TEMPLATE}/.github/workflows")
 
 
 @nox.session

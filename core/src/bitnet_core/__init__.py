@@ -9,10 +9,12 @@ if TYPE_CHECKING:
     from bitnet_core.discovery.selection import devices, gpu_available
     from bitnet_core.doctor.findings import preflight
     from bitnet_core.operations import Provider, provider
+    from bitnet_core.plan.pool import MemoryPoolConfig
 
 _LAZY = {
     "Generation": "bitnet_core.api",
     "GenerationStream": "bitnet_core.api",
+    "MemoryPoolConfig": "bitnet_core.plan.pool",
     "Model": "bitnet_core.api",
     "Piece": "bitnet_core.api",
     "Provider": "bitnet_core.operations",
@@ -28,6 +30,7 @@ _LAZY = {
 __all__ = [
     "Generation",
     "GenerationStream",
+    "MemoryPoolConfig",
     "Model",
     "Piece",
     "Provider",

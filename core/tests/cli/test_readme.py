@@ -8,12 +8,16 @@ import sys
 import tomllib
 from importlib.resources import files
 from pathlib import Path
+from typing import get_type_hints
 
+import bitnet_core
 import pytest
 import typer
 from bitnet_core import environment
+from bitnet_core.api.options import ChatOptions, EngineSettings
 from bitnet_core.cli.app import build_app
 from bitnet_core.discovery.known import KNOWN
+from bitnet_core.errors import DEVICE_FAILURES, GpuError
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -64,6 +68,22 @@ def test_every_variable_is_listed() -> None:
     for source in ROOT.glob("plugins/*/src/**/*.py"):
         names |= set(re.findall(r"\bBITNET_[A-Z_]+[A-Z]\b", source.read_text(encoding="utf-8")))
     assert [name for name in sorted(names) if f"`{name}" not in page("environment.md")] == []
+
+
+def test_every_argument_of_the_python_api_is_listed() -> None:
+    names = {*get_type_hints(EngineSettings), *get_type_hints(ChatOptions), "fallback"}
+    assert [name for name in sorted(names) if f"`{name}`" not in page("python.md")] == []
+
+
+def test_the_table_of_errors_says_what_auto_does() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", page("backends/errors.md"), re.MULTILINE)
+    kinds = {
+        kind for kind in vars(bitnet_core.errors).values() if isinstance(kind, type) and issubclass(kind, GpuError)
+    }
+    assert {name for name, _ in rows} == {kind.__name__ for kind in kinds - {GpuError}}
+    assert {name for name, does in rows if "goes on with the next device" in does} == {
+        kind.__name__ for kind in DEVICE_FAILURES
+    }
 
 
 def test_links_lead_somewhere() -> None:

@@ -15,7 +15,7 @@ from bitnet_core.discovery import apart
 from bitnet_core.discovery.registry import Stage, registry
 from bitnet_core.discovery.selection import devices, open_device
 from bitnet_core.doctor.findings import check_device
-from bitnet_core.errors import BackendIncompatibleError, DeviceNotFoundError, GpuTimeoutError
+from bitnet_core.errors import BackendIncompatibleError, DeviceNotFoundError, GpuTimeoutError, UsageError
 from bitnet_core.hal.device import API_VERSION, DeviceType
 
 EVERY_WAY = [
@@ -47,6 +47,12 @@ def test_open_may_fail_in_any_way(install_plugin: Any, body: str) -> None:
     check = check_device(summary.skipped[0][0])
     assert not check.passed
     assert "fault of bitnet-plugin_cuda" in check.reason
+
+
+def test_a_variable_that_makes_no_sense_is_no_fault_of_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BITNET_GPU_TIMEOUT", "soon")
+    with pytest.raises(UsageError, match="BITNET_GPU_TIMEOUT is 'soon'"):
+        open_device("numpy")
 
 
 @pytest.mark.parametrize("body", EVERY_WAY)

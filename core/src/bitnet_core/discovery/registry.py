@@ -18,7 +18,7 @@ import pluggy
 from bitnet_core.discovery.apart import bounded, checked_fields, described, quiet_stdout
 from bitnet_core.discovery.canary import silent_drivers
 from bitnet_core.discovery.known import GPU_BACKENDS, RESERVED
-from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError, GpuError
+from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError, GpuError, UsageError
 from bitnet_core.hal import hooks
 from bitnet_core.hal.device import API_VERSION, FEATURES, Backend, Device, DeviceInfo, DeviceType, TransferMode
 
@@ -173,11 +173,12 @@ class Registry:
         self._asked.update(asked)
 
     def open(self, info: DeviceInfo) -> Device:
-        """Open one of the devices listed; GpuError of any kind, whatever the plugin raises or returns."""
+        """Open one of the devices listed; GpuError of any kind, whatever the plugin raises or returns, but a UsageError
+        (of a variable that makes no sense, say) stays one."""
         try:
             device = self.backends[info.backend].open(info.index)
             sound = isinstance(getattr(device, "info", None), DeviceInfo)
-        except (GpuError, KeyboardInterrupt):
+        except (GpuError, UsageError, KeyboardInterrupt):
             raise
         except BaseException as error:
             raise self._wrong_open(info, described(error)) from error
