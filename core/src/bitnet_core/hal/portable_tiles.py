@@ -118,15 +118,22 @@ def drafted(params: Params) -> int:
     return rows
 
 
+def words(params: Params, element_bytes: int) -> int:
+    """32-bit words of a row of the head that a lane reads at a time."""
+    return 4 if element_bytes * int(params["width"]) % 16 == 0 else 1
+
+
 def draft_logits(params: Params) -> Tuning:
     """Drafts of the exact small head."""
-    return tuned(256, {"TILE_N": HEAD_GROUP, "TILE_T": few(drafted(params))})
+    tile_t = few(drafted(params))
+    tile = {"TILE_N": HEAD_GROUP, "TILE_T": tile_t}
+    return tuned(256, tile, WORDS=words(params, 1), RESIDENT=4 if tile_t == 1 else 1)
 
 
 def rescore_logits(params: Params) -> Tuning:
     """The logits that drafts leave open."""
     drafted(params)
-    return tuned(256, {"TILE_N": 1024, "TILE_T": 1})
+    return tuned(256, {"TILE_N": 1024, "TILE_T": 1}, WORDS=words(params, 2))
 
 
 CHOICES = {
