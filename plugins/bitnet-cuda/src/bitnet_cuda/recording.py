@@ -10,7 +10,10 @@ from bitnet_core.hal.stream import StreamBuffer, StreamLaunch
 AHEAD = 2
 """A kernel asks for the weights of the launch so many places further on, into the L2 cache."""
 MOST_AHEAD = 16 << 20
-"""Largest matrix to ask for, in bytes: it should still be in the cache when it is wanted."""
+"""Most bytes that a kernel asks for: they should still be in the cache when they are wanted. Of a larger matrix, the kernels
+before it that have nothing else to ask for take its first bytes."""
+WEIGHTS = ("w", "codes")
+"""Bindings that are asked for, the first that a kernel has."""
 EARLY = {
     "matmul_ternary": {"w"},
     "matmul_ternary_block": {"w", "wscale"},
@@ -38,10 +41,24 @@ def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
 
 
 def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] | None]:
-    """For each launch: the ternary weights of the one AHEAD places on, if it has any and they are not too large."""
-    weights: list[Bound[StreamBuffer] | None] = []
-    for launch in launches:
-        names = [binding.name for binding in launch.kernel.spec.bindings]
-        view = launch.bound[names.index("w")] if "w" in names else None
-        weights.append(view if view and view.nbytes <= MOST_AHEAD else None)
-    return [weights[i + AHEAD] if i + AHEAD < len(weights) else None for i in range(len(weights))]
+    """For each launch: what it asks for, the weights of the one AHEAD places on or the first bytes of a large matrix."""
+    weights = [_weights(launch) for launch in launches]
+    result = [weights[i + AHEAD] if i + AHEAD < len(weights) else None for i in range(len(weights))]
+    result = [view if view and view.nbytes <= MOST_AHEAD else None for view in result]
+    for i, view in enumerate(weights):
+        if not view or view.nbytes <= MOST_AHEAD:
+            continue
+        free = [
+            j for j in range(max(0, i - AHEAD - 1), i) if not result[j] and launches[j].kernel.spec.name in FETCHING
+        ]
+        for turn, j in enumerate(reversed(free)):
+            at = turn * MOST_AHEAD
+            if at < view.nbytes:
+                result[j] = Bound(view.buffer, view.offset + at, min(MOST_AHEAD, view.nbytes - at))
+    return result
+
+
+def _weights(launch: StreamLaunch) -> Bound[StreamBuffer] | None:
+    names = [binding.name for binding in launch.kernel.spec.bindings]
+    name = next((name for name in WEIGHTS if name in names), None)
+    return launch.bound[names.index(name)] if name else None
