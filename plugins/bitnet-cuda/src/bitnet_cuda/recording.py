@@ -10,8 +10,8 @@ from bitnet_core.hal.stream import StreamBuffer, StreamLaunch
 AHEAD = 2
 """A kernel asks for the weights of the launch so many places further on, into the L2 cache."""
 MOST_AHEAD = 16 << 20
-"""Most bytes that a kernel asks for: they should still be in the cache when they are wanted. Of a larger matrix, the kernels
-before it that have nothing else to ask for take its first bytes."""
+"""Most bytes that a kernel asks for: they should still be in the cache when they are wanted. Of a larger matrix, the
+kernels before it that have nothing else to ask for take its first bytes."""
 WEIGHTS = ("w", "codes")
 """Bindings that are asked for, the first that a kernel has."""
 EARLY = {
@@ -41,21 +41,15 @@ def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
 
 
 def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] | None]:
-    """For each launch: what it asks for, the weights of the one AHEAD places on or the first bytes of a large matrix."""
+    """For each launch: what it asks for, weights of the one AHEAD places on or the first bytes of a large matrix."""
     weights = [_weights(launch) for launch in launches]
-    result = [weights[i + AHEAD] if i + AHEAD < len(weights) else None for i in range(len(weights))]
-    result = [view if view and view.nbytes <= MOST_AHEAD else None for view in result]
+    result = [view if view and view.nbytes <= MOST_AHEAD else None for view in (*weights[AHEAD:], *[None] * AHEAD)]
     for i, view in enumerate(weights):
-        if not view or view.nbytes <= MOST_AHEAD:
-            continue
-        free = [
-            j for j in range(max(0, i - AHEAD - 1), i) if not result[j] and launches[j].kernel.spec.name in FETCHING
-        ]
-        for turn, j in enumerate(reversed(free)):
-            at = turn * MOST_AHEAD
-            if at < view.nbytes:
+        if view and view.nbytes > MOST_AHEAD:
+            near = [j for j in range(i - 1, i - AHEAD - 2, -1) if j >= 0 and launches[j].kernel.spec.name in FETCHING]
+            for at, j in zip(range(0, view.nbytes, MOST_AHEAD), (j for j in near if not result[j]), strict=False):
                 result[j] = Bound(view.buffer, view.offset + at, min(MOST_AHEAD, view.nbytes - at))
-    return result
+    return result[: len(launches)]
 
 
 def _weights(launch: StreamLaunch) -> Bound[StreamBuffer] | None:
