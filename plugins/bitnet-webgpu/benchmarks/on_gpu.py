@@ -24,6 +24,7 @@ from typing import Any
 
 import bitnet_core
 from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.hal.wanted import Wanted
 from bitnet_core.measure.benchmark import measure
 from bitnet_webgpu import tuning
 from bitnet_webgpu.device import WebGpuDevice
@@ -71,7 +72,7 @@ def host_times(model: bitnet_core.Model, recorded: Any) -> dict[str, float]:
     start = time.perf_counter()
     for _ in range(TOKENS):
         device.replay(recorded.recording)
-    device.queue.submit()
+    device.submit()
     encoded = time.perf_counter()
     device.synchronize()
     times = {"host": (encoded - start) * 1e3 / TOKENS, "all": (time.perf_counter() - start) * 1e3 / TOKENS}
@@ -101,7 +102,8 @@ def ways(shape: str, device: str) -> dict[str, Any]:
     chosen, large = WebGpuDevice.tuning, tuning.LARGE
 
     def plain(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Any:
-        return tuning.choose(spec, constants, params, replace(self.info, extra={**self.info.extra, "subgroups": 1}))
+        info = replace(self.info, extra={**self.info.extra, "subgroups": 1})
+        return tuning.choose(Wanted(spec, constants, params, info))
 
     settings = {"without subgroups": (plain, large), "small tiles": (chosen, 1 << 60), "large tiles": (chosen, 1)}
     found = {}
