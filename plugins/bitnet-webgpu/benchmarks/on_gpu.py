@@ -6,7 +6,7 @@
 Prints, and with --json writes: the results on the device of the conformance kit and of the plugin's own tests; the text
 of the shipped model beside the numpy device's; the speed of the 2B-4T shape (--shape) with random weights after prompts
 of 128, 512 and 2,048 tokens; the host's time for a token; and the time of each kernel, of a token and of prompts, by
-the device's clock. --ways also measures other ways to tune: without subgroups, and with small or large tiles alone in
+the device's clock. --ways also measures other ways to tune: without subgroups, and with one kind of tiles alone in
 products of prompts.
 """
 
@@ -18,12 +18,14 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import bitnet_core
 from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.hal import Tuning
 from bitnet_core.hal.wanted import Wanted
 from bitnet_core.measure.benchmark import measure
 from bitnet_webgpu import tuning
@@ -99,20 +101,32 @@ def measured(shape: str, device: str, prompts: tuple[int, ...], *, kernels: bool
 
 def ways(shape: str, device: str) -> dict[str, Any]:
     """Speeds with other tunings than the plugin's."""
-    chosen, large = WebGpuDevice.tuning, tuning.LARGE
+    chosen = WebGpuDevice.tuning
 
-    def plain(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Any:
+    def plain(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Tuning:
         info = replace(self.info, extra={**self.info.extra, "subgroups": 1})
         return tuning.choose(Wanted(spec, constants, params, info))
 
-    settings = {"without subgroups": (plain, large), "small tiles": (chosen, 1 << 60), "large tiles": (chosen, 1)}
+    settings = {"without subgroups": plain}
+    settings |= {f"tiles of {rows} rows, {group} threads": tiles(rows, group) for rows, group in tuning.TILES}
     found = {}
-    for name, (choose, least) in settings.items():
+    for name, choose in settings.items():
         print(name, flush=True)
-        WebGpuDevice.tuning, tuning.LARGE = choose, least  # type: ignore[method-assign]  # for this measurement
+        WebGpuDevice.tuning = choose  # type: ignore[method-assign]  # for this measurement
         found[name] = measured(shape, device, PROMPTS[:2], kernels=False)["speed"]
-    WebGpuDevice.tuning, tuning.LARGE = chosen, large  # type: ignore[method-assign]
+    WebGpuDevice.tuning = chosen  # type: ignore[method-assign]
     return found
+
+
+def tiles(rows: int, group: int) -> Callable[[WebGpuDevice, Any, Any, Any], Tuning]:
+    """Tunings with such tiles wherever products have any."""
+
+    def tuned(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Tuning:
+        found = tuning.offered(Wanted(spec, constants, params, self.info))
+        such = (one for one in found if (one.tile.get("TILE_T"), one.private["GROUP"]) == (rows, group))
+        return next((one for one in such if one.variant == "tiled"), found[0])
+
+    return tuned
 
 
 def main() -> None:

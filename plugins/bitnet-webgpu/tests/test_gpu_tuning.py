@@ -5,19 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal import DeviceInfo, DeviceType
+from bitnet_core.hal import DeviceInfo, DeviceType, Tuning
 from bitnet_core.hal.wanted import Wanted
 from bitnet_core.testing.cases.case import Case, expected
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
 from bitnet_core.testing.workbench import Bench
-from bitnet_webgpu import tuning
 from bitnet_webgpu.describe import KNOWN, device_infos, usable
 from bitnet_webgpu.device import WebGpuDevice
-from bitnet_webgpu.tuning import FEW_ROWS, choose
+from bitnet_webgpu.tuning import FEW_ROWS, TILES, choose, offered
 
 JOINED = tuple(KNOWN["joined"])
 SPLIT = ("attention", "argmax_advance")
@@ -115,9 +115,14 @@ def test_without_subgroups(plain: Bench, case: Case) -> None:
     check(plain, case)
 
 
+@pytest.mark.parametrize("tiles", TILES, ids=str)
 @pytest.mark.parametrize("case", MANY_ROWS, ids=lambda case: case.id)
-def test_large_tiles(grouped: Bench, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "LARGE", 1)
+def test_tiles(grouped: Bench, case: Case, tiles: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def tuning(*wanted: Any) -> Tuning:
+        found = offered(Wanted(*wanted, grouped.device.info))
+        return next(one for one in found if (one.tile["TILE_T"], one.private["GROUP"]) == tiles)
+
+    monkeypatch.setattr(grouped.device, "tuning", tuning)
     check(grouped, case)
 
 

@@ -20,6 +20,8 @@ SPLIT_TOKENS, SPLITS = 8192, 64
 """Logits from which on a row is searched by several workgroups, and how many."""
 LONGEST_LOOP = 32
 """Blocks of positions that a workgroup of a software adapter takes: llvmpipe ends loops after 65,535 turns in all."""
+TILES = ((64, 256), (128, 256), (64, 128), (32, 128))
+"""Rows and threads of a tile in a product of prompts."""
 LARGE = 1 << 21
 """Results of a product from which on large tiles still occupy a GPU of a hundred multiprocessors."""
 WIDEST = 16384
@@ -38,18 +40,16 @@ def choose(wanted: Wanted) -> Tuning:
 
 def offered(wanted: Wanted) -> list[Tuning]:
     """What `choose` takes, then what may be quicker elsewhere: tiles of prompts, threads that share a matrix row."""
-    first = choose(wanted)
-    others = []
+    first, others = choose(wanted), list[Tuning]()
     if first.variant == "tiled":
-        others = [replace(first, tile={**first.tile, "TILE_T": rows}) for rows in (64, 128)]
+        others = [_but(first, {"GROUP": group}, TILE_T=rows) for rows, group in TILES]
     elif _CHOICES.get(wanted.spec.name) is _product:
-        others = [_lanes(first, lanes) for lanes in (8, 16, 32)]
+        others = [_but(first, {"LANES": lanes}, TILE_N=GROUP // lanes) for lanes in (8, 16, 32)]
     return [first, *(one for one in others if one.key != first.key)]
 
 
-def _lanes(tuning: Tuning, lanes: int) -> Tuning:
-    tile, private = {**tuning.tile, "TILE_N": GROUP // lanes}, {**tuning.private, "LANES": lanes}
-    return replace(tuning, tile=tile, private=private)
+def _but(tuning: Tuning, private: dict[str, int], **tile: int) -> Tuning:
+    return replace(tuning, tile={**tuning.tile, **tile}, private={**tuning.private, **private})
 
 
 def _product(wanted: Wanted) -> Tuning:
