@@ -98,6 +98,17 @@ def test_adapters_of_opengl_are_left_out(monkeypatch: pytest.MonkeyPatch) -> Non
         describe.usable()
 
 
+def test_an_adapter_that_gives_no_device_is_unavailable() -> None:
+    def refuse(**_: object) -> None:
+        raise RuntimeError("Request device failed (2): the driver has gone")
+
+    found = adapter()
+    found.request_device_sync = refuse
+    with pytest.raises(BackendUnavailableError, match=r"webgpu One: .*the driver has gone") as caught:
+        describe.request(Handled(found, describe.describe(found, 0)))
+    assert (caught.value.operation, caught.value.hint) == ("open", "Update the driver of the GPU")
+
+
 @pytest.mark.parametrize("buffers", [8, 10])
 def test_no_launch_binds_more_than_the_adapter_allows(buffers: int) -> None:
     info = describe.describe(adapter(max_storage_buffers_per_shader_stage=buffers), 0)

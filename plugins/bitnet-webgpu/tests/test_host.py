@@ -30,6 +30,7 @@ from bitnet_core.testing.areas.recordings import count, counter
 from bitnet_core.testing.workbench import Bench
 from bitnet_core.tokenizer import load_tokenizer
 from bitnet_webgpu.device import WebGpuDevice
+from bitnet_webgpu.driver import module
 from bitnet_webgpu.errors import checked
 from bitnet_webgpu.plugin import bitnet_backend
 from bitnet_webgpu.recording import FIRST_BATCH
@@ -212,12 +213,21 @@ def test_tables_over_the_binding_limit_are_split() -> None:
         assert max(view.nbytes for launch in step.launches for view in launch.views) <= 64 << 10
 
 
-def test_no_room_says_how_much(bench: Bench) -> None:
+def test_no_room_says_how_much(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     device = own(bench)
     limit = device.info.max_allocation
     with pytest.raises(OutOfMemoryError) as caught:
         device.alloc(limit + 1)
     assert caught.value.requested == limit + 1
+
+    def full(**_: object) -> None:
+        raise module().GPUOutOfMemoryError("Out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device._handle, "create_buffer", full)
+        with pytest.raises(OutOfMemoryError, match="cannot allocate 4,096 bytes") as caught:
+            device.alloc(4096)
+    assert (caught.value.requested, caught.value.code) == (4096, "GPUOutOfMemoryError")
     view = whole(bench.alloc(8))
     bench.write(view, np.arange(8, dtype=np.uint8))
     assert bench.read(view).tolist() == list(range(8))
