@@ -7,7 +7,7 @@ Prints, and with --json writes: the results on the device of the conformance kit
 of the shipped model beside the numpy device's; the speed of the 2B-4T shape (--shape) with random weights after prompts
 of 128, 512 and 2,048 tokens; the host's time for a token; and the time of each kernel, of a token and of prompts, by
 the device's clock. --ways also measures other ways to tune: without subgroups, and with one kind of tiles alone in
-products of prompts.
+products of prompts; and each product with all tunings on offer.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.hal import Tuning
 from bitnet_core.hal.wanted import Wanted
 from bitnet_core.measure.benchmark import measure
+from bitnet_core.measure.products import time_products
 from bitnet_webgpu import tuning
 from bitnet_webgpu.device import WebGpuDevice
 
@@ -38,6 +39,7 @@ PROMPT = (
 )
 CLEAR = 18  # tokens after it that are far ahead of the next best, so that no order of sums changes them
 TOKENS, PROMPTS = 64, (128, 512, 2048)
+PATIENCE = 30.0  # seconds for other tunings of products
 LARGEST = "not ten_thousand and not 70001"  # cases that take minutes
 
 
@@ -129,6 +131,18 @@ def tiles(rows: int, group: int) -> Callable[[WebGpuDevice, Any, Any, Any], Tuni
     return tuned
 
 
+def products(shape: str, device: str) -> dict[str, Any]:
+    """Microseconds of each product of a token and of a prompt as it is tuned, and with the quickest tuning."""
+    found = {}
+    with bitnet_core.load(SyntheticSource(shape), device) as model:
+        measure(model, 0.0, PROMPTS[1], 16, 1)
+        for one in time_products(model.engine, time.perf_counter() + PATIENCE):
+            best = f"{one.tuning.tile} {one.tuning.private}" if one.tuning else "as it is"
+            found[one.key] = {"us": one.usual * 1e6, "best": one.seconds * 1e6, "launches": one.launches, "with": best}
+            print(f"{one.key}: {one.usual * 1e6:,.1f} us, {one.seconds * 1e6:,.1f} {best}", flush=True)
+    return found
+
+
 def main() -> None:
     """Print and write the figures."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -144,6 +158,7 @@ def main() -> None:
     print(json.dumps(found, indent=1), flush=True)
     found |= measured(asked.shape, asked.device, PROMPTS)
     if asked.ways:
+        found["products"] = products(asked.shape, asked.device)
         found["ways"] = ways(asked.shape, asked.device)
     text = json.dumps(found, indent=1, default=str)
     print(text)
