@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from bitnet_core.hal import View
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_cuda import recording
@@ -41,19 +42,11 @@ def test_a_launch_overlaps_unless_what_it_reads_early_was_written() -> None:
     assert recording.may_overlap(launches) == [True, True, False, True, True, False]
 
 
-def test_weights_are_asked_for_two_launches_ahead() -> None:
+def test_weights_are_asked_for_ahead_unless_they_would_not_stay_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     small: Any = view(640)
-    launches = [launch("rope_attention"), launch("rms_norm"), launch("norm_matmul", w=small)]
+    large = view(1 << 30)
+    launches = [launch("rope_attention"), launch("norm_matmul", w=small), launch("matmul_dense", w=large)]
+    assert recording.weights_ahead(launches) == [None] * 3  # two places on
+    monkeypatch.setattr(recording, "AHEAD", 1)
     assert recording.weights_ahead(launches) == [small, None, None]
     assert recording.weights_ahead([]) == []
-
-
-def test_the_first_bytes_of_a_large_matrix_are_asked_for_by_who_has_nothing_else_to_ask_for() -> None:
-    most = recording.MOST_AHEAD
-    head, down = Buffer(2 * most + 64), view(640)
-    codes = View(head, 0, head.nbytes)  # type: ignore[arg-type]  # a buffer without a kind
-    before = [launch("norm_matmul_glu", w=view(64)), launch("norm_matmul", w=down), launch("rms_norm")]
-    asked = recording.weights_ahead([*before, launch("draft_logits", codes=codes)])
-    assert asked == [(head, most, most), (head, 0, most), None, None]
-    asked = recording.weights_ahead([launch("rope_attention"), *before, launch("draft_logits", codes=codes)])
-    assert asked[0] == down, "what is wanted sooner goes first"

@@ -10,10 +10,7 @@ from bitnet_core.hal.stream import StreamBuffer, StreamLaunch
 AHEAD = 2
 """A kernel asks for the weights of the launch so many places further on, into the L2 cache."""
 MOST_AHEAD = 16 << 20
-"""Most bytes that a kernel asks for: they should still be in the cache when they are wanted. Of a larger matrix, the
-kernels before it that have nothing else to ask for take its first bytes."""
-WEIGHTS = ("w", "codes")
-"""Bindings that are asked for, the first that a kernel has."""
+"""Largest matrix to ask for, in bytes: it should still be in the cache when it is wanted."""
 EARLY = {
     "matmul_ternary": {"w"},
     "matmul_ternary_block": {"w", "wscale"},
@@ -41,18 +38,10 @@ def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
 
 
 def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] | None]:
-    """For each launch: what it asks for, weights of the one AHEAD places on or the first bytes of a large matrix."""
-    weights = [_weights(launch) for launch in launches]
-    result = [view if view and view.nbytes <= MOST_AHEAD else None for view in (*weights[AHEAD:], *[None] * AHEAD)]
-    for i, view in enumerate(weights):
-        if view and view.nbytes > MOST_AHEAD:
-            near = [j for j in range(i - 1, i - AHEAD - 2, -1) if j >= 0 and launches[j].kernel.spec.name in FETCHING]
-            for at, j in zip(range(0, view.nbytes, MOST_AHEAD), (j for j in near if not result[j]), strict=False):
-                result[j] = Bound(view.buffer, view.offset + at, min(MOST_AHEAD, view.nbytes - at))
-    return result[: len(launches)]
-
-
-def _weights(launch: StreamLaunch) -> Bound[StreamBuffer] | None:
-    names = [binding.name for binding in launch.kernel.spec.bindings]
-    name = next((name for name in WEIGHTS if name in names), None)
-    return launch.bound[names.index(name)] if name else None
+    """For each launch: the ternary weights of the one AHEAD places on, if it has any and they are not too large."""
+    weights: list[Bound[StreamBuffer] | None] = []
+    for launch in launches:
+        names = [binding.name for binding in launch.kernel.spec.bindings]
+        view = launch.bound[names.index("w")] if "w" in names else None
+        weights.append(view if view and view.nbytes <= MOST_AHEAD else None)
+    return [weights[i + AHEAD] if i + AHEAD < len(weights) else None for i in range(len(weights))]

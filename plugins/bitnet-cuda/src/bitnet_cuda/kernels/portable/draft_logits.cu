@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = blockIdx.x, pieces = width / (4 * WORDS);
     u32 base = group * TILE_N + warp * OUTS, first = min(base, outs - 1);
     const Piece* start = codes + (size_t)first * pieces;
-    float acc[OUTS] = {}, squares = 0.0f, sum = 0.0f;
+    float acc[OUTS] = {}, squares = 0.0f;
     let_next_start();
     for (u32 k = lane; k < pieces; k += 32) {
         Piece packed[OUTS];
@@ -40,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
     if (lane >= pieces) wait_for_previous();
     u32 mine = min(base + lane % OUTS, outs - 1);
     float row_scale = scale[mine], row_error = error[mine], length = length_from(warp_sum(squares));
+    float sum = 0.0f;
 #pragma unroll
     for (int o = 0; o < OUTS; o++) {
         float all = warp_sum(acc[o]);
