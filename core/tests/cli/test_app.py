@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
@@ -120,6 +121,16 @@ def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
     script = f"'{sys.executable}' -c 'from bitnet_core.cli.app import main; main()' devices --json | true"
     done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+def test_garbage_is_collected_again_after_the_start(bitnet) -> None:
+    frozen = gc.get_freeze_count()
+    assert bitnet("run", "-n", "1", "-d", "numpy", "Once").code == 0
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, frozen)
+    assert bitnet("devices").code == 0
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > frozen, "the interpreter's end has less to look through"
+    gc.unfreeze()
 
 
 def test_log_levels(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bitnet_core.cli.tune import _print
 from bitnet_core.discovery import measured
 from bitnet_core.discovery.measured import tiling_key
 from bitnet_core.discovery.selection import devices
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
-from bitnet_core.hal.device import Tuning
+from bitnet_core.hal.device import DeviceInfo, DeviceType, Tuning
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.measure import tune as tune_module
-from bitnet_core.measure.tune import time_model, tune
+from bitnet_core.measure.tune import DeviceSpeed, time_model, tune
 from bitnet_core.plan.launcher import Launcher
 from bitnet_core.reference.device import NumpyDevice, numpy_info
 
@@ -44,6 +45,13 @@ def test_every_device_is_timed_and_kept(bitnet, install_plugin) -> None:
         "vulkan:0": "not measured",
     }
     assert "numpy:0" in bitnet("tune", "--synthetic", "tiny").out
+
+
+def test_what_auto_takes_is_named_also_where_software_is_quicker(capsys: pytest.CaptureFixture[str]) -> None:
+    quick = DeviceInfo("vulkan", 0, "llvmpipe", DeviceType.SOFTWARE)
+    native = DeviceInfo("cpu", 0, "a CPU", DeviceType.CPU)
+    _print("tiny", [DeviceSpeed(quick, 0.001), DeviceSpeed(native, 0.002)])
+    assert "`auto` takes cpu:0" in capsys.readouterr().err
 
 
 def test_options_exclude_each_other(bitnet) -> None:

@@ -28,11 +28,15 @@ class To(StrEnum):
     mlx = "mlx"
 
 
+_TO_HELP = (
+    "GGUF with this encoding, or a Hugging Face or MLX folder. TL1 and TL2 are read alone: files of them do not hold "
+    "their tiles."
+)
 SourceArgument = Annotated[str, typer.Argument(metavar="SRC", help="A GGUF file, a model folder or hf:OWNER/REPO.")]
 DestinationArgument = Annotated[
     Path, typer.Argument(metavar="DST", help="The file (safetensors and mlx: folder) to write.")
 ]
-ToOption = Annotated[To, typer.Option("--to", help="GGUF with this encoding, or a Hugging Face or MLX folder.")]
+ToOption = Annotated[To, typer.Option("--to", help=_TO_HELP)]
 VerifyOption = Annotated[bool, typer.Option("--verify", help="Read the result back and compare every value and scale.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is at the destination.")]
 

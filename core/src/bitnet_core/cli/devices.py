@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bitnet_core.cli.console import cell, print_json, print_table, say
+from bitnet_core.cli.start import uncollected
 
 if TYPE_CHECKING:
     from bitnet_core.hal.device import DeviceInfo
@@ -28,8 +29,9 @@ def devices(
     from bitnet_core.discovery.selection import devices as list_devices
     from bitnet_core.discovery.selection import in_order, rank, reason
 
-    found = in_order(list_devices())
-    gc.freeze()  # the interpreter's end would look through all objects of the drivers' bindings: 0.2 s
+    with uncollected():
+        found = in_order(list_devices())
+        gc.freeze()  # nor at the interpreter's end
     seconds = token_seconds(found)
     if as_json:
         print_json([{**describe(info), "rank": rank(info), "place": reason(info, seconds)} for info in found])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bitnet_core.cli.console import progress_bar, say
+from bitnet_core.cli.start import uncollected
 from bitnet_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -183,6 +184,18 @@ class Thinking:
 @contextmanager
 def opened(choice: ModelChoice) -> Iterator[Model]:
     """The model, with a progress bar while it loads, and a line that names it and its device."""
+    with uncollected():
+        model = _loaded(choice)
+    with model:
+        for finding in model.source.findings:
+            if finding.severity == "warning":
+                say(f"warning: {finding.message} [{finding.code}]", "yellow")
+        info, path = model.device.info, model.summary.compute_path
+        say(f"{model.name} on {info.request} ({info.name})" + ("" if path == "real" else f", compute path {path}"))
+        yield model
+
+
+def _loaded(choice: ModelChoice) -> Model:
     from bitnet_core.api import load
     from bitnet_core.discovery.request import resolve_request
     from bitnet_core.formats.synthetic import SyntheticSource
@@ -191,7 +204,7 @@ def opened(choice: ModelChoice) -> Iterator[Model]:
     path = local(choice.model, say) if choice.model else None
     request = resolve_request(choice.device)
     with progress_bar() as progress:
-        model = load(
+        return load(
             SyntheticSource(choice.synthetic) if choice.synthetic else path,
             request,
             kv_dtype=choice.kv.value,
@@ -204,13 +217,6 @@ def opened(choice: ModelChoice) -> Iterator[Model]:
             fallback=choice.fallback,
             progress=progress,
         )
-    with model:
-        for finding in model.source.findings:
-            if finding.severity == "warning":
-                say(f"warning: {finding.message} [{finding.code}]", "yellow")
-        info, path = model.device.info, model.summary.compute_path
-        say(f"{model.name} on {info.request} ({info.name})" + ("" if path == "real" else f", compute path {path}"))
-        yield model
 
 
 def nbytes(text: str) -> int:

@@ -57,6 +57,8 @@ def _document(speed: DeviceSpeed) -> dict[str, Any]:
 def _print(name: str, found: list[DeviceSpeed]) -> None:
     from rich.table import Table
 
+    from bitnet_core.discovery.selection import ranked
+
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("Device", "Name", "ms a token", "tokens/s", "better tilings"):
         table.add_column(column, overflow="fold", justify="left" if column in ("Device", "Name") else "right")
@@ -68,4 +70,5 @@ def _print(name: str, found: list[DeviceSpeed]) -> None:
         figures = (f"{1e3 * speed.token_seconds:.2f}", f"{1 / speed.token_seconds:.1f}", better)
         table.add_row(*map(cell, (speed.info.request, speed.info.name, *figures)))
     print_table(table)
-    say(f"measured with {name}; `auto` prefers the first")
+    first = ranked(speed.info for speed in found)[0]
+    say(f"measured with {name}; of these `auto` takes {first.request}")
