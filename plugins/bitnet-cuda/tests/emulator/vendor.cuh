@@ -1,9 +1,14 @@
 // The emulator's words for what the portable kernels ask for.
+#define KERNEL_RESIDENT(blocks) KERNEL
 inline float half_to_float(unsigned short h) { return _cvtsh_ss(h); }
 inline unsigned short float_to_half(float f) { return _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT); }
 inline int dot4(unsigned a, unsigned b, int acc) {
     for (int i = 0; i < 4; i++) acc += (int)(signed char)(a >> 8 * i) * (signed char)(b >> 8 * i);
     return acc;
+}
+template <int I>
+inline float signed_byte(unsigned word) {
+    return (float)(signed char)(word >> 8 * I);
 }
 inline int nearest(float v) { return v == v ? (int)rintf(v) : 0; }
 inline float reciprocal(float v) { return 1.0f / v; }

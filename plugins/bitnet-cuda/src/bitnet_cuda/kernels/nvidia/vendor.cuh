@@ -1,4 +1,7 @@
 // NVIDIA's words for what the portable kernels ask for. No header files: NVRTC then needs none.
+// A kernel of which so many blocks are to fit on a multiprocessor.
+#define KERNEL_RESIDENT(blocks) extern "C" __global__ void __launch_bounds__(GROUP, blocks)
+
 __device__ inline float half_to_float(u16 h) {
     float f;
     asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
@@ -11,6 +14,12 @@ __device__ inline u16 float_to_half(float f) {
 }
 // acc + sum over four bytes, both signed
 __device__ inline int dot4(u32 a, u32 b, int acc) { return __dp4a((int)a, (int)b, acc); }
+// Byte I of four signed ones, exactly: conversions from integers have a quarter of the rate of what is done here. 2^23 + 128 +
+// byte is a number whose lowest bits are the byte, its sign turned round.
+template <int I>
+__device__ inline float signed_byte(u32 word) {
+    return __uint_as_float(__byte_perm(word ^ 0x80808080u, 0x4b000000u, 0x7540 | I)) - 8388736.0f;
+}
 // To nearest, ties to even; 0 for NaN.
 __device__ inline int nearest(float v) { return __float2int_rn(v); }
 __device__ inline float reciprocal(float v) { return __frcp_rn(v); }

@@ -1,4 +1,6 @@
 // AMD's words for what the portable kernels ask for; hipRTC knows threadIdx, __shared__, expf and the like by itself.
+// HIP's second bound is another one: waves of a SIMD.
+#define KERNEL_RESIDENT(blocks) KERNEL
 typedef u32 FourWords __attribute__((ext_vector_type(4)));
 
 __device__ inline float half_to_float(u16 h) {
@@ -24,6 +26,11 @@ __device__ inline int dot4(u32 a, u32 b, int acc) {
     for (int i = 0; i < 32; i += 8) acc += (int)(signed char)(a >> i) * (int)(signed char)(b >> i);
     return acc;
 #endif
+}
+// Byte I of four signed ones.
+template <int I>
+__device__ inline float signed_byte(u32 word) {
+    return (float)(signed char)(word >> 8 * I);
 }
 // To nearest, ties to even; 0 for NaN.
 __device__ inline int nearest(float v) { return v == v ? (int)rintf(v) : 0; }
