@@ -22,7 +22,10 @@ _GIVES: dict[str, type] = {
     "tuning": Tuning,
 }
 """What these methods must return."""
-_OTHERS = ("wrap", "free", "upload", "download", "copy", "release", "launch", "replay", "synchronize", "close")
+_OTHERS = (
+    *("wrap", "free", "upload", "download", "copy", "release", "launch", "replay", "synchronize", "close"),
+    *("timings", "tunings"),
+)
 
 log = logging.getLogger(__name__)
 
