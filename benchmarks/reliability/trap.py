@@ -10,6 +10,7 @@ with 1 if a text is another one, if the GPU does not open again, or if memory of
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import time
 from importlib.resources import files
@@ -27,6 +28,7 @@ from bitnet_cuda import compile
 from faults import Faulty, text
 
 TRAP = 'extern "C" __global__ void rms_norm() { asm("trap;"); }'
+LOST = "does not recover in the same process"
 ALLOWED_BYTES = 64 << 20
 """What the driver may keep between the first text and the last; a dead context of 500 MB would be seen."""
 
@@ -71,7 +73,7 @@ def trial(source: ModelSource, method: str, at: int, expected: list[int]) -> str
     try:
         same = text(source, Trapped(opened(), method, at, "trap"), reopen) == expected
     except GpuError as error:
-        return f"does not recover in the same process: {error}"
+        return f"{LOST}: {error}"
     if not errors:
         return "no error was seen"
     return f"the same text after: {errors[0]}" if same else f"another text after: {errors[0]}"
@@ -86,13 +88,17 @@ def main() -> None:
     clean = Faulty(opened())
     expected = text(source, clean)
     calls = [(method, at) for method in ("launch", "replay", "download") for at in range(1, clean.calls[method] + 1)]
+    random.Random(1).shuffle(calls)  # wherever the time ends, all of the text was tried
     before, began, outcomes = free_bytes(), time.monotonic(), list[str]()
     for number in range(arguments.times):
         if time.monotonic() - began > arguments.seconds:
             break
-        outcomes.append(trial(source, *calls[number * len(calls) // arguments.times], expected))
+        call = calls[number % len(calls)]
+        outcomes.append(trial(source, *call, expected))
         if not outcomes[-1].startswith("the same text"):
-            print(f"{calls[number * len(calls) // arguments.times]}: {outcomes[-1]}", flush=True)
+            print(f"{call}: {outcomes[-1]}", flush=True)
+        if outcomes[-1].startswith(LOST):
+            sys.exit(1)  # nothing can be opened any more
     same = sum(outcome.startswith("the same text") for outcome in outcomes)
     seconds, kept = time.monotonic() - began, before - free_bytes()
     print(outcomes[-1])

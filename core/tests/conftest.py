@@ -46,6 +46,9 @@ class Device:
     def __init__(self, info):
         self.info = info
 
+    def close(self):
+        pass
+
 class Backend:
     name = {name!r}
     api = {api!r}

@@ -176,5 +176,12 @@ class DeviceLostError(GpuError):
     exit_code = 12
 
 
-DEVICE_FAILURES = (DeviceLostError, GpuTimeoutError, KernelCompileError, LaunchError, UnsupportedError)
+DEVICE_FAILURES = (
+    BackendIncompatibleError,
+    DeviceLostError,
+    GpuTimeoutError,
+    KernelCompileError,
+    LaunchError,
+    UnsupportedError,
+)
 """After these the device cannot go on with the model, but another one may."""

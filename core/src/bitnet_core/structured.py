@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from bitnet_core import nesting
 from bitnet_core.engine.constraint import Mask
 from bitnet_core.errors import UsageError, short
 from bitnet_core.tokenizer import Tokenizer
@@ -42,8 +43,8 @@ def json_grammar(schema: Any) -> Grammar:
     """JSON that a schema allows; UsageError if the schema is no object, or too deep."""
     if not isinstance(schema, Mapping | bool):
         raise UsageError("a JSON schema is an object")
-    if _depth(schema) > MAX_DEPTH:
-        raise UsageError(f"the JSON schema is nested more than {MAX_DEPTH} deep")
+    if problem := nesting.beyond(schema, MAX_DEPTH, MAX_GRAMMAR):
+        raise UsageError(f"the parts of the JSON schema {problem}")
     try:
         return Grammar("json", json.dumps(schema))
     except (TypeError, ValueError) as exc:  # objects of Python, or one that holds itself
@@ -164,19 +165,3 @@ class _Words:
     def __call__(self, text: str | bytes) -> list[int]:
         plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         return self._tokenizer.encode(plain, add_bos=False)
-
-
-def _depth(value: Any) -> int:
-    """Levels of objects and lists, without recursion: the value is hostile."""
-    deepest, level = 0, [value]
-    while level:
-        deepest += 1
-        if deepest > MAX_DEPTH + 1:
-            break
-        level = [
-            item
-            for holder in level
-            if isinstance(holder, Mapping | list)
-            for item in (holder.values() if isinstance(holder, Mapping) else holder)
-        ]
-    return deepest - 1

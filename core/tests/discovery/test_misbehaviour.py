@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bitnet_core import load
 from bitnet_core.discovery import apart
 from bitnet_core.discovery.registry import Stage, registry
 from bitnet_core.discovery.selection import devices, open_device
@@ -41,7 +42,7 @@ def test_open_may_fail_in_any_way(install_plugin: Any, body: str) -> None:
     assert device.info.backend == "numpy"
     assert summary.skipped[0][0].request == "cuda:0"
     with pytest.raises(
-        BackendIncompatibleError, match=r"cuda:0 does not open, a fault of bitnet-plugin_cuda_\d+ 1\.2\.3"
+        BackendIncompatibleError, match=r"cuda:0 fails, a fault of bitnet-plugin_cuda_\d+ 1\.2\.3: .*\(during open\)"
     ):
         open_device("cuda")
     check = check_device(summary.skipped[0][0])
@@ -53,6 +54,71 @@ def test_a_variable_that_makes_no_sense_is_no_fault_of_the_plugin(monkeypatch: p
     monkeypatch.setenv("BITNET_GPU_TIMEOUT", "soon")
     with pytest.raises(UsageError, match="BITNET_GPU_TIMEOUT is 'soon'"):
         open_device("numpy")
+
+
+NUMPY = """
+from bitnet_core.reference.device import NumpyDevice, numpy_info
+from dataclasses import replace
+INFO = replace(numpy_info(), backend="cuda", name="card", type=DeviceType.GPU)
+class Card(NumpyDevice):
+    def __init__(self):
+        super().__init__(INFO)
+Backend.devices = lambda self: [INFO]
+Backend.open = lambda self, index: Card()
+"""
+
+
+def method(name: str, body: str) -> str:
+    """Source of a plugin whose devices have one method that fails."""
+    return f"{NUMPY}\ndef _{name}(self, *arguments, **named):\n    {body}\nCard.{name} = _{name}\n"
+
+
+FAILING = ("alloc", "upload", "tuning", "compile", "launch", "download", "record", "_record", "free_memory")
+
+
+@pytest.mark.parametrize("name", FAILING)
+@pytest.mark.parametrize("body", ["raise SystemExit('bye')", "raise ValueError('odd')", "return None"])
+def test_methods_of_a_device_may_fail_in_any_way(install_plugin: Any, name: str, body: str, caplog: Any) -> None:
+    """The text goes on, on the next device, as it would have been."""
+    if body == "return None" and name in ("upload", "download", "launch", "_record"):
+        body = "raise RuntimeError('boom')"  # which they may return
+    install_plugin("cuda", method(name, body))
+    with load(None, "auto") as model:
+        text = model.generate("Once upon a time", max_tokens=12, temperature=0.0).text
+        assert model.device.info.backend == "numpy"
+    with load(None, "numpy") as model:
+        assert model.generate("Once upon a time", max_tokens=12, temperature=0.0).text == text
+    assert "cuda:0 fails, a fault of bitnet-plugin_cuda" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["close", "free"])
+def test_a_device_that_cannot_be_closed_says_so(install_plugin: Any, name: str) -> None:
+    install_plugin("cuda", method(name, "raise SystemExit"))
+    model = load(None, "cuda")
+    with pytest.raises(BackendIncompatibleError, match=rf"SystemExit \(during {name}\)"):
+        model.close()
+
+
+def test_what_a_block_raises_goes_through_a_recording(install_plugin: Any) -> None:
+    install_plugin("cuda", NUMPY)
+    device, _ = open_device("cuda")
+    with pytest.raises(ZeroDivisionError), device.record():
+        raise ZeroDivisionError
+    device.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "raise type('Odd', (GpuError,), {'__str__': lambda self: 1 / 0})('x')",
+        "raise GpuError(None)",
+        "raise type('Odd', (GpuError,), {'exit_code': 'x'})('x')",
+    ],
+)
+def test_an_error_of_ours_that_cannot_be_shown_is_the_plugins_fault(install_plugin: Any, body: str) -> None:
+    install_plugin("cuda", backend("open", body))
+    with pytest.raises(BackendIncompatibleError, match="a fault of bitnet-plugin_cuda"):
+        open_device("cuda")
 
 
 @pytest.mark.parametrize("body", EVERY_WAY)
@@ -107,6 +173,13 @@ def test_descriptions_of_wrong_types_are_refused(install_plugin: Any, change: st
     assert registry().quarantined[0].stage is Stage.DEVICES
 
 
+def test_a_description_with_code_of_its_own_is_refused(install_plugin: Any) -> None:
+    odd = "type('Odd', (DeviceInfo,), {'request': property(lambda self: exit())})"
+    install_plugin("cuda", backend("devices", f"return [{odd}('cuda', 0, 'x', DeviceType.GPU)]"))
+    assert [info.backend for info in devices()] == ["numpy"]
+    assert "described by Odd" in registry().quarantined[0].reason
+
+
 @pytest.mark.parametrize("name", ["llvmpipe (LLVM 15.0.6)", "SwiftShader Device", "pocl-haswell"])
 def test_a_cpu_that_calls_itself_a_gpu_is_named(install_plugin: Any, name: str, caplog: Any) -> None:
     install_plugin("vulkan", backend("devices", f"return [DeviceInfo('vulkan', 0, {name!r}, DeviceType.GPU)]"))
@@ -129,6 +202,33 @@ def test_a_plugin_that_hangs_is_named_and_then_left_out(
     assert "cuda is still looking for its devices after 0.1 s" in caplog.text
     with pytest.raises(GpuTimeoutError, match="longer than"):
         open_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("source", "stage", "doing"),
+    [
+        ("time.sleep(3)", Stage.IMPORT, "being imported"),
+        ("@hookimpl\ndef bitnet_backend():\n    time.sleep(3)\n", Stage.BACKEND, "making its backend"),
+    ],
+)
+def test_a_plugin_that_hangs_at_its_start_is_left_out(
+    install_plugin: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any, source: str, stage: Stage, doing: str
+) -> None:
+    monkeypatch.setattr(apart, "NAMED_AFTER", 0.1)
+    monkeypatch.setattr(apart, "LEFT_OUT_AFTER", 0.3)
+    install_plugin("cuda", "import time\n" + source)
+    assert [info.backend for info in devices()] == ["numpy"]
+    assert registry().quarantined[0].stage is stage
+    assert f"cuda is still {doing} after 0.1 s" in caplog.text
+
+
+def test_a_plugin_that_hangs_while_it_chooses_has_no_say(install_plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "LEFT_OUT_AFTER", 0.1)
+    monkeypatch.setattr(apart, "NAMED_AFTER", 0.1)
+    install_plugin("cuda", NUMPY + "import time\n@hookimpl\ndef bitnet_select_device(devices):\n    time.sleep(3)\n")
+    device, _ = open_device("auto")
+    assert device.info.backend == "cuda"
+    device.close()
 
 
 def test_a_plugin_of_another_hal_is_told_both_versions(install_plugin: Any) -> None:

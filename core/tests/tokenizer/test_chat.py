@@ -200,3 +200,51 @@ def test_templates_that_fail_or_run_on_end_in_a_clear_error(tokenizer: Tokenizer
     with pytest.raises(TokenizerError, match="chat template"):
         template(tokenizer, source).render([{"role": "user", "content": "x"}])
     assert time.process_time() - started < 10
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def holding_itself() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("extra", "reason"),
+    [
+        (nested(100), "more than 64 deep"),
+        (nested(100_000), "more than 64 deep"),
+        (holding_itself(), "more than 64 deep"),
+        (["x"] * 70_000, "more than 65536 values"),
+    ],
+    ids=["deep", "deeper", "holding itself", "many"],
+)
+def test_messages_are_bounded_before_anything_is_made_of_them(tokenizer: Tokenizer, extra: Any, reason: str) -> None:
+    chat = template(tokenizer, None)
+    messages = [{"role": "user", "content": "x", "extra": extra}]
+    for use in (chat.render, chat.chat_tokens):
+        with pytest.raises(UsageError, match=reason):
+            use(messages)
+    with pytest.raises(UsageError, match=reason):
+        chat.chat_tokens(messages[:0], tools=extra)
+
+
+def test_many_messages_beside_many_control_tokens_take_little_time() -> None:
+    backend = byte_level_backend([r"\s?\S+|\s+"], [*SPECIALS, *(f"<|reserved_special_token_{i}|>" for i in range(600))])
+    chat = ChatTemplate(load_tokenizer(gguf_keys(backend, "llama-bpe")))
+    started = time.process_time()
+    assert chat.chat_tokens([{"role": "user", "content": f"hello <|{i}"} for i in range(4096)])
+    assert time.process_time() - started < 5
+    chat.close()
+
+
+def test_control_tokens_are_short(keys: dict[str, Any]) -> None:
+    tokens = [*keys["tokenizer.ggml.tokens"][:-1], "<|" + "x" * 300 + "|>"]
+    with pytest.raises(TokenizerError, match="special token of over 256 characters"):
+        load_tokenizer({**keys, "tokenizer.ggml.tokens": tokens})

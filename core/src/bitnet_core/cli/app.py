@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -31,7 +32,7 @@ from bitnet_core.cli import (
     tune,
 )
 from bitnet_core.cli.console import harmless
-from bitnet_core.discovery.apart import described, quiet_stdout
+from bitnet_core.discovery.apart import bounded, described, quiet_stdout
 from bitnet_core.discovery.registry import registry
 from bitnet_core.errors import BitnetError
 from bitnet_core.logs import configure_logging, log_hint
@@ -167,7 +168,8 @@ def _add_plugin_commands(app: typer.Typer) -> None:
     for plugin, function, names in registry().hook_functions("bitnet_commands"):
         try:
             with quiet_stdout():
-                function(**{"register": register} if "register" in names else {})
+                arguments = {"register": register} if "register" in names else {}
+                bounded(partial(function, **arguments), plugin, "adding its commands")
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - one plugin's commands must not take the program down

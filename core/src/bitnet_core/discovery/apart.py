@@ -46,9 +46,9 @@ def quiet_stdout() -> Iterator[None]:
             os.close(kept)
 
 
-def bounded(function: Callable[[], T], who: str) -> T:
-    """The function's result, or what it raised. GpuTimeoutError if it takes longer than LEFT_OUT_AFTER: its thread is
-    then left alone, because a call of a driver cannot be ended."""
+def bounded(function: Callable[[], T], who: str, what: str) -> T:
+    """The function's result, or what it raised; `what` says what the plugin `who` is doing. GpuTimeoutError if it takes
+    longer than LEFT_OUT_AFTER: its thread is then left alone, because a call of a driver cannot be ended."""
     results: list[T] = []
     failures: list[BaseException] = []
 
@@ -62,13 +62,13 @@ def bounded(function: Callable[[], T], who: str) -> T:
     thread.start()
     thread.join(NAMED_AFTER)
     if thread.is_alive():
-        log.warning("%s is still looking for its devices after %g s", who, NAMED_AFTER)
+        log.warning("%s is still %s after %g s", who, what, NAMED_AFTER)
         thread.join(LEFT_OUT_AFTER - NAMED_AFTER)
     if failures:
         raise failures[0]
     if not results:
         raise GpuTimeoutError(
-            f"looking for its devices took longer than {LEFT_OUT_AFTER:g} s",
+            f"{what} took longer than {LEFT_OUT_AFTER:g} s",
             backend=who,
             hint=f"Look at the driver's own tools, or name a device of another backend than {who}",
         )

@@ -17,8 +17,9 @@ import pluggy
 
 from bitnet_core.discovery.apart import bounded, checked_fields, described, quiet_stdout
 from bitnet_core.discovery.canary import silent_drivers
+from bitnet_core.discovery.guarded import guard, sound
 from bitnet_core.discovery.known import GPU_BACKENDS, RESERVED
-from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError, GpuError, UsageError
+from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError, GpuError
 from bitnet_core.hal import hooks
 from bitnet_core.hal.device import API_VERSION, FEATURES, Backend, Device, DeviceInfo, DeviceType, TransferMode
 
@@ -138,29 +139,29 @@ class Registry:
         if name not in self._devices:
             try:
                 with quiet_stdout():
-                    self._devices[name] = bounded(lambda: self._listed(name), name)
+                    self._devices[name] = bounded(lambda: self._listed(name), name, "looking for its devices")
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # noqa: BLE001 - a plugin may fail in any way; the others go on
                 self._devices[name] = ()
-                sound = isinstance(error, GpuError) and not isinstance(error, BackendIncompatibleError)
-                self._quarantine(name, *self._origins[name], Stage.DRIVER if sound else Stage.DEVICES, error)
+                absent = isinstance(error, GpuError) and not isinstance(error, BackendIncompatibleError)
+                self._quarantine(name, *self._origins[name], Stage.DRIVER if absent else Stage.DEVICES, error)
         return self._devices[name]
 
     def _listed(self, name: str) -> tuple[DeviceInfo, ...]:
         """The devices that a backend lists, but for those that cannot be used: each is put in quarantine by itself."""
-        backend, sound = self.backends[name], list[DeviceInfo]()
+        backend, usable = self.backends[name], list[DeviceInfo]()
         listed = tuple(islice(backend.devices(), MAX_DEVICES))
         for info in listed:
-            if flaw := _flaw(backend, info, sound):
+            if flaw := _flaw(backend, info, usable):
                 error = BackendIncompatibleError(flaw, backend=name, hint="Report it to the authors of the backend")
                 self._quarantine(name, *self._origins[name], Stage.DEVICES, error)
             else:
                 _log_unknown(info)
-                sound.append(_honest(info))
+                usable.append(_honest(info))
         if not listed:
             raise BackendUnavailableError("the driver shows no device", backend=name)
-        return tuple(sound)
+        return tuple(usable)
 
     def ask_drivers(self, names: Iterable[str]) -> None:
         """Find out whether the GPU drivers of these backends answer at all, all at once (see `canary`)."""
@@ -175,23 +176,27 @@ class Registry:
     def open(self, info: DeviceInfo) -> Device:
         """Open one of the devices listed; GpuError of any kind, whatever the plugin raises or returns, but a UsageError
         (of a variable that makes no sense, say) stays one."""
+
+        def wrong(operation: str, what: str) -> BackendIncompatibleError:
+            return self._wrong(info, operation, what)
+
         try:
             device = self.backends[info.backend].open(info.index)
-            sound = isinstance(getattr(device, "info", None), DeviceInfo)
-        except (GpuError, UsageError, KeyboardInterrupt):
-            raise
+            usable = isinstance(getattr(device, "info", None), DeviceInfo) and hasattr(device, "close")
         except BaseException as error:
-            raise self._wrong_open(info, described(error)) from error
-        if not sound:
-            raise self._wrong_open(info, f"open() gives {type(device).__name__}, which is no device")
-        return device
+            if sound(error):
+                raise
+            raise wrong("open", described(error)) from error
+        if not usable:
+            raise wrong("open", f"it gives {type(device).__name__}, which is no device")
+        return guard(device, wrong)
 
-    def _wrong_open(self, info: DeviceInfo, what: str) -> GpuError:
+    def _wrong(self, info: DeviceInfo, operation: str, what: str) -> BackendIncompatibleError:
         distribution, version = self._origins[info.backend]
         return BackendIncompatibleError(
-            f"{info.request} does not open, a fault of {distribution} {version}: {what}",
+            f"{info.request} fails, a fault of {distribution} {version}: {what}",
             backend=info.backend,
-            operation="open",
+            operation=operation,
             hint=f"Upgrade {distribution}, or report it to its authors",
         )
 
@@ -239,13 +244,13 @@ class Registry:
                 raise BackendIncompatibleError(f"the name '{entry.name}' is reserved", hint="Report it to its authors")
             stage = Stage.IMPORT
             with quiet_stdout():
-                module = entry.load()
+                module = bounded(entry.load, entry.name, "being imported")
                 stage = Stage.HOOKS
                 self._register(module, entry.name)
                 stage = Stage.BACKEND
                 backends = [f for plugin, f, _ in self.hook_functions("bitnet_backend") if plugin == entry.name]
                 if backends:
-                    backend: Backend = backends[0]()
+                    backend: Backend = bounded(backends[0], entry.name, "making its backend")
                     stage = Stage.NAME
                     if backend.name != entry.name:
                         raise BackendIncompatibleError(f"its backend calls itself '{backend.name}', not '{entry.name}'")
@@ -332,7 +337,7 @@ def _log_unknown(info: DeviceInfo) -> None:
 
 def _problem(info: Any) -> str:
     """What is wrong with a description of a device, "" if nothing is."""
-    if not isinstance(info, DeviceInfo):
+    if type(info) is not DeviceInfo:  # of a subclass, any attribute may be the plugin's code
         return f"it is described by {type(info).__name__}, not by DeviceInfo"
     if problem := checked_fields(info, _FIELDS):
         return f"its field {problem}"

@@ -6,8 +6,9 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from bitnet_core.discovery.apart import described
+from bitnet_core.discovery.apart import bounded, described
 from bitnet_core.discovery.fake import fake_gpus, fake_info, open_fake
 from bitnet_core.discovery.known import (
     GPU_BACKENDS,
@@ -260,7 +261,7 @@ def _preferred(fitting: list[DeviceInfo], request: DeviceRequest) -> list[Device
     for plugin, function, names in registry().hook_functions("bitnet_select_device"):
         arguments = {"devices": list(fitting), "request": request}
         try:
-            choice = function(**{name: arguments[name] for name in names})
+            choice = bounded(partial(function, **{n: arguments[n] for n in names}), plugin, "choosing a device")
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin's policy must not stop the program

@@ -6,11 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from bitnet_core.errors import TokenizerError
+from bitnet_core import nesting
+from bitnet_core.errors import TokenizerError, UsageError
 from bitnet_core.tokenizer.fence import Fence
 from bitnet_core.tokenizer.tokenizer import Tokenizer
 
 MAX_TEMPLATE: Final = 1 << 18  # characters
+MAX_DEPTH: Final = 64  # lists and mappings of a message within each other
+MAX_VALUES: Final = 1 << 16  # in all messages together
 
 BITNET_TEMPLATE: Final = (
     "{% set loop_messages = messages %}{% for message in loop_messages %}"
@@ -55,6 +58,7 @@ class ChatTemplate:
         """The conversation as text. messages: {"role": ..., "content": ...}; variables: what else the template knows
         (enable_thinking, tools). UsageError where the template refuses them (raise_exception), TokenizerError where it
         fails, runs on or takes too much. The template runs in a process of its own (`Fence`)."""
+        _check_size([messages, variables])
         return self._fence.render(
             {
                 **_plain(variables),
@@ -75,6 +79,7 @@ class ChatTemplate:
         """The conversation as ids, beginning with the bos id where the tokenizer adds one. Control tokens of the
         template are parsed; what looks like one inside a message is plain text. UsageError where the rendered text
         cannot have `limit` tokens or fewer."""
+        _check_size([messages, variables])
         shield = _Shield(self._tokenizer.specials, [messages, variables])
         text = self.render(shield.covered(messages), add_generation_prompt, **shield.covered(variables))
         if limit is not None:
@@ -111,6 +116,12 @@ def _named_default(source: Any) -> str | None:
     return source
 
 
+def _check_size(value: Any) -> None:
+    """UsageError for messages that are nested too deeply, or are too many."""
+    if problem := nesting.beyond(value, MAX_DEPTH, MAX_VALUES):
+        raise UsageError(f"the messages {problem}")
+
+
 def _plain(value: Any) -> Any:
     """Messages in the types of JSON."""
     if isinstance(value, Mapping):
@@ -125,8 +136,11 @@ class _Shield:
     one before rendering and put back after the rendered text was cut at the template's own control tokens."""
 
     def __init__(self, specials: Mapping[str, int], messages: Any) -> None:
-        self._specials = sorted(specials, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, self._specials)) or r"(?!)")
+        ordered = sorted(specials, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
+        self._starts = {special[:cut] for special in ordered for cut in range(1, len(special))}
+        self._ends = {special[cut:] for special in ordered for cut in range(1, len(special))}
+        self._lengths = range(1, max(map(len, ordered), default=1))
         present = {char for text in _texts(messages) for char in text}
         self._free = (chr(code) for code in _PRIVATE_USE if chr(code) not in present)
         self._cover: dict[str, str] = {}
@@ -165,10 +179,9 @@ class _Shield:
         starts = {0, len(text) - len(text.lstrip())}
         ends = {len(text), len(text.rstrip())}
         risky: set[int] = set()
-        for special in self._specials:
-            for cut in range(1, len(special)):
-                risky.update(start for start in starts if text.startswith(special[cut:], start))
-                risky.update(end - cut for end in ends if text.endswith(special[:cut], 0, end))
+        for size in self._lengths:
+            risky.update(start for start in starts if text[start : start + size] in self._ends)
+            risky.update(end - size for end in ends if size <= end and text[end - size : end] in self._starts)
         return "".join(self._hide(char) if index in risky else char for index, char in enumerate(text))
 
     def _hide(self, char: str) -> str:

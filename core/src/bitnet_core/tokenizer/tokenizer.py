@@ -12,7 +12,7 @@ from typing import Any, Final
 import tokenizers
 
 from bitnet_core.errors import TokenizerError, UsageError
-from bitnet_core.tokenizer.vocabulary import TokenType
+from bitnet_core.tokenizer.vocabulary import TokenType, check_specials
 
 MAX_TEXT: Final = 1 << 26  # characters of one encode
 SPACE: Final = "\u2581"  # SentencePiece's space
@@ -46,6 +46,7 @@ class Tokenizer:
 
     bos_id: id put first by default where add_bos is true, or None; eos_ids: ids that end a reply (end of text and end
     of turn); specials: ids of the control tokens by text; chat_template: as the model states it, None if it does not.
+    TokenizerError for special tokens that no real model has (too many, too long).
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Tokenizer:
         self.space_prefix = space_prefix
         self.chat_template: Any = None
         self.specials = {tokens[i]: i for i, kind in enumerate(types) if kind == TokenType.CONTROL and tokens[i]}
+        check_specials(list(self.specials))
 
     def tag(self, text: str) -> int | None:
         """Id of a control or user-defined token that is spelled so, such as <think>; None if there is none."""

@@ -14,6 +14,7 @@ MAX_TOKENS: Final = 1 << 20
 MAX_MERGES: Final = 1 << 22
 MAX_SPECIALS: Final = 1 << 14
 MAX_SPECIAL_CHARS: Final = 1 << 18  # of all special tokens together
+MAX_SPECIAL: Final = 256  # characters of one
 MAX_TOKEN_CHARS: Final = 2048
 MAX_TOTAL_CHARS: Final = 1 << 25
 
@@ -95,6 +96,8 @@ def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
 def check_specials(texts: Sequence[str]) -> None:
     """TokenizerError if there are more special tokens, or longer ones, than any real model has."""
     size = sum(map(len, texts))
+    if max(map(len, texts), default=0) > MAX_SPECIAL:
+        raise TokenizerError(f"the tokenizer has a special token of over {MAX_SPECIAL} characters")
     if len(texts) > MAX_SPECIALS or size > MAX_SPECIAL_CHARS:
         raise TokenizerError(
             f"the tokenizer has {len(texts)} special tokens of {size} characters in all; "
