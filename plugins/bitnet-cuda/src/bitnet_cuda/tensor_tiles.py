@@ -12,6 +12,8 @@ FULL_GPU = 100
 """Tiles that keep a large GPU busy."""
 MULTIPROCESSORS = 132
 """Of a GPU with warpgroup products: H100 and H200."""
+ANY_SIZE = 1 << 20
+"""In place of a tile: blocks that stay take tiles of their own, whatever the shape."""
 MMA_ROWS = 9
 """Rows from which ternary products go to the tensor cores' tiles."""
 DENSE_ROWS = 5
@@ -28,7 +30,7 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "matmul_ternary" and MMA_ROWS <= rows <= BATCH_ROWS and (tile := _batch(rows, params)):
         return tile
     if name == "matmul_ternary" and rows >= PROMPT_ROWS and wgmma:
-        return _wgmma(rows, int(params["outs"]))
+        return _stream(params) or _matmul(rows, int(params["outs"]))
     if name == "matmul_ternary" and rows >= MMA_ROWS:
         return _matmul(rows, int(params["outs"]))
     if name == "matmul_ternary_block" and rows >= PROMPT_ROWS and wgmma:
@@ -40,7 +42,8 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "attention" and rows >= PROMPT_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         group = int(params["n_heads"]) // int(params["n_kv_heads"])
         heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
-        return attention_tile(int(params["head_dim"]), heads, 64 // heads)
+        tile = warpgroup_attention if wgmma else attention_tile
+        return tile(int(params["head_dim"]), heads, 64 // heads)
     return None
 
 
@@ -101,6 +104,13 @@ def wgmma_tile(tile_n: int, tile_t: int, warpgroups: int, stages: int, resident:
     return tuned(128 * warpgroups, tile, "wgmma", STAGES=stages, RESIDENT=resident, SHARED=shared)
 
 
+def stream_tile(m_tiles: int, stages: int) -> Tuning:
+    """Constants of matmul_ternary_stream.cu: two warpgroups of 64 * m_tiles weight rows each, 128 tokens."""
+    tile, span = {"TILE_N": ANY_SIZE, "TILE_T": ANY_SIZE, "SPLITS": MULTIPROCESSORS}, 128
+    shared = stages * (32 * 128 * m_tiles + (128 + 8) * span) + 1024
+    return tuned(3 * 128, tile, "stream", M_TILES=m_tiles, SPAN_T=span, STAGES=stages, SHARED=shared)
+
+
 def wgmma_block_tile(warpgroups: int, tile_t: int, stages: int) -> Tuning:
     """Constants of matmul_ternary_block_wgmma.cu; a warpgroup has 64 weight rows."""
     tile_n = 64 * warpgroups
@@ -114,16 +124,25 @@ def _wgmma_block(rows: int, outs: int) -> Tuning:
     return wgmma_block_tile(min(turns, key=lambda n: turns[n]), 64, 4)
 
 
-def _wgmma(rows: int, outs: int) -> Tuning:
-    if ceil_div(outs, 128) * ceil_div(rows, 128) >= FULL_GPU:
-        return wgmma_tile(128, 128, 2, 5, 2)
-    return wgmma_tile(64, 64, 1, 6, 3)
+def _stream(params: Params) -> Tuning | None:
+    """The larger tiles where they take a large GPU no more turns; None where rows of w and y are not in whole groups."""
+    rows, outs, stride, first = (int(params[name]) for name in ("rows", "outs", "y_stride", "y_first"))
+    if outs % 32 or stride % 4 or first % 4:
+        return None
+    turns = {n: n * ceil_div(ceil_div(outs, 128 * n) * ceil_div(rows, 128), MULTIPROCESSORS) for n in (2, 1)}
+    return stream_tile(2, 8) if turns[2] <= turns[1] else stream_tile(1, 8)
 
 
 def attention_tile(head_dim: int, heads: int, rows: int) -> Tuning:
     """Constants of attention_mma.cu: query heads of one key/value head, and rows, of a thread block."""
     tile, shared = {"TILE_N": heads, "TILE_T": rows, "SPLITS": 1}, 2 * 2 * KV_BLOCK * head_dim * 2
     return tuned(32 * heads * (rows // 16), tile, "mma", HEAD_DIM=head_dim, SHARED=shared)
+
+
+def warpgroup_attention(head_dim: int, heads: int, rows: int, resident: int = 2) -> Tuning:
+    """Constants of attention_wgmma.cu: as those of attention_mma.cu; resident: blocks that a multiprocessor is to hold."""
+    tile, shared = {"TILE_N": heads, "TILE_T": rows, "SPLITS": 1}, 3 * 2 * KV_BLOCK * head_dim * 2 + 1024
+    return tuned(2 * heads * rows, tile, "wgmma", HEAD_DIM=head_dim, RESIDENT=resident, SHARED=shared)
 
 
 def dense_tile(tile_n: int, tile_t: int, warps_t: int, stages: int) -> Tuning:

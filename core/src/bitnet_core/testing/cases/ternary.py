@@ -114,6 +114,9 @@ def cases() -> Iterator[Case]:
     for t, n, k in ((1, 64, 2560), (7, 33, 256), (20, 34, 384), (33, 65, 640), (70, 130, 384)):
         yield Case(name, f"exact-t{t}-n{n}-k{k}", _build, (t, n, k, 0, True), exact=True)
         yield Case(name, f"add-t{t}-n{n}-k{k}", _build, (t, n, k, 1))
+    for add in (0, 1):  # whole groups of rows, as models have them, and more column blocks than are under way at a time
+        yield Case(name, f"prompt-t150-n320-k1536-add{add}", _build, (150, 320, 1536, add))
+    yield Case(name, "exact-t257-n288-k256", _build, (257, 288, 256, 0, True), exact=True)
     yield Case(name, "many-outs", _build, (1, 70001, 128, 0, True), exact=True)
     yield Case(name, "part-of-y", _part_of_y, (0,))
     yield Case(name, "add-part-of-y", _part_of_y, (1,))

@@ -5,6 +5,7 @@
 #include "tensor.cuh"
 #include "signs.cuh"
 #define CODE "s8"
+#define SPAN_T TILE_T
 #include "warpgroup.cuh"
 
 #define M_TILES 1
@@ -58,7 +59,8 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
             for (int i = 0; i < 4; i++) a[i] = signs(packed[i], s);
             warpgroup_arrive();
             warpgroup_mma(sums, a, tokens, s, !ABLOCK && !first);
-            warpgroup_wait();
+            warpgroup_commit();
+            warpgroup_wait<0>();
             if (!ABLOCK && !last) continue;
 #pragma unroll
             for (int i = 0; i < TILE_T / 8; i++) {
