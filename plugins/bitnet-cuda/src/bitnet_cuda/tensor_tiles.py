@@ -42,8 +42,9 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "attention" and rows >= PROMPT_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         group = int(params["n_heads"]) // int(params["n_kv_heads"])
         heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
-        tile = warpgroup_attention if wgmma else attention_tile
-        return tile(int(params["head_dim"]), heads, 64 // heads)
+        if wgmma and params["head_dim"] == 128:
+            return warpgroup_attention(heads, 64 // heads)
+        return attention_tile(int(params["head_dim"]), heads, 64 // heads)
     return None
 
 
@@ -139,10 +140,10 @@ def attention_tile(head_dim: int, heads: int, rows: int) -> Tuning:
     return tuned(32 * heads * (rows // 16), tile, "mma", HEAD_DIM=head_dim, SHARED=shared)
 
 
-def warpgroup_attention(head_dim: int, heads: int, rows: int, resident: int = 2) -> Tuning:
-    """Constants of attention_wgmma.cu: as those of attention_mma.cu; resident: blocks that a multiprocessor is to hold."""
-    tile, shared = {"TILE_N": heads, "TILE_T": rows, "SPLITS": 1}, 3 * 2 * KV_BLOCK * head_dim * 2 + 1024
-    return tuned(2 * heads * rows, tile, "wgmma", HEAD_DIM=head_dim, RESIDENT=resident, SHARED=shared)
+def warpgroup_attention(heads: int, rows: int) -> Tuning:
+    """Constants of attention_wgmma.cu: as those of attention_mma.cu, for heads of 128 elements."""
+    tile, shared = {"TILE_N": heads, "TILE_T": rows, "SPLITS": 1}, 3 * 2 * KV_BLOCK * 128 * 2 + 1024
+    return tuned(2 * heads * rows, tile, "wgmma", SHARED=shared)
 
 
 def dense_tile(tile_n: int, tile_t: int, warps_t: int, stages: int) -> Tuning:

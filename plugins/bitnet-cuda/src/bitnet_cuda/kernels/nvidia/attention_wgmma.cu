@@ -1,13 +1,15 @@
-// attention for prompts, on Hopper's warpgroup tensor cores (compute capability 9.0; f16 caches, HEAD_DIM 64 or 128).
+// attention for prompts, on Hopper's warpgroup tensor cores (compute capability 9.0; f16 caches, 128 elements a head).
 // out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t]: attention_mma.cu in warpgroup products, with
 // q and the weights as the sum of two f16 here too. A thread block takes TILE_T rows of the step and TILE_N query heads of
 // one key/value head, 16 rows of a head for each warp; all of them read the same keys and values from shared memory. Three
 // blocks of 64 positions take turns there: one comes in, one is multiplied, and the values of the one before still are.
+// Not for heads of 64: the compiler (ptxas 13.0) then gives the queries' registers to the weights.
 #include "prelude.cuh"
 #include "tensor.cuh"
 #include "halves.cuh"
 #include "warpgroup_half.cuh"
 
+#define HEAD_DIM 128
 #define CHUNKS (HEAD_DIM / 8)          // 16-byte words of a cache row
 #define STAGE (2 * KV_BLOCK * CHUNKS)  // the same of one block: keys, then values
 #define STAGES 3
@@ -38,9 +40,9 @@ __device__ inline float over_row(float v, bool largest) {  // the four lanes tha
     return v;
 }
 
-extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT) attention(const float* q, const Words* k_cache, const Words* v_cache, const Row* step, const int* tables,
-                 float* out, u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks,
-                 float scale) {
+extern "C" __global__ void __launch_bounds__(GROUP, 2)
+    attention(const float* q, const Words* k_cache, const Words* v_cache, const Row* step, const int* tables, float* out,
+              u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks, float scale) {
     DYNAMIC_SHARED(Words, pool);
     Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
     __shared__ int positions[TILE_T], sequences[TILE_T];
