@@ -34,7 +34,7 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "matmul_ternary" and rows >= MMA_ROWS:
         return _matmul(rows, int(params["outs"]))
     if name == "matmul_ternary_block" and rows >= PROMPT_ROWS and wgmma:
-        return _wgmma_block(rows, int(params["outs"]))
+        return stream_block_tile(8) if _whole_groups(params) else _matmul_block(rows)
     if name == "matmul_ternary_block" and rows >= MMA_ROWS:
         return _matmul_block(rows)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
@@ -112,26 +112,27 @@ def stream_tile(m_tiles: int, stages: int) -> Tuning:
     return tuned(3 * 128, tile, "stream", M_TILES=m_tiles, SPAN_T=span, STAGES=stages, SHARED=shared)
 
 
-def wgmma_block_tile(warpgroups: int, tile_t: int, stages: int) -> Tuning:
-    """Constants of matmul_ternary_block_wgmma.cu; a warpgroup has 64 weight rows."""
-    tile_n = 64 * warpgroups
-    tile, shared = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, stages * (32 * tile_n + 144 * tile_t) + 1024
-    return tuned(128 * warpgroups, tile, "wgmma", STAGES=stages, SHARED=shared)
-
-
-def _wgmma_block(rows: int, outs: int) -> Tuning:
-    """Four warpgroups, or three where their tiles fill a large GPU better: it takes its tiles in turns."""
-    turns = {n: n * ceil_div(ceil_div(outs, 64 * n) * ceil_div(rows, 64), MULTIPROCESSORS) for n in (4, 3)}
-    return wgmma_block_tile(min(turns, key=lambda n: turns[n]), 64, 4)
+def stream_block_tile(stages: int) -> Tuning:
+    """Constants of matmul_ternary_block_stream.cu: three warpgroups of 64 weight rows each, 64 tokens."""
+    tile, span = {"TILE_N": ANY_SIZE, "TILE_T": ANY_SIZE, "SPLITS": MULTIPROCESSORS}, 64
+    shared = stages * (32 * 192 + 128 * span + 2048) + 1024
+    return tuned(4 * 128, tile, "stream", M_TILES=1, SPAN_T=span, STAGES=stages, SHARED=shared)
 
 
 def _stream(params: Params) -> Tuning | None:
-    """The larger tiles where they take a large GPU no more turns; None where rows of w and y are not in whole groups."""
-    rows, outs, stride, first = (int(params[name]) for name in ("rows", "outs", "y_stride", "y_first"))
-    if outs % 32 or stride % 4 or first % 4:
+    """The larger tiles where a large GPU has them done as soon; None where rows of w and y are not in whole groups."""
+    if not _whole_groups(params):
         return None
-    turns = {n: n * ceil_div(ceil_div(outs, 128 * n) * ceil_div(rows, 128), MULTIPROCESSORS) for n in (2, 1)}
-    return stream_tile(2, 8) if turns[2] <= turns[1] else stream_tile(1, 8)
+    return stream_tile(2, 8) if 2 * _turns(params, 256, 128) <= _turns(params, 128, 128) else stream_tile(1, 8)
+
+
+def _whole_groups(params: Params) -> bool:
+    return not any(int(params[name]) % group for name, group in (("outs", 32), ("y_stride", 4), ("y_first", 4)))
+
+
+def _turns(params: Params, span_n: int, span_t: int) -> int:
+    """How often a large GPU takes a tile on each of its multiprocessors."""
+    return ceil_div(ceil_div(int(params["outs"]), span_n) * ceil_div(int(params["rows"]), span_t), MULTIPROCESSORS)
 
 
 def attention_tile(head_dim: int, heads: int, rows: int) -> Tuning:

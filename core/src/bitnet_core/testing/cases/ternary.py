@@ -146,5 +146,8 @@ def _activation_blocks(name: str) -> Iterator[Case]:
     yield Case(name, "a32-wide", _block, (1, 65, 8640, 128, 0, False, 32))
     yield Case(name, "a32-prompt", _block, (512, 5, 128, 128, 0, False, 32))
     yield Case(name, "a32-add-t70", _block, (70, 130, 384, 64, 1, False, 32))
+    for block, add, ablock in ((128, 0, 32), (64, 1, 32), (64, 0, 0), (128, 1, 0)):  # as in matmul_ternary's prompts
+        case = (150, 320, 1536, block, add, False, ablock)
+        yield Case(name, f"a{ablock}-b{block}-prompt-t150-n320-k1536-add{add}", _block, case)
     yield Case(name, "a32-many-outs", _block, (1, 70001, 128, 128, 0, True, 32), exact=True)
     yield Case(name, "a32-spoiled-rows", _spoiled_blocks)

@@ -1,22 +1,13 @@
 // matmul_ternary on Hopper's warpgroup tensor cores (compute capability 9.0), for prompts: exact integers.
 // y[t, n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n], w[outs, width / 4], q[rows, width].
-// Thread blocks stay, one on each multiprocessor, and take tiles of SPAN_N weight rows x SPAN_T tokens in turns. One thread
-// keeps bulk copies of STAGES column blocks of 128 under way; warpgroups multiply 64 * M_TILES rows each. I2_S blocks are
-// the A fragments (matmul_ternary_mma.cu), unpacked into registers a column block ahead while the tensor cores work on this
-// one; activations are read from shared memory in the 128-byte swizzle. A lane's OWN weight rows are neighbours, so that it
-// writes them at once: outs and y_first are multiples of 8 * OWN and OWN.
+// Tiles and copies are those of stream.cuh. I2_S blocks are the A fragments (matmul_ternary_mma.cu), unpacked into registers
+// a column block ahead while the tensor cores work on this one; each warpgroup has 64 * M_TILES rows of weights.
 #include "prelude.cuh"
 #include "tensor.cuh"
 #define CODE "u8"
 #include "warpgroup.cuh"
-#include "barrier.cuh"
-
-#define WARPGROUPS (GROUP / 128 - 1)  // that multiply; the last one copies
-#define SPAN_N (64 * M_TILES * WARPGROUPS)
-#define WEIGHTS (SPAN_T * 8)
-#define FACTORS (WEIGHTS + SPAN_N * 2)
-#define STAGE (FACTORS + SPAN_T / 2)  // 16-byte words: activations, weights; with a tile's last block scale and qsum
-#define OWN (2 * M_TILES)             // neighbouring weight rows of a lane
+#define EXTRA (SPAN_T / 2)  // with a tile's last block: scale and qsum
+#include "stream.cuh"
 
 struct alignas(8) Factors {
     float even, odd;
@@ -24,26 +15,6 @@ struct alignas(8) Factors {
 struct alignas(8) Sums {
     int even, odd;
 };
-struct alignas(4 * OWN) Outs {
-    float v[OWN];
-};
-
-struct Work {
-    u32 tiles, across, blocks;  // across: tiles side by side along the tokens
-
-    __device__ u32 first_n(u32 tile) const { return tile / across * SPAN_N; }
-    __device__ u32 first_t(u32 tile) const { return tile % across * SPAN_T; }
-};
-
-// Places in the ring of stages, one after the other.
-struct Ring {
-    u32 stage, phase;
-
-    __device__ void step() {
-        if (++stage == STAGES) stage = 0, phase ^= 1;
-    }
-};
-
 // What one thread copies for all: every column block of the tiles of this thread block.
 __device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full, Barrier* empty, const TensorMap& weights,
                                   const TensorMap& tokens, const float* scale, const int* qsum, u32 rows) {
@@ -54,9 +25,7 @@ __device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full
             bool last = b + 1 == work.blocks;
             Words* stage = stages + at.stage * STAGE;
             barrier_wait(empty + at.stage, at.phase);
-            barrier_expect(full + at.stage, 16 * FACTORS + (last ? 2 * factors : 0));
-            copy_box(stage, tokens, b * 128, first_t, full + at.stage);
-            copy_groups(stage + WEIGHTS, weights, b * 32, work.first_n(tile) / (8 * OWN), full + at.stage);
+            copy_block(work, stage, weights, tokens, tile, b, last ? 2 * factors : 0, full + at.stage);
             if (!last) continue;
             copy_bulk(stage + FACTORS, scale + first_t, factors, full + at.stage);
             copy_bulk(stage + FACTORS + SPAN_T / 4, qsum + first_t, factors, full + at.stage);
@@ -155,17 +124,8 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
     __shared__ Barrier full[STAGES], empty[STAGES];
     Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
-    u32 across = (rows + SPAN_T - 1) / SPAN_T;
-    Work work = {(outs + SPAN_N - 1) / SPAN_N * across, across, width / 128};
-    if (threadIdx.x == 0) {
-        for (u32 i = 0; i < STAGES; i++) {
-            barrier_init(full + i, 1);
-            barrier_init(empty + i, 4 * WARPGROUPS);
-        }
-        show_barriers();
-    }
-    __syncthreads();
-    wait_for_previous();
+    Work work = work_of(rows, outs, width);
+    start_barriers(full, empty, 1);
     if (warp >= 4 * WARPGROUPS) {
         fewer_registers<24>();
         if (threadIdx.x == 128 * WARPGROUPS) copy_tiles(work, stages, full, empty, weights, tokens, scale, qsum, rows);

@@ -1,0 +1,167 @@
+// matmul_ternary_block on Hopper's warpgroup tensor cores (compute capability 9.0), for prompts; formula and shapes are those
+// of the catalogue, tiles and copies those of stream.cuh, with 64 rows of weights for each warpgroup. While the exact sums of
+// one plane, 32 columns, are scaled, the tensor cores work for the other warpgroups of the multiprocessor.
+#include "prelude.cuh"
+#include "tensor.cuh"
+#include "signs.cuh"
+#define CODE "s8"
+#include "warpgroup.cuh"
+
+#define HALVES (BLOCK == 64 ? 2 : 1)   // scales of a row of weights for 128 columns
+#define PITCH (SPAN_T / 4 + 4)         // scales of the tokens that a lane has, and a gap: no two lanes meet in a bank
+#define EXTRA (ABLOCK ? 128 : 0)        // 4 * PITCH are scales of the activations, of each plane by lane, then by token
+#include "stream.cuh"
+
+// One thread for each token copies its four scales of a column block.
+__device__ inline void copy_scales(const Work& work, Words* stages, Barrier* full, Barrier* empty, const float* scale,
+                                   u32 rows) {
+    u32 token = threadIdx.x % 128 - 32, place = token % 8 / 2 * PITCH + token / 8 * 2 + token % 2;
+    Ring at = {0, 1};
+    for (u32 tile = blockIdx.z; tile < work.tiles; tile += gridDim.z) {
+        const float* from = scale + (size_t)min(work.first_t(tile) + token, rows - 1) * work.blocks * 4;
+        for (u32 b = 0; b < work.blocks; b++, at.step()) {
+            barrier_wait(empty + at.stage, at.phase);
+            float* to = (float*)(stages + at.stage * STAGE + FACTORS) + place;
+#pragma unroll
+            for (u32 s = 0; s < 4; s++) copy_async_word(to + s * 4 * PITCH, from + 4 * b + s);
+            barrier_arrive_with_copies(full + at.stage);
+        }
+    }
+}
+
+__device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full, Barrier* empty, const TensorMap& weights,
+                                  const TensorMap& tokens) {
+    Ring at = {0, 1};
+    for (u32 tile = blockIdx.z; tile < work.tiles; tile += gridDim.z)
+        for (u32 b = 0; b < work.blocks; b++, at.step()) {
+            barrier_wait(empty + at.stage, at.phase);
+            copy_block(work, stages + at.stage * STAGE, weights, tokens, tile, b, 0, full + at.stage);
+        }
+}
+
+// Scales of a lane's rows of weights for a column block.
+__device__ inline void load_weights(float (*to)[HALVES], const float* wscale, u32 n, u32 outs, u32 block, u32 blocks) {
+    u32 scales = (blocks * 128 + BLOCK - 1) / BLOCK;
+#pragma unroll
+    for (int i = 0; i < OWN * HALVES; i++)
+        to[i / HALVES][i % HALVES] =
+            wscale[(size_t)min(n + i / HALVES, outs - 1) * scales + (block * 128 + i % HALVES * 64) / BLOCK];
+}
+
+struct Multiplier {
+    Words* stages;
+    Barrier *full, *empty;
+    const float* wscale;
+    u32 outs, blocks, lane_codes, x, t;  // lane_codes: word of a stage's weights where this lane's begin; x: which half first
+    Ring at;
+
+    // acc += the products of a column block. Those of the next plane run while this one's are scaled, where each plane is.
+    __device__ void block(float* acc, float (*weights)[HALVES]) {
+        const Words* tokens = stages + at.stage * STAGE;
+        int sums[2][SPAN_T / 2];
+        u32 packed[4], a[2][4];
+        float part[SPAN_T / 2];
+        barrier_wait(full + at.stage, at.phase);
+        const u32* codes = (const u32*)(tokens + WEIGHTS) + lane_codes;
+        const Floats* factors = (const Floats*)((const float*)(tokens + FACTORS) + t * PITCH);
+#pragma unroll
+        for (int i = 0; i < 4; i++) packed[i] = codes[i % 2 * 64 + (i / 2 ? 4 * (1 - x) : 4 * x)];
+        auto start = [&](int s, bool add) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) a[s % 2][i] = signs(packed[i], s);
+            warpgroup_arrive();
+            warpgroup_mma(sums[ABLOCK ? s % 2 : 0], a[s % 2], tokens, s, add);
+            warpgroup_commit();
+        };
+        if (ABLOCK) start(0, false);
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            const bool first = s % (4 / HALVES) == 0, last = (s + 1) % (4 / HALVES) == 0;
+            if (!ABLOCK) start(s, !first);
+            if (ABLOCK && s < 3) {
+                start(s + 1, false);
+                warpgroup_wait<1>();
+            } else {
+                warpgroup_wait<0>();
+            }
+            if (!ABLOCK && !last) continue;
+#pragma unroll
+            for (int i = 0; i < SPAN_T / 8; i += 2) {  // two groups of eight tokens
+                Floats of = ABLOCK ? factors[s * PITCH + i / 2] : Floats{1.0f, 1.0f, 1.0f, 1.0f};
+#pragma unroll
+                for (int e = 0; e < 8; e++) {
+                    float exact = (float)sums[ABLOCK ? s % 2 : 0][4 * i + e];
+                    float factor = e < 4 ? (e % 2 ? of.y : of.x) : (e % 2 ? of.w : of.z);
+                    part[4 * i + e] = !ABLOCK ? exact : first ? exact * factor : part[4 * i + e] + exact * factor;
+                    if (last) acc[4 * i + e] += weights[e % 4 / 2][s / (4 / HALVES)] * part[4 * i + e];
+                }
+            }
+        }
+        sync_warp();
+        if (threadIdx.x % 32 == 0) barrier_arrive(empty + at.stage);
+        at.step();
+    }
+    __device__ void tile(float* acc, u32 n) {
+        float weights[OWN][HALVES], coming[OWN][HALVES];
+#pragma unroll
+        for (int i = 0; i < SPAN_T / 2; i++) acc[i] = 0.0f;
+        load_weights(coming, wscale, n, outs, 0, blocks);
+        for (u32 b = 0; b < blocks; b++) {
+#pragma unroll
+            for (int i = 0; i < OWN * HALVES; i++) weights[i / HALVES][i % HALVES] = coming[i / HALVES][i % HALVES];
+            load_weights(coming, wscale, n, outs, min(b + 1, blocks - 1), blocks);
+            block(acc, weights);
+        }
+    }
+};
+
+// y (+)= acc: a lane's rows n.. of tokens first, first + 1, first + 8, ..
+__device__ inline void store(float* y, const float* acc, const float* scale, u32 y_stride, u32 n, u32 outs, u32 first, u32 rows) {
+    if (n >= outs) return;
+#pragma unroll
+    for (int i = 0; i < SPAN_T / 8; i += 2) {  // what is added to is read for some at once
+        Outs old[4];
+#pragma unroll
+        for (int e = 0; ADD && e < 4; e++) {
+            u32 token = first + 8 * (i + e / 2) + e % 2;
+            if (token < rows) old[e] = *(const Outs*)(y + (size_t)token * y_stride + n);
+        }
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            u32 token = first + 8 * (i + e / 2) + e % 2;
+            if (token >= rows) continue;
+            float factor = ABLOCK ? SIGN : SIGN * scale[token];
+            Outs v;
+#pragma unroll
+            for (int r = 0; r < OWN; r++) v.v[r] = acc[4 * (i + e / 2) + 2 * r + e % 2] * factor + (ADD ? old[e].v[r] : 0.0f);
+            *(Outs*)(y + (size_t)token * y_stride + n) = v;
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(GROUP, 1)
+    matmul_ternary_block(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum,
+                         float* __restrict__ y, u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first,
+                         const __grid_constant__ TensorMap weights, const __grid_constant__ TensorMap tokens) {
+    DYNAMIC_SHARED(Words, pool);
+    __shared__ Barrier full[STAGES], empty[STAGES];
+    Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
+    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
+    Work work = work_of(rows, outs, width);
+    start_barriers(full, empty, ABLOCK ? 1 + SPAN_T : 1);
+    if (warp >= 4 * WARPGROUPS) {
+        fewer_registers<32>();
+        if (threadIdx.x == 128 * WARPGROUPS) copy_tiles(work, stages, full, empty, weights, tokens);
+        if (ABLOCK && warp > 4 * WARPGROUPS && threadIdx.x < 128 * WARPGROUPS + 32 + SPAN_T)
+            copy_scales(work, stages, full, empty, scale, rows);
+        return;
+    }
+    more_registers<160>();  // three warpgroups multiply: all of what 512 threads begin with
+    Multiplier multiplier = {stages, full, empty, wscale, outs, work.blocks, (warp * 16 + g) * 8 + t, g / 4, t, {0, 0}};
+    for (u32 tile = blockIdx.z; tile < work.tiles; tile += gridDim.z) {
+        u32 n = work.first_n(tile) + warp * 16 + OWN * g;
+        float acc[SPAN_T / 2];
+        multiplier.tile(acc, n);
+        store(y + y_first, acc, scale, y_stride, n, outs, work.first_t(tile) + 2 * t, rows);
+    }
+}
