@@ -188,5 +188,5 @@ def test_steps_of_other_sizes_take_other_kernels() -> None:
     assert [variant(MATMUL_TERNARY, n, tensor_cores=True) for n in rows] == ["few", "batch", "mma", "mma"]
     assert [variant(MATMUL_TERNARY_BLOCK, n, tensor_cores=True) for n in rows] == ["few", "mma", "mma", "mma"]
     for spec in (MATMUL_TERNARY, MATMUL_TERNARY_BLOCK):
-        assert variant(spec, 512, tensor_cores=True, wgmma=True) == "wgmma"
+        assert variant(spec, 512, tensor_cores=True, wgmma=True) == "stream"
     assert [variant(MATMUL_TERNARY, n, tensor_cores=False) for n in (1, 512)] == ["", "tile"]

@@ -39,78 +39,87 @@ __device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full
         }
 }
 
-// Scales of a lane's rows of weights for a column block.
-__device__ inline void load_weights(float (*to)[HALVES], const float* wscale, u32 n, u32 outs, u32 block, u32 blocks) {
-    u32 scales = (blocks * 128 + BLOCK - 1) / BLOCK;
-#pragma unroll
-    for (int i = 0; i < OWN * HALVES; i++)
-        to[i / HALVES][i % HALVES] =
-            wscale[(size_t)min(n + i / HALVES, outs - 1) * scales + (block * 128 + i % HALVES * 64) / BLOCK];
-}
-
 struct Multiplier {
     Words* stages;
     Barrier *full, *empty;
     const float* wscale;
     u32 outs, blocks, lane_codes, x, t;  // lane_codes: word of a stage's weights where this lane's begin; x: which half first
     Ring at;
+    u32 packed[4], a[2][2][4];
+    int sums[2][2][SPAN_T / 2];  // of planes 0 and 1, of planes 2 and 3
 
-    // acc += the products of a column block. Those of the next plane run while this one's are scaled, where each plane is.
-    __device__ void block(float* acc, float (*weights)[HALVES]) {
-        const Words* tokens = stages + at.stage * STAGE;
-        int sums[2][SPAN_T / 2];
-        u32 packed[4], a[2][4];
-        float part[SPAN_T / 2];
-        barrier_wait(full + at.stage, at.phase);
-        const u32* codes = (const u32*)(tokens + WEIGHTS) + lane_codes;
-        const Floats* factors = (const Floats*)((const float*)(tokens + FACTORS) + t * PITCH);
+    __device__ void load_codes() {
+        const u32* codes = (const u32*)(stages + at.stage * STAGE + WEIGHTS) + lane_codes;
 #pragma unroll
         for (int i = 0; i < 4; i++) packed[i] = codes[i % 2 * 64 + (i / 2 ? 4 * (1 - x) : 4 * x)];
-        auto start = [&](int s, bool add) {
+    }
+    // The products of two planes.
+    __device__ void start(int pair) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) a[s % 2][i] = signs(packed[i], s);
-            warpgroup_arrive();
-            warpgroup_mma(sums[ABLOCK ? s % 2 : 0], a[s % 2], tokens, s, add);
-            warpgroup_commit();
-        };
-        if (ABLOCK) start(0, false);
+        for (int i = 0; i < 8; i++) a[pair][i / 4][i % 4] = signs(packed[i % 4], 2 * pair + i / 4);
+        warpgroup_arrive();
 #pragma unroll
-        for (int s = 0; s < 4; s++) {
-            const bool first = s % (4 / HALVES) == 0, last = (s + 1) % (4 / HALVES) == 0;
-            if (!ABLOCK) start(s, !first);
-            if (ABLOCK && s < 3) {
-                start(s + 1, false);
-                warpgroup_wait<1>();
-            } else {
-                warpgroup_wait<0>();
-            }
-            if (!ABLOCK && !last) continue;
+        for (int s = 0; s < 2; s++)
+            warpgroup_mma(sums[pair][s], a[pair][s], stages + at.stage * STAGE, 2 * pair + s, false);
+        warpgroup_commit();
+    }
+    // The compiler must not read sums before they have been waited for.
+    __device__ void settle(int pair) {
 #pragma unroll
-            for (int i = 0; i < SPAN_T / 8; i += 2) {  // two groups of eight tokens
-                Floats of = ABLOCK ? factors[s * PITCH + i / 2] : Floats{1.0f, 1.0f, 1.0f, 1.0f};
+        for (int i = 0; i < SPAN_T; i++) asm volatile("" : "+r"(sums[pair][i / (SPAN_T / 2)][i % (SPAN_T / 2)])::"memory");
+    }
+    // Both planes' sums, scaled; they end in acc, behind two pairs where these share a scale of weights.
+    __device__ void scale(float* acc, float* part, int pair, const float (*weights)[HALVES]) const {
+        const Floats* factors = (const Floats*)((const float*)(stages + at.stage * STAGE + FACTORS) + t * PITCH) + 2 * pair * PITCH;
+        const bool first = HALVES == 2 || pair == 0, last = HALVES == 2 || pair == 1;
 #pragma unroll
-                for (int e = 0; e < 8; e++) {
-                    float exact = (float)sums[ABLOCK ? s % 2 : 0][4 * i + e];
-                    float factor = e < 4 ? (e % 2 ? of.y : of.x) : (e % 2 ? of.w : of.z);
-                    part[4 * i + e] = !ABLOCK ? exact : first ? exact * factor : part[4 * i + e] + exact * factor;
-                    if (last) acc[4 * i + e] += weights[e % 4 / 2][s / (4 / HALVES)] * part[4 * i + e];
+        for (int i = 0; i < SPAN_T / 8; i += 2) {  // two groups of eight tokens
+            const int *even = sums[pair][0] + 4 * i, *odd = sums[pair][1] + 4 * i;
+            Floats f = ABLOCK ? factors[i / 2] : Floats{}, g = ABLOCK ? factors[PITCH + i / 2] : Floats{};
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                float of_even = e < 4 ? (e % 2 ? f.y : f.x) : (e % 2 ? f.w : f.z);
+                float of_odd = e < 4 ? (e % 2 ? g.y : g.x) : (e % 2 ? g.w : g.z), sum = first ? 0.0f : part[4 * i + e];
+                if (ABLOCK) {
+                    sum = first ? (float)even[e] * of_even : sum + (float)even[e] * of_even;
+                    sum += (float)odd[e] * of_odd;
+                } else {
+                    sum += (float)(even[e] + odd[e]);
                 }
+                part[4 * i + e] = sum;
+                if (last) acc[4 * i + e] += weights[e % 4 / 2][HALVES == 2 ? pair : 0] * sum;
             }
         }
-        sync_warp();
-        if (threadIdx.x % 32 == 0) barrier_arrive(empty + at.stage);
-        at.step();
     }
     __device__ void tile(float* acc, u32 n) {
-        float weights[OWN][HALVES], coming[OWN][HALVES];
+        const float* scales[OWN];  // of this lane's rows
+        float weights[OWN][HALVES], coming[OWN][HALVES], part[SPAN_T / 2];
+        auto load = [&](u32 block) {
+#pragma unroll
+            for (int i = 0; i < OWN * HALVES; i++)
+                coming[i / HALVES][i % HALVES] = scales[i / HALVES][(block * 128 + i % HALVES * 64) / BLOCK];
+        };
 #pragma unroll
         for (int i = 0; i < SPAN_T / 2; i++) acc[i] = 0.0f;
-        load_weights(coming, wscale, n, outs, 0, blocks);
-        for (u32 b = 0; b < blocks; b++) {
+#pragma unroll
+        for (int i = 0; i < OWN; i++) scales[i] = wscale + (size_t)min(n + i, outs - 1) * ((blocks * 128 + BLOCK - 1) / BLOCK);
+        load(0);
+        for (u32 b = 0; b < blocks; b++, at.step()) {
 #pragma unroll
             for (int i = 0; i < OWN * HALVES; i++) weights[i / HALVES][i % HALVES] = coming[i / HALVES][i % HALVES];
-            load_weights(coming, wscale, n, outs, min(b + 1, blocks - 1), blocks);
-            block(acc, weights);
+            load(min(b + 1, blocks - 1));
+            barrier_wait(full + at.stage, at.phase);
+            load_codes();
+            start(0);
+            start(1);
+            warpgroup_wait<1>();
+            settle(0);
+            scale(acc, part, 0, weights);
+            warpgroup_wait<0>();
+            settle(1);
+            scale(acc, part, 1, weights);
+            sync_warp();
+            if (threadIdx.x % 32 == 0) barrier_arrive(empty + at.stage);
         }
     }
 };
@@ -156,8 +165,8 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
             copy_scales(work, stages, full, empty, scale, rows);
         return;
     }
-    more_registers<160>();  // three warpgroups multiply: all of what 512 threads begin with
-    Multiplier multiplier = {stages, full, empty, wscale, outs, work.blocks, (warp * 16 + g) * 8 + t, g / 4, t, {0, 0}};
+    more_registers<232>();
+    Multiplier multiplier = {stages, full, empty, wscale, outs, work.blocks, (warp * 16 + g) * 8 + t, g / 4, t, {0, 0}, {}, {}, {}};
     for (u32 tile = blockIdx.z; tile < work.tiles; tile += gridDim.z) {
         u32 n = work.first_n(tile) + warp * 16 + OWN * g;
         float acc[SPAN_T / 2];
