@@ -1,8 +1,7 @@
-"""Tensor maps: where the bulk copies of matmul_ternary_stream.cu find their boxes, as the kernel's last arguments."""
+"""Tensor maps: where the bulk copies of stream.cuh find their boxes, as the last arguments of its kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from bitnet_core.hal.stream import StreamLaunch
@@ -12,29 +11,27 @@ from bitnet_cuda.errors import check
 
 
 def maps(launch: StreamLaunch) -> list[Any]:
-    """Of the launch's weights and activations; none where its kernel copies otherwise."""
-    private, spec = launch.kernel.tuning.private, launch.kernel.spec
+    """Of the launch's weights, its activations, and their scales for 32 columns each; none for other kernels."""
+    private = launch.kernel.tuning.private
     if "SPAN_T" not in private:
         return []
-    values = spec.unpack(launch.params)
+    values = launch.kernel.spec.unpack(launch.params)
     rows, outs, width = (int(values[name]) for name in ("rows", "outs", "width"))
-    w, _, q, *_ = (bound.buffer.address + bound.offset for bound in launch.bound)
-    own, row = 2 * private["M_TILES"], width // 4  # a lane has `own` neighbouring rows of weights
-    dims, steps = (row, 8, own, outs // (8 * own)), (own * row, row, 8 * own * row)
+    w, _, q, scale, *_ = (bound.buffer.address + bound.offset for bound in launch.bound)
+    row, own, span = width // 4, 2 * private["M_TILES"], private["SPAN_T"]  # a lane has `own` neighbouring rows
+    dims, steps, box = (row, 8, own, outs // (8 * own)), (own * row, row, 8 * own * row), (32, 8, own)
     return [
-        _encoded(w, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 32),
-        _encoded(q, (width, rows), (width,), (128, private["SPAN_T"]), 128),
+        _encoded(w, dims, steps, (*box, private["GROUP"] // 32 - 4), 1),
+        _encoded(q, (width, rows), (width,), (128, span), 3),
+        _encoded(scale, (width // 8, rows), (width // 8,), (16, span), 0),
     ]
 
 
-def _encoded(address: int, dims: Sequence[int], steps: Sequence[int], box: Sequence[int], swizzle: int) -> Any:
-    """Of bytes; what lies outside reads as zeros."""
+def _encoded(address: int, dims: tuple[int, ...], steps: tuple[int, ...], box: tuple[int, ...], swizzle: int) -> Any:
+    """Of bytes; what lies outside reads as zeros. swizzle: 1 for 32 bytes, 3 for 128."""
     api = driver()
     wide, narrow = api.cuuint64_t, api.cuuint32_t
-    kind = api.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8
-    whole = api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE
-    order = getattr(api.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}B")
-    ahead = api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B
-    fill = api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
     sizes = [wide(n) for n in dims], [wide(n) for n in steps], [narrow(n) for n in box], [narrow(1)] * len(box)
-    return check(api.cuTensorMapEncodeTiled(kind, len(dims), address, *sizes, whole, order, ahead, fill), "launch")[0]
+    plain, ahead = api.CUtensorMapInterleave(0), api.CUtensorMapL2promotion(3)  # 256 bytes of the L2 cache
+    how = plain, api.CUtensorMapSwizzle(swizzle), ahead, api.CUtensorMapFloatOOBfill(0)
+    return check(api.cuTensorMapEncodeTiled(api.CUtensorMapDataType(0), len(dims), address, *sizes, *how), "launch")[0]

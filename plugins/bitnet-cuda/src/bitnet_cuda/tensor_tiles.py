@@ -115,7 +115,7 @@ def stream_tile(m_tiles: int, stages: int) -> Tuning:
 def stream_block_tile(stages: int) -> Tuning:
     """Constants of matmul_ternary_block_stream.cu: two warpgroups of 64 weight rows each, 64 tokens."""
     tile, span = {"TILE_N": ANY_SIZE, "TILE_T": ANY_SIZE, "SPLITS": MULTIPROCESSORS}, 64
-    shared = stages * (32 * 128 + 128 * span + 2048) + 1024
+    shared = stages * (32 * 128 + (128 + 16) * span) + 1024
     return tuned(3 * 128, tile, "stream", M_TILES=1, SPAN_T=span, STAGES=stages, SHARED=shared)
 
 
