@@ -14,7 +14,7 @@ from bitnet_core.hal.described import described
 from bitnet_core.hal.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_cuda import compile, recording, tensor_map, tuning
+from bitnet_cuda import compile, recording, tuning
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capability, device_infos
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
@@ -96,7 +96,7 @@ class CudaDevice(StreamDevice):
             slots += (ahead.buffer.address + ahead.offset, ahead.nbytes) if ahead else (0, 0)
         values = (ctypes.c_uint64 * len(slots))(*slots)  # a 32-bit argument is the lower half of its slot
         first = ctypes.addressof(values)
-        maps = tensor_map.maps(launch)  # the driver copies arguments before the call returns
+        maps = recording.tensor_maps(launch)  # the driver copies arguments before the call returns
         where = *range(first, first + 8 * len(slots), 8), *(int(one.getPtr()) for one in maps)
         pointers = (ctypes.c_void_p * len(where))(*where)
         arguments = ctypes.addressof(pointers)

@@ -29,12 +29,10 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     rows = int(params.get("rows", 1))
     if name == "matmul_ternary" and MMA_ROWS <= rows <= BATCH_ROWS and (tile := _batch(rows, params)):
         return tile
-    if name == "matmul_ternary" and rows >= PROMPT_ROWS and wgmma:
-        return _stream(params) or _matmul(rows, int(params["outs"]))
+    if name.startswith("matmul_ternary") and rows >= PROMPT_ROWS and wgmma and (tile := _stream(name, params)):
+        return tile
     if name == "matmul_ternary" and rows >= MMA_ROWS:
         return _matmul(rows, int(params["outs"]))
-    if name == "matmul_ternary_block" and rows >= PROMPT_ROWS and wgmma:
-        return stream_block_tile(8) if _whole_groups(params) else _matmul_block(rows)
     if name == "matmul_ternary_block" and rows >= MMA_ROWS:
         return _matmul_block(rows)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
@@ -42,9 +40,7 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "attention" and rows >= PROMPT_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         group = int(params["n_heads"]) // int(params["n_kv_heads"])
         heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
-        if wgmma and params["head_dim"] == 128:
-            return warpgroup_attention(heads, 64 // heads)
-        return attention_tile(int(params["head_dim"]), heads, 64 // heads)
+        return attention_tile(head_dim := int(params["head_dim"]), heads, 64 // heads, wgmma=wgmma and head_dim == 128)
     return None
 
 
@@ -99,52 +95,29 @@ def _matmul_block(rows: int) -> Tuning:
     return block_tile(64, 64, (2, 2), 4, 3)
 
 
-def wgmma_tile(tile_n: int, tile_t: int, warpgroups: int, stages: int, resident: int) -> Tuning:
-    """Constants of matmul_ternary_wgmma.cu; resident: thread blocks that an SM is to hold."""
-    tile, shared = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, stages * (32 * tile_n + 128 * tile_t) + 1024
-    return tuned(128 * warpgroups, tile, "wgmma", STAGES=stages, RESIDENT=resident, SHARED=shared)
+def stream_tile(m_tiles: int, span_t: int, stages: int) -> Tuning:
+    """Constants of stream.cuh's kernels: two warpgroups of 64 * m_tiles weight rows each, span_t tokens."""
+    tile = {"TILE_N": ANY_SIZE, "TILE_T": ANY_SIZE, "SPLITS": MULTIPROCESSORS}
+    shared = stages * (4096 * m_tiles + 128 * span_t + 2048) + 1024
+    return tuned(3 * 128, tile, "stream", M_TILES=m_tiles, SPAN_T=span_t, STAGES=stages, SHARED=shared)
 
 
-def stream_tile(m_tiles: int, stages: int) -> Tuning:
-    """Constants of matmul_ternary_stream.cu: two warpgroups of 64 * m_tiles weight rows each, 128 tokens."""
-    tile, span = {"TILE_N": ANY_SIZE, "TILE_T": ANY_SIZE, "SPLITS": MULTIPROCESSORS}, 128
-    shared = stages * (32 * 128 * m_tiles + (128 + 8) * span) + 1024
-    return tuned(3 * 128, tile, "stream", M_TILES=m_tiles, SPAN_T=span, STAGES=stages, SHARED=shared)
-
-
-def stream_block_tile(stages: int) -> Tuning:
-    """Constants of matmul_ternary_block_stream.cu: two warpgroups of 64 weight rows each, 64 tokens."""
-    tile, span = {"TILE_N": ANY_SIZE, "TILE_T": ANY_SIZE, "SPLITS": MULTIPROCESSORS}, 64
-    shared = stages * (32 * 128 + (128 + 16) * span) + 1024
-    return tuned(3 * 128, tile, "stream", M_TILES=1, SPAN_T=span, STAGES=stages, SHARED=shared)
-
-
-def _stream(params: Params) -> Tuning | None:
+def _stream(name: str, params: Params) -> Tuning | None:
     """The larger tiles where a large GPU has them done as soon; None where rows of w and y are not in whole groups."""
-    if not _whole_groups(params):
+    if any(int(params[size]) % group for size, group in (("outs", 32), ("y_stride", 4), ("y_first", 4))):
         return None
-    return stream_tile(2, 8) if 2 * _turns(params, 256, 128) <= _turns(params, 128, 128) else stream_tile(1, 8)
+    if name == "matmul_ternary_block":
+        return stream_tile(1, 64, 8)
+    across = ceil_div(int(params["rows"]), 128)
+    small, large = (ceil_div(ceil_div(int(params["outs"]), n) * across, MULTIPROCESSORS) for n in (128, 256))
+    return stream_tile(2 if 2 * large <= small else 1, 128, 8)
 
 
-def _whole_groups(params: Params) -> bool:
-    return not any(int(params[name]) % group for name, group in (("outs", 32), ("y_stride", 4), ("y_first", 4)))
-
-
-def _turns(params: Params, span_n: int, span_t: int) -> int:
-    """How often a large GPU takes a tile on each of its multiprocessors."""
-    return ceil_div(ceil_div(int(params["outs"]), span_n) * ceil_div(int(params["rows"]), span_t), MULTIPROCESSORS)
-
-
-def attention_tile(head_dim: int, heads: int, rows: int) -> Tuning:
-    """Constants of attention_mma.cu: query heads of one key/value head, and rows, of a thread block."""
-    tile, shared = {"TILE_N": heads, "TILE_T": rows, "SPLITS": 1}, 2 * 2 * KV_BLOCK * head_dim * 2
-    return tuned(32 * heads * (rows // 16), tile, "mma", HEAD_DIM=head_dim, SHARED=shared)
-
-
-def warpgroup_attention(heads: int, rows: int) -> Tuning:
-    """Constants of attention_wgmma.cu: as those of attention_mma.cu, for heads of 128 elements."""
-    tile, shared = {"TILE_N": heads, "TILE_T": rows, "SPLITS": 1}, 3 * 2 * KV_BLOCK * 128 * 2 + 1024
-    return tuned(2 * heads * rows, tile, "wgmma", SHARED=shared)
+def attention_tile(head_dim: int, heads: int, rows: int, *, wgmma: bool = False) -> Tuning:
+    """Constants of attention_mma.cu, or attention_wgmma.cu: query heads of one key/value head, and rows, of a block."""
+    tile, blocks = {"TILE_N": heads, "TILE_T": rows, "SPLITS": 1}, 3 if wgmma else 2
+    shared = blocks * 2 * KV_BLOCK * head_dim * 2 + 1024 * wgmma
+    return tuned(2 * heads * rows, tile, "wgmma" if wgmma else "mma", HEAD_DIM=head_dim, SHARED=shared)
 
 
 def dense_tile(tile_n: int, tile_t: int, warps_t: int, stages: int) -> Tuning:

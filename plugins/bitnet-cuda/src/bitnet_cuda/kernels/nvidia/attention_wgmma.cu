@@ -9,7 +9,6 @@
 #include "halves.cuh"
 #include "warpgroup_half.cuh"
 
-#define HEAD_DIM 128
 #define CHUNKS (HEAD_DIM / 8)          // 16-byte words of a cache row
 #define STAGE (2 * KV_BLOCK * CHUNKS)  // the same of one block: keys, then values
 #define STAGES 3
