@@ -58,7 +58,7 @@ def seconds(model: bitnet_core.Model, rows: int) -> float:
         text = engine.add([run, *prompt], max_tokens=100)
         while text.generated_tokens < 20:
             engine.step()
-        runner = engine._runner
+        runner = engine._ready()
         began = time.perf_counter()
         if rows:
             span = Span(text.lane, text.computed, tuple(text.tokens[-1:] * rows))

@@ -14,8 +14,10 @@ from bitnet_core.discovery.request import DeviceRequest
 from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.formats.open import open_model
-from bitnet_core.hal import DeviceInfo, Kernel, Tuning, View
+from bitnet_core.hal import DeviceInfo, Tuning, View
 from bitnet_core.hal.base import Launch
+from bitnet_core.hal.checks import writes
+from bitnet_core.hal.wanted import Constants, Params, Wanted
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.output import new_folder
 from bitnet_core.plan.launcher import Launch as Planned
@@ -25,7 +27,7 @@ from bitnet_core.tokenizer import load_tokenizer
 FORMAT = 1
 """Of model.json; readers refuse others."""
 
-Tune = Callable[[KernelSpec, Mapping[str, int], Mapping[str, int | float], DeviceInfo], Tuning]
+Tune = Callable[[Wanted], Tuning]
 Stages = Callable[[Planned], Sequence[Mapping[str, Any]]]
 """What is dispatched for a launch: the text under "kernel", and what else the reader wants to know of it."""
 
@@ -37,9 +39,9 @@ class Elsewhere(NumpyDevice):
         super().__init__(info)
         self._tune = tune
 
-    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+    def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
         """As for a real device."""
-        return self._tune(spec, constants, params, self.info)
+        return self._tune(Wanted(spec, constants, params, self.info))
 
     def _run(self, launch: Launch[NumpyBuffer, NumpyKernel]) -> None:
         super()._run(replace(launch, bound=launch.bound[: len(launch.kernel.spec.bindings)]))
@@ -71,18 +73,13 @@ def _write(folder: Path, device: Elsewhere, stages: Stages) -> None:
     (folder / "model.json").write_text(json.dumps(document), "utf-8")
 
 
-def writes(kernel: Kernel) -> list[bool]:
-    """For each view of a launch, whether it is written."""
-    return [binding.access != "r" for binding in kernel.spec.bindings] + [True] * (kernel.tuning.workspace > 0)
-
-
 def _described(launches: Sequence[Planned], stages: Stages) -> tuple[dict[str, Any], bytes]:
     buffers = {id(view.buffer): view.buffer for launch in launches for view in launch.views}
     number = {key: i for i, key in enumerate(buffers)}
     written = {
         id(view.buffer)
         for launch in launches
-        for view, writing in zip(launch.views, writes(launch.kernel), strict=True)
+        for view, writing in zip(launch.views, writes(launch.kernel.spec, launch.kernel.tuning), strict=True)
         if writing
     }
     weights, described = bytearray(), []
@@ -104,7 +101,7 @@ def _described(launches: Sequence[Planned], stages: Stages) -> tuple[dict[str, A
 
 def _steps(launch: Planned, stages: Stages, kernels: dict[str, int], number: Mapping[int, int]) -> list[dict[str, Any]]:
     views = [_bound(view, number) for view in launch.views]
-    common = {"views": views, "writes": writes(launch.kernel), "params": list(launch.params)}
+    common = {"views": views, "writes": writes(launch.kernel.spec, launch.kernel.tuning), "params": list(launch.params)}
     return [{**common, **one, "kernel": kernels.setdefault(one["kernel"], len(kernels))} for one in stages(launch)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,15 @@ from typing import Any
 import pytest
 from bitnet_core.errors import UsageError
 from bitnet_core.export import FORMAT, Elsewhere, export_stories
-from bitnet_core.hal import DeviceInfo, Tuning
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal import Tuning
+from bitnet_core.hal.wanted import Wanted
 from bitnet_core.plan.launcher import Launch
 from bitnet_core.reference.device import NumpyDevice, numpy_info
 
 
-def tune(spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float], info: DeviceInfo) -> Tuning:
-    return replace(NumpyDevice().tuning(spec, constants, params), workspace=64 if spec.name == "argmax_advance" else 0)
+def tune(wanted: Wanted) -> Tuning:
+    found = NumpyDevice().tuning(wanted.spec, wanted.constants, wanted.params)
+    return replace(found, workspace=64 if wanted.spec.name == "argmax_advance" else 0)
 
 
 def stages(launch: Launch) -> list[dict[str, Any]]:

@@ -118,7 +118,7 @@ def test_scratch_and_pool_go_first(
     device = faulty()
     budget = Budget(device)
     engine = make_engine("silu", device=device)
-    engine._pool.free(engine._pool.alloc(4 << 20))
+    engine.placement.pool.free(engine.placement.pool.alloc(4 << 20))
     budget.limit = budget.used
     sequence = engine.add(tiny.PROMPT[:100], max_tokens=40)
     with caplog.at_level(logging.WARNING):
@@ -138,7 +138,7 @@ def test_the_ladder_is_climbed_rung_by_rung(
     engine.step()
     engine.step()
     engine.drop_scratch()
-    engine._pool.free(engine._pool.alloc(100))
+    engine.placement.pool.free(engine.placement.pool.alloc(100))
     budget.limit = engine.weights.nbytes + 260_000
     engine.add(tiny.PROMPT[:90], max_tokens=2)
     with caplog.at_level(logging.WARNING):

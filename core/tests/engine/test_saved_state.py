@@ -108,9 +108,9 @@ def test_files_that_cannot_be_read(model: bitnet_core.Model, tmp_path: Path) -> 
 def test_warmup_leaves_nothing_to_compile(model: bitnet_core.Model) -> None:
     with bitnet_core.load(None, "numpy") as fresh:
         assert fresh.warmup() > 0
-        compiled = len(fresh.engine._launcher._compiled)
+        compiled = len(fresh.engine.placement.launcher._compiled)
         fresh.generate("The little dog", max_tokens=4)
-        assert len(fresh.engine._launcher._compiled) == compiled
+        assert len(fresh.engine.placement.launcher._compiled) == compiled
         assert not fresh.engine.scheduler.running
 
 

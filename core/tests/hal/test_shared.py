@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,11 @@ from bitnet_core.errors import (
     UnsupportedError,
 )
 from bitnet_core.hal.device import DeviceInfo, DeviceType, Tuning
-from bitnet_core.hal.failures import failure
-from bitnet_core.hal.found import numbered
+from bitnet_core.hal.failures import failure, known
+from bitnet_core.hal.found import Handled, numbered
 from bitnet_core.hal.tuning_table import TuningTable
+from bitnet_core.hal.wanted import Wanted
+from bitnet_core.kernels.catalogue import CATALOGUE
 
 
 def test_a_status_becomes_one_line_with_what_is_known() -> None:
@@ -37,14 +38,31 @@ def test_a_status_becomes_one_line_with_what_is_known() -> None:
     )
 
 
-@dataclass
-class One:
-    info: DeviceInfo
+def test_a_table_of_failures_is_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "errors.toml"
+    file.write_text('4 = ["LaunchError", "Wait", "Four"]\n"is gone" = ["", "Open it again"]')
+    found = known(file)
+    assert found["4"] == (LaunchError, "Wait", "Four")
+    assert found["is gone"] == (None, "Open it again", "")
+
+
+def test_what_is_known_of_a_launch_to_be_tuned() -> None:
+    info = DeviceInfo("toy", 2, "card", DeviceType.GPU, kernels=frozenset({"top_k"}))
+    params = {"rows": 5, "n_heads": 12, "n_kv_heads": 2}
+    wanted = Wanted(CATALOGUE["attention"], {"KV": 1}, params, info)
+    assert (wanted["KV"], wanted["n_heads"]) == (1, 12)
+    assert "rows" in wanted
+    assert "k" not in wanted
+    assert (wanted.room, wanted.shared_heads(4), wanted.shared_heads(8)) == (8, 3, 6)
+    assert str(wanted.refused("too wide")).startswith("toy card: attention: too wide (during tuning)")
+    Wanted(CATALOGUE["top_k"], {}, {}, info)
+    with pytest.raises(UnsupportedError, match="norm_matmul: the device does not offer this kernel"):
+        Wanted(CATALOGUE["norm_matmul"], {}, {}, info)
 
 
 def test_the_device_with_an_index() -> None:
     """Indexes need not be consecutive."""
-    found = [One(DeviceInfo("toy", index, f"card {index}", DeviceType.GPU)) for index in (0, 3)]
+    found = [Handled(index, DeviceInfo("toy", index, f"card {index}", DeviceType.GPU)) for index in (0, 3)]
     assert numbered(found, 3, "toy") is found[1]
     with pytest.raises(DeviceNotFoundError, match="there is no device toy:1") as caught:
         numbered(found, 1, "toy")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from bitnet_core.errors import TokenizerError, UsageError
 from bitnet_core.tokenizer import Tokenizer, load_tokenizer
-from bitnet_core.tokenizer.patterns import check_pattern
+from bitnet_core.tokenizer.expressions import check_pattern
 from bitnet_core.tokenizer.pretokenizers import PRE_TOKENIZERS
 from bitnet_core.tokenizer.tokenizer import panics_are_errors
 from texts import byte_level_backend
@@ -55,6 +55,9 @@ def test_expressions_of_real_tokenizers_pass(pattern: str) -> None:
             r"a{1,5000}",
             r"a{99999}",
         ),
+        # those that ended in a panic of the library, or took minutes for a few thousand characters
+        *("(?:a|a)" * 20 + "b", "(?:a|aa)*b", "(?:a|a){30}b", "(?:a?){30}b", "a?" * 30 + "a" * 30 + "b"),
+        *(r"\s*\s*\d", r"\s*\s*\s*\s*x", r"(?:\s*)(?:\s*)x", r"\s*(?=\s*x)", r"(?:a|\s*\s*)x", "a{1,999}" * 3),
         *("a**", "*", "(*FAIL)", "[a&&[^b]]", "[a", "a{", r"\K", r"\p{L", "(" * 40 + ")" * 40, "a" * 5000, r"\C-a"),
     ],
 )

@@ -17,13 +17,14 @@ from bitnet_core.errors import (
     OutOfMemoryError,
 )
 from bitnet_core.hal.device import MemoryKind, View, whole
+from bitnet_core.hal.words import PART
 from bitnet_core.testing.areas.recordings import count, counter
 from bitnet_core.testing.workbench import Bench
 from bitnet_metal import driver
-from bitnet_metal.device import PART, MetalDevice
+from bitnet_metal.device import MetalDevice
 from bitnet_metal.errors import TABLE
 from bitnet_metal.memory import PAGE, SMALL
-from bitnet_metal.plugin import MetalBackend
+from bitnet_metal.plugin import bitnet_backend
 from bitnet_metal.recording import BATCH
 from emulator.metal import MisuseError, State
 from emulator.tables import Tables
@@ -31,7 +32,7 @@ from emulator.tables import Tables
 
 @pytest.fixture
 def bench(state: State) -> Iterator[Bench]:
-    backend = MetalBackend()
+    backend = bitnet_backend()
     (info,) = backend.devices()
     made = Bench(backend, info.index, info)
     yield made
@@ -57,7 +58,7 @@ def test_a_token_costs_a_few_calls_and_shares_its_command_buffer(state: State, f
         device.synchronize()
         state.calls.clear()
         tokens = 6
-        model.engine._runner.launcher.replay(step, tokens)  # type: ignore[union-attr]  # there is one now
+        model.engine.placement.launcher.replay(step, tokens)
         device.synchronize()
     with load(device="numpy") as model:
         assert said == model.generate("Once", max_tokens=6).text
@@ -127,7 +128,7 @@ def test_the_table_of_errors_is_whole(tables: Tables) -> None:
         for name, value in tables.values.items()
         if name.startswith("MTLCommandBufferError") and "Option" not in name
     }
-    assert {(name, code) for code, (name, _, _) in TABLE.items()} == names - {
+    assert {(name, code) for code, (_, _, name) in TABLE.items()} == names - {
         ("Blacklisted", 4)
     }  # AccessRevoked's old name
 
@@ -178,7 +179,7 @@ def test_mapped_memory_is_used_in_place(bench: Bench, offset: int, lent: bool) -
 def test_other_gpus_are_left_out(state: State, change: dict[str, int]) -> None:
     vars(state).update(change)
     with pytest.raises(BackendUnavailableError, match="M1 or later") as caught:
-        MetalBackend().devices()
+        bitnet_backend().devices()
     assert "bitnet-webgpu" in caught.value.hint
 
 
@@ -204,7 +205,7 @@ def test_why_there_is_no_metal(monkeypatch: pytest.MonkeyPatch, system: str, ver
     without_metal(monkeypatch, version)
     monkeypatch.setattr(sys, "platform", system)
     with pytest.raises(BackendUnavailableError, match=words) as caught:
-        MetalBackend().devices()
+        bitnet_backend().devices()
     assert caught.value.hint
 
 

@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal import DeviceInfo, DeviceType, Tuning
+from bitnet_core.hal.wanted import Wanted
 from bitnet_core.kernels.base import MATMUL_TERNARY
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
@@ -31,7 +32,7 @@ def sources() -> dict[str, tuple[KernelSpec, Tuning]]:
             launch = case.launch()
             for family in FAMILIES:
                 try:
-                    tuning = choose(spec, launch.constants, launch.params, info(family))
+                    tuning = choose(Wanted(spec, launch.constants, launch.params, info(family)))
                 except UnsupportedError:
                     continue
                 found[source(spec, launch.constants, tuning)] = spec, tuning
@@ -122,5 +123,5 @@ def test_clang_refuses_mixed_address_spaces(kernel: str, good: str, bad: str) ->
 def test_rows_too_wide_for_exact_sums_are_refused() -> None:
     params = {"rows": 1, "outs": 1, "width": WIDEST + 1, "y_stride": 1, "y_first": 0}
     with pytest.raises(UnsupportedError, match="exact"):
-        choose(MATMUL_TERNARY, {"ADD": 0}, params, info("apple7"))
+        choose(Wanted(MATMUL_TERNARY, {"ADD": 0}, params, info("apple7")))
     assert 2 * 128 * WIDEST < 1 << 24, "every sum of that many products of a code and an activation is exact in f32"

@@ -6,8 +6,8 @@
 Prints, and with --json writes: the results on the device of the conformance kit and of the plugin's own tests; the text
 of the shipped model beside the numpy device's; the speed of the 2B-4T shape (--shape) with random weights after prompts
 of 128, 512 and 2,048 tokens; the host's time for a token; and the time of each kernel, of a token and of prompts, by
-the device's clock. --ways also measures other ways to tune: without subgroups, and with small or large tiles alone in
-products of prompts.
+the device's clock. --ways also measures other ways to tune: without subgroups, and with one kind of tiles alone in
+products of prompts; and each product with all tunings on offer.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import bitnet_core
 from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.hal import Tuning
+from bitnet_core.hal.wanted import Wanted
 from bitnet_core.measure.benchmark import measure
+from bitnet_core.measure.products import time_products
 from bitnet_webgpu import tuning
 from bitnet_webgpu.device import WebGpuDevice
 
@@ -35,6 +39,7 @@ PROMPT = (
 )
 CLEAR = 18  # tokens after it that are far ahead of the next best, so that no order of sums changes them
 TOKENS, PROMPTS = 64, (128, 512, 2048)
+PATIENCE = 30.0  # seconds for other tunings of products
 LARGEST = "not ten_thousand and not 70001"  # cases that take minutes
 
 
@@ -71,7 +76,7 @@ def host_times(model: bitnet_core.Model, recorded: Any) -> dict[str, float]:
     start = time.perf_counter()
     for _ in range(TOKENS):
         device.replay(recorded.recording)
-    device.queue.submit()
+    device.submit()
     encoded = time.perf_counter()
     device.synchronize()
     times = {"host": (encoded - start) * 1e3 / TOKENS, "all": (time.perf_counter() - start) * 1e3 / TOKENS}
@@ -98,18 +103,43 @@ def measured(shape: str, device: str, prompts: tuple[int, ...], *, kernels: bool
 
 def ways(shape: str, device: str) -> dict[str, Any]:
     """Speeds with other tunings than the plugin's."""
-    chosen, large = WebGpuDevice.tuning, tuning.LARGE
+    chosen = WebGpuDevice.tuning
 
-    def plain(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Any:
-        return tuning.choose(spec, constants, params, replace(self.info, extra={**self.info.extra, "subgroups": 1}))
+    def plain(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Tuning:
+        info = replace(self.info, extra={**self.info.extra, "subgroups": 1})
+        return tuning.choose(Wanted(spec, constants, params, info))
 
-    settings = {"without subgroups": (plain, large), "small tiles": (chosen, 1 << 60), "large tiles": (chosen, 1)}
+    settings = {"without subgroups": plain}
+    settings |= {f"tiles of {rows} rows, {group} threads": tiles(rows, group) for rows, group in tuning.TILES}
     found = {}
-    for name, (choose, least) in settings.items():
+    for name, choose in settings.items():
         print(name, flush=True)
-        WebGpuDevice.tuning, tuning.LARGE = choose, least  # type: ignore[method-assign]  # for this measurement
+        WebGpuDevice.tuning = choose  # type: ignore[method-assign]  # for this measurement
         found[name] = measured(shape, device, PROMPTS[:2], kernels=False)["speed"]
-    WebGpuDevice.tuning, tuning.LARGE = chosen, large  # type: ignore[method-assign]
+    WebGpuDevice.tuning = chosen  # type: ignore[method-assign]
+    return found
+
+
+def tiles(rows: int, group: int) -> Callable[[WebGpuDevice, Any, Any, Any], Tuning]:
+    """Tunings with such tiles wherever products have any."""
+
+    def tuned(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Tuning:
+        found = tuning.offered(Wanted(spec, constants, params, self.info))
+        such = (one for one in found if (one.tile.get("TILE_T"), one.private["GROUP"]) == (rows, group))
+        return next((one for one in such if one.variant == "tiled"), found[0])
+
+    return tuned
+
+
+def products(shape: str, device: str) -> dict[str, Any]:
+    """Microseconds of each product of a token and of a prompt as it is tuned, and with the quickest tuning."""
+    found = {}
+    with bitnet_core.load(SyntheticSource(shape), device) as model:
+        measure(model, 0.0, PROMPTS[1], 16, 1)
+        for one in time_products(model.engine, time.perf_counter() + PATIENCE):
+            best = f"{one.tuning.tile} {one.tuning.private}" if one.tuning else "as it is"
+            found[one.key] = {"us": one.usual * 1e6, "best": one.seconds * 1e6, "launches": one.launches, "with": best}
+            print(f"{one.key}: {one.usual * 1e6:,.1f} us, {one.seconds * 1e6:,.1f} {best}", flush=True)
     return found
 
 
@@ -128,6 +158,7 @@ def main() -> None:
     print(json.dumps(found, indent=1), flush=True)
     found |= measured(asked.shape, asked.device, PROMPTS)
     if asked.ways:
+        found["products"] = products(asked.shape, asked.device)
         found["ways"] = ways(asked.shape, asked.device)
     text = json.dumps(found, indent=1, default=str)
     print(text)

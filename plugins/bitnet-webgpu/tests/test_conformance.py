@@ -11,23 +11,23 @@ from bitnet_core.testing import BackendConformance
 
 
 def _raise(name: str) -> None:
-    from bitnet_webgpu.errors import Stage, converted
+    from bitnet_webgpu.errors import converted
 
-    raise converted(type(name, (RuntimeError,), {})("refused"), Stage.QUEUE, "test")
+    raise converted(type(name, (RuntimeError,), {})("refused"), "submit", "test")
 
 
 class TestConformance(BackendConformance):
     backend = "webgpu"
 
     def compile_broken_source(self, device: Device) -> None:
+        from bitnet_webgpu.compile import built
         from bitnet_webgpu.device import WebGpuDevice
 
         assert isinstance(device, WebGpuDevice)
-        layout = device.compiler.layout((True,))[1]
         code = "@compute @workgroup_size(1) fn main() { o[0] = nowhere; }"
-        device.compiler.pipelines("broken", code, layout, ("main",))
+        built(device._handle, device.info.name, "broken", code, (True,), ("main",))
 
     def failures(self) -> Sequence[tuple[str, Callable[[], object], type[GpuError]]]:
         from bitnet_webgpu.errors import TABLE
 
-        return [(name, partial(_raise, name), kind or LaunchError) for name, (kind, _) in TABLE.items()]
+        return [(name, partial(_raise, name), kind or LaunchError) for name, (kind, *_) in TABLE.items()]

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 from bitnet_core.errors import BackendUnavailableError, DeviceNotFoundError, UnsupportedError
 from bitnet_core.hal import DeviceInfo, DeviceType
+from bitnet_core.hal.checks import writes
+from bitnet_core.hal.found import Handled
+from bitnet_core.hal.wanted import Wanted
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_webgpu import describe
-from bitnet_webgpu.compile import writes
+from bitnet_webgpu.describe import KNOWN
+from bitnet_webgpu.device import WebGpuDevice
 from bitnet_webgpu.tuning import choose
 
 DEFAULTS = {
@@ -65,17 +69,17 @@ def test_each_absence_is_served() -> None:
     assert poor.features == {"tunings"}
     assert poor.extra["subgroups"] == 1
     assert poor.kernels == {"top_k", "norm_matmul", "norm_matmul_glu"}, "rope_attention binds ten buffers"
-    found = adapter(features=describe.FEATURES, max_storage_buffers_per_shader_stage=10)
+    found = adapter(features=tuple(KNOWN["features"]), max_storage_buffers_per_shader_stage=10)
     rich = describe.describe(found, 0)
     assert rich.features == {"tunings", "timings"}
     assert rich.extra["subgroups"] == 32
-    assert rich.kernels == {"top_k", *describe.JOINED}
+    assert rich.kernels == {"top_k", *KNOWN["joined"]}
     assert describe.describe(adapter(vendor=1, features=("subgroup",)), 0).extra["subgroups"] == 1
 
 
 def test_a_device_is_asked_for_with_the_adapters_own_limits() -> None:
     found = adapter(features=("subgroup", "shader-f16"), max_storage_buffer_binding_size=1 << 30)
-    describe.request(found, describe.describe(found, 0))
+    describe.request(Handled(found, describe.describe(found, 0)))
     (asked,) = found.asked
     assert asked["required_features"] == ["subgroup"]
     assert asked["required_limits"] == {**DEFAULTS, "max-storage-buffer-binding-size": 1 << 30}
@@ -86,12 +90,23 @@ def test_adapters_of_opengl_are_left_out(monkeypatch: pytest.MonkeyPatch) -> Non
     gpu = SimpleNamespace(enumerate_adapters_sync=lambda: found)
     monkeypatch.setattr(describe, "module", lambda: SimpleNamespace(gpu=gpu))
     assert [info.index for _, info in describe.usable()] == [1]
-    assert describe.find(1)[0] is found[1]
-    with pytest.raises(DeviceNotFoundError, match="adapter 0"):
-        describe.find(0)
+    with pytest.raises(DeviceNotFoundError, match="no device webgpu:0") as caught:
+        WebGpuDevice(0)
+    assert caught.value.hint == "There is webgpu:1 One"
     del found[1]
     with pytest.raises(BackendUnavailableError, match="no WebGPU adapter"):
         describe.usable()
+
+
+def test_an_adapter_that_gives_no_device_is_unavailable() -> None:
+    def refuse(**_: object) -> None:
+        raise RuntimeError("Request device failed (2): the driver has gone")
+
+    found = adapter()
+    found.request_device_sync = refuse
+    with pytest.raises(BackendUnavailableError, match=r"webgpu One: .*the driver has gone") as caught:
+        describe.request(Handled(found, describe.describe(found, 0)))
+    assert (caught.value.operation, caught.value.hint) == ("open", "Update the driver of the GPU")
 
 
 @pytest.mark.parametrize("buffers", [8, 10])
@@ -108,7 +123,7 @@ def bound(info: DeviceInfo, kernel: str) -> int:
     for case in cases_of(kernel):
         launch = case.launch()
         try:
-            tuning = choose(case.spec, launch.constants, launch.params, info)
+            tuning = choose(Wanted(case.spec, launch.constants, launch.params, info))
         except UnsupportedError:
             continue
         counts.append(len(writes(case.spec, tuning)))

@@ -5,20 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal import DeviceInfo, DeviceType
+from bitnet_core.hal import DeviceInfo, DeviceType, Tuning
+from bitnet_core.hal.wanted import Wanted
 from bitnet_core.testing.cases.case import Case, expected
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
 from bitnet_core.testing.workbench import Bench
-from bitnet_webgpu import tuning
-from bitnet_webgpu.describe import JOINED, find
+from bitnet_webgpu.describe import KNOWN, device_infos, usable
 from bitnet_webgpu.device import WebGpuDevice
-from bitnet_webgpu.plugin import WebGpuBackend
-from bitnet_webgpu.tuning import FEW_ROWS, choose
+from bitnet_webgpu.tuning import FEW_ROWS, TILES, choose, offered
 
+JOINED = tuple(KNOWN["joined"])
 SPLIT = ("attention", "argmax_advance")
 REDUCING = ("matmul_dense", "rms_norm", "rms_norm_quantize", "glu_norm_quantize", "rope_store_kv", "top_k")
 """Tuned alike everywhere, but for subgroups, which software adapters go without."""
@@ -47,11 +48,17 @@ MANY_ROWS = [
 ][::2]
 
 
-class AsGpu(WebGpuBackend):
+class AsGpu:
     """The first adapter, tuned as a GPU with subgroups of so many threads or more."""
+
+    name = "webgpu"
+    api = (2, 0)
 
     def __init__(self, subgroups: int) -> None:
         self.subgroups = subgroups
+
+    def devices(self) -> list[DeviceInfo]:
+        return device_infos()
 
     def open(self, index: int) -> WebGpuDevice:
         device = WebGpuDevice(index)
@@ -61,7 +68,7 @@ class AsGpu(WebGpuBackend):
 
 def as_gpu(info: DeviceInfo, subgroups: int) -> DeviceInfo:
     extra = {**info.extra, "subgroups": subgroups}
-    return replace(info, type=DeviceType.GPU, kernels=info.kernels | set(JOINED), extra=extra)
+    return replace(info, type=DeviceType.GPU, kernels=info.kernels | {"top_k", *JOINED}, extra=extra)
 
 
 def bench_of(request: pytest.FixtureRequest, subgroups: int) -> Iterator[Bench]:
@@ -72,7 +79,7 @@ def bench_of(request: pytest.FixtureRequest, subgroups: int) -> Iterator[Bench]:
         if request.config.getoption("--require-device"):
             raise
         pytest.skip(str(error))
-    if subgroups > 1 and "subgroup" not in find(info.index)[0].features:
+    if subgroups > 1 and "subgroup" not in usable()[0].handle.features:
         pytest.skip(f"{info.name} has no subgroups")
     bench = Bench(backend, info.index, as_gpu(info, subgroups))
     yield bench
@@ -108,16 +115,21 @@ def test_without_subgroups(plain: Bench, case: Case) -> None:
     check(plain, case)
 
 
+@pytest.mark.parametrize("tiles", TILES, ids=str)
 @pytest.mark.parametrize("case", MANY_ROWS, ids=lambda case: case.id)
-def test_large_tiles(grouped: Bench, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "LARGE", 1)
+def test_tiles(grouped: Bench, case: Case, tiles: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def tuning(*wanted: Any) -> Tuning:
+        found = offered(Wanted(*wanted, grouped.device.info))
+        return next(one for one in found if (one.tile["TILE_T"], one.private["GROUP"]) == tiles)
+
+    monkeypatch.setattr(grouped.device, "tuning", tuning)
     check(grouped, case)
 
 
 def test_gpus_share_positions_and_logits() -> None:
     info = DeviceInfo("webgpu", 0, "x", DeviceType.SOFTWARE, extra={"workgroup_storage": 16384})
     launches = [(case.spec, case.launch()) for case in CASES if case.kernel in (*SPLIT, "rope_attention")]
-    variants = {choose(spec, one.constants, one.params, as_gpu(info, 1)).variant for spec, one in launches}
+    variants = {choose(Wanted(spec, one.constants, one.params, as_gpu(info, 1))).variant for spec, one in launches}
     assert variants == {"", "split"}
 
 
@@ -130,7 +142,7 @@ def test_only_what_was_asked_for_is_in_the_text() -> None:
         found = set()
         for case in FEW:
             launch = case.launch()
-            tuning = choose(case.spec, launch.constants, launch.params, replace(info, kernels=info.kernels | {"top_k"}))
+            tuning = choose(Wanted(case.spec, launch.constants, launch.params, info))
             if "subgroupShuffle" in source(case.spec, launch.constants, tuning):
                 found.add(case.kernel)
         assert bool(found) == (subgroups > 1)

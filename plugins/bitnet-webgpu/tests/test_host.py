@@ -30,14 +30,15 @@ from bitnet_core.testing.areas.recordings import count, counter
 from bitnet_core.testing.workbench import Bench
 from bitnet_core.tokenizer import load_tokenizer
 from bitnet_webgpu.device import WebGpuDevice
-from bitnet_webgpu.errors import Stage, checked
-from bitnet_webgpu.plugin import WebGpuBackend
+from bitnet_webgpu.driver import module
+from bitnet_webgpu.errors import checked
+from bitnet_webgpu.plugin import bitnet_backend
 from bitnet_webgpu.recording import FIRST_BATCH
 
 
 @pytest.fixture
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    backend = WebGpuBackend()
+    backend = bitnet_backend()
     try:
         info = backend.devices()[0]
     except BackendUnavailableError as error:
@@ -68,13 +69,13 @@ def calls_of(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch, action: Call
         calls[name] += event in ("call", "c_call") and name != "counted"
 
     with monkeypatch.context() as patch:
-        for name, native in [(name, getattr(device.queue, name)) for name in HOT]:
+        for name, native in [(name, getattr(device, name)) for name in HOT]:
 
             def counted(*args: Any, native: Any = native, name: str = name) -> None:
                 calls[name] += 1
                 native(*args)
 
-            patch.setattr(device.queue, name, counted)
+            patch.setattr(device, name, counted)
         sys.setprofile(seen)
         try:
             action()
@@ -90,7 +91,7 @@ def test_python_calls_of_a_token(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
         device, tokens = model.device, 20
         assert isinstance(device, WebGpuDevice)
         dispatches = tokens * len(device._recordings[id(step.recording)].native)
-        launcher = model.engine._runner.launcher  # type: ignore[union-attr]  # there is one now
+        launcher = model.engine.placement.launcher
         calls = calls_of(device, monkeypatch, lambda: launcher.replay(step, tokens))
         device.synchronize()
     assert [calls[name] for name in HOT] == [dispatches] * len(HOT)
@@ -101,27 +102,59 @@ def test_python_calls_of_a_token(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
     assert others <= 80 * tokens, calls.most_common(12)
 
 
+def test_every_launch_is_timed_in_a_pass_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a batch of dispatches ends."""
+    import wgpu.backends.wgpu_native as native
+
+    ones, device, passes = counter(bench), own(bench), list[bool]()
+    with device.record() as recorded:
+        for _ in range(2 * FIRST_BATCH + 3):
+            ones.run(device)
+    begin = native.GPUCommandEncoder.begin_compute_pass
+
+    def seen(encoder: Any, **options: Any) -> Any:
+        passes.append("timestamp_writes" in options)
+        return begin(encoder, **options)
+
+    monkeypatch.setattr(native.GPUCommandEncoder, "begin_compute_pass", seen)
+    assert len(device.timings(recorded)) == len(passes) == 2 * FIRST_BATCH + 3
+    assert all(passes)
+    assert count(bench, ones) == 2 * FIRST_BATCH + 3
+
+
 def test_equal_parameters_share_a_buffer(bench: Bench) -> None:
     ones, device = counter(bench), own(bench)
     for _ in range(5):
         ones.run(device)
-    assert len(device.binder._params) == 1
+    assert len(device._params) == 1
     assert count(bench, ones) == 5
 
 
-def test_a_wait_is_bounded(bench: Bench) -> None:
+def test_a_wait_ends_with_the_work(bench: Bench) -> None:
+    device = own(bench)
+    one, other = (whole(device.alloc(64 << 20)) for _ in range(2))
+    for _ in range(16):
+        device.copy(one, other)
+    device.submit()
+    assert not device.poll(), "copies of a GiB take more than a moment"
+    device.synchronize()
+    assert device.poll()
+
+
+def test_a_wait_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     ones, device = counter(bench), own(bench)
     ones.run(device)
     device.timeout = 0.01
+    monkeypatch.setattr(device, "poll", lambda: False)
     with pytest.raises(GpuTimeoutError, match="BITNET_GPU_TIMEOUT"):
-        device.queue.wait(lambda: False)
+        device.synchronize()
 
 
 def test_a_download_that_took_too_long_can_be_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     ones, device = counter(bench), own(bench)
     ones.run(device)
     with monkeypatch.context() as patch:
-        patch.setattr(device.queue, "poll", lambda: False)
+        patch.setattr(device, "poll", lambda: False)
         device.timeout = 0.01
         with pytest.raises(GpuTimeoutError):
             count(bench, ones)
@@ -154,8 +187,8 @@ def test_after_a_loss_the_adapter_can_be_opened_again(bench: Bench) -> None:
 
 def test_what_wgpu_refuses_is_typed(bench: Bench) -> None:
     device = own(bench)
-    layout, _ = device.compiler.layout((True,))
-    with pytest.raises(LaunchError, match="webgpu") as caught, checked(Stage.QUEUE, "x"):
+    layout = counter(bench).kernel.layout
+    with pytest.raises(LaunchError, match="webgpu") as caught, checked("submit", "x"):
         device._handle.create_bind_group(layout=layout, entries=[])
     assert caught.value.code == "GPUValidationError"
     assert "bind" in caught.value.message.lower(), caught.value.message
@@ -169,7 +202,7 @@ def test_tables_over_the_binding_limit_are_split() -> None:
     with load(device="numpy") as model:
         expected = model.generate("Once upon a time", max_tokens=12).tokens
     opened = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
-    device = WebGpuDevice(WebGpuBackend().devices()[0].index)
+    device = WebGpuDevice(bitnet_backend().devices()[0].index)
     device.info = replace(device.info, max_binding=64 << 10)
     summary = BackendStartupSummary(DeviceRequest("webgpu", device.info.index), ("webgpu",), device.info)
     options = EngineOptions("f16", context=64, max_sequences=1)
@@ -180,12 +213,21 @@ def test_tables_over_the_binding_limit_are_split() -> None:
         assert max(view.nbytes for launch in step.launches for view in launch.views) <= 64 << 10
 
 
-def test_no_room_says_how_much(bench: Bench) -> None:
+def test_no_room_says_how_much(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     device = own(bench)
     limit = device.info.max_allocation
     with pytest.raises(OutOfMemoryError) as caught:
         device.alloc(limit + 1)
     assert caught.value.requested == limit + 1
+
+    def full(**_: object) -> None:
+        raise module().GPUOutOfMemoryError("Out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device._handle, "create_buffer", full)
+        with pytest.raises(OutOfMemoryError, match="cannot allocate 4,096 bytes") as caught:
+            device.alloc(4096)
+    assert (caught.value.requested, caught.value.code) == (4096, "GPUOutOfMemoryError")
     view = whole(bench.alloc(8))
     bench.write(view, np.arange(8, dtype=np.uint8))
     assert bench.read(view).tolist() == list(range(8))

@@ -15,7 +15,7 @@ DRIVER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 KIT = Path(__file__).with_name("test_conformance.py")
 QUICK = "test_kernel and not many-outs and not t512 and not ten_thousand and not 70001"
 SECONDS = 400
-_NAME = "from bitnet_webgpu.plugin import WebGpuBackend; print(WebGpuBackend().devices()[0].name)"
+_NAME = "from bitnet_webgpu.describe import device_infos; print(device_infos()[0].name)"
 
 
 @pytest.fixture

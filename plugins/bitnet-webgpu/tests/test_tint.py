@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal import DeviceInfo, DeviceType
+from bitnet_core.hal.wanted import Wanted
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_webgpu.compile import source
-from bitnet_webgpu.describe import JOINED
+from bitnet_webgpu.describe import KNOWN
 from bitnet_webgpu.tuning import choose
 
 VERSION = "0.6.2"
@@ -47,7 +48,7 @@ def compiled(node: Path, folder: Path) -> dict[str, list[str]]:
 
 def write_sources(folder: Path) -> set[str]:
     """A file for every kernel, variant and set of constants that a GPU or a CPU is given; the kernels' names."""
-    offered = frozenset({"top_k", *JOINED})
+    offered = frozenset({"top_k", *KNOWN["joined"]})
     names = set()
     for kind, subgroups in product((DeviceType.GPU, DeviceType.SOFTWARE), PROLOGUES):
         extra = {"workgroup_storage": 16384, "subgroups": subgroups}
@@ -55,7 +56,7 @@ def write_sources(folder: Path) -> set[str]:
         for spec in (one for one in CATALOGUE.values() if one.base or one.name in offered):
             for launch in (case.launch() for case in cases_of(spec.name)):
                 try:
-                    tuning = choose(spec, launch.constants, launch.params, info)
+                    tuning = choose(Wanted(spec, launch.constants, launch.params, info))
                 except UnsupportedError:
                     continue
                 constants = "_".join(str(value) for value in launch.constants.values())
@@ -68,7 +69,7 @@ def write_sources(folder: Path) -> set[str]:
 
 def test_tint_accepts_every_kernel(node: Path, tmp_path: Path) -> None:
     names = write_sources(tmp_path)
-    assert names == {spec.name for spec in CATALOGUE.values() if spec.base} | {"top_k", *JOINED}
+    assert names == {spec.name for spec in CATALOGUE.values() if spec.base} | {"top_k", *KNOWN["joined"]}
     found = compiled(node, tmp_path)
     assert len(found) == len(list(tmp_path.iterdir()))
     assert not {file: errors for file, errors in found.items() if errors}

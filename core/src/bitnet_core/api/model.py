@@ -29,8 +29,9 @@ from bitnet_core.api.options import ChatOptions, GenerateOptions, Prompt, Sampli
 from bitnet_core.discovery.selection import BackendStartupSummary, open_next
 from bitnet_core.engine.constraint import Constraint
 from bitnet_core.engine.defaults import sampling_defaults
-from bitnet_core.engine.engine import Engine, closed
+from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
+from bitnet_core.engine.placement import closed
 from bitnet_core.engine.reasoning import Reasoning, ReasoningLimit
 from bitnet_core.engine.score import Scoring, perplexity
 from bitnet_core.engine.state import load_state, save_state

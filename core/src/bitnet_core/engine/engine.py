@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.engine.blocks import BlockPool
-from bitnet_core.engine.cache import KVCache, block_bytes
+from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.constraint import Constraint
 from bitnet_core.engine.ladder import Ladder
-from bitnet_core.engine.options import EngineOptions, free_share, widest_chunk
+from bitnet_core.engine.options import EngineOptions, widest_chunk
+from bitnet_core.engine.placement import Placement, closed
 from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.engine.sampling import Sampler, SamplingParams
 from bitnet_core.engine.scheduler import COUNTED, Scheduler, Update
@@ -26,11 +27,9 @@ from bitnet_core.errors import DEVICE_FAILURES, DeviceLostError, GpuError, OutOf
 from bitnet_core.hal.device import Device
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
 from bitnet_core.model.source import ModelSource
-from bitnet_core.plan.launcher import Launcher, Recorded
+from bitnet_core.plan.launcher import Recorded
 from bitnet_core.plan.memory import DeviceMemoryPlan, plan_memory
-from bitnet_core.plan.pool import MemoryPool
-from bitnet_core.plan.small_head import add_small_head
-from bitnet_core.plan.upload import DeviceWeights, Progress, upload
+from bitnet_core.plan.upload import DeviceWeights, Progress
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +43,6 @@ _FEWEST_BLOCKS = 8
 
 Reopen = Callable[[GpuError], Device | None]
 """Opens the next device in rank after one of DEVICE_FAILURES; None if there is none."""
-
-
-def closed() -> UsageError:
-    """What using a model after its end raises."""
-    return UsageError("the model is closed")
 
 
 def _whole(what: str, numbers: Iterable[int]) -> list[int]:
@@ -74,7 +68,7 @@ class Engine:
         reopen: Reopen | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.source, self.device = source, device
+        self.source = source
         self.options = options or EngineOptions()
         self.config = source.config
         self._reopen, self._progress = reopen, progress
@@ -86,18 +80,24 @@ class Engine:
         self._abandoned: deque[TokenSequence] = deque()
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
-        self._weights: DeviceWeights | None = None
-        self._runner: Runner | None = None
         self._freed = False
         self._use(device)
         self._guarded(self._ready)
 
     @property
+    def device(self) -> Device:
+        """The present one."""
+        return self.placement.device
+
+    @property
     def weights(self) -> DeviceWeights:
         """The weights on the present device."""
-        if self._weights is None:
-            raise closed()
-        return self._weights
+        return self.placement.weights
+
+    @property
+    def block_pool(self) -> BlockPool:
+        """Who owns which block of the present cache."""
+        return self.placement.block_pool
 
     @property
     def kernel_launches(self) -> Counter[str]:
@@ -108,7 +108,7 @@ class Engine:
     def kernel_launches_by_device(self) -> dict[str, Counter[str]]:
         """The same for each device, by its request."""
         here = self.device.info.request
-        return {**self._counts, here: self._counts.get(here, Counter()) + self._launcher.counts}
+        return {**self._counts, here: self._counts.get(here, Counter()) + self.placement.launcher.counts}
 
     @property
     def limit(self) -> int:
@@ -182,25 +182,13 @@ class Engine:
         return out
 
     def memory(self) -> dict[str, int | float]:
-        """Bytes on the device, and how the pool that they come from fares."""
-        stats = self._pool.stats()
-        return {
-            "weights_bytes": self.weights.nbytes,
-            "wrapped_weights_bytes": self.weights.wrapped_bytes,
-            "kv_cache_bytes": self._cache_bytes,
-            "small_head_bytes": self.weights.small_head.nbytes if self.weights.small_head else 0,
-            "workspace_bytes": self._launcher.workspace_bytes,
-            "held_bytes": self.device.held_bytes(),
-            "pool_in_use_bytes": stats.in_use_bytes,
-            "pool_peak_bytes": stats.peak_bytes,
-            "pool_hit_rate": stats.hit_rate,
-            "cache_blocks": self._blocks,
-        }
+        """See Placement."""
+        return self.placement.memory()
 
     @property
     def moved_bytes(self) -> int:
         """Bytes copied between host and devices for texts: step buffers, block tables, tokens and logits."""
-        return self._moved + self._pool.moved_bytes
+        return self._moved + self.placement.pool.moved_bytes
 
     def averages(self) -> dict[str, float]:
         """Seconds of all steps with and without prompts, seconds a token of the latter, bytes moved a token."""
@@ -225,15 +213,11 @@ class Engine:
             "evictions": counts["evictions"] + pool.evictions,
         }
 
-    @property
-    def _cache_bytes(self) -> int:
-        return 2 * self.config.n_layers * self._blocks * block_bytes(self.config, self.options.kv_dtype)
-
     def memory_plan(self) -> DeviceMemoryPlan:
         """What the engine takes with its present settings."""
         return plan_memory(
             self.source,
-            kv_cache=self._cache_bytes,
+            kv_cache=self.placement.cache_bytes,
             sequences=self.sequences,
             chunk=self.scheduler.chunk,
         )
@@ -254,13 +238,7 @@ class Engine:
     def free(self) -> None:
         """Give back everything on the device, which stays open; may be called twice. Nothing can be computed after."""
         self._freed = True
-        if self._weights is None:  # never loaded, or lost with the device
-            return
-        self._drop_runner()
-        self._launcher.release()
-        self._pool.close()
-        self._weights.free(self.device)
-        self._weights = None
+        self.placement.free()
 
     def close(self) -> None:
         """Free everything and close the device; may be called twice."""
@@ -269,44 +247,15 @@ class Engine:
             self.device.close()
 
     def _use(self, device: Device) -> None:
-        self.device, self._launcher, self._pool = device, Launcher(device), MemoryPool(device, self.options.pool)
-        self.scheduler.chunk = chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
-        plan = plan_memory(self.source, kv_cache=0, sequences=self.sequences, chunk=chunk)
-        self._blocks = self.options.cache_blocks(
-            self.config, device.info, self.sequences, free_share(device, plan.total)
-        )
+        self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
+        self.placement = Placement(self.source, device, self.options, self.scheduler, self.sequences)
 
     def _ready(self) -> Runner:
         """The runner, built, and the weights loaded, if they are not."""
         if self._freed:
             raise closed()
-        if self._weights is None:
-            weights = upload(self.source, self.device, self.context, self._progress)
-            try:
-                add_small_head(weights, self._launcher, self.options.small_head)
-            except BaseException:
-                weights.free(self.device)
-                raise
-            self._weights = weights
-        if self._runner is None:
-            options = self.options
-            cache = KVCache(
-                self.device,
-                self._pool,
-                self.config,
-                kv_dtype=options.kv_dtype,
-                blocks=self._blocks,
-                sequences=self.sequences,
-                context=self.context,
-            )
-            try:
-                self._runner = Runner(self.device, self._launcher, self._pool, self.weights, cache, options.kv_dtype)
-            except BaseException:
-                cache.free()
-                raise
-            self.block_pool = BlockPool(self._blocks, options.eviction)
-            self.scheduler.attach(self._runner, self.block_pool)
-        return self._runner
+        self.placement.load(self._progress)
+        return self.placement.runner(self.sequences)
 
     def _step(self) -> list[Update]:
         self._ready()
@@ -337,7 +286,7 @@ class Engine:
                 return action()
             except OutOfMemoryError as exc:
                 self.scheduler.errors.add(exc)
-                if self._weights is None:  # there is nothing yet that could be given up for them
+                if not self.placement.loaded:  # there is nothing yet that could be given up for them
                     raise
                 ladder.climb(exc)
             except DEVICE_FAILURES as exc:
@@ -357,30 +306,22 @@ class Engine:
             self._give_up_device()
         what = "is lost" if lost else "cannot go on"
         log.warning("%s %s (%s); going on with %s", info.request, what, error, device.info.request)
+        self._counts, self._moved = self.kernel_launches_by_device, self.moved_bytes
         self._use(device)
 
     def _give_up_device(self) -> None:
-        self._counts = self.kernel_launches_by_device
-        self._moved = self.moved_bytes
-        self._runner, self._weights = None, None
         self.scheduler.detach()
+        self.placement.abandon()
         try:
             self.device.close()
         except GpuError as exc:
             log.debug("closing the device: %s", exc)
 
-    def _drop_runner(self) -> None:
-        if self._runner is not None:
-            self.scheduler.detach()
-            self._runner.free()
-            self._runner = None
-
     # What the ladder may change.
 
     def drop_scratch(self) -> bool:
         """Free prompt scratch and the pool's idle buffers; False if there were none."""
-        dropped = self._runner is not None and self._runner.drop_scratch()
-        return self._pool.trim() > 0 or dropped
+        return self.placement.drop_scratch()
 
     def shrink_cache(self) -> bool:
         """Halve the cache, down to what the texts in the making need; all reusable prefixes go."""
@@ -389,12 +330,11 @@ class Engine:
             for s in (*self.scheduler.running, *self.scheduler.waiting)
         ]
         floor = max(min(_FEWEST_BLOCKS, ceil_div(self.context, KV_BLOCK)), *per_sequence, 0)
-        blocks = max(self._blocks // 2, floor)
-        if blocks >= self._blocks:
+        blocks = max(self.placement.blocks // 2, floor)
+        if blocks >= self.placement.blocks:
             return False
-        self._drop_runner()
-        self._pool.trim()
-        self._blocks = blocks
+        self.placement.drop_runner()
+        self.placement.blocks = blocks
         return True
 
     def halve_chunk(self) -> bool:
@@ -410,7 +350,6 @@ class Engine:
         """Half as many sequences at a time; False at one."""
         if self.sequences == 1:
             return False
-        self._drop_runner()
-        self._pool.trim()
+        self.placement.drop_runner()
         self.sequences //= 2
         return True

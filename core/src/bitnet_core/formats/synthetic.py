@@ -107,6 +107,7 @@ SHAPES = {
 """Shapes by name: PrismML's Ternary Bonsai, Microsoft's BitNet b1.58 2B-4T, and one of each kind for quick trials."""
 
 _RANDOM_BYTES = 1 << 20  # repeated until a tensor is full: the values do not matter, their variety does
+_RANDOM_HALVES = (1 << 19) - 1  # a prime, so that no two rows of a head are the same and tie
 
 
 class SyntheticSource:
@@ -204,7 +205,7 @@ def _random_factors() -> npt.NDArray[np.float32]:
 
 @cache
 def _random_halves() -> npt.NDArray[np.float16]:
-    return (np.random.default_rng(2).standard_normal(_RANDOM_BYTES // 2) * 0.02).astype(np.float16)
+    return (np.random.default_rng(2).standard_normal(_RANDOM_HALVES) * 0.02).astype(np.float16)
 
 
 def _byte_letters() -> list[str]:

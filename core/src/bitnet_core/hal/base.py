@@ -6,82 +6,28 @@ A device of your own need not derive from this; the contract is `bitnet_core.hal
 
 from __future__ import annotations
 
-import os
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
 
 from bitnet_core.errors import (
-    DeviceLostError,
     GpuError,
     GpuTimeoutError,
     OutOfMemoryError,
-    UnsupportedError,
-    UsageError,
 )
 from bitnet_core.hal.checks import check_launch, check_transfer
 from bitnet_core.hal.device import Buffer, DeviceInfo, Kernel, MemoryKind, Recording, TransferMode, Tuning, View
-from bitnet_core.hal.waiting import ready_within
+from bitnet_core.hal.launches import B, Bound, K, Launch, Recorded
+from bitnet_core.hal.ownership import Ownership
+from bitnet_core.hal.waiting import TIMEOUT_VARIABLE, ready_within, wait_limit
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.kernels.types import Grid
 
-B = TypeVar("B", bound=Buffer)
-K = TypeVar("K", bound=Kernel)
-
-TIMEOUT_VARIABLE = "BITNET_GPU_TIMEOUT"
-"""Seconds that a device may take for one wait, before GpuTimeoutError."""
+__all__ = ["TIMEOUT_VARIABLE", "BaseDevice", "Bound", "Launch", "Recorded"]  # all that a plugin derives or uses
 
 
-def wait_limit() -> float:
-    """Seconds from BITNET_GPU_TIMEOUT, 5 where it is not set. UsageError if it is no positive number."""
-    text = os.environ.get(TIMEOUT_VARIABLE) or "5"
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise UsageError(f"{TIMEOUT_VARIABLE} is '{text}', not a number of seconds above 0")
-    return seconds
-
-
-class Bound(NamedTuple, Generic[B]):
-    """A range of one of the device's own buffers, in bytes."""
-
-    buffer: B
-    offset: int
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Launch(Generic[B, K]):
-    """One kernel with all that it is launched with. bound: as its bindings, then the workspace where it has one."""
-
-    kernel: K
-    grid: Grid
-    bound: tuple[Bound[B], ...]
-    params: bytes
-
-
-@dataclass(eq=False, slots=True)
-class Recorded(Generic[B, K]):
-    """Launches kept, and what `_record` made of them: a graph, a command buffer, prepared calls."""
-
-    device: BaseDevice[B, K]
-    launches: tuple[Launch[B, K], ...] = ()
-    native: Any = None
-    uses: frozenset[int] = frozenset()  # ids of its buffers and kernels
-    stale: bool = False  # one of these is gone
-
-    def close(self) -> None:
-        """Free what the driver holds for it."""
-        self.device.forget(self)
-
-
-class BaseDevice(ABC, Generic[B, K]):
+class BaseDevice(Ownership[B, K], ABC):
     """Refuses what does not fit before anything runs, and keeps launches while recording.
 
     What the methods with an underscore get is checked: buffers and kernels are this device's own and alive, ranges lie
@@ -92,14 +38,8 @@ class BaseDevice(ABC, Generic[B, K]):
     """
 
     def __init__(self, info: DeviceInfo) -> None:
-        self.info = info
+        super().__init__(info)
         self.timeout = wait_limit()
-        self._buffers: dict[int, B] = {}  # by id, as the two below: what is alive
-        self._kernels: dict[int, K] = {}
-        self._recordings: dict[int, Recorded[B, K]] = {}
-        self._recording: list[Launch[B, K]] | None = None
-        self._thread = threading.current_thread()
-        self._closed = self._lost = False
 
     # What a plugin writes, beside `free_memory` and `tuning`.
 
@@ -168,9 +108,6 @@ class BaseDevice(ABC, Generic[B, K]):
 
     def _release(self, kernel: K) -> None:
         """Free a kernel; what is queued and launches it still finishes."""
-
-    def _enter_thread(self) -> None:
-        """Called first where the calling thread is not that of the last call."""
 
     def held_bytes(self) -> int:
         """Nothing, unless a plugin says otherwise."""
@@ -287,7 +224,7 @@ class BaseDevice(ABC, Generic[B, K]):
     def record(self) -> Iterator[Recorded[B, K]]:
         """See Device."""
         with self._entered("record", recording=False):
-            recording = Recorded(self)
+            recording = Recorded(self.forget)
             launches: list[Launch[B, K]] = []
             self._recording = launches
         try:
@@ -349,60 +286,3 @@ class BaseDevice(ABC, Generic[B, K]):
         with suppress(GpuError):  # a lost device has nothing left to free
             self._forget(recording)
         recording.launches, recording.native = (), None
-
-    # Guards.
-
-    @contextmanager
-    def _entered(self, operation: str, *, recording: bool = True) -> Iterator[None]:
-        """recording: whether the operation is allowed inside `record()`."""
-        if self._closed:
-            raise ValueError(f"{operation} after close()")
-        if self._lost:
-            raise DeviceLostError(
-                "the device was lost", backend=self.info.backend, device=self.info.name, operation=operation
-            )
-        if not recording and self._recording is not None:
-            raise ValueError(f"{operation} inside record()")
-        self._enter()
-        try:
-            yield
-        except DeviceLostError:
-            self._lost = True
-            raise
-
-    def _enter(self) -> None:
-        if (thread := threading.current_thread()) is not self._thread:  # its number may be used again
-            self._thread = thread
-            self._enter_thread()
-
-    def _unsupported(self, message: str, operation: str) -> UnsupportedError:
-        return UnsupportedError(message, backend=self.info.backend, device=self.info.name, operation=operation)
-
-    def _keep(self, buffer: B) -> B:
-        self._buffers[id(buffer)] = buffer
-        return buffer
-
-    def _own(self, buffer: Buffer) -> B:
-        own = self._buffers.get(id(buffer))
-        if own is None:
-            raise ValueError("this buffer is not, or no longer, one of this device")
-        return own
-
-    def _outdate(self, gone: object) -> None:
-        for recording in self._recordings.values():
-            recording.stale |= id(gone) in recording.uses
-
-    def _own_kernel(self, kernel: Kernel) -> K:
-        own = self._kernels.get(id(kernel))
-        if own is None:
-            raise ValueError("this kernel is not, or no longer, one of this device")
-        return own
-
-    def _own_recording(self, recording: Recording) -> Recorded[B, K]:
-        """A recording of this device, all of whose buffers and kernels are still there."""
-        own = self._recordings.get(id(recording))
-        if own is None:
-            raise ValueError("this recording is not, or no longer, one of this device")
-        if own.stale:
-            raise ValueError("a buffer or kernel of this recording is gone: it can only be closed")
-        return own

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from bitnet_core.hal.device import DeviceInfo, Kernel, View
+from bitnet_core.hal.device import DeviceInfo, Kernel, Tuning, View
 from bitnet_core.kernels.types import Grid
 
 if TYPE_CHECKING:
@@ -45,13 +45,17 @@ def check_launch(kernel: Kernel, grid: Grid, views: Sequence[View], params: byte
         if view.nbytes < needed:
             shape = next((binding.shape for binding in spec.bindings if binding.name == name), "")
             raise ValueError(f"{spec.name}: {name} {shape} needs {needed} bytes, and its view has {view.nbytes}")
-    _check_overlaps(spec, views, names)
+    _check_overlaps(kernel, views, names)
 
 
-def _check_overlaps(spec: KernelSpec, views: Sequence[View], names: Sequence[str]) -> None:
+def writes(spec: KernelSpec, tuning: Tuning) -> tuple[bool, ...]:
+    """For each view of a launch, whether it is written."""
+    return (*(binding.access != "r" for binding in spec.bindings), *[True] * (tuning.workspace > 0))
+
+
+def _check_overlaps(kernel: Kernel, views: Sequence[View], names: Sequence[str]) -> None:
     """A view that is written shares no byte with another: WebGPU forbids it, and compilers count on it."""
-    writes = [i for i in range(len(views)) if i >= len(spec.bindings) or spec.bindings[i].access != "r"]
-    for i in writes:
+    for i in (i for i, writing in enumerate(writes(kernel.spec, kernel.tuning)) if writing):
         one = views[i]
         for j, other in enumerate(views):
             if (
@@ -60,7 +64,7 @@ def _check_overlaps(spec: KernelSpec, views: Sequence[View], names: Sequence[str
                 and one.offset < other.offset + other.nbytes
                 and other.offset < one.offset + one.nbytes
             ):
-                raise ValueError(f"{spec.name}: the views of {names[i]} and {names[j]} overlap")
+                raise ValueError(f"{kernel.spec.name}: the views of {names[i]} and {names[j]} overlap")
 
 
 @lru_cache(maxsize=1024)

@@ -74,10 +74,11 @@ class DeviceInfo:
         return f"{self.backend}:{self.index}"
 
 
-FEATURES = frozenset({"timings", "tunings"})
+FEATURES = frozenset({"timings", "tunings", "small-head"})
 """Optional abilities a device may list in DeviceInfo.features: "timings" = it has `timings(recording)`, "tunings" = it
-has `tunings(spec, constants, params)`. Names that core does not
-know, here and among the kernels, are ignored, so that a plugin may be ahead of core."""
+has `tunings(spec, constants, params)`, "small-head" = its drafts of a head (kernels/small_head.py) were measured to
+save time, so that core makes the int8 copy unasked. Names that core does not know, here and among the kernels, are
+ignored, so that a plugin may be ahead of core."""
 
 
 @dataclass(frozen=True, slots=True)

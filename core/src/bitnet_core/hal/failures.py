@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, Unpack
+import tomllib
+from pathlib import Path
+from typing import NamedTuple, TypedDict, Unpack
 
+from bitnet_core import errors
 from bitnet_core.errors import (
     DeviceLostError,
     GpuError,
@@ -23,6 +26,22 @@ HINTS: dict[type[GpuError], str] = {
     UnsupportedError: "Update the driver",
 }
 """What to do, where a plugin knows nothing better."""
+
+
+class Known(NamedTuple):
+    """What a driver's status means. kind: None where the operation decides; hint: what to do; name: the vendor's for a
+    status that is a number."""
+
+    kind: type[GpuError] | None
+    hint: str
+    name: str = ""
+
+
+def known(file: Path) -> dict[str, Known]:
+    """The rows of a TOML file, by status: `status = ["LaunchError", hint, name]`, a class of `bitnet_core.errors` or ""
+    where the operation decides, and what else Known has."""
+    rows = tomllib.loads(file.read_text(encoding="utf-8"))
+    return {status: Known(getattr(errors, kind) if kind else None, *more) for status, (kind, *more) in rows.items()}
 
 
 class Details(TypedDict, total=False):

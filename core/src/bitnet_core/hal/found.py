@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bitnet_core.errors import DeviceNotFoundError
 from bitnet_core.hal.device import DeviceInfo
@@ -14,6 +14,13 @@ class Found(Protocol):
 
     @property
     def info(self) -> DeviceInfo: ...
+
+
+class Handled(NamedTuple):
+    """One that the driver knows by a handle."""
+
+    handle: Any
+    info: DeviceInfo
 
 
 F = TypeVar("F", bound=Found)

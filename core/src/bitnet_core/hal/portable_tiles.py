@@ -111,22 +111,22 @@ def argmax_advance(params: Params) -> Tuning:
     return tuned(512, {"SPLITS": 32 if split else 1}, workspace=WORKSPACE)
 
 
-def drafted(params: Params) -> int:
-    """Rows that a step's drafts are for, as few as a decode step has. UnsupportedError for more."""
-    if (rows := int(params["rows"])) > FEW_ROWS:
+def words(params: Params, element_bytes: int) -> int:
+    """32-bit words of a row of the head that a lane reads at a time. UnsupportedError for several rows: drafts of eight
+    took a quarter more time than all their logits on an H200."""
+    if (rows := int(params["rows"])) > 1:
         raise UnsupportedError(f"drafts of {rows} rows cost more than all their logits", operation="tuning")
-    return rows
+    return 4 if element_bytes * int(params["width"]) % 16 == 0 else 1
 
 
 def draft_logits(params: Params) -> Tuning:
     """Drafts of the exact small head."""
-    return tuned(256, {"TILE_N": HEAD_GROUP, "TILE_T": few(drafted(params))})
+    return tuned(256, {"TILE_N": HEAD_GROUP, "TILE_T": 1}, WORDS=words(params, 1), RESIDENT=4)
 
 
 def rescore_logits(params: Params) -> Tuning:
     """The logits that drafts leave open."""
-    drafted(params)
-    return tuned(256, {"TILE_N": 1024, "TILE_T": 1})
+    return tuned(256, {"TILE_N": 1024, "TILE_T": 1}, WORDS=words(params, 2))
 
 
 CHOICES = {

@@ -1,14 +1,31 @@
-"""Bounded waits for drivers whose own have no bound."""
+"""How long a device is waited for, also where the driver's own waits have no bound."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+
+from bitnet_core.errors import UsageError
 
 SPIN = 0.002
 """Seconds in which the driver is asked without a pause: what a token takes."""
 PAUSE = 1e-4
 """Seconds between questions after that."""
+TIMEOUT_VARIABLE = "BITNET_GPU_TIMEOUT"
+"""Seconds that a device may take for one wait, before GpuTimeoutError."""
+
+
+def wait_limit() -> float:
+    """Seconds from BITNET_GPU_TIMEOUT, 5 where it is not set. UsageError if it is no positive number."""
+    text = os.environ.get(TIMEOUT_VARIABLE) or "5"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"{TIMEOUT_VARIABLE} is '{text}', not a number of seconds above 0")
+    return seconds
 
 
 def ready_within(seconds: float, ready: Callable[[], bool]) -> bool:

@@ -25,8 +25,8 @@ SPARE_MEMORY = 8
 def add_small_head(weights: DeviceWeights, launcher: Launcher, choice: Choice) -> None:
     """Make the copy where it serves: an f16 head in one part, on a device with the kernels.
 
-    choice: "auto" makes it on CPUs, where the head's bytes are what a token waits for (on GPUs it was measured to gain
-    little or to cost: docs/benchmarks.md); "on" for heads of any size, on any device, however little memory is free.
+    choice: "auto" makes it on CPUs, where the head's bytes are what a token waits for, and on devices with the feature
+    "small-head"; "on" for heads of any size, on any device, however little memory is free.
     Raises what the device raises.
     """
     head, device = weights.head, launcher.device
@@ -35,7 +35,8 @@ def add_small_head(weights: DeviceWeights, launcher: Launcher, choice: Choice) -
     if not device.info.kernels >= KERNELS or head.columns % 4:
         return
     nbytes = head.rows * (head.columns + 8)
-    if choice == "auto" and not (device.info.type is DeviceType.CPU and _worth_it(head, nbytes, device.free_memory())):
+    gains = device.info.type is DeviceType.CPU or "small-head" in device.info.features
+    if choice == "auto" and not (gains and _worth_it(head, nbytes, device.free_memory())):
         return
     outs, columns = head.rows, head.columns
     shape = {"outs": outs, "width": columns}

@@ -48,8 +48,9 @@ def joined(name: str, constants: Constants, params: Params) -> Tuning:
 
 
 def rope_attention(params: Params) -> Tuning:
-    """rope_attention_mma.cu: heads of a block, and blocks that share a row's positions, each with SPAN at least."""
+    """rope_attention_mma.cu: heads of a block, and blocks that share a row's positions, 16 a warp each at least."""
     tile_n = shared_heads(params, 4)
     splits = min(32, max(1, BLOCKS // (int(params["rows"]) * (int(params["n_heads"]) // tile_n))))
     tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits}
-    return tuned(512, tile, "mma", workspace=WORKSPACE, DIM=int(params["head_dim"]), SPAN=256)
+    dim = int(params["head_dim"])
+    return tuned(512, tile, "mma", workspace=WORKSPACE, DIM=dim, SHARED=512 * dim)

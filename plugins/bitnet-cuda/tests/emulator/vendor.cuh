@@ -5,6 +5,10 @@ inline int dot4(unsigned a, unsigned b, int acc) {
     for (int i = 0; i < 4; i++) acc += (int)(signed char)(a >> 8 * i) * (signed char)(b >> 8 * i);
     return acc;
 }
+template <int I>
+inline float signed_byte(unsigned word) {
+    return (float)(signed char)(word >> 8 * I);
+}
 inline int nearest(float v) { return v == v ? (int)rintf(v) : 0; }
 inline float reciprocal(float v) { return 1.0f / v; }
 inline Words load_streaming(const Words* p) { return *p; }

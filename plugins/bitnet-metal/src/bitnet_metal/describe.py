@@ -7,6 +7,7 @@ import platform
 from types import MappingProxyType
 
 from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
+from bitnet_core.hal.found import Handled
 
 from bitnet_metal.driver import BACKEND, Handle, module, unavailable
 
@@ -16,19 +17,24 @@ FAMILIES = (10, 9, 8, 7)  # from 7 (M1) on simd_sum and simdgroup_matrix exist; 
 OPTIONAL = frozenset({"top_k", "norm_matmul", "norm_matmul_glu", "rope_attention"})
 
 
-def usable() -> list[tuple[Handle, DeviceInfo]]:
-    """Devices and what they are; BackendUnavailableError if there are none. One that is left out keeps its index."""
+def usable() -> list[Handled]:
+    """Devices of Metal; BackendUnavailableError if there are none. One that is left out keeps its index."""
     found = []
     for index, device in enumerate(module().MTLCopyAllDevices() or ()):
         known = (n for n in FAMILIES if device.supportsFamily_(getattr(module(), f"MTLGPUFamilyApple{n}")))
         if (family := next(known, 0)) and device.hasUnifiedMemory():
-            found.append((device, _describe(device, index, family)))
+            found.append(Handled(device, _describe(device, index, family)))
         else:
             log.info("metal:%d is left out: %s is no GPU of Apple silicon", index, device.name())
     if found:
         return found
     hint = "Intel Macs, their AMD GPUs too: use bitnet-webgpu. Under Rosetta: install Python for arm64"
     raise unavailable("Metal shows no GPU of Apple silicon (M1 or later)", hint)
+
+
+def device_infos() -> list[DeviceInfo]:
+    """Of all GPUs that can be used; BackendUnavailableError says what is missing."""
+    return [gpu.info for gpu in usable()]
 
 
 def _describe(device: Handle, index: int, family: int) -> DeviceInfo:

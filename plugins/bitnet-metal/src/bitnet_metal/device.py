@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from bitnet_core.errors import DeviceNotFoundError
 from bitnet_core.hal import MemoryKind, Tuning
+from bitnet_core.hal.found import numbered
+from bitnet_core.hal.wanted import Constants, Params, Wanted
+from bitnet_core.hal.words import words_of
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_metal.compile import Compiler, MetalKernel
@@ -16,17 +16,12 @@ from bitnet_metal.memory import SMALL, MetalBuffer, wrap
 from bitnet_metal.recording import QueuedDevice
 from bitnet_metal.tuning import FAMILIES, choose
 
-PART = 4 << 20  # bytes that go into or out of a private buffer at a time, through shared memory
-
 
 class MetalDevice(QueuedDevice):
     """One GPU of Apple silicon."""
 
     def __init__(self, index: int) -> None:
-        found = {info.index: (info, handle) for handle, info in usable()}
-        if index not in found:
-            raise DeviceNotFoundError(f"there is no device metal:{index}", backend=BACKEND, operation="open")
-        info, handle = found[index]
+        handle, info = numbered(usable(), index, BACKEND)
         super().__init__(info, handle, touch=bool(FAMILIES[str(info.extra["family"])]["touch"]))
         self.compiler = Compiler(handle)
 
@@ -34,14 +29,14 @@ class MetalDevice(QueuedDevice):
         """What is left of the working set that macOS recommends."""
         return max(0, int(self._handle.recommendedMaxWorkingSetSize()) - int(self._handle.currentAllocatedSize()))
 
-    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+    def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
         """See `bitnet_metal.tuning`."""
-        return choose(spec, constants, params, self.info)
+        return choose(Wanted(spec, constants, params, self.info))
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
         made = self._new(nbytes, kind)
         if not made.host:
-            self.encoder(computes=False).fillBuffer_range_value_(made.handle, (0, -(-nbytes // 16) * 16), 0)
+            self.encoder(computes=False).fillBuffer_range_value_(made.handle, (0, words_of(nbytes, 16)), 0)
         return made
 
     def _new(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
@@ -50,7 +45,7 @@ class MetalDevice(QueuedDevice):
         mode = getattr(module(), f"MTLResourceStorageMode{'Shared' if shared else 'Private'}")
         if nbytes <= (free := self.free_memory()):
             with pool():
-                handle = self._handle.newBufferWithLength_options_(-(-nbytes // 16) * 16, mode)
+                handle = self._handle.newBufferWithLength_options_(words_of(nbytes, 16), mode)
         if handle is None:
             raise no_room(nbytes, free)
         data = handle.contents().as_buffer(nbytes) if shared else b""
@@ -65,40 +60,26 @@ class MetalDevice(QueuedDevice):
         buffer.handle, buffer.host = None, memoryview(b"")
 
     def _upload(self, buffer: MetalBuffer, offset: int, source: memoryview) -> None:
-        if buffer.host:
-            self._wait()
-            buffer.host[offset : offset + len(source)] = source
+        if not buffer.host:
+            super()._upload(buffer, offset, source)
             return
-        if rest := len(source) % 4:  # copies are of whole words
-            last = bytearray(4)
-            self._download(buffer, offset + len(source) - rest, memoryview(last))
-            source = memoryview(bytes(source) + last[rest:])
-        for start in range(0, len(source), PART):
-            part = source[start : start + PART]
-            staged = self._new(len(part), MemoryKind.HOST)
-            staged.host[:] = part
-            self.move(staged.handle, 0, buffer.handle, offset + start, len(part))
-            self.submit()
+        self._wait()
+        buffer.host[offset : offset + len(source)] = source
 
-    def _download(self, buffer: MetalBuffer, offset: int, target: memoryview) -> None:
-        if buffer.host:
-            self._wait()
-            target[:] = buffer.host[offset : offset + len(target)]
-            return
-        for start in range(0, len(target), PART):
-            part = target[start : start + PART]
-            staged = self._new(len(part), MemoryKind.HOST)
-            self.move(buffer.handle, offset + start, staged.handle, 0, -(-len(part) // 4) * 4)
-            self._download(staged, 0, part)
+    def _write(self, buffer: MetalBuffer, offset: int, source: memoryview) -> None:
+        """Into a private buffer, through shared memory."""
+        staged = self._new(len(source), MemoryKind.HOST)
+        staged.host[:] = source
+        self._move(staged, 0, buffer, offset, len(source))
+        self.submit()
 
-    def _copy(self, source: MetalBuffer, source_at: int, target: MetalBuffer, target_at: int, nbytes: int) -> None:
-        words = nbytes // 4 * 4
-        if words:
-            self.move(source.handle, source.offset + source_at, target.handle, target.offset + target_at, words)
-        if words < nbytes:
-            last = memoryview(bytearray(nbytes - words))
-            self._download(source, source_at + words, last)
-            self._upload(target, target_at + words, last)
+    def _read(self, buffer: MetalBuffer, offset: int, nbytes: int) -> bytes:
+        if not buffer.host:
+            staged = self._new(nbytes, MemoryKind.HOST)
+            self._move(buffer, offset, staged, 0, words_of(nbytes))
+            buffer, offset = staged, 0
+        self._wait()
+        return bytes(buffer.host[offset : offset + nbytes])
 
-    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> MetalKernel:
+    def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> MetalKernel:
         return self.compiler.kernel(spec, constants, tuning)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 from bitnet_core import errors
 from bitnet_core.errors import GpuError
+from bitnet_core.hal.failures import known
 
 from bitnet_metal.driver import BACKEND, Handle
 
-TABLE: dict[int, tuple[str, type[GpuError], str]] = {
-    int(code): (name, getattr(errors, kind), hint)
-    for code, (name, kind, hint) in tomllib.loads((Path(__file__).parent / "errors.toml").read_text("utf-8")).items()
-}
+TABLE = {int(code): row for code, row in known(Path(__file__).with_name("errors.toml")).items()}
 
 
 def _error(kind: type[GpuError], message: str, operation: str, code: str, hint: str) -> GpuError:
@@ -22,10 +19,10 @@ def _error(kind: type[GpuError], message: str, operation: str, code: str, hint: 
 
 def failed(error: Handle) -> GpuError:
     """For the NSError of a command buffer."""
-    known = str(error.domain()) == "MTLCommandBufferErrorDomain"
-    name, kind, hint = TABLE.get(int(error.code()), TABLE[0]) if known else TABLE[0]
-    code = f"{f'MTLCommandBufferError{name}' if known else error.domain()} ({error.code()})"
-    return _error(kind, str(error.localizedDescription()), "run", code, hint)
+    ours = str(error.domain()) == "MTLCommandBufferErrorDomain"
+    kind, hint, name = TABLE.get(int(error.code()), TABLE[0]) if ours else TABLE[0]
+    code = f"{f'MTLCommandBufferError{name}' if ours else error.domain()} ({error.code()})"
+    return _error(kind or errors.LaunchError, str(error.localizedDescription()), "run", code, hint)
 
 
 def not_built(error: Handle, kernel: str) -> GpuError:
@@ -39,7 +36,7 @@ def not_built(error: Handle, kernel: str) -> GpuError:
 def no_room(nbytes: int, free: int) -> GpuError:
     """nbytes were asked for, `free` are left of the GPU's working set."""
     text = f"{nbytes:,} bytes do not fit, {free:,} are free"
-    made = _error(errors.OutOfMemoryError, text, "alloc", "nil", TABLE[8][2])
+    made = _error(errors.OutOfMemoryError, text, "alloc", "nil", TABLE[8].hint)
     made.requested, made.free = nbytes, free
     return made
 

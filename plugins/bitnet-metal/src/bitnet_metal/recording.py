@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bitnet_core.hal import DeviceInfo
-from bitnet_core.hal.base import BaseDevice, Launch, Recorded
+from bitnet_core.hal.base import Launch, Recorded
 from bitnet_core.hal.waiting import ready_within
+from bitnet_core.hal.words import WordDevice
 
 from bitnet_metal.compile import MetalKernel
 from bitnet_metal.driver import Handle, module, pool
@@ -70,7 +71,7 @@ def indirect(device: Handle, launches: Sequence[MetalLaunch]) -> Indirect | None
     return Indirect(commands, count, [*used.values(), parameters], [*pipelines.values()])
 
 
-class QueuedDevice(BaseDevice[MetalBuffer, MetalKernel]):
+class QueuedDevice(WordDevice[MetalBuffer, MetalKernel]):
     """What a device does with its command queue.
 
     touch: set the pipelines of a recording once in an encoder that executes it; without, users report faults on M1, M2.
@@ -100,10 +101,9 @@ class QueuedDevice(BaseDevice[MetalBuffer, MetalKernel]):
                 self._encoder = self._open.computeCommandEncoder() if computes else self._open.blitCommandEncoder()
         return self._encoder
 
-    def move(self, source: Handle, at: int, target: Handle, to: int, nbytes: int) -> None:
-        """Copy between buffers; offsets and size are multiples of 4."""
-        encoder = self.encoder(computes=False)
-        encoder.copyFromBuffer_sourceOffset_toBuffer_destinationOffset_size_(source, at, target, to, nbytes)
+    def _move(self, source: MetalBuffer, source_at: int, target: MetalBuffer, target_at: int, nbytes: int) -> None:
+        copy = self.encoder(computes=False).copyFromBuffer_sourceOffset_toBuffer_destinationOffset_size_
+        copy(source.handle, source.offset + source_at, target.handle, target.offset + target_at, nbytes)
 
     def submit(self) -> None:
         """Commit what is encoded."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from bitnet_core.hal import Grid, Tuning
+from bitnet_core.hal.checks import writes
 from bitnet_core.hal.sources import with_includes
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_webgpu.driver import Handle, module, raw, trusted_module
-from bitnet_webgpu.errors import BACKEND, Stage, checked
+from bitnet_webgpu.driver import BACKEND, Handle, trusted_module
+from bitnet_webgpu.errors import checked
 
 KERNELS = Path(__file__).parent / "kernels"
 SUBGROUPS = "SUBGROUPS"
@@ -28,7 +28,6 @@ class WebGpuKernel:
     tuning: Tuning
     layout: Handle
     pipelines: tuple[Handle, ...]
-    handles: tuple[Handle, ...]  # of the pipelines
 
 
 def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
@@ -51,43 +50,16 @@ def stages(grid: Grid, tuning: Tuning) -> dict[str, Grid]:
     return {"main": grid} | ({"merge": (x, y, tuning.tile.get("TILE_N", 1))} if tuning.workspace else {})
 
 
-def writes(spec: KernelSpec, tuning: Tuning) -> tuple[bool, ...]:
-    """For each storage buffer, whether it is written."""
-    return (*(binding.access != "r" for binding in spec.bindings), *[True] * (tuning.workspace > 0))
-
-
-class Compiler:
-    """Makes pipelines on one device; layouts are shared."""
-
-    def __init__(self, device: Handle, name: str) -> None:
-        self._device, self._name = device, name
-        self._layouts: dict[tuple[bool, ...], tuple[Handle, Handle]] = {}
-
-    def kernel(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> WebGpuKernel:
-        """KernelCompileError with the compiler's text if it does not build."""
-        layout, whole = self.layout(writes(spec, tuning))
-        entries = tuple(stages((1, 1, 1), tuning))
-        pipelines = self.pipelines(spec.name, source(spec, constants, tuning), whole, entries)
-        handles = tuple(raw(pipeline) for pipeline in pipelines)
-        return WebGpuKernel(spec, MappingProxyType(dict(constants)), tuning, layout, pipelines, handles)
-
-    def pipelines(self, kernel: str, code: str, layout: Handle, entries: tuple[str, ...]) -> tuple[Handle, ...]:
-        """One for each entry point of a source."""
-        with checked(Stage.COMPILE, self._name, kernel=kernel):
-            made = trusted_module(self._device, code)
-            return tuple(
-                self._device.create_compute_pipeline(layout=layout, compute={"module": made, "entry_point": entry})
-                for entry in entries
-            )
-
-    def layout(self, written: tuple[bool, ...]) -> tuple[Handle, Handle]:
-        """Of a bind group with such buffers, and of a pipeline with it alone."""
-        if written not in self._layouts:
-            kinds = ["storage" if writes else "read-only-storage" for writes in written] + ["uniform"]
-            stage = module().ShaderStage.COMPUTE
-            entries = [{"binding": i, "visibility": stage, "buffer": {"type": kind}} for i, kind in enumerate(kinds)]
-            with checked(Stage.COMPILE, self._name):
-                layout = self._device.create_bind_group_layout(entries=entries)
-                whole = self._device.create_pipeline_layout(bind_group_layouts=[layout])
-            self._layouts[written] = layout, whole
-        return self._layouts[written]
+def built(
+    device: Handle, name: str, kernel: str, code: str, written: Sequence[bool], entries: Iterable[str]
+) -> tuple[Handle, tuple[Handle, ...]]:
+    """The layout of bind groups with such buffers, and a pipeline for each entry point of a source. KernelCompileError
+    with the compiler's text if it does not build. name: of the device."""
+    kinds = ["storage" if writes else "read-only-storage" for writes in written] + ["uniform"]
+    bound = [{"binding": i, "visibility": "COMPUTE", "buffer": {"type": kind}} for i, kind in enumerate(kinds)]
+    with checked("compile", name, kernel=kernel):
+        layout = device.create_bind_group_layout(entries=bound)
+        whole = device.create_pipeline_layout(bind_group_layouts=[layout])
+        text = trusted_module(device, code)
+        stages = [{"module": text, "entry_point": entry} for entry in entries]
+        return layout, tuple(device.create_compute_pipeline(layout=whole, compute=stage) for stage in stages)

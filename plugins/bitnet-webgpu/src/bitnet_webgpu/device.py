@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from bitnet_core.hal import MemoryKind, Tuning
-from bitnet_core.hal.base import BaseDevice, Launch, Recorded
+from bitnet_core.hal.checks import writes
+from bitnet_core.hal.found import numbered
+from bitnet_core.hal.wanted import Constants, Params, Wanted
+from bitnet_core.hal.words import PART, words_of
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_webgpu.compile import Compiler, WebGpuKernel
-from bitnet_webgpu.describe import find, request
-from bitnet_webgpu.memory import STAGING, Memory, WebGpuBuffer
-from bitnet_webgpu.recording import Binder, Queue
+from bitnet_webgpu.compile import WebGpuKernel, built, source, stages
+from bitnet_webgpu.describe import request, usable
+from bitnet_webgpu.driver import BACKEND, ffi, lib, mapping, raw
+from bitnet_webgpu.errors import checked, converted
+from bitnet_webgpu.recording import QueuedDevice, WebGpuBuffer
 from bitnet_webgpu.tuning import choose, offered
 
 _PATIENCE = 12
 """A wait may take this many times as long as elsewhere: drivers compile a pipeline when it is first dispatched, within
 the wait (seen to pass 5 s on an H200), and software devices are slow."""
+PENDING = 16 << 20
+"""Bytes of uploads that wgpu may hold copies of before they are handed over."""
 
 
-class WebGpuDevice(BaseDevice[WebGpuBuffer, WebGpuKernel]):
-    """One device of wgpu with its queue. A recording is a list of prepared dispatches, encoded anew for each replay."""
+class WebGpuDevice(QueuedDevice):
+    """One device of wgpu with its queue."""
 
     def __init__(self, index: int) -> None:
-        adapter, info = find(index)
-        super().__init__(info)
+        adapter = numbered(usable(), index, BACKEND)
+        super().__init__(adapter.info, request(adapter))
         self.timeout *= _PATIENCE
-        self._handle = request(adapter, info)
-        self.queue = Queue(self._handle, info.name, self._until)
-        self.memory = Memory(self._handle, info.name, self.queue)
-        self.compiler = Compiler(self._handle, info.name)
-        self.binder = Binder(self._handle, info.name)
+        self._pending, self._mapped = 0, list[int]()
+        self._staging = self._made(PART, "COPY_DST|MAP_READ")
+        self._mapping = mapping(self._mapped.append)
+
+    @contextmanager
+    def _entered(self, operation: str, *, recording: bool = True) -> Iterator[None]:
+        """As every device's, and what wgpu raises becomes an error of bitnet."""
+        with super()._entered(operation, recording=recording), checked(operation, self.info.name):
+            yield
 
     def free_memory(self) -> int:
         """WebGPU does not tell."""
@@ -38,54 +49,66 @@ class WebGpuDevice(BaseDevice[WebGpuBuffer, WebGpuKernel]):
 
     def held_bytes(self) -> int:
         """The staging buffer of downloads."""
-        return STAGING
+        return PART
 
-    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+    def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
         """See `bitnet_webgpu.tuning`."""
-        return choose(spec, constants, params, self.info)
+        return choose(Wanted(spec, constants, params, self.info))
 
-    def tunings(
-        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
-    ) -> Sequence[Tuning]:
+    def tunings(self, spec: KernelSpec, constants: Constants, params: Params) -> list[Tuning]:
         """For `bitnet tune`."""
-        return offered(spec, constants, params, self.info)
+        return offered(Wanted(spec, constants, params, self.info))
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> WebGpuBuffer:
         if kind is not MemoryKind.DEVICE:
             raise self._unsupported(f"WebGPU has no {kind.value} memory for kernels", "alloc")
-        return self.memory.alloc(nbytes)
+        return self._made(nbytes, "STORAGE|COPY_SRC|COPY_DST")
 
     def _free(self, buffer: WebGpuBuffer) -> None:
-        self.memory.free(buffer)
+        """What is submitted still finishes."""
+        self.submit()
+        self.poll()
+        buffer.handle.destroy()
 
-    def _upload(self, buffer: WebGpuBuffer, offset: int, source: memoryview) -> None:
-        self.memory.upload(buffer, offset, source)
+    def _write(self, buffer: WebGpuBuffer, offset: int, source: memoryview) -> None:
+        self.submit()
+        self._handle.queue.write_buffer(buffer.handle, offset, source)
+        self._pending += len(source)
+        if self._pending >= PENDING:
+            self.submit(writes=True)
+            self._wait()
+            self._pending = 0
 
-    def _download(self, buffer: WebGpuBuffer, offset: int, target: memoryview) -> None:
-        self.memory.download(buffer, offset, target)
+    def _read(self, buffer: WebGpuBuffer, offset: int, nbytes: int) -> bytes:
+        words = words_of(nbytes)
+        self._move(buffer, offset, self._staging, 0, words)
+        self._wait()
+        native, staging = lib(), raw(self._staging.handle)
+        self._mapped.clear()
+        native.wgpuBufferMapAsync(staging, native.WGPUMapMode_Read, 0, words, self._mapping[0][0])
+        self.poll()  # nothing runs, so this maps it
+        if self._mapped != [native.WGPUMapAsyncStatus_Success]:
+            raise converted(RuntimeError("device was lost: memory cannot be mapped"), "download", self.info.name)
+        found = bytes(ffi().buffer(native.wgpuBufferGetConstMappedRange(staging, 0, words), nbytes))
+        native.wgpuBufferUnmap(staging)
+        return found
 
-    def _copy(self, source: WebGpuBuffer, source_at: int, target: WebGpuBuffer, target_at: int, nbytes: int) -> None:
-        self.memory.copy(source, source_at, target, target_at, nbytes)
+    def _move(self, source: WebGpuBuffer, source_at: int, target: WebGpuBuffer, target_at: int, nbytes: int) -> None:
+        """Within a buffer through another one, as WebGPU wants."""
+        if source is target:
+            between = self._alloc(nbytes, MemoryKind.DEVICE)
+            self._move(source, source_at, between, 0, nbytes)
+            self._move(between, 0, target, target_at, nbytes)
+            self._free(between)
+        else:
+            self.encoder().copy_buffer_to_buffer(source.handle, source_at, target.handle, target_at, nbytes)
 
-    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> WebGpuKernel:
-        return self.compiler.kernel(spec, constants, tuning)
-
-    def _run(self, launch: Launch[WebGpuBuffer, WebGpuKernel]) -> None:
-        self.queue.put(self.binder.prepare(launch))
-
-    def _record(self, recording: Recorded[WebGpuBuffer, WebGpuKernel]) -> None:
-        recording.native = [one for launch in recording.launches for one in self.binder.prepare(launch)]
-
-    def _replay(self, recording: Recorded[WebGpuBuffer, WebGpuKernel]) -> None:
-        self.queue.put(recording.native)
-
-    def _timings(self, recording: Recorded[WebGpuBuffer, WebGpuKernel]) -> Sequence[float]:
-        return self.queue.timed([self.binder.prepare(launch) for launch in recording.launches], self.memory.read)
-
-    def _wait(self) -> None:
-        self.queue.wait()
+    def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> WebGpuKernel:
+        text, entries = source(spec, constants, tuning), stages((1, 1, 1), tuning)
+        layout, pipelines = built(self._handle, self.info.name, spec.name, text, writes(spec, tuning), entries)
+        return WebGpuKernel(spec, dict(constants), tuning, layout, pipelines)
 
     def _close(self) -> None:
-        self.memory.close()
+        self._staging.handle.destroy()
         self._handle.destroy()
-        self.queue.poll()
+        self.poll()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError
+from bitnet_core.hal.failures import failure
 
 Handle = Any
 """An object of wgpu, or a cffi pointer: neither has static types."""
+BACKEND = "webgpu"
 
 
 @cache
@@ -18,12 +21,8 @@ def module() -> Any:
         import wgpu  # type: ignore[import-untyped]  # the package has no types
         import wgpu.backends.wgpu_native  # type: ignore[import-untyped]
     except (ImportError, OSError, RuntimeError) as exc:
-        raise BackendUnavailableError(
-            f"wgpu cannot be used: {exc}".splitlines()[0],
-            backend="webgpu",
-            operation="load",
-            hint="Install it: pip install bitnet-webgpu",
-        ) from exc
+        said, hint = f"wgpu cannot be used: {exc}".splitlines()[0], "Install it: pip install bitnet-webgpu"
+        raise failure(BackendUnavailableError, "load", backend=BACKEND, said=said, hint=hint) from exc
     return wgpu
 
 
@@ -46,13 +45,17 @@ def trusted_module(device: Handle, code: str) -> Handle:
     """A shader module without bounds checks and loop counters: the kernels check their own bounds."""
     from wgpu.backends.wgpu_native import _api
 
-    cffi = ffi()
-    text = cffi.new("char[]", code.encode())
-    source = cffi.new("WGPUShaderSourceWGSL *")
-    source.chain.sType = lib().WGPUSType_ShaderSourceWGSL
-    source.code.data, source.code.length = text, len(code.encode())
-    about = cffi.new("WGPUShaderModuleDescriptor *")
-    about.nextInChain = cffi.cast("WGPUChainedStruct *", source)
-    about.label.length = 0
+    new, text = ffi().new, ffi().new("char[]", code.encode())
+    kind, size = lib().WGPUSType_ShaderSourceWGSL, len(code.encode())
+    source = new("WGPUShaderSourceWGSL *", {"chain": {"sType": kind}, "code": {"data": text, "length": size}})
+    about = new("WGPUShaderModuleDescriptor *", {"nextInChain": ffi().cast("WGPUChainedStruct *", source)})
     made = _api.libf.wgpuDeviceCreateShaderModuleTrusted(raw(device), about, 0)
     return _api.GPUShaderModule("", made, device)
+
+
+def mapping(told: Callable[[int], object]) -> tuple[Handle, Handle]:
+    """What wgpuBufferMapAsync wants, which tells its status, and what must live as long."""
+    kind = "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)"
+    callback = ffi().callback(kind, lambda status, *_: told(status))
+    about = {"mode": lib().WGPUCallbackMode_AllowProcessEvents, "callback": callback}
+    return ffi().new("WGPUBufferMapCallbackInfo *", about), callback

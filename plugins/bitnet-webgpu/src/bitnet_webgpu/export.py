@@ -12,7 +12,7 @@ from bitnet_core.plan.launcher import Launch
 
 from bitnet_webgpu.compile import source, stages
 from bitnet_webgpu.describe import GROUPS, STORAGE
-from bitnet_webgpu.errors import BACKEND
+from bitnet_webgpu.driver import BACKEND
 from bitnet_webgpu.tuning import choose
 
 BROWSER = DeviceInfo(

@@ -1,43 +1,23 @@
-"""Entry point of the WebGPU backend; importing it loads no driver."""
+"""Entry points of the WebGPU backend; importing it loads no driver."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pluggy
+from bitnet_core.hal.lazy import LazyBackend
 
 if TYPE_CHECKING:
-    from bitnet_core.hal import Device, DeviceInfo
     from bitnet_core.hal.hooks import RegisterCommand
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
 
-class WebGpuBackend:
-    """Every adapter that wgpu finds: Vulkan, Metal, Direct3D 12."""
-
-    name = "webgpu"
-    api = (2, 0)
-
-    def devices(self) -> Sequence[DeviceInfo]:
-        """All adapters that can be used; BackendUnavailableError says what is missing."""
-        from bitnet_webgpu.describe import usable
-
-        return [info for _, info in usable()]
-
-    def open(self, index: int) -> Device:
-        """Open one of `devices()`."""
-        from bitnet_webgpu.device import WebGpuDevice
-
-        return WebGpuDevice(index)
-
-
 @hookimpl
-def bitnet_backend() -> WebGpuBackend:
-    """Offer the backend to core."""
-    return WebGpuBackend()
+def bitnet_backend() -> LazyBackend:
+    """Every adapter that wgpu finds: Vulkan, Metal, Direct3D 12."""
+    return LazyBackend("webgpu", (2, 0), "bitnet_webgpu.describe:device_infos", "bitnet_webgpu.device:WebGpuDevice")
 
 
 def export_web(folder: Path) -> None:

@@ -1,17 +1,18 @@
-"""Launches become prepared dispatches; dispatches are encoded into one pass and submitted in bounded batches."""
+"""Commands in order: launches become prepared dispatches, which are encoded and submitted in bounded batches."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from bitnet_core.hal.base import Launch
+from bitnet_core.hal import DeviceInfo, Grid, MemoryKind
+from bitnet_core.hal.base import Launch, Recorded
+from bitnet_core.hal.words import WordDevice, words_of
 
 from bitnet_webgpu.compile import WebGpuKernel, stages
-from bitnet_webgpu.driver import Handle, ffi, lib, module, raw
-from bitnet_webgpu.errors import Stage, checked
-from bitnet_webgpu.memory import WebGpuBuffer, words_of
+from bitnet_webgpu.driver import Handle, ffi, lib, raw
+from bitnet_webgpu.errors import checked
 
 FIRST_BATCH, BATCH = 64, 1024
 """Dispatches of the first submission after a wait, and of the largest: the GPU starts early, then hears of several
@@ -20,55 +21,26 @@ KEPT = 1024
 """Sets of parameters that are kept for the next launch with the same."""
 
 
-class Dispatch(NamedTuple):
-    """What three native calls need, and the bind group that must live as long."""
+@dataclass(eq=False, slots=True)
+class WebGpuBuffer:
+    """A buffer with room to the next multiple of 16."""
 
-    pipeline: Handle
-    group: Handle
-    grid: tuple[int, int, int]
-    owner: Handle
-
-
-class Binder:
-    """Makes bind groups; parameters are uniform buffers, one for equal bytes."""
-
-    def __init__(self, device: Handle, name: str) -> None:
-        self._device, self._name = device, name
-        self._params: dict[bytes, Handle] = {}
-
-    def prepare(self, launch: Launch[WebGpuBuffer, WebGpuKernel]) -> tuple[Dispatch, ...]:
-        """The dispatches of a launch: one, or two where a merge follows."""
-        kernel = launch.kernel
-        with checked(Stage.QUEUE, self._name):
-            views = [
-                {"buffer": buffer.handle, "offset": offset, "size": words_of(nbytes, 16)}
-                for buffer, offset, nbytes in launch.bound
-            ]
-            views.append({"buffer": self._parameters(launch.params)})
-            entries = [{"binding": i, "resource": view} for i, view in enumerate(views)]
-            group = self._device.create_bind_group(layout=kernel.layout, entries=entries)
-        grids = stages(launch.grid, kernel.tuning).values()
-        return tuple(
-            Dispatch(handle, raw(group), grid, group) for handle, grid in zip(kernel.handles, grids, strict=True)
-        )
-
-    def _parameters(self, params: bytes) -> Handle:
-        if len(self._params) >= KEPT:
-            self._params.clear()  # bind groups keep what they use
-        if params not in self._params:
-            data, usage = params.ljust(words_of(len(params), 16), b"\0"), module().BufferUsage.UNIFORM
-            self._params[params] = self._device.create_buffer_with_data(data=data, usage=usage)
-        return self._params[params]
+    handle: Handle
+    nbytes: int
+    kind: MemoryKind = MemoryKind.DEVICE
 
 
-class Queue:
-    """Commands in order: encoded at once, submitted in batches, waited for in bounded time.
+Dispatch = tuple[Handle, Handle, Grid, Handle]
+"""Pipeline, bind group and grid, as three native calls want them, and the group's owner, which must live as long."""
 
-    until: waits for a condition during an operation (BaseDevice).
-    """
 
-    def __init__(self, device: Handle, name: str, until: Callable[[Callable[[], bool], str], None]) -> None:
-        self._device, self._name, self._until = device, name, until
+class QueuedDevice(WordDevice[WebGpuBuffer, WebGpuKernel]):
+    """What a device does with its queue. A recording is a list of dispatches, encoded anew for each replay."""
+
+    def __init__(self, info: DeviceInfo, handle: Handle) -> None:
+        super().__init__(info)
+        self._handle = handle
+        self._params: dict[bytes, Handle] = {}  # uniform buffers
         self._encoder: Handle | None = None
         self._pass: Handle | None = None
         self._count, self._limit = 0, FIRST_BATCH
@@ -77,13 +49,44 @@ class Queue:
         self._set_group = native.wgpuComputePassEncoderSetBindGroup
         self._dispatch = native.wgpuComputePassEncoderDispatchWorkgroups
 
+    def _made(self, nbytes: int, usage: str) -> WebGpuBuffer:
+        """Zeroed."""
+        with checked("alloc", self.info.name, requested=nbytes):
+            return WebGpuBuffer(self._handle.create_buffer(size=words_of(nbytes, 16), usage=usage), nbytes)
+
+    def prepared(self, launch: Launch[WebGpuBuffer, WebGpuKernel]) -> tuple[Dispatch, ...]:
+        """The dispatches of a launch: one, or two where a merge follows."""
+        kernel = launch.kernel
+        views = [{"buffer": on.handle, "offset": at, "size": words_of(size, 16)} for on, at, size in launch.bound]
+        views.append({"buffer": self._parameters(launch.params)})
+        entries = [{"binding": i, "resource": view} for i, view in enumerate(views)]
+        group = self._handle.create_bind_group(layout=kernel.layout, entries=entries)
+        grids = stages(launch.grid, kernel.tuning).values()
+        pipelines = map(raw, kernel.pipelines)
+        return tuple((one, raw(group), grid, group) for one, grid in zip(pipelines, grids, strict=True))
+
+    def _parameters(self, params: bytes) -> Handle:
+        """A buffer for all launches with equal ones."""
+        if len(self._params) >= KEPT:
+            self._params.clear()  # bind groups keep what they use
+        if params not in self._params:
+            data = params.ljust(words_of(len(params), 16), b"\0")
+            self._params[params] = self._handle.create_buffer_with_data(data=data, usage="UNIFORM")
+        return self._params[params]
+
+    def encoder(self) -> Handle:
+        """The open encoder, for a command that is no dispatch; ends the pass."""
+        if self._pass is not None:
+            ended, self._pass = self._pass, None
+            ended.end()
+        if self._encoder is None:
+            self._encoder = self._handle.create_command_encoder()
+        return self._encoder
+
     def put(self, dispatches: Sequence[Dispatch]) -> None:
         """Encode; submit if there is enough. WebGPU orders dispatches that touch the same buffers by itself."""
-        if self._count >= self._limit:
-            self.submit()
         if self._pass is None:
-            with checked(Stage.QUEUE, self._name):
-                self._pass = self.encoder().begin_compute_pass()
+            self._pass = self.encoder().begin_compute_pass()
         target, null = raw(self._pass), ffi().NULL
         set_pipeline, set_group, dispatch = self._set_pipeline, self._set_group, self._dispatch
         for pipeline, group, grid, _ in dispatches:
@@ -91,61 +94,51 @@ class Queue:
             set_group(target, 0, group, 0, null)
             dispatch(target, *grid)
         self._count += len(dispatches)
-
-    def encoder(self) -> Handle:
-        """The open encoder, for a command that is no dispatch; ends the pass."""
-        self._end_pass()
-        if self._encoder is None:
-            with checked(Stage.QUEUE, self._name):
-                self._encoder = self._device.create_command_encoder()
-        return self._encoder
+        if self._count >= self._limit:
+            self.submit()
 
     def submit(self, *, writes: bool = False) -> None:
         """Hand over what is encoded. writes: also where nothing is, for the sake of what wgpu keeps of uploads."""
         if self._encoder is None and not writes:
             return
-        encoder = self.encoder()
-        self._encoder, self._count, self._limit = None, 0, min(2 * self._limit, BATCH)
-        with checked(Stage.QUEUE, self._name):
-            self._device.queue.submit([encoder.finish()])
+        with checked("submit", self.info.name):
+            encoder = self.encoder()
+            self._encoder, self._count, self._limit = None, 0, min(2 * self._limit, BATCH)
+            self._handle.queue.submit([encoder.finish()])
         self.poll()
 
     def poll(self) -> bool:
-        """Let wgpu free what is done; whether all is."""
-        return bool(lib().wgpuDevicePoll(raw(self._device), 0, ffi().NULL))
+        """Let wgpu free what is done; whether all is. The library answers in one of the four bytes that its header
+        declares: the others are anything."""
+        return bool(lib().wgpuDevicePoll(raw(self._handle), 0, ffi().NULL) & 0xFF)
 
-    def wait(self, done: Callable[[], bool] | None = None) -> None:
-        """Until everything submitted has finished, or `done`; GpuTimeoutError after the limit."""
+    def _wait(self) -> None:
         self.submit()
-
-        def ready() -> bool:
-            idle = self.poll()
-            return done() if done else idle
-
-        self._until(ready, "wait")
+        self._until(self.poll, "wait")
         self._limit = FIRST_BATCH
 
-    def timed(self, launches: Sequence[Sequence[Dispatch]], read: Callable[[Handle, int, int], bytes]) -> list[float]:
-        """Run the launches once, each in a pass of its own; seconds of each. read: bytes of a buffer of wgpu."""
+    def _run(self, launch: Launch[WebGpuBuffer, WebGpuKernel]) -> None:
+        self.put(self.prepared(launch))
+
+    def _record(self, recording: Recorded[WebGpuBuffer, WebGpuKernel]) -> None:
+        recording.native = [one for launch in recording.launches for one in self.prepared(launch)]
+
+    def _replay(self, recording: Recorded[WebGpuBuffer, WebGpuKernel]) -> None:
+        self.put(recording.native)
+
+    def _timings(self, recording: Recorded[WebGpuBuffer, WebGpuKernel]) -> list[float]:
+        """Each launch in a pass of its own."""
         times: list[float] = []
-        usage = module().BufferUsage
-        period = lib().wgpuQueueGetTimestampPeriod(raw(self._device.queue)) * 1e-9
-        for start in range(0, len(launches), BATCH):
-            part = launches[start : start + BATCH]
-            with checked(Stage.QUEUE, self._name):
-                queries = self._device.create_query_set(type="timestamp", count=2 * len(part))
-                ticks = self._device.create_buffer(size=16 * len(part), usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
-                for i, dispatches in enumerate(part):
-                    at = {"beginning_of_pass_write_index": 2 * i, "end_of_pass_write_index": 2 * i + 1}
-                    self._pass = self.encoder().begin_compute_pass(timestamp_writes={"query_set": queries, **at})
-                    self.put(dispatches)
-                self.encoder().resolve_query_set(queries, 0, 2 * len(part), ticks, 0)
-            found = struct.unpack(f"<{2 * len(part)}Q", read(ticks, 0, 16 * len(part)))
+        period = lib().wgpuQueueGetTimestampPeriod(raw(self._handle.queue)) * 1e-9
+        for start in range(0, len(recording.launches), BATCH):
+            part = recording.launches[start : start + BATCH]
+            queries = self._handle.create_query_set(type="timestamp", count=2 * len(part))
+            ticks = self._made(16 * len(part), "QUERY_RESOLVE|COPY_SRC")
+            for i, launch in enumerate(part):
+                at = {"beginning_of_pass_write_index": 2 * i, "end_of_pass_write_index": 2 * i + 1}
+                self._pass = self.encoder().begin_compute_pass(timestamp_writes={"query_set": queries, **at})
+                self._run(launch)
+            self.encoder().resolve_query_set(queries, 0, 2 * len(part), ticks.handle, 0)
+            found = struct.unpack(f"<{2 * len(part)}Q", self._read(ticks, 0, ticks.nbytes))
             times += [max(1, end - begin) * period for begin, end in zip(found[::2], found[1::2], strict=True)]
         return times
-
-    def _end_pass(self) -> None:
-        if self._pass is not None:
-            ended, self._pass = self._pass, None
-            with checked(Stage.QUEUE, self._name):
-                ended.end()

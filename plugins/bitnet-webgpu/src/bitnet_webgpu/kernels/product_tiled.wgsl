@@ -1,10 +1,13 @@
 // y = w . q in tiles of TILE_T rows of activations by TILE_N = 64 matrix rows, 64 columns (half of a block) at a time:
-// codes are unpacked once into workgroup memory, a thread keeps TILE_T / 16 by 4 sums. GROUP is 256. Four neighbours load the
-// planes of one row, which are near each other in memory; planes are two vec4 apart from a power of two in workgroup memory,
-// so that what the four store falls into different banks.
+// codes are unpacked once into workgroup memory, a thread keeps 4 or 8 by 4 sums: GROUP is 256 for tiles of 64 (by 4) and of
+// 128 rows, or 128 for tiles of 64 (by 8). Four neighbours load the planes of one row, which are near each other in memory;
+// planes are two vec4 apart from a power of two in workgroup memory, so that what the four store falls into different banks.
 
 const SPAN = max(BLOCK, 1u); // columns of a weight scale
-const LARGE = TILE_T == 128u; // else 64
+const APART = GROUP / 16u; // rows of a thread are so far from each other
+const EIGHT = TILE_T == 8u * APART; // rows of a thread; else four
+const MORE_W = GROUP < 256u; // a thread loads two of 256
+const MORE_Q = 4u * TILE_T > GROUP; // and two of 4 TILE_T
 
 const STRIDE_W = 66u;
 const STRIDE_Q = TILE_T + 2u;
@@ -17,13 +20,13 @@ fn weight_scale(out: u32, i: u32) -> f32 {
 }
 fn activation_scale(row: u32, i: u32) -> f32 { return scale[min(row, p.rows - 1u) * (p.width / 32u) + i]; }
 
-fn load_w(first: u32, thread: u32, half: u32) -> vec4<u32> {
-    let out = min(first + thread / 4u, p.outs - 1u);
+fn load_w(first: u32, i: u32, half: u32) -> vec4<u32> {
+    let out = min(first + i / 4u, p.outs - 1u);
     return w[out * (p.width / 64u) + half];
 }
 
 fn load_q(first: u32, i: u32, half: u32) -> vec4<u32> {
-    let row = min(first + i / 4u % TILE_T, p.rows - 1u);
+    let row = min(first + i / 4u, p.rows - 1u);
     return q[row * (p.width / 16u) + half / 2u * 8u + half % 2u + 2u * (i % 4u)];
 }
 
@@ -60,19 +63,24 @@ fn tiled(group: vec3<u32>, thread: u32) {
     let halves = p.width / 64u;
     var s0 = vec4<i32>(0); var s1 = s0; var s2 = s0; var s3 = s0; var s4 = s0; var s5 = s0; var s6 = s0; var s7 = s0;
     var v0 = vec4<f32>(0.0); var v1 = v0; var v2 = v0; var v3 = v0; var v4 = v0; var v5 = v0; var v6 = v0; var v7 = v0;
+    let at_w = thread % 4u * STRIDE_W + thread / 4u;
+    let at_q = thread % 4u * STRIDE_Q + thread / 4u;
     var next_w = load_w(outs, thread, 0u);
     var next_q = load_q(rows, thread, 0u);
+    var more_w = load_w(outs, thread + GROUP, 0u);
     var more_q = load_q(rows, thread + GROUP, 0u);
     for (var half = 0u; half < halves; half += 1u) {
         workgroupBarrier();
-        tile_w[thread % 4u * STRIDE_W + thread / 4u] = signs(plane(next_w, thread % 4u));
-        tile_q[thread % 4u * STRIDE_Q + thread / 4u] = next_q;
-        if (LARGE) { tile_q[thread % 4u * STRIDE_Q + thread / 4u + 64u] = more_q; }
+        tile_w[at_w] = signs(plane(next_w, thread % 4u));
+        tile_q[at_q] = next_q;
+        if (MORE_W) { tile_w[at_w + GROUP / 4u] = signs(plane(more_w, thread % 4u)); }
+        if (MORE_Q) { tile_q[at_q + GROUP / 4u] = more_q; }
         workgroupBarrier();
         let following = min(half + 1u, halves - 1u);
         next_w = load_w(outs, thread, following);
         next_q = load_q(rows, thread, following);
-        if (LARGE) { more_q = load_q(rows, thread + GROUP, following); }
+        if (MORE_W) { more_w = load_w(outs, thread + GROUP, following); }
+        if (MORE_Q) { more_q = load_q(rows, thread + GROUP, following); }
         for (var s = 0u; s < 4u; s += 1u) {
             let w0 = tile_w[s * STRIDE_W + n];
             let w1 = tile_w[s * STRIDE_W + n + 16u];
@@ -80,14 +88,14 @@ fn tiled(group: vec3<u32>, thread: u32) {
             let w3 = tile_w[s * STRIDE_W + n + 48u];
             let q0 = s * STRIDE_Q + t;
             s0 = plus_dots(s0, w0, w1, w2, w3, tile_q[q0]);
-            s1 = plus_dots(s1, w0, w1, w2, w3, tile_q[q0 + 16u]);
-            s2 = plus_dots(s2, w0, w1, w2, w3, tile_q[q0 + 32u]);
-            s3 = plus_dots(s3, w0, w1, w2, w3, tile_q[q0 + 48u]);
-            if (LARGE) {
-                s4 = plus_dots(s4, w0, w1, w2, w3, tile_q[q0 + 64u]);
-                s5 = plus_dots(s5, w0, w1, w2, w3, tile_q[q0 + 80u]);
-                s6 = plus_dots(s6, w0, w1, w2, w3, tile_q[q0 + 96u]);
-                s7 = plus_dots(s7, w0, w1, w2, w3, tile_q[q0 + 112u]);
+            s1 = plus_dots(s1, w0, w1, w2, w3, tile_q[q0 + APART]);
+            s2 = plus_dots(s2, w0, w1, w2, w3, tile_q[q0 + 2u * APART]);
+            s3 = plus_dots(s3, w0, w1, w2, w3, tile_q[q0 + 3u * APART]);
+            if (EIGHT) {
+                s4 = plus_dots(s4, w0, w1, w2, w3, tile_q[q0 + 4u * APART]);
+                s5 = plus_dots(s5, w0, w1, w2, w3, tile_q[q0 + 5u * APART]);
+                s6 = plus_dots(s6, w0, w1, w2, w3, tile_q[q0 + 6u * APART]);
+                s7 = plus_dots(s7, w0, w1, w2, w3, tile_q[q0 + 7u * APART]);
             }
             if (BLOCK != 0u && (ABLOCK == 32u || s == 3u || (BLOCK == 64u && s == 1u))) {
                 let column = half / 2u * 128u + s * 32u;
@@ -96,14 +104,14 @@ fn tiled(group: vec3<u32>, thread: u32) {
                                        weight_scale(outs + n + 32u, b), weight_scale(outs + n + 48u, b));
                 let row = rows + t;
                 v0 += by_scale(s0, scales, row, column); s0 = vec4<i32>(0);
-                v1 += by_scale(s1, scales, row + 16u, column); s1 = vec4<i32>(0);
-                v2 += by_scale(s2, scales, row + 32u, column); s2 = vec4<i32>(0);
-                v3 += by_scale(s3, scales, row + 48u, column); s3 = vec4<i32>(0);
-                if (LARGE) {
-                    v4 += by_scale(s4, scales, row + 64u, column); s4 = vec4<i32>(0);
-                    v5 += by_scale(s5, scales, row + 80u, column); s5 = vec4<i32>(0);
-                    v6 += by_scale(s6, scales, row + 96u, column); s6 = vec4<i32>(0);
-                    v7 += by_scale(s7, scales, row + 112u, column); s7 = vec4<i32>(0);
+                v1 += by_scale(s1, scales, row + APART, column); s1 = vec4<i32>(0);
+                v2 += by_scale(s2, scales, row + 2u * APART, column); s2 = vec4<i32>(0);
+                v3 += by_scale(s3, scales, row + 3u * APART, column); s3 = vec4<i32>(0);
+                if (EIGHT) {
+                    v4 += by_scale(s4, scales, row + 4u * APART, column); s4 = vec4<i32>(0);
+                    v5 += by_scale(s5, scales, row + 5u * APART, column); s5 = vec4<i32>(0);
+                    v6 += by_scale(s6, scales, row + 6u * APART, column); s6 = vec4<i32>(0);
+                    v7 += by_scale(s7, scales, row + 7u * APART, column); s7 = vec4<i32>(0);
                 }
             }
         }
@@ -111,13 +119,13 @@ fn tiled(group: vec3<u32>, thread: u32) {
     let row = rows + t;
     let out = outs + n;
     write_row(s0, v0, row, out);
-    write_row(s1, v1, row + 16u, out);
-    write_row(s2, v2, row + 32u, out);
-    write_row(s3, v3, row + 48u, out);
-    if (LARGE) {
-        write_row(s4, v4, row + 64u, out);
-        write_row(s5, v5, row + 80u, out);
-        write_row(s6, v6, row + 96u, out);
-        write_row(s7, v7, row + 112u, out);
+    write_row(s1, v1, row + APART, out);
+    write_row(s2, v2, row + 2u * APART, out);
+    write_row(s3, v3, row + 3u * APART, out);
+    if (EIGHT) {
+        write_row(s4, v4, row + 4u * APART, out);
+        write_row(s5, v5, row + 5u * APART, out);
+        write_row(s6, v6, row + 6u * APART, out);
+        write_row(s7, v7, row + 7u * APART, out);
     }
 }

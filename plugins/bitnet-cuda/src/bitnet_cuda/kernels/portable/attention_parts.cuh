@@ -13,22 +13,50 @@ __device__ inline float* attention_part(u32* workspace, size_t head, u32 split) 
     return meeting_parts(workspace) + (head * SPLITS + split) * PART;
 }
 
-// out of heads first_head .. first_head + H - 1 (counted over all rows), from their parts.
+#define PIECE (DIM % 4 == 0 ? 4 : 1)                 // elements that a thread joins
+#define JOINERS 4                                    // neighbouring threads that share the parts of a piece
+#define MOST_MINE ((SPLITS + JOINERS - 1) / JOINERS)  // parts of one of them
+
+struct alignas(4 * PIECE) Joined {
+    float of[PIECE];
+};
+__device__ inline float over_joiners(float v, bool largest) {
+    for (int d = 1; d < JOINERS; d *= 2) {
+        float other = shuffle_xor(v, d);
+        v = largest ? fmaxf(v, other) : v + other;
+    }
+    return v;
+}
+
+// out of heads first_head .. first_head + H - 1 (counted over all rows), from their parts: all are asked for at once.
 __device__ inline void join_parts(u32* workspace, size_t first_head, u32 splits, float* out) {
-    for (u32 i = threadIdx.x; i < H * DIM; i += GROUP) {
-        size_t head = first_head + i / DIM;
-        const float* parts = attention_part(workspace, head, 0);
-        float top = minus_infinity(), total = 0.0f, sum = 0.0f;
-#pragma unroll 8
-        for (u32 s = 0; s < splits; s++) top = fmaxf(top, parts[s * PART]);
-#pragma unroll 8
-        for (u32 s = 0; s < splits; s++) {
-            const float* from = parts + s * PART;
-            float weight = share(from[0], from[1], top);
-            total += from[1] * weight;
-            sum += from[4 + i % DIM] * weight;
+    for (u32 base = 0; base < H * DIM / PIECE; base += GROUP / JOINERS) {
+        u32 i = base + threadIdx.x / JOINERS, piece = min(i, (u32)(H * DIM / PIECE - 1)), at = piece % (DIM / PIECE) * PIECE;
+        size_t head = first_head + piece / (DIM / PIECE);
+        float tops[MOST_MINE], totals[MOST_MINE], top = minus_infinity(), total = 0.0f;
+        Joined values[MOST_MINE], sum = {};
+#pragma unroll
+        for (int s = 0; s < MOST_MINE; s++) {
+            u32 split = s * JOINERS + threadIdx.x % JOINERS;
+            const float* part = attention_part(workspace, head, min(split, splits - 1));
+            tops[s] = part[0];
+            totals[s] = split < splits ? part[1] : 0.0f;
+            values[s] = *(const Joined*)(part + 4 + at);
         }
-        out[head * DIM + i % DIM] = sum / total;
+#pragma unroll
+        for (int s = 0; s < MOST_MINE; s++) top = fmaxf(top, tops[s]);
+        top = over_joiners(top, true);
+#pragma unroll
+        for (int s = 0; s < MOST_MINE; s++) {
+            float weight = share(tops[s], totals[s], top);
+            total += totals[s] * weight;
+#pragma unroll
+            for (int k = 0; k < PIECE; k++) sum.of[k] += totals[s] == 0.0f ? 0.0f : values[s].of[k] * weight;
+        }
+        total = over_joiners(total, false);
+#pragma unroll
+        for (int k = 0; k < PIECE; k++) sum.of[k] = over_joiners(sum.of[k], false) / total;
+        if (i == piece && threadIdx.x % JOINERS == 0) *(Joined*)(out + head * DIM + at) = sum;
     }
 }
 

@@ -1,63 +1,58 @@
 // logits[l,n] = scale[n] * sum_k codes[n,k] x[l,k], f32 sums; bound[l,g] = the largest logits[l,n] - error[n] |x[l]| of the
-// TILE_N = 64 rows n of group g, NaN if one of these is not finite. A block makes a group, each of its warps OUTS of its rows,
-// four columns of each a lane, for TILE_T rows of x.
+// TILE_N = 64 rows n of group g, NaN if one of these is not finite. A block makes a group of one row of x, each of its warps
+// OUTS of the group's rows, four times WORDS columns of each a lane. RESIDENT blocks are to fit on a multiprocessor.
 #include "prelude.cuh"
-#include "length.cuh"
+#include "bounds.cuh"
 
 #define WARPS (GROUP / 32)
 #define OUTS (TILE_N / WARPS)
 
-__device__ inline Floats four_codes(u32 word) {
-    return {(float)(signed char)word, (float)(signed char)(word >> 8), (float)(signed char)(word >> 16),
-            (float)(signed char)(word >> 24)};
-}
+struct alignas(4 * WORDS) Piece {
+    u32 word[WORDS];
+};
 
-KERNEL draft_logits(const float* x, const u32* codes, const float* scale, const float* error, float* logits, float* bound,
-                    u32 rows, u32 outs, u32 width, u32 stride) {
-    __shared__ float lowest[TILE_T][TILE_N];
-    u32 lane = threadIdx.x % 32, n0 = threadIdx.x / 32 * OUTS, group = blockIdx.x, first = blockIdx.y * TILE_T;
-    u32 words = width / 4, base = group * TILE_N + n0;
-    float acc[OUTS][TILE_T];
-#pragma unroll
-    for (int i = 0; i < OUTS * TILE_T; i++) acc[i / TILE_T][i % TILE_T] = 0.0f;
+extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
+    draft_logits(const Floats* x, const Piece* codes, const float* scale, const float* error, float* logits, float* bound,
+                 u32 rows, u32 outs, u32 width, u32 stride) {
+    __shared__ u32 lowest[WARPS];  // order_of the drafts' lower bounds, the largest of a warp
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = blockIdx.x, pieces = width / (4 * WORDS);
+    u32 base = group * TILE_N + warp * OUTS, first = min(base, outs - 1);
+    const Piece* start = codes + (size_t)first * pieces;
+    float acc[OUTS] = {}, squares = 0.0f;
     let_next_start();
-    bool waited = false;
-#pragma unroll 2
-    for (u32 k = lane; k < words; k += 32) {
-        u32 packed[OUTS];
+    for (u32 k = lane; k < pieces; k += 32) {
+        Piece packed[OUTS];
 #pragma unroll
-        for (int o = 0; o < OUTS; o++) packed[o] = codes[(size_t)min(base + o, outs - 1) * words + k];
-        if (!waited) wait_for_previous();
-        waited = true;
-        Floats in[TILE_T];
+        for (int o = 0; o < OUTS; o++) packed[o] = start[min((u32)o, outs - 1 - first) * pieces + k];
+        if (k == lane) wait_for_previous();
 #pragma unroll
-        for (int t = 0; t < TILE_T; t++) in[t] = ((const Floats*)x)[(size_t)min(first + t, rows - 1) * words + k];
+        for (int i = 0; i < WORDS; i++) {
+            Floats v = x[(size_t)blockIdx.y * (width / 4) + k * WORDS + i];
+            squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
 #pragma unroll
-        for (int o = 0; o < OUTS; o++) {
-            Floats c = four_codes(packed[o]);
-#pragma unroll
-            for (int t = 0; t < TILE_T; t++) acc[o][t] += c.x * in[t].x + c.y * in[t].y + c.z * in[t].z + c.w * in[t].w;
+            for (int o = 0; o < OUTS; o++) {
+                u32 word = packed[o].word[i];
+                acc[o] += signed_byte<0>(word) * v.x + signed_byte<1>(word) * v.y + signed_byte<2>(word) * v.z +
+                          signed_byte<3>(word) * v.w;
+            }
         }
     }
-    if (!waited) wait_for_previous();
+    if (lane >= pieces) wait_for_previous();
+    u32 mine = min(base + lane % OUTS, outs - 1);
+    float row_scale = scale[mine], row_error = error[mine], length = length_from(warp_sum(squares));
+    float sum = 0.0f;
 #pragma unroll
-    for (int t = 0; t < TILE_T; t++) {
-        if (first + t >= rows) break;
-        float length = length_of(x + (size_t)(first + t) * width, width);
-#pragma unroll
-        for (int o = 0; o < OUTS; o++) {
-            float sum = warp_sum(acc[o][t]);
-            if (lane != 0) continue;
-            u32 n = base + o;
-            float draft = n < outs ? sum * scale[n] : 0.0f;
-            lowest[t][n0 + o] = n < outs ? draft - error[n] * length : minus_infinity();
-            if (n < outs) logits[(size_t)(first + t) * stride + n] = draft;
-        }
+    for (int o = 0; o < OUTS; o++) {
+        float all = warp_sum(acc[o]);
+        if (lane == o) sum = all;
     }
+    float draft = sum * row_scale, low = draft - row_error * length;
+    bool used = lane < OUTS && base + lane < outs;
+    if (used) logits[(size_t)blockIdx.y * stride + base + lane] = draft;
+    u32 best = warp_max_bits(!used ? 0 : not_finite(low) ? NOT_A_NUMBER : order_of(low));
+    if (lane == 0) lowest[warp] = best;
     __syncthreads();
-    u32 t = threadIdx.x, count = min((u32)TILE_N, outs - group * TILE_N), groups = (outs + TILE_N - 1) / TILE_N;
-    if (t >= TILE_T || first + t >= rows) return;
-    float best = minus_infinity();
-    for (u32 i = 0; i < count; i++) best = not_finite(lowest[t][i]) || is_nan(best) ? quiet_nan() : fmaxf(best, lowest[t][i]);
-    bound[(size_t)(first + t) * groups + group] = best;
+    if (threadIdx.x != 0) return;
+    for (int i = 0; i < WARPS; i++) best = max(best, lowest[i]);
+    bound[(size_t)blockIdx.y * ((outs + TILE_N - 1) / TILE_N) + group] = number_of(best);
 }

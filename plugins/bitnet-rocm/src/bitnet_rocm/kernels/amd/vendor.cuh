@@ -25,6 +25,11 @@ __device__ inline int dot4(u32 a, u32 b, int acc) {
     return acc;
 #endif
 }
+// Byte I of four signed ones.
+template <int I>
+__device__ inline float signed_byte(u32 word) {
+    return (float)(signed char)(word >> 8 * I);
+}
 // To nearest, ties to even; 0 for NaN.
 __device__ inline int nearest(float v) { return v == v ? (int)rintf(v) : 0; }
 __device__ inline float reciprocal(float v) { return 1.0f / v; }

@@ -1,0 +1,134 @@
+"""A model on one device: its weights, the key/value cache and what runs them, made when they are first used."""
+
+from __future__ import annotations
+
+from bitnet_core.engine.blocks import BlockPool
+from bitnet_core.engine.cache import KVCache, block_bytes
+from bitnet_core.engine.options import EngineOptions, free_share
+from bitnet_core.engine.runner import Runner
+from bitnet_core.engine.scheduler import Scheduler
+from bitnet_core.errors import UsageError
+from bitnet_core.hal.device import Device
+from bitnet_core.model.source import ModelSource
+from bitnet_core.plan.launcher import Launcher
+from bitnet_core.plan.memory import plan_memory
+from bitnet_core.plan.pool import MemoryPool
+from bitnet_core.plan.small_head import add_small_head
+from bitnet_core.plan.upload import DeviceWeights, Progress, upload
+
+
+def closed() -> UsageError:
+    """What using a model after its end raises."""
+    return UsageError("the model is closed")
+
+
+class Placement:
+    """What an engine keeps on a device; its scheduler is told of every new runner.
+
+    blocks: of the cache, as many as the options give it; a smaller number holds from the next runner on.
+    """
+
+    def __init__(
+        self, source: ModelSource, device: Device, options: EngineOptions, scheduler: Scheduler, sequences: int
+    ) -> None:
+        self.source, self.device, self.options = source, device, options
+        self.config = source.config
+        self.launcher, self.pool = Launcher(device), MemoryPool(device, options.pool)
+        plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=scheduler.chunk)
+        self.blocks = options.cache_blocks(self.config, device.info, sequences, free_share(device, plan.total))
+        self.block_pool = BlockPool(0)
+        self._scheduler = scheduler
+        self._weights: DeviceWeights | None = None
+        self._runner: Runner | None = None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether there are weights on the device."""
+        return self._weights is not None
+
+    @property
+    def weights(self) -> DeviceWeights:
+        """UsageError where there are none, or none any more."""
+        if self._weights is None:
+            raise closed()
+        return self._weights
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of keys and values."""
+        return 2 * self.config.n_layers * self.blocks * block_bytes(self.config, self.options.kv_dtype)
+
+    def load(self, progress: Progress | None) -> None:
+        """Put the weights there, if they are not."""
+        if self._weights is None:
+            weights = upload(self.source, self.device, self._scheduler.context, progress)
+            try:
+                add_small_head(weights, self.launcher, self.options.small_head)
+            except BaseException:
+                weights.free(self.device)
+                raise
+            self._weights = weights
+
+    def runner(self, sequences: int) -> Runner:
+        """The runner, built with an empty cache for so many sequences if there is none."""
+        if self._runner is None:
+            cache = KVCache(
+                self.device,
+                self.pool,
+                self.config,
+                kv_dtype=self.options.kv_dtype,
+                blocks=self.blocks,
+                sequences=sequences,
+                context=self._scheduler.context,
+            )
+            try:
+                self._runner = Runner(self.device, self.launcher, self.pool, self.weights, cache, self.options.kv_dtype)
+            except BaseException:
+                cache.free()
+                raise
+            self.block_pool = BlockPool(self.blocks, self.options.eviction)
+            self._scheduler.attach(self._runner, self.block_pool)
+        return self._runner
+
+    def memory(self) -> dict[str, int | float]:
+        """Bytes on the device, and how the pool that they come from fares."""
+        stats = self.pool.stats()
+        return {
+            "weights_bytes": self.weights.nbytes,
+            "wrapped_weights_bytes": self.weights.wrapped_bytes,
+            "kv_cache_bytes": self.cache_bytes,
+            "small_head_bytes": self.weights.small_head.nbytes if self.weights.small_head else 0,
+            "workspace_bytes": self.launcher.workspace_bytes,
+            "held_bytes": self.device.held_bytes(),
+            "pool_in_use_bytes": stats.in_use_bytes,
+            "pool_peak_bytes": stats.peak_bytes,
+            "pool_hit_rate": stats.hit_rate,
+            "cache_blocks": self.blocks,
+        }
+
+    def drop_scratch(self) -> bool:
+        """Free prompt scratch and the pool's idle buffers; False if there were none."""
+        dropped = self._runner is not None and self._runner.drop_scratch()
+        return self.pool.trim() > 0 or dropped
+
+    def drop_runner(self) -> None:
+        """Free the cache and all scratch; texts under way compute their tokens again."""
+        if self._runner is not None:
+            self._scheduler.detach()
+            self._runner.free()
+            self._runner = None
+        self.pool.trim()
+
+    def abandon(self) -> None:
+        """Forget it all, for a device that is closed or lost."""
+        self._weights, self._runner = None, None
+
+    def free(self) -> None:
+        """Give back everything on the device, which stays open; may be called twice."""
+        if self._weights is None:  # never loaded, or lost with the device
+            return
+        self.drop_runner()
+        self.launcher.release()
+        self.pool.close()
+        self._weights.free(self.device)
+        self._weights = None

@@ -1,0 +1,46 @@
+"""What a device is asked to launch, checked, and what it keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from bitnet_core.hal.device import Buffer, Kernel
+from bitnet_core.kernels.types import Grid
+
+B = TypeVar("B", bound=Buffer)
+K = TypeVar("K", bound=Kernel)
+
+
+class Bound(NamedTuple, Generic[B]):
+    """A range of one of the device's own buffers, in bytes."""
+
+    buffer: B
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch(Generic[B, K]):
+    """One kernel with all that it is launched with. bound: as its bindings, then the workspace where it has one."""
+
+    kernel: K
+    grid: Grid
+    bound: tuple[Bound[B], ...]
+    params: bytes
+
+
+@dataclass(eq=False, slots=True)
+class Recorded(Generic[B, K]):
+    """Launches kept, and what `_record` made of them: a graph, a command buffer, prepared calls."""
+
+    forget: Callable[[Recorded[B, K]], None]  # by the device that made it
+    launches: tuple[Launch[B, K], ...] = ()
+    native: Any = None
+    uses: frozenset[int] = frozenset()  # ids of its buffers and kernels
+    stale: bool = False  # one of these is gone
+
+    def close(self) -> None:
+        """Free what the driver holds for it."""
+        self.forget(self)

@@ -1,0 +1,83 @@
+"""Whose buffers, kernels and recordings these are, whether they are alive, and when a device may be asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Generic
+
+from bitnet_core.errors import DeviceLostError, UnsupportedError
+from bitnet_core.hal.device import Buffer, DeviceInfo, Kernel, Recording
+from bitnet_core.hal.launches import B, K, Launch, Recorded
+
+
+class Ownership(Generic[B, K]):
+    """What a device has given out, and the state that it is in."""
+
+    def __init__(self, info: DeviceInfo) -> None:
+        self.info = info
+        self._buffers: dict[int, B] = {}  # by id, as the two below: what is alive
+        self._kernels: dict[int, K] = {}
+        self._recordings: dict[int, Recorded[B, K]] = {}
+        self._recording: list[Launch[B, K]] | None = None
+        self._thread = threading.current_thread()
+        self._closed = self._lost = False
+
+    def _enter_thread(self) -> None:
+        """A plugin may write it: called first where the calling thread is not that of the last call."""
+
+    @contextmanager
+    def _entered(self, operation: str, *, recording: bool = True) -> Iterator[None]:
+        """recording: whether the operation is allowed inside `record()`."""
+        if self._closed:
+            raise ValueError(f"{operation} after close()")
+        if self._lost:
+            raise DeviceLostError(
+                "the device was lost", backend=self.info.backend, device=self.info.name, operation=operation
+            )
+        if not recording and self._recording is not None:
+            raise ValueError(f"{operation} inside record()")
+        self._enter()
+        try:
+            yield
+        except DeviceLostError:
+            self._lost = True
+            raise
+
+    def _enter(self) -> None:
+        if (thread := threading.current_thread()) is not self._thread:  # its number may be used again
+            self._thread = thread
+            self._enter_thread()
+
+    def _unsupported(self, message: str, operation: str) -> UnsupportedError:
+        return UnsupportedError(message, backend=self.info.backend, device=self.info.name, operation=operation)
+
+    def _keep(self, buffer: B) -> B:
+        self._buffers[id(buffer)] = buffer
+        return buffer
+
+    def _own(self, buffer: Buffer) -> B:
+        own = self._buffers.get(id(buffer))
+        if own is None:
+            raise ValueError("this buffer is not, or no longer, one of this device")
+        return own
+
+    def _outdate(self, gone: object) -> None:
+        for recording in self._recordings.values():
+            recording.stale |= id(gone) in recording.uses
+
+    def _own_kernel(self, kernel: Kernel) -> K:
+        own = self._kernels.get(id(kernel))
+        if own is None:
+            raise ValueError("this kernel is not, or no longer, one of this device")
+        return own
+
+    def _own_recording(self, recording: Recording) -> Recorded[B, K]:
+        """A recording of this device, all of whose buffers and kernels are still there."""
+        own = self._recordings.get(id(recording))
+        if own is None:
+            raise ValueError("this recording is not, or no longer, one of this device")
+        if own.stale:
+            raise ValueError("a buffer or kernel of this recording is gone: it can only be closed")
+        return own

@@ -1,0 +1,50 @@
+"""A launch that a plugin is asked to tune."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bitnet_core.errors import UnsupportedError
+from bitnet_core.hal.device import DeviceInfo
+from bitnet_core.hal.portable_tiles import Constants, Params, shared_heads
+from bitnet_core.kernels.spec import KernelSpec
+
+__all__ = ["Constants", "Params", "Wanted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What `Device.tuning` is given, and the device. UnsupportedError for an optional kernel that it does not offer.
+
+    wanted["rows"] is that constant or parameter, as a whole number; `"k" in wanted` says whether there is one.
+    """
+
+    spec: KernelSpec
+    constants: Constants
+    params: Params
+    info: DeviceInfo
+
+    def __post_init__(self) -> None:
+        if not self.spec.base and self.spec.name not in self.info.kernels:
+            raise self.refused("the device does not offer this kernel")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.constants or name in self.params
+
+    def __getitem__(self, name: str) -> int:
+        return int(self.constants[name] if name in self.constants else self.params[name])
+
+    @property
+    def room(self) -> int:
+        """Rows that a tile or a workspace is for: a power of two, so that few kernels serve all numbers of rows."""
+        return 1 << (self["rows"] - 1).bit_length()
+
+    def shared_heads(self, most: int) -> int:
+        """Query heads that one group takes, of those with the same key/value head."""
+        return shared_heads(self.params, most)
+
+    def refused(self, why: str) -> UnsupportedError:
+        """To be raised for a launch that another kernel does better, or this one not at all."""
+        return UnsupportedError(
+            f"{self.spec.name}: {why}", backend=self.info.backend, device=self.info.name, operation="tuning"
+        )

@@ -1,0 +1,155 @@
+"""Which regular expressions of a tokenizer.json are accepted.
+
+The library's engine backtracks, and panics where that takes it too long, so a file's expressions must be of the kind
+that real tokenizers use: classes, alternatives, lookahead and repetitions, none inside another one, with few ways to
+match the same text. At one place of a text an accepted expression takes steps in proportion to what is left of it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from bitnet_core.errors import TokenizerError
+
+MAX_PATTERN: Final = 1 << 12  # characters
+MAX_REPEATED: Final = 1000  # in {m,n}
+MAX_WAYS: Final = 256
+_MAX_DEPTH: Final = 16
+
+_ITEM: Final = re.compile(
+    r"(?P<open>\((?:\?(?:[ims]*:|[=!]))?(?!\?))|(?P<close>\))|(?P<bar>\|)"
+    r"|(?P<atom>\[\^?\]?(?:[^\[\]\\]|\\.)*\]|\\[pP]\{\^?[A-Za-z_ ]+\}|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}"
+    r"|\\[sSdDwWrntbBAzZ]|\\[^A-Za-z0-9]|[^\\()\[\]|*+?{}])"
+    r"|(?P<repeat>[*+?]|\{\d{1,4}(?:,\d{0,4})?\})[?+]?",
+    re.DOTALL,
+)
+
+
+@dataclass(slots=True)
+class _Part:
+    """What matching a part may come to. ways: of matching one text, but for repetitions without an end; of those,
+    last: how many end the part, retried: how many have something behind them that may fail, so that all of their
+    lengths are tried; repeats: whether there is any choice of a length."""
+
+    ways: int = 1
+    last: int = 0
+    retried: int = 0
+    repeats: bool = False
+
+
+@dataclass(slots=True)
+class _Group:
+    """An open group: its finished alternatives, the one that is read, and the item at its end, which a repetition may
+    follow."""
+
+    done: list[_Part] = field(default_factory=list)
+    branch: _Part = field(default_factory=_Part)
+    item: _Part | None = None
+
+    def settle(self, required: bool = True) -> None:
+        """The item is complete: it becomes part of the alternative. required: it may fail."""
+        item, branch = self.item, self.branch
+        if item is None:
+            return
+        if required:
+            branch.retried, branch.last = branch.retried + branch.last, 0
+        branch.retried += item.retried
+        branch.last += item.last
+        branch.ways *= item.ways
+        branch.repeats |= item.repeats
+        self.item = None
+
+    def end_branch(self) -> None:
+        """An alternative is complete."""
+        self.settle()
+        self.done.append(self.branch)
+        self.branch = _Part()
+
+    def closed(self) -> _Part:
+        """All of it as one part."""
+        self.end_branch()
+        ways = sum(part.ways for part in self.done)
+        last, retried = max(part.last for part in self.done), max(part.retried for part in self.done)
+        return _Part(ways, last, retried, any(part.repeats for part in self.done))
+
+
+def check_pattern(pattern: str) -> None:
+    """TokenizerError if the expression is not of the kind described above."""
+    if len(pattern) > MAX_PATTERN:
+        raise _refused(pattern, f"it has {len(pattern)} characters; at most {MAX_PATTERN} are accepted")
+    groups = [_Group()]
+    position = 0
+    while position < len(pattern):
+        item = _ITEM.match(pattern, position)
+        if item is None:
+            raise _refused(pattern, f"{pattern[position : position + 12]!r} is not accepted in it")
+        position = item.end()
+        if problem := _taken(groups, item):
+            raise _refused(pattern, problem)
+    if len(groups) > 1:
+        raise _refused(pattern, "a parenthesis is not closed")
+    if problem := _costly(groups[0].closed()):
+        raise _refused(pattern, problem)
+
+
+def _taken(groups: list[_Group], item: re.Match[str]) -> str:
+    """Goes on by one item. What is wrong with it, "" if nothing is."""
+    group = groups[-1]
+    if item["repeat"]:
+        return _repeated(group, item["repeat"])
+    group.settle()
+    if item["open"]:
+        groups.append(_Group())
+        return "its groups are too deep" if len(groups) > _MAX_DEPTH else ""
+    if item["close"]:
+        if len(groups) == 1:
+            return "a parenthesis is closed that was not opened"
+        part = groups.pop().closed()
+        groups[-1].item = part
+        return _costly(part)
+    if item["bar"]:
+        group.end_branch()
+    else:
+        group.item = _Part()
+    return ""
+
+
+def _repeated(group: _Group, repeat: str) -> str:
+    """Repeats the item at the end of a group. What is wrong with that, "" if nothing is."""
+    least, most = _counts(repeat)
+    item = group.item
+    if item is None or max(least, most or 0) > MAX_REPEATED:
+        return f"the repetition {repeat} is not accepted where it stands"
+    if repeat != "?" and (item.repeats or (item.ways > 1 and most != least)):
+        return "a repetition stands inside another one, or repeats a choice"
+    if most is None:
+        item.last = 1
+    else:
+        item.ways = min(item.ways**most, MAX_WAYS + 1) + max(most - least, 0)
+    item.repeats |= most is None or (repeat != "?" and most != least)
+    group.settle(required=least > 0)
+    return _costly(group.branch)
+
+
+def _counts(repeat: str) -> tuple[int, int | None]:
+    """Least and most; None is without end."""
+    if repeat in "*+?":
+        return int(repeat == "+"), 1 if repeat == "?" else None
+    least, comma, most = repeat.strip("{}").partition(",")
+    return int(least), int(most) if most else None if comma else int(least)
+
+
+def _costly(part: _Part) -> str:
+    """Why matching the part could take too long, "" if it cannot."""
+    if part.ways > MAX_WAYS:
+        return f"there are more than {MAX_WAYS} ways for it to match the same text"
+    if part.retried > 1:
+        return "two repetitions without an end stand before something that may fail"
+    return ""
+
+
+def _refused(pattern: str, why: str) -> TokenizerError:
+    shown = pattern if len(pattern) <= 80 else pattern[:77] + "..."
+    return TokenizerError(f"the regular expression {shown!r} of tokenizer.json is refused: {why}")

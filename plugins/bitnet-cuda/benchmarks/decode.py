@@ -1,0 +1,98 @@
+"""Decoding one text (2B-4T's shape, random weights): its speed, and how long a step takes without each of its kernels.
+
+    python plugins/bitnet-cuda/benchmarks/decode.py [--small-head on] [--sources FOLDER ...] [--without]
+
+--sources: folders whose kernels stand in for the plugin's own, each measured in turn with these, so that what a change
+gains shows on one machine in one run. --without: by kernel, the time of a step less that of the same step without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from bitnet_core.api import Model, load
+from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.measure.benchmark import measure
+from bitnet_cuda import compile
+
+POSITIONS = (128, 2048)
+TURNS = 3
+FOLDERS = compile.FOLDERS
+NEVER = "argmax_advance"  # left out always: without it a step's position stays
+
+
+def opened(sources: Path | None, small_head: Any) -> Model:
+    """The model, with kernels of `sources` where it has them."""
+    compile.FOLDERS = (sources, *FOLDERS) if sources else FOLDERS
+    return load(SyntheticSource("2b4t"), "cuda:0", small_head=small_head)
+
+
+def replay_time(device: Any, launches: list[Any]) -> float:
+    """Median of microseconds."""
+    graph, times = device.graph_of(lambda: device._queue_all(launches)), []
+    for _ in range(7):
+        device.synchronize()
+        began = time.perf_counter()
+        for _ in range(20):
+            device.call("GraphLaunch", "time", graph, device.stream)
+        device.synchronize()
+        times.append((time.perf_counter() - began) / 20 * 1e6)
+    return median(times)
+
+
+def without(device: Any, recording: Any) -> str:
+    """What each kernel adds to a step, where the step stands."""
+
+    def timed(*names: str) -> float:
+        return replay_time(device, [one for one in recording.launches if one.kernel.spec.name not in names])
+
+    named = dict.fromkeys(one.kernel.spec.name for one in recording.launches if one.kernel.spec.name != NEVER)
+    parts = {name: (timed(NEVER) + timed(NEVER)) / 2 - timed(NEVER, name) for name in named}
+    return f"a step takes {timed(NEVER):.0f} us; " + ", ".join(f"{name} {us:.0f}" for name, us in parts.items())
+
+
+def in_the_middle(model: Model, positions: int, look: Callable[[Any, Any], str]) -> str:
+    """`look` at the device and the recording of a step, while a text is made."""
+    device: Any = model.device
+    replay, said = device.replay, []
+
+    def watched(recording: Any) -> None:
+        if not said:
+            said.append(look(device, recording))
+        replay(recording)
+
+    device.replay = watched
+    model.generate(np.random.default_rng(0).integers(0, model.config.tokens, positions).tolist(), max_tokens=8)
+    device.replay = replay
+    return said[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small-head", choices=("auto", "on", "off"), default="auto")
+    parser.add_argument("--sources", type=Path, nargs="*", default=[])
+    parser.add_argument("--without", action="store_true")
+    arguments = parser.parse_args()
+    speeds: dict[tuple[str, int], list[float]] = {}
+    for _ in range(TURNS):
+        for sources in (None, *arguments.sources):
+            with opened(sources, arguments.small_head) as model:
+                for positions in POSITIONS:
+                    speed = measure(model, 0.0, positions, 128, 3, 1).decode_speed
+                    speeds.setdefault((str(sources or "as it is"), positions), []).append(speed)
+    if arguments.without:
+        with opened(None, arguments.small_head) as model:
+            for positions in POSITIONS:
+                print(f"at {positions}: {in_the_middle(model, positions, without)}", flush=True)
+    for (name, positions), found in speeds.items():
+        print(f"{name}, at {positions}: {median(found):,.0f} tokens/s of {', '.join(f'{one:,.0f}' for one in found)}")
+
+
+if __name__ == "__main__":
+    main()
