@@ -52,12 +52,11 @@ def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] 
 
 
 def tensor_maps(launch: StreamLaunch) -> list[Any]:
-    """Where the bulk copies of stream.cuh find weights and activations: its kernels' last arguments; none for others."""
+    """Where bulk copies find weights and activations: the last arguments of stream.cuh's kernels; none for others."""
     private = launch.kernel.tuning.private
     if "SPAN_T" not in private:
         return []
-    values = launch.kernel.spec.unpack(launch.params)
-    rows, outs, width = (int(values[name]) for name in ("rows", "outs", "width"))
+    rows, outs, width, *_ = map(int, launch.kernel.spec.unpack(launch.params).values())
     w, _, q, *_ = (bound.buffer.address + bound.offset for bound in launch.bound)
     row, own = width // 4, 2 * private["M_TILES"]  # a lane has `own` neighbouring rows of weights
     dims, steps = (row, 8, own, outs // (8 * own)), (own * row, row, 8 * own * row)

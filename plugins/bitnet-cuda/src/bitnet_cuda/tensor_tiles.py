@@ -12,8 +12,7 @@ FULL_GPU = 100
 """Tiles that keep a large GPU busy."""
 MULTIPROCESSORS = 132
 """Of a GPU with warpgroup products: H100 and H200."""
-ANY_SIZE = 1 << 20
-"""In place of a tile: blocks that stay take tiles of their own, whatever the shape."""
+ANY_SIZE = 1 << 20  # in place of a tile's: blocks that stay take tiles of their own, whatever the shape
 MMA_ROWS = 9
 """Rows from which ternary products go to the tensor cores' tiles."""
 DENSE_ROWS = 5
@@ -40,24 +39,20 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "attention" and rows >= PROMPT_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         group = int(params["n_heads"]) // int(params["n_kv_heads"])
         heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
-        return attention_tile(head_dim := int(params["head_dim"]), heads, 64 // heads, wgmma=wgmma and head_dim == 128)
+        wgmma = wgmma and params["head_dim"] == 128
+        return attention_tile(int(params["head_dim"]), heads, 64 // heads, wgmma=wgmma)
     return None
 
 
-def batch_tile(tile_n: int, tile_t: int, width: int, steps: int) -> Tuning:
-    """Constants of matmul_ternary_batch.cu: a warp for every 256 * steps columns."""
-    warps = ceil_div(ceil_div(width, 256), steps)
-    return tuned(32 * warps, {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "batch", STEPS=steps)
-
-
 def _batch(rows: int, params: Params) -> Tuning | None:
-    """None where a block would have too many warps, or sums that do not fit in 48 KiB of shared memory."""
-    width, wide = int(params["width"]), int(params["outs"]) > MANY_OUTS
-    steps = 2 if ceil_div(width, 256) <= 32 else 3
-    tile_n, tile_t = 32, 32 if wide and rows > 16 else 16
-    tile = batch_tile(tile_n, tile_t, width, steps)
-    group = tile.private["GROUP"]
-    return tile if 4 * tile_n * tile_t * group // 32 <= 48 << 10 and group <= 512 else None
+    """matmul_ternary_batch.cu: a warp for every 256 * STEPS columns. None where a block would have too many warps, or
+    sums that do not fit in 48 KiB of shared memory."""
+    units, wide = ceil_div(int(params["width"]), 256), int(params["outs"]) > MANY_OUTS
+    steps = 2 if units <= 32 else 3
+    warps = ceil_div(units, steps)
+    tile = {"TILE_N": 32, "TILE_T": 32 if wide and rows > 16 else 16, "SPLITS": 1}
+    fits = warps <= 16 and 4 * tile["TILE_N"] * tile["TILE_T"] * warps <= 48 << 10
+    return tuned(32 * warps, tile, "batch", STEPS=steps) if fits else None
 
 
 def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int) -> Tuning:
@@ -120,14 +115,9 @@ def attention_tile(head_dim: int, heads: int, rows: int, *, wgmma: bool = False)
     return tuned(2 * heads * rows, tile, "wgmma" if wgmma else "mma", HEAD_DIM=head_dim, SHARED=shared)
 
 
-def dense_tile(tile_n: int, tile_t: int, warps_t: int, stages: int) -> Tuning:
-    """Constants of matmul_dense_mma.cu; a block's TILE_N rows of the table come in pieces of SUB_N."""
-    sub_n, warps_n = 128, 4
-    tile, shape = {"TILE_N": tile_n, "TILE_T": tile_t}, {"SUB_N": sub_n, "WARPS_N": warps_n, "WARPS_T": warps_t}
-    shared = stages * (128 * sub_n + 256 * tile_t)
-    return tuned(32 * warps_n * warps_t, tile, "mma", **shape, STAGES=stages, SHARED=shared)
-
-
 def _dense(rows: int, outs: int) -> Tuning:
-    tile_n = 512 if outs > 1 << 16 else 128
-    return dense_tile(tile_n, 16, 1, 4) if rows <= 16 else dense_tile(tile_n, 32, 2, 4)
+    """Constants of matmul_dense_mma.cu; a block's TILE_N rows of the table come in pieces of SUB_N."""
+    tile = {"TILE_N": 512 if outs > 1 << 16 else 128, "TILE_T": 16 if rows <= 16 else 32}
+    shape = {"SUB_N": 128, "WARPS_N": 4, "WARPS_T": tile["TILE_T"] // 16, "STAGES": 4}
+    shared = shape["STAGES"] * (128 * shape["SUB_N"] + 256 * tile["TILE_T"])
+    return tuned(128 * shape["WARPS_T"], tile, "mma", **shape, SHARED=shared)
