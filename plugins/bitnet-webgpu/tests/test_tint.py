@@ -17,7 +17,7 @@ from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_webgpu.compile import source
 from bitnet_webgpu.describe import KNOWN
-from bitnet_webgpu.tuning import choose
+from bitnet_webgpu.tuning import offered
 
 VERSION = "0.6.2"
 """Of npm `webgpu`."""
@@ -47,24 +47,22 @@ def compiled(node: Path, folder: Path) -> dict[str, list[str]]:
 
 
 def write_sources(folder: Path) -> set[str]:
-    """A file for every kernel, variant and set of constants that a GPU or a CPU is given; the kernels' names."""
-    offered = frozenset({"top_k", *KNOWN["joined"]})
-    names = set()
+    """A file for every text of a kernel that a GPU or a CPU may be given for the kit's cases; the kernels' names."""
+    optional = frozenset({"top_k", *KNOWN["joined"]})
+    texts = set[tuple[str, str]]()
     for kind, subgroups in product((DeviceType.GPU, DeviceType.SOFTWARE), PROLOGUES):
         extra = {"workgroup_storage": 16384, "subgroups": subgroups}
-        info = DeviceInfo("webgpu", 0, "x", kind, kernels=offered, extra=extra)
-        for spec in (one for one in CATALOGUE.values() if one.base or one.name in offered):
+        info = DeviceInfo("webgpu", 0, "x", kind, kernels=optional, extra=extra)
+        for spec in (one for one in CATALOGUE.values() if one.base or one.name in optional):
             for launch in (case.launch() for case in cases_of(spec.name)):
                 try:
-                    tuning = choose(Wanted(spec, launch.constants, launch.params, info))
+                    tunings = offered(Wanted(spec, launch.constants, launch.params, info))
                 except UnsupportedError:
                     continue
-                constants = "_".join(str(value) for value in launch.constants.values())
-                name = "-".join((spec.name, tuning.variant, constants, str(subgroups)))
-                text = PROLOGUES[subgroups] + source(spec, launch.constants, tuning)
-                (folder / f"{name}.wgsl").write_text(text, "utf-8")
-                names.add(spec.name)
-    return names
+                texts |= {(spec.name, PROLOGUES[subgroups] + source(spec, launch.constants, one)) for one in tunings}
+    for number, (name, text) in enumerate(sorted(texts)):
+        (folder / f"{name}-{number}.wgsl").write_text(text, "utf-8")
+    return {name for name, _ in texts}
 
 
 def test_tint_accepts_every_kernel(node: Path, tmp_path: Path) -> None:
