@@ -14,7 +14,8 @@ inline void barrier_arrive_with_copies(Barrier* barrier) { barrier_arrive(barrie
 inline void show_barriers() {}
 // Ends the launch with an error where nobody comes.
 inline void barrier_wait(Barrier* barrier, unsigned phase) {
-    for (unsigned tries = 0; barrier->phase == phase; tries++) tries < 100000 ? simt::block->yield(simt::READY) : simt::fail();
+    for (unsigned tries = 0; barrier->phase == phase; tries++)
+        tries < 100000 ? simt::block->yield(simt::READY) : simt::fail();
 }
 // A phase ends with the copies: the thread that expects them arrives with the last of them.
 static long expected = 0;

@@ -117,8 +117,8 @@ API int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, void*) {
     return inside(from, n) && inside(to, n) ? copy(to, from, n) : INVALID_VALUE;
 }
 
-API int cuTensorMapEncodeTiled(TensorMap* map, int, unsigned rank, Address address, const Address* dims, const Address* strides,
-                               const unsigned* box, const unsigned*, int, int, int, int) {
+API int cuTensorMapEncodeTiled(TensorMap* map, int, unsigned rank, Address address, const Address* dims,
+                               const Address* strides, const unsigned* box, const unsigned*, int, int, int, int) {
     if (rank > 4 || address % 16) return INVALID_VALUE;
     map->address = address, map->rank = rank;
     for (unsigned d = 0; d < rank; d++) map->dims[d] = dims[d], map->box[d] = box[d];

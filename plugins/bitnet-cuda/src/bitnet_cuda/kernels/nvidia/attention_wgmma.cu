@@ -86,8 +86,8 @@ extern "C" __global__ void __launch_bounds__(GROUP, 2)
         u32 blocks = (u32)longest / KV_BLOCK + 1;
         auto load = [&](u32 b) {
             if (b < blocks)
-                load_block(stages + b % STAGES * STAGE, k_cache, v_cache, ((size_t)table[b] * n_kv_heads + kv_head) * KV_BLOCK,
-                           (u32)longest + 1 - b * KV_BLOCK);
+                load_block(stages + b % STAGES * STAGE, k_cache, v_cache,
+                           ((size_t)table[b] * n_kv_heads + kv_head) * KV_BLOCK, (u32)longest + 1 - b * KV_BLOCK);
             copy_group();
         };
         load(0);

@@ -46,8 +46,8 @@ __device__ inline void copy_box(void* to, const TensorMap& map, u32 x, u32 y, Ba
 // The box from byte x of group z on, of a tensor of four dimensions.
 __device__ inline void copy_groups(void* to, const TensorMap& map, u32 x, u32 z, Barrier* barrier) {
     asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %3, %4}], [%5];" ::
-            "r"(shared_address(to)),
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %3, %4}], [%5];" ::"r"(shared_address(to)),
         "l"(&map), "r"(x), "r"(0), "r"(z), "r"(shared_address(barrier))
         : "memory");
 }

@@ -1,6 +1,8 @@
-// matmul_ternary_block on Hopper's warpgroup tensor cores (compute capability 9.0), for prompts; formula and shapes are those
-// of the catalogue, tiles and copies those of stream.cuh, with 64 rows of weights for each warpgroup. While the exact sums of
-// one plane, 32 columns, are scaled, the tensor cores work for the other warpgroups of the multiprocessor.
+// matmul_ternary_block on Hopper's warpgroup tensor cores (compute capability 9.0), for prompts:
+// y[t, n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over the 32 columns of a of (code[n, k] - 1) * q[t, k]), or
+// with scale[t] behind the sum where ABLOCK is 0; w[outs, width / 4], q[rows, width]. Tiles and copies are those of
+// stream.cuh, with 64 rows of weights for each warpgroup. Each plane, 32 columns, has exact sums of its own; those of planes
+// 0 and 1 are scaled while the tensor cores work on planes 2 and 3, and for the other warpgroup.
 #include "prelude.cuh"
 #include "tensor.cuh"
 #include "signs.cuh"
@@ -43,7 +45,8 @@ struct Multiplier {
     Words* stages;
     Barrier *full, *empty;
     const float* wscale;
-    u32 outs, blocks, lane_codes, x, t;  // lane_codes: word of a stage's weights where this lane's begin; x: which half first
+    u32 outs, blocks, t;
+    u32 lane_codes, x;  // word of a stage's weights where this lane's begin, and which half of its rows' words lies first
     Ring at;
     u32 packed[4], a[2][2][4];
     int sums[2][2][SPAN_T / 2];  // of planes 0 and 1, of planes 2 and 3
@@ -70,7 +73,8 @@ struct Multiplier {
     }
     // Both planes' sums, scaled; they end in acc, behind two pairs where these share a scale of weights.
     __device__ void scale(float* acc, float* part, int pair, const float (*weights)[HALVES]) const {
-        const Floats* factors = (const Floats*)((const float*)(stages + at.stage * STAGE + FACTORS) + t * PITCH) + 2 * pair * PITCH;
+        const float* scales = (const float*)(stages + at.stage * STAGE + FACTORS);
+        const Floats* factors = (const Floats*)(scales + t * PITCH) + 2 * pair * PITCH;
         const bool first = HALVES == 2 || pair == 0, last = HALVES == 2 || pair == 1;
 #pragma unroll
         for (int i = 0; i < SPAN_T / 8; i += 2) {  // two groups of eight tokens
@@ -102,7 +106,8 @@ struct Multiplier {
 #pragma unroll
         for (int i = 0; i < SPAN_T / 2; i++) acc[i] = 0.0f;
 #pragma unroll
-        for (int i = 0; i < OWN; i++) scales[i] = wscale + (size_t)min(n + i, outs - 1) * ((blocks * 128 + BLOCK - 1) / BLOCK);
+        for (int i = 0; i < OWN; i++)
+            scales[i] = wscale + (size_t)min(n + i, outs - 1) * ((blocks * 128 + BLOCK - 1) / BLOCK);
         load(0);
         for (u32 b = 0; b < blocks; b++, at.step()) {
 #pragma unroll
@@ -125,7 +130,8 @@ struct Multiplier {
 };
 
 // y (+)= acc: a lane's rows n.. of tokens first, first + 1, first + 8, ..
-__device__ inline void store(float* y, const float* acc, const float* scale, u32 y_stride, u32 n, u32 outs, u32 first, u32 rows) {
+__device__ inline void store(float* y, const float* acc, const float* scale, u32 y_stride, u32 n, u32 outs, u32 first,
+                             u32 rows) {
     if (n >= outs) return;
 #pragma unroll
     for (int i = 0; i < SPAN_T / 8; i += 2) {  // what is added to is read for some at once
@@ -166,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
         return;
     }
     more_registers<232>();
-    Multiplier multiplier = {stages, full, empty, wscale, outs, work.blocks, (warp * 16 + g) * 8 + t, g / 4, t, {0, 0}, {}, {}, {}};
+    Multiplier multiplier = {stages, full, empty, wscale, outs, work.blocks, t, (warp * 16 + g) * 8 + t, g / 4, {0, 0}, {}, {}, {}};
     for (u32 tile = blockIdx.z; tile < work.tiles; tile += gridDim.z) {
         u32 n = work.first_n(tile) + warp * 16 + OWN * g;
         float acc[SPAN_T / 2];

@@ -15,6 +15,7 @@ struct alignas(8) Factors {
 struct alignas(8) Sums {
     int even, odd;
 };
+
 // What one thread copies for all: every column block of the tiles of this thread block.
 __device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full, Barrier* empty, const TensorMap& weights,
                                   const TensorMap& tokens, const float* scale, const int* qsum, u32 rows) {

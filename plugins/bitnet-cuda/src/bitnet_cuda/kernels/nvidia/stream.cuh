@@ -1,9 +1,10 @@
 // Ternary products of prompts, on warpgroup tensor cores (compute capability 9.0). Thread blocks stay, one on each
-// multiprocessor, and take tiles of SPAN_N weight rows x SPAN_T tokens in turns. The last warpgroup keeps bulk copies of STAGES
-// column blocks of 128 under way, the others multiply; so what ends a tile overlaps with the next one's copies. A stage
-// holds activations, in the 128-byte swizzle that the tensor cores read, weights, still 2 bits, in the 32-byte swizzle, and
-// EXTRA 16-byte words of the kernel's own. A lane's OWN rows of weights are neighbours, so that it writes their sums at once:
-// the copy puts the rows of 8 * OWN in the order of fragments. outs is a multiple of 8 * OWN, y_first and y_stride of OWN.
+// multiprocessor, and take tiles of SPAN_N weight rows x SPAN_T tokens in turns. The last warpgroup keeps bulk copies of
+// STAGES column blocks of 128 under way, the others multiply; so what ends a tile overlaps with the next one's copies. A
+// stage holds activations, in the 128-byte swizzle that the tensor cores read, weights, still 2 bits, in the 32-byte
+// swizzle, and EXTRA 16-byte words of the kernel's own. A lane's OWN rows of weights are neighbours, so that it writes their
+// sums at once: the copy puts each 8 * OWN rows in the order of fragments. outs is a multiple of 8 * OWN, y_first and
+// y_stride of OWN.
 #include "barrier.cuh"
 #define WARPGROUPS (GROUP / 128 - 1)  // that multiply
 #define SPAN_N (64 * M_TILES * WARPGROUPS)
@@ -52,8 +53,8 @@ __device__ inline void start_barriers(Barrier* full, Barrier* empty, u32 copying
 }
 
 // One thread's copies of a column block; `more` bytes follow.
-__device__ inline void copy_block(const Work& work, Words* stage, const TensorMap& weights, const TensorMap& tokens, u32 tile,
-                                  u32 block, u32 more, Barrier* full) {
+__device__ inline void copy_block(const Work& work, Words* stage, const TensorMap& weights, const TensorMap& tokens,
+                                  u32 tile, u32 block, u32 more, Barrier* full) {
     barrier_expect(full, 16 * FACTORS + more);
     copy_box(stage, tokens, block * 128, work.first_t(tile), full);
     copy_groups(stage + WEIGHTS, weights, block * 32, work.first_n(tile) / (8 * OWN), full);
