@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,12 +25,14 @@ from bitnet_core.errors import (
 )
 from bitnet_core.hal import DeviceType, MemoryKind, View, whole
 from bitnet_core.hal.base import TIMEOUT_VARIABLE
+from bitnet_vulkan import memory
 from bitnet_vulkan.compile import KERNELS
 from bitnet_vulkan.describe import Features, pci_address, physical_devices
 from bitnet_vulkan.device import LARGE, VulkanDevice
-from bitnet_vulkan.driver import Instance, ffi, make, module
+from bitnet_vulkan.driver import Instance, ffi, lib, make, module
 from bitnet_vulkan.errors import Stage, check
 
+OUT_OF_DEVICE_MEMORY = -2
 SPIRV = runpy.run_path(str(Path(__file__).parents[1] / "spirv.py"))
 """How the binaries are made."""
 
@@ -136,6 +139,32 @@ def test_sub_allocation_and_software_marking(device: VulkanDevice) -> None:
 def test_a_card_is_known_by_its_pci_address() -> None:
     pci = make("VkPhysicalDevicePCIBusInfoPropertiesEXT", pciDomain=0, pciBus=0x3B, pciDevice=0, pciFunction=1)
     assert pci_address(pci) == "0000:3b:00.1"
+
+
+@pytest.mark.parametrize("nbytes", [4096, 8 << 20])
+def test_memory_that_cannot_be_bound_is_given_back(
+    device: VulkanDevice, monkeypatch: pytest.MonkeyPatch, nbytes: int
+) -> None:
+    destroyed: list[object] = []
+
+    class Unbound:
+        """The driver, but for its binding of memory."""
+
+        def __getattr__(self, name: str) -> Any:
+            return (lambda *_: OUT_OF_DEVICE_MEMORY) if name == "vkBindBufferMemory" else getattr(lib(), name)
+
+    def places() -> list[tuple[int, list[tuple[int, int]]]]:
+        return sorted((one.nbytes, one.free) for one in device._allocator._memories)
+
+    device.free(device.alloc(nbytes))
+    before = places()
+    with monkeypatch.context() as patched:
+        patched.setattr(memory, "lib", Unbound)
+        patched.setattr(memory, "destroy", lambda *handle: destroyed.append(handle))
+        with pytest.raises(OutOfMemoryError):
+            device.alloc(nbytes)
+    assert len(destroyed) == 1, "the buffer itself"
+    assert places() == before
 
 
 def test_large_uploads(device: VulkanDevice) -> None:

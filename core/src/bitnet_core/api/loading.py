@@ -56,10 +56,10 @@ def load(
     elsewhere a quarter of the free memory, up to 1 GiB; never more than max_sequences full texts need).
     max_sequences: texts generated at a time. eviction: which reusable prefix goes first, "lru", "fifo" or "lfu".
     burst_seconds: about how long greedy tokens are made before a stream shows them. small_head: whether an f16 head
-    gets an int8 copy for choosing tokens exactly with half the reading, "auto" (on CPUs), "on" or "off". layout:
-    byte layout of I2_S tensors, where the file's own evidence is not to be asked. strict: warnings about the file
-    are errors (None: as BITNET_STRICT_MODE says). mmap: where false, the file is read as a whole, so that it may be
-    changed or cut off while it is used; a mapped one must not be. fallback: whether "auto" goes on with the next
+    gets an int8 copy for choosing tokens exactly with half the reading, "auto" (where that saves time), "on" or "off".
+    layout: byte layout of I2_S tensors, where the file's own evidence is not to be asked. strict: warnings about the
+    file are errors (None: as BITNET_STRICT_MODE says). mmap: where false, the file is read as a whole, so that it may
+    be changed or cut off while it is used; a mapped one must not be. fallback: whether "auto" goes on with the next
     device where one fails, at load or in the middle of a text; a device that was named never does. pool: limits of
     the pool that buffers of steps come from. progress is called with (what, done, total).
 

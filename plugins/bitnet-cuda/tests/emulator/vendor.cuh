@@ -1,4 +1,5 @@
 // The emulator's words for what the portable kernels ask for.
+#define KERNEL_RESIDENT(blocks) KERNEL
 inline float half_to_float(unsigned short h) { return _cvtsh_ss(h); }
 inline unsigned short float_to_half(float f) { return _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT); }
 inline int dot4(unsigned a, unsigned b, int acc) {

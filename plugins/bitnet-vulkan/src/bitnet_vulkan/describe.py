@@ -187,7 +187,7 @@ def _described(instance: Handle, handle: Handle, index: int) -> PhysicalDevice |
         transfer=TransferMode.UNIFIED if shared else TransferMode.EXPLICIT_COPY,
         physical_id=pci_address(pci) if PCI in extensions else bytes(identity.deviceUUID).hex(),
         kernels=offered(features),
-        features=frozenset({"timings"} if tick else ()),
+        features=frozenset({"tunings", "timings"} if tick else {"tunings"}),
         extra={
             "uuid": bytes(identity.deviceUUID).hex(),
             "api_version": f"{version >> 22}.{(version >> 12) & 1023}.{version & 4095}",

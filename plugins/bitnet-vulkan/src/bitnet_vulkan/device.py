@@ -77,6 +77,12 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         """See tuning.py."""
         return tuning.choose(self._physical, spec, constants, params)
 
+    def tunings(
+        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+    ) -> list[Tuning]:
+        """See bitnet_core.hal.device.TunableDevice."""
+        return tuning.offered(self._physical, spec, constants, params)
+
     def _alloc(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         buffer = self._allocator.allocate(nbytes, kind)
         commands = self._queue.commands()

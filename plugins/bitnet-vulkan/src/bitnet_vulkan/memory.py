@@ -85,8 +85,12 @@ class Allocator:
         except Exception:
             destroy("Buffer", self._device, handle)
             raise
-        check(lib().vkBindBufferMemory(self._device, handle, memory.handle, first), Stage.MEMORY, self._name)
-        return VulkanBuffer(handle, nbytes, kind, memory, first, first + needs.size)
+        buffer = VulkanBuffer(handle, nbytes, kind, memory, first, first + needs.size)
+        status = lib().vkBindBufferMemory(self._device, handle, memory.handle, first)
+        if status != SUCCESS:
+            self.release(buffer)
+        check(status, Stage.MEMORY, self._name)
+        return buffer
 
     def _type_index(self, allowed: int, kind: MemoryKind) -> int:
         types = self._properties.memoryTypes[0 : self._properties.memoryTypeCount]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal import DeviceType, Tuning
@@ -19,6 +19,8 @@ ROW_GROUP = 256
 """Invocations that normalize a row, alone or in front of a matrix product: the same in both, so that sums are too."""
 MOST_GROUP_HEADS = 8
 """Query heads of one key/value head that the split attention keeps in registers."""
+MATRIX_TILES = ((64, 64, 128), (128, 64, 128), (128, 128, 256))
+"""Outputs, rows and invocations of a tile on matrix units."""
 MEETING_WORDS = 9 * 32
 """Counters of meeting.glsl."""
 
@@ -56,6 +58,23 @@ def choose(
 ) -> Tuning:
     """The tuning of one launch; UnsupportedError where an optional kernel does not serve it."""
     return _CHOICES[spec.name](Wanted(physical, spec.name, constants, params))
+
+
+def offered(
+    physical: PhysicalDevice, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
+) -> list[Tuning]:
+    """What `choose` takes, then what may be quicker elsewhere: tiles on matrix units, lanes that share a matrix row."""
+    first, others = choose(physical, spec, constants, params), list[Tuning]()
+    if first.variant == "coop" and "outs" in params:
+        others = [_but(first, n, {"GROUP": group}, TILE_T=t) for n, t, group in MATRIX_TILES]
+    elif "LANES" in first.private and spec.name != "matmul_dense" and "outs" in params:
+        work, wave = first.tile["TILE_N"] * first.private["LANES"], physical.features.subgroups
+        others = [_but(first, work // lanes, {"LANES": lanes}) for lanes in (4, 8, 16, 32) if lanes <= min(wave, work)]
+    return [first, *(one for one in others if one.key != first.key)]
+
+
+def _but(tuning: Tuning, tile_n: int, private: dict[str, int], **tile: int) -> Tuning:
+    return replace(tuning, tile={**tuning.tile, "TILE_N": tile_n, **tile}, private={**tuning.private, **private})
 
 
 def _tile(rows: int, largest: int) -> int:
@@ -108,8 +127,8 @@ def _ternary(want: Wanted) -> Tuning:
 
 def _matrix(rows: int, outs: int) -> Tuning:
     """Tiles as measured on an H200: the fewer there are, the smaller they must be to reach all multiprocessors."""
-    tiles = ceil_div(rows, 128) * ceil_div(outs, 128)
-    tile_n, tile_t, group = (128, 64, 128) if tiles >= 200 else (128, 128, 256) if tiles >= 100 else (64, 64, 128)
+    tiles, (small, medium, large) = ceil_div(rows, 128) * ceil_div(outs, 128), MATRIX_TILES
+    tile_n, tile_t, group = medium if tiles >= 200 else large if tiles >= 100 else small
     return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "coop", {"GROUP": group, "WAVE_T": 32})
 
 

@@ -1,4 +1,7 @@
 // NVIDIA's words for what the portable kernels ask for. No header files: NVRTC then needs none.
+// A kernel of which so many blocks are to fit on a multiprocessor.
+#define KERNEL_RESIDENT(blocks) extern "C" __global__ void __launch_bounds__(GROUP, blocks)
+
 __device__ inline float half_to_float(u16 h) {
     float f;
     asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));

@@ -11,9 +11,9 @@ struct alignas(4 * WORDS) Piece {
     u32 word[WORDS];
 };
 
-extern "C" __global__ void __launch_bounds__(GROUP, RESIDENT)
-    draft_logits(const Floats* x, const Piece* codes, const float* scale, const float* error, float* logits, float* bound,
-                 u32 rows, u32 outs, u32 width, u32 stride) {
+KERNEL_RESIDENT(RESIDENT)
+draft_logits(const Floats* x, const Piece* codes, const float* scale, const float* error, float* logits, float* bound,
+             u32 rows, u32 outs, u32 width, u32 stride) {
     __shared__ u32 lowest[WARPS];  // order_of the drafts' lower bounds, the largest of a warp
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = blockIdx.x, pieces = width / (4 * WORDS);
     u32 base = group * TILE_N + warp * OUTS, first = min(base, outs - 1);

@@ -1,4 +1,6 @@
 // AMD's words for what the portable kernels ask for; hipRTC knows threadIdx, __shared__, expf and the like by itself.
+// HIP's second bound is another one: waves of a SIMD.
+#define KERNEL_RESIDENT(blocks) KERNEL
 typedef u32 FourWords __attribute__((ext_vector_type(4)));
 
 __device__ inline float half_to_float(u16 h) {
