@@ -20,7 +20,7 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.plan.launcher import Launch
 from bitnet_cuda import compile
 from bitnet_cuda.device import CudaDevice
-from bitnet_cuda.tensor_tiles import block_tile, mma_tile, wgmma_block_tile, wgmma_tile
+from bitnet_cuda.tensor_tiles import block_tile, mma_tile, stream_tile
 
 SHAPES = {
     "2b4t": (0, ((3840, 2560), (2560, 2560), (13824, 2560), (2560, 6912))),
@@ -29,11 +29,11 @@ SHAPES = {
 """Columns of a weight scale (0: the row); rows and columns of a layer's matrices, of which every second adds to y."""
 BLOCK_TILES = [
     block_tile(64, 64, (2, 2), 4, 3),
-    *(wgmma_block_tile(*tile) for tile in ((2, 64, 4), (2, 128, 4), (3, 64, 4), (4, 64, 4), (4, 64, 6))),
+    *(stream_tile(1, 64, stages) for stages in (4, 8, 12)),
 ]
 ROW_TILES = [
     mma_tile(128, 128, (4, 2, 1), 4),
-    *(wgmma_tile(*tile) for tile in ((128, 128, 2, 5, 2), (128, 128, 1, 4, 2), (128, 64, 2, 6, 2), (64, 64, 1, 6, 3))),
+    *(stream_tile(*tile) for tile in ((1, 128, 6), (1, 128, 8), (2, 128, 6), (2, 128, 8))),
 ]
 
 

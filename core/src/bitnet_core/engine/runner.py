@@ -275,10 +275,13 @@ class Runner:
     def _step(self, spans: Sequence[Span], size: int) -> npt.NDArray[np.int32]:
         """i32[size, 4] step buffer; rows past those of `spans` store nothing and attend to nothing."""
         step = np.zeros((size, STEP_FIELDS), np.int32)
-        positions = np.array([at for s in spans for at in range(s.position, s.position + len(s.tokens))], np.int32)
-        lanes = np.repeat([span.lane for span in spans], [len(span.tokens) for span in spans])
+        counts = [len(span.tokens) for span in spans]
+        positions = np.concatenate(
+            [np.arange(s.position, s.position + n, dtype=np.int32) for s, n in zip(spans, counts, strict=True)]
+        )
+        lanes = np.repeat([span.lane for span in spans], counts)
         rows = len(positions)
-        step[:rows, 0] = [token for span in spans for token in span.tokens]
+        step[:rows, 0] = np.concatenate([span.tokens for span in spans])
         step[:rows, 1] = positions
         step[:rows, 2] = self.cache.slots(lanes, positions)
         step[:rows, 3] = lanes

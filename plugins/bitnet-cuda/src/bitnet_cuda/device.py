@@ -96,7 +96,9 @@ class CudaDevice(StreamDevice):
             slots += (ahead.buffer.address + ahead.offset, ahead.nbytes) if ahead else (0, 0)
         values = (ctypes.c_uint64 * len(slots))(*slots)  # a 32-bit argument is the lower half of its slot
         first = ctypes.addressof(values)
-        pointers = (ctypes.c_void_p * len(slots))(*range(first, first + 8 * len(slots), 8))
+        maps = recording.tensor_maps(launch)  # the driver copies arguments before the call returns
+        where = *range(first, first + 8 * len(slots), 8), *(int(one.getPtr()) for one in maps)
+        pointers = (ctypes.c_void_p * len(where))(*where)
         arguments = ctypes.addressof(pointers)
         if overlaps and self._overlap:
             result = self.api.cuLaunchKernelEx(self._overlapping(kernel, launch.grid), kernel.function, arguments, 0)

@@ -1,11 +1,15 @@
-"""What a recording's launches are told: which may start while others run, and what they fetch for later ones."""
+"""What launches are told: which may start while others run, what they fetch for later ones, where their copies are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from bitnet_core.hal.base import Bound
 from bitnet_core.hal.stream import StreamBuffer, StreamLaunch
+
+from bitnet_cuda.driver import driver
+from bitnet_cuda.errors import check
 
 AHEAD = 2
 """A kernel asks for the weights of the launch so many places further on, into the L2 cache."""
@@ -45,3 +49,26 @@ def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] 
         view = launch.bound[names.index("w")] if "w" in names else None
         weights.append(view if view and view.nbytes <= MOST_AHEAD else None)
     return [weights[i + AHEAD] if i + AHEAD < len(weights) else None for i in range(len(weights))]
+
+
+def tensor_maps(launch: StreamLaunch) -> list[Any]:
+    """Where bulk copies find weights and activations: the last arguments of stream.cuh's kernels; none for others."""
+    private = launch.kernel.tuning.private
+    if "SPAN_T" not in private:
+        return []
+    rows, outs, width, *_ = map(int, launch.kernel.spec.unpack(launch.params).values())
+    w, _, q, *_ = (bound.buffer.address + bound.offset for bound in launch.bound)
+    row, own = width // 4, 2 * private["M_TILES"]  # a lane has `own` neighbouring rows of weights
+    dims, steps = (row, 8, own, outs // (8 * own)), (own * row, row, 8 * own * row)
+    tokens = _tensor_map(q, (width, rows), (width,), (128, private["SPAN_T"]), 3)
+    return [_tensor_map(w, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens]
+
+
+def _tensor_map(address: int, dims: Sequence[int], steps: Sequence[int], box: Sequence[int], swizzle: int) -> Any:
+    """Of bytes; what lies outside reads as zeros. swizzle: 1 for rows of 32 bytes, 3 for rows of 128."""
+    api = driver()
+    longs = [[api.cuuint64_t(n) for n in sizes] for sizes in (dims, steps)]
+    ints = [[api.cuuint32_t(n) for n in sizes] for sizes in (box, [1] * len(box))]
+    how = api.CUtensorMapInterleave(0), api.CUtensorMapSwizzle(swizzle), api.CUtensorMapL2promotion(3)  # 256 bytes
+    kind, fill = api.CUtensorMapDataType(0), api.CUtensorMapFloatOOBfill(0)
+    return check(api.cuTensorMapEncodeTiled(kind, len(dims), address, *longs, *ints, *how, fill), "launch")[0]

@@ -12,6 +12,7 @@ FULL_GPU = 100
 """Tiles that keep a large GPU busy."""
 MULTIPROCESSORS = 132
 """Of a GPU with warpgroup products: H100 and H200."""
+ANY_SIZE = 1 << 20  # in place of a tile's: blocks that stay take tiles of their own, whatever the shape
 MMA_ROWS = 9
 """Rows from which ternary products go to the tensor cores' tiles."""
 DENSE_ROWS = 5
@@ -27,12 +28,10 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     rows = int(params.get("rows", 1))
     if name == "matmul_ternary" and MMA_ROWS <= rows <= BATCH_ROWS and (tile := _batch(rows, params)):
         return tile
-    if name == "matmul_ternary" and rows >= PROMPT_ROWS and wgmma:
-        return _wgmma(rows, int(params["outs"]))
+    if name.startswith("matmul_ternary") and rows >= PROMPT_ROWS and wgmma and (tile := _stream(name, params)):
+        return tile
     if name == "matmul_ternary" and rows >= MMA_ROWS:
         return _matmul(rows, int(params["outs"]))
-    if name == "matmul_ternary_block" and rows >= PROMPT_ROWS and wgmma:
-        return _wgmma_block(rows, int(params["outs"]))
     if name == "matmul_ternary_block" and rows >= MMA_ROWS:
         return _matmul_block(rows)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
@@ -40,24 +39,20 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "attention" and rows >= PROMPT_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         group = int(params["n_heads"]) // int(params["n_kv_heads"])
         heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
-        return attention_tile(int(params["head_dim"]), heads, 64 // heads)
+        wgmma = wgmma and params["head_dim"] == 128
+        return attention_tile(int(params["head_dim"]), heads, 64 // heads, wgmma=wgmma)
     return None
 
 
-def batch_tile(tile_n: int, tile_t: int, width: int, steps: int) -> Tuning:
-    """Constants of matmul_ternary_batch.cu: a warp for every 256 * steps columns."""
-    warps = ceil_div(ceil_div(width, 256), steps)
-    return tuned(32 * warps, {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "batch", STEPS=steps)
-
-
 def _batch(rows: int, params: Params) -> Tuning | None:
-    """None where a block would have too many warps, or sums that do not fit in 48 KiB of shared memory."""
-    width, wide = int(params["width"]), int(params["outs"]) > MANY_OUTS
-    steps = 2 if ceil_div(width, 256) <= 32 else 3
-    tile_n, tile_t = 32, 32 if wide and rows > 16 else 16
-    tile = batch_tile(tile_n, tile_t, width, steps)
-    group = tile.private["GROUP"]
-    return tile if 4 * tile_n * tile_t * group // 32 <= 48 << 10 and group <= 512 else None
+    """matmul_ternary_batch.cu: a warp for every 256 * STEPS columns. None where a block would have too many warps, or
+    sums that do not fit in 48 KiB of shared memory."""
+    units, wide = ceil_div(int(params["width"]), 256), int(params["outs"]) > MANY_OUTS
+    steps = 2 if units <= 32 else 3
+    warps = ceil_div(units, steps)
+    tile = {"TILE_N": 32, "TILE_T": 32 if wide and rows > 16 else 16, "SPLITS": 1}
+    fits = warps <= 16 and 4 * tile["TILE_N"] * tile["TILE_T"] * warps <= 48 << 10
+    return tuned(32 * warps, tile, "batch", STEPS=steps) if fits else None
 
 
 def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int) -> Tuning:
@@ -95,45 +90,34 @@ def _matmul_block(rows: int) -> Tuning:
     return block_tile(64, 64, (2, 2), 4, 3)
 
 
-def wgmma_tile(tile_n: int, tile_t: int, warpgroups: int, stages: int, resident: int) -> Tuning:
-    """Constants of matmul_ternary_wgmma.cu; resident: thread blocks that an SM is to hold."""
-    tile, shared = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, stages * (32 * tile_n + 128 * tile_t) + 1024
-    return tuned(128 * warpgroups, tile, "wgmma", STAGES=stages, RESIDENT=resident, SHARED=shared)
+def stream_tile(m_tiles: int, span_t: int, stages: int) -> Tuning:
+    """Constants of stream.cuh's kernels: two warpgroups of 64 * m_tiles weight rows each, span_t tokens."""
+    tile = {"TILE_N": ANY_SIZE, "TILE_T": ANY_SIZE, "SPLITS": MULTIPROCESSORS}
+    shared = stages * (4096 * m_tiles + 128 * span_t + 2048) + 1024
+    return tuned(3 * 128, tile, "stream", M_TILES=m_tiles, SPAN_T=span_t, STAGES=stages, SHARED=shared)
 
 
-def wgmma_block_tile(warpgroups: int, tile_t: int, stages: int) -> Tuning:
-    """Constants of matmul_ternary_block_wgmma.cu; a warpgroup has 64 weight rows."""
-    tile_n = 64 * warpgroups
-    tile, shared = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, stages * (32 * tile_n + 144 * tile_t) + 1024
-    return tuned(128 * warpgroups, tile, "wgmma", STAGES=stages, SHARED=shared)
+def _stream(name: str, params: Params) -> Tuning | None:
+    """The larger tiles where a large GPU has them done as soon; None where rows of w and y are not in whole groups."""
+    if any(int(params[size]) % group for size, group in (("outs", 32), ("y_stride", 4), ("y_first", 4))):
+        return None
+    if name == "matmul_ternary_block":
+        return stream_tile(1, 64, 8)
+    across = ceil_div(int(params["rows"]), 128)
+    small, large = (ceil_div(ceil_div(int(params["outs"]), n) * across, MULTIPROCESSORS) for n in (128, 256))
+    return stream_tile(2 if 2 * large <= small else 1, 128, 8)
 
 
-def _wgmma_block(rows: int, outs: int) -> Tuning:
-    """Four warpgroups, or three where their tiles fill a large GPU better: it takes its tiles in turns."""
-    turns = {n: n * ceil_div(ceil_div(outs, 64 * n) * ceil_div(rows, 64), MULTIPROCESSORS) for n in (4, 3)}
-    return wgmma_block_tile(min(turns, key=lambda n: turns[n]), 64, 4)
-
-
-def _wgmma(rows: int, outs: int) -> Tuning:
-    if ceil_div(outs, 128) * ceil_div(rows, 128) >= FULL_GPU:
-        return wgmma_tile(128, 128, 2, 5, 2)
-    return wgmma_tile(64, 64, 1, 6, 3)
-
-
-def attention_tile(head_dim: int, heads: int, rows: int) -> Tuning:
-    """Constants of attention_mma.cu: query heads of one key/value head, and rows, of a thread block."""
-    tile, shared = {"TILE_N": heads, "TILE_T": rows, "SPLITS": 1}, 2 * 2 * KV_BLOCK * head_dim * 2
-    return tuned(32 * heads * (rows // 16), tile, "mma", HEAD_DIM=head_dim, SHARED=shared)
-
-
-def dense_tile(tile_n: int, tile_t: int, warps_t: int, stages: int) -> Tuning:
-    """Constants of matmul_dense_mma.cu; a block's TILE_N rows of the table come in pieces of SUB_N."""
-    sub_n, warps_n = 128, 4
-    tile, shape = {"TILE_N": tile_n, "TILE_T": tile_t}, {"SUB_N": sub_n, "WARPS_N": warps_n, "WARPS_T": warps_t}
-    shared = stages * (128 * sub_n + 256 * tile_t)
-    return tuned(32 * warps_n * warps_t, tile, "mma", **shape, STAGES=stages, SHARED=shared)
+def attention_tile(head_dim: int, heads: int, rows: int, *, wgmma: bool = False) -> Tuning:
+    """Constants of attention_mma.cu, or attention_wgmma.cu: query heads of one key/value head, and rows, of a block."""
+    tile, blocks = {"TILE_N": heads, "TILE_T": rows, "SPLITS": 1}, 3 if wgmma else 2
+    shared = blocks * 2 * KV_BLOCK * head_dim * 2 + 1024 * wgmma
+    return tuned(2 * heads * rows, tile, "wgmma" if wgmma else "mma", HEAD_DIM=head_dim, SHARED=shared)
 
 
 def _dense(rows: int, outs: int) -> Tuning:
-    tile_n = 512 if outs > 1 << 16 else 128
-    return dense_tile(tile_n, 16, 1, 4) if rows <= 16 else dense_tile(tile_n, 32, 2, 4)
+    """Constants of matmul_dense_mma.cu; a block's TILE_N rows of the table come in pieces of SUB_N."""
+    tile = {"TILE_N": 512 if outs > 1 << 16 else 128, "TILE_T": 16 if rows <= 16 else 32}
+    shape = {"SUB_N": 128, "WARPS_N": 4, "WARPS_T": tile["TILE_T"] // 16, "STAGES": 4}
+    shared = shape["STAGES"] * (128 * shape["SUB_N"] + 256 * tile["TILE_T"])
+    return tuned(128 * shape["WARPS_T"], tile, "mma", **shape, SHARED=shared)

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "simt.h"
+#include "tensor_map.h"
 
 #define API extern "C" __attribute__((visibility("default")))
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_IMAGE = 200, NOT_FOUND = 500,
@@ -116,6 +117,15 @@ API int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, void*) {
     return inside(from, n) && inside(to, n) ? copy(to, from, n) : INVALID_VALUE;
 }
 
+API int cuTensorMapEncodeTiled(TensorMap* map, int, unsigned rank, Address address, const Address* dims,
+                               const Address* strides, const unsigned* box, const unsigned*, int, int, int, int) {
+    if (rank > 4 || address % 16) return INVALID_VALUE;
+    map->address = address, map->rank = rank;
+    for (unsigned d = 0; d < rank; d++) map->dims[d] = dims[d], map->box[d] = box[d];
+    for (unsigned d = 0; d + 1 < rank; d++)
+        if ((map->strides[d] = strides[d]) % 16) return INVALID_VALUE;
+    return OK;
+}
 API int cuModuleLoadData(void** module, const void* image) {
     auto* header = (const Elf64_Ehdr*)image;
     if (memcmp(header->e_ident, ELFMAG, 4) || header->e_machine != EM_X86_64) return INVALID_IMAGE;

@@ -36,7 +36,7 @@ struct Block {
     std::vector<Fiber> fibers;
     void* scheduler;
     unsigned current;
-    Dim index, threads;
+    Dim index, grid, threads;
     void (*kernel)(void**);
     void** arguments;
     uint64_t exchange[2][1024];  // values of a warp operation, two banks used in turn
@@ -108,11 +108,12 @@ inline bool run_block(Block& b) {
         }
         if (!left) break;
         bool woke = wake(b, 0, n, AT_BARRIER);
-        for (unsigned first = 0; first < n && !woke; first += WARP) {
+        for (unsigned first = 0; first < n; first += WARP) {
             unsigned count = n - first < WARP ? n - first : WARP;
             if (wake(b, first, count, AT_WARP)) woke = true;
             if (first % (2 * WARP) == 0 && wake(b, first, n - first < 2 * WARP ? n - first : 2 * WARP, AT_WAVE)) woke = true;
         }
+        for (unsigned i = 0; i < n && !woke; i++) woke = b.fibers[i].state == READY;  // it looks again at what it waits for
         if (!woke) return false;
     }
     return true;
@@ -120,6 +121,7 @@ inline bool run_block(Block& b) {
 
 inline bool launch(void (*kernel)(void**), void** arguments, Dim grid, Dim threads) {
     Block b{};
+    b.grid = grid;
     b.threads = threads;
     b.kernel = kernel;
     b.arguments = arguments;

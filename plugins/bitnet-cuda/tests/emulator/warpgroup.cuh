@@ -1,4 +1,5 @@
 // The emulator's warpgroup products.
+#include "warpgroup_group.cuh"
 // wgmma m64k32 of CODE and s8, one warp's 16 rows at a time: tokens in rows of 128 bytes, 16-byte words swizzled by row.
 inline void warpgroup_product(int* c, const unsigned* a, const void* tokens, unsigned plane, int count, bool add) {
     for (int i = 0; i < count / 2; i++) c[i] = add ? c[i] : 0;
@@ -9,7 +10,4 @@ inline void warpgroup_product(int* c, const unsigned* a, const void* tokens, uns
         CODE[0] == 's' ? mma_signed(c + 4 * i, a, b0, b1) : mma(c + 4 * i, a, b0, b1);
     }
 }
-#define warpgroup_mma(c, a, tokens, plane, add) warpgroup_product(c, a, tokens, plane, TILE_T, add)
-inline void warpgroup_arrive() {}
-inline void warpgroup_wait() {}
-inline void show_to_tensor_cores() {}
+#define warpgroup_mma(c, a, tokens, plane, add) warpgroup_product(c, a, tokens, plane, SPAN_T, add)

@@ -114,6 +114,9 @@ def cases() -> Iterator[Case]:
     for t, n, k in ((1, 64, 2560), (7, 33, 256), (20, 34, 384), (33, 65, 640), (70, 130, 384)):
         yield Case(name, f"exact-t{t}-n{n}-k{k}", _build, (t, n, k, 0, True), exact=True)
         yield Case(name, f"add-t{t}-n{n}-k{k}", _build, (t, n, k, 1))
+    for add in (0, 1):  # whole groups of rows, as models have them, and more column blocks than are under way at a time
+        yield Case(name, f"prompt-t150-n320-k1536-add{add}", _build, (150, 320, 1536, add))
+    yield Case(name, "exact-t257-n288-k256", _build, (257, 288, 256, 0, True), exact=True)
     yield Case(name, "many-outs", _build, (1, 70001, 128, 0, True), exact=True)
     yield Case(name, "part-of-y", _part_of_y, (0,))
     yield Case(name, "add-part-of-y", _part_of_y, (1,))
@@ -143,5 +146,8 @@ def _activation_blocks(name: str) -> Iterator[Case]:
     yield Case(name, "a32-wide", _block, (1, 65, 8640, 128, 0, False, 32))
     yield Case(name, "a32-prompt", _block, (512, 5, 128, 128, 0, False, 32))
     yield Case(name, "a32-add-t70", _block, (70, 130, 384, 64, 1, False, 32))
+    for block, add, ablock in ((128, 0, 32), (64, 1, 32), (64, 0, 0), (128, 1, 0)):  # as in matmul_ternary's prompts
+        case = (150, 320, 1536, block, add, False, ablock)
+        yield Case(name, f"a{ablock}-b{block}-prompt-t150-n320-k1536-add{add}", _block, case)
     yield Case(name, "a32-many-outs", _block, (1, 70001, 128, 128, 0, True, 32), exact=True)
     yield Case(name, "a32-spoiled-rows", _spoiled_blocks)

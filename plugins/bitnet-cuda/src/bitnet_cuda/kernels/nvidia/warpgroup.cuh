@@ -1,15 +1,16 @@
 // Warpgroup products (compute capability 9.0 alone, compiled for sm_90a): the four warps of a warpgroup multiply 64 rows of
-// weights, in registers, by TILE_T tokens, in shared memory, and go on while the tensor cores work.
+// weights, in registers, by SPAN_T tokens, in shared memory, and go on while the tensor cores work.
+#include "warpgroup_group.cuh"
 #define A4(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
 #define A16(i) A4(i), A4(i + 4), A4(i + 8), A4(i + 12)
 
-// c[64 x TILE_T] = (add ? c : 0) + a[64 x 32] (CODE: "u8" or "s8") * tokens[TILE_T x 128][columns 32 plane..] (s8). Rows of
+// c[64 x SPAN_T] = (add ? c : 0) + a[64 x 32] (CODE: "u8" or "s8") * tokens[SPAN_T x 128][columns 32 plane..] (s8). Rows of
 // 128 bytes, 16-byte words swizzled by row (the 128-byte mode), start aligned to 1024 bytes. a and c as in mma.m16n8k32,
 // warp by warp.
 __device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, u32 plane, bool add) {
     // start address, (unused) leading offset, 1024 bytes between groups of eight rows, all in 16 bytes; 128-byte mode
     unsigned long long descriptor = (shared_address(tokens) + 32 * plane) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
-#if TILE_T == 64
+#if SPAN_T == 64
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %37, 0;"
         "wgmma.mma_async.sync.aligned.m64n64k32.s32." CODE ".s8 {"
@@ -18,7 +19,7 @@ __device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, 
         "{%32, %33, %34, %35}, %36, p;}"
         : A16(0), A16(16)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
-#elif TILE_T == 128
+#elif SPAN_T == 128
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %69, 0;"
         "wgmma.mma_async.sync.aligned.m64n128k32.s32." CODE ".s8 {"
@@ -46,10 +47,3 @@ __device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, 
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
 #endif
 }
-// Registers of c and a are written: the products that follow see them.
-__device__ inline void warpgroup_arrive() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ inline void warpgroup_wait() {
-    asm volatile("wgmma.commit_group.sync.aligned;\n wgmma.wait_group.sync.aligned 0;" ::: "memory");
-}
-// Shared memory that this thread wrote can be read by the tensor cores, after the next barrier.
-__device__ inline void show_to_tensor_cores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
