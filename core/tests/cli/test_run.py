@@ -56,6 +56,13 @@ def test_same_seed_same_text(bitnet) -> None:
     assert texts[0] == texts[1] != texts[2]
 
 
+@pytest.mark.parametrize("command", [("run", PROMPT, "-m", ""), ("bench", "-m", "")])
+def test_an_empty_name_is_no_model(bitnet, command: tuple[str, ...]) -> None:
+    result = bitnet(*command)
+    assert result.code == 2
+    assert "name is empty" in result.err
+
+
 def test_stop(bitnet) -> None:
     whole = bitnet("run", PROMPT, "-n", 12).out.strip()
     stop = whole.split()[2]

@@ -50,6 +50,15 @@ def test_lengths_are_checked_before_anything_is_made(
     assert time.process_time() - started < 1
 
 
+def test_too_many_tokens_are_not_looked_at_one_by_one() -> None:
+    tokens = [1] * 10**7
+    with bitnet_core.load(None, "numpy") as model:
+        started = time.process_time()
+        with pytest.raises(UsageError, match="not 10000000"):
+            model.logits(tokens)
+        assert time.process_time() - started < 1
+
+
 def test_a_prompt_that_cannot_fit_is_not_encoded() -> None:
     with bitnet_core.load(None, "numpy") as model:
         started = time.process_time()

@@ -17,7 +17,7 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.score import token_losses
 from bitnet_core.environment import strict_mode
-from bitnet_core.errors import DEVICE_FAILURES, GpuError, OutOfMemoryError
+from bitnet_core.errors import DEVICE_FAILURES, GpuError, OutOfMemoryError, UsageError
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT, decide_layout
 from bitnet_core.formats.open import open_model
@@ -108,6 +108,8 @@ def open_source(
     if model is not None and not isinstance(model, str | Path):
         return model
     if isinstance(model, str):
+        if not model:
+            raise UsageError("the model's name is empty: give a file, a folder or hf:OWNER/REPO, or none at all")
         model = local(model, log.info)
     if model is None or (model == SHIPPED and not Path(model).exists()):
         return open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")), strict=strict)

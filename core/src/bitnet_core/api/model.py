@@ -296,7 +296,8 @@ class Model:
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """f32[T, V]: logits after every token."""
-        check("tokens", tokens, TOKENS)
+        # of too many, which are refused anyway, no more than that are looked at
+        check("tokens", tokens[: self.engine.limit + 1] if isinstance(tokens, Sequence) else tokens, TOKENS)
         return self.engine.logits(tokens)
 
     def perplexity(

@@ -201,7 +201,7 @@ def _loaded(choice: ModelChoice) -> Model:
     from bitnet_core.formats.synthetic import SyntheticSource
     from bitnet_core.hub import local
 
-    path = local(choice.model, say) if choice.model else None
+    path = local(choice.model, say) if choice.model is not None else None
     request = resolve_request(choice.device)
     with progress_bar() as progress:
         return load(
