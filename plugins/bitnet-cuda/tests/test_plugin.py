@@ -81,6 +81,7 @@ def test_importing_the_plugin_loads_neither_driver_nor_bindings() -> None:
 @pytest.mark.parametrize("version", [12040, 12090])
 def test_an_old_driver_is_named_with_the_version_that_is_needed(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bindings = pytest.importorskip("cuda.bindings.driver")
+    monkeypatch.setattr(driver.ctypes, "CDLL", lambda name: None)
     monkeypatch.setattr(bindings, "cuInit", lambda flags: (0,))
     monkeypatch.setattr(bindings, "cuDriverGetVersion", lambda: (0, version))
     driver.driver.cache_clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from functools import cache
 from typing import Any
 
@@ -9,29 +11,27 @@ from bitnet_core.errors import BackendUnavailableError
 
 from bitnet_cuda.errors import check
 
+LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 NEEDED = 13000
 """CUDA version that the driver must support, as cuDriverGetVersion counts: kernels come from NVRTC 13."""
-UPDATE = "Update the NVIDIA driver to release 580 or later"
+INSTALL = "Install the NVIDIA driver, release 580 or later"
 
 
 @cache
 def driver() -> Any:
     """cuda.bindings' driver module, initialised. BackendUnavailableError if there is no driver, or an old one."""
     try:
+        ctypes.CDLL(LIBRARY)  # where it is not, nobody waits for the bindings
         from cuda.bindings import driver as module  # type: ignore[import-untyped]  # no types
+    except OSError as exc:
+        raise unavailable("the NVIDIA driver's libcuda is not installed", INSTALL) from exc
     except ImportError as exc:
-        hint = "pip install --force-reinstall bitnet-cuda"
-        raise unavailable(f"cuda-bindings cannot be imported: {exc}", hint) from exc
-    try:
-        result = module.cuInit(0)
-    except RuntimeError as exc:  # DynamicLibNotFoundError, not a status
-        hint = "Install the NVIDIA driver, release 580 or later"
-        raise unavailable("the NVIDIA driver's libcuda is not installed", hint) from exc
-    check(result, "initialise the driver")
+        raise unavailable(f"cuda-bindings do not load: {exc}", "pip install --force-reinstall bitnet-cuda") from exc
+    check(module.cuInit(0), "initialise the driver")
     version = int(check(module.cuDriverGetVersion(), "initialise the driver")[0])
     if version < NEEDED:
         found, needed = version_text(version), version_text(NEEDED)
-        raise unavailable(f"the NVIDIA driver supports CUDA {found}, and {needed} is needed", UPDATE)
+        raise unavailable(f"the NVIDIA driver supports CUDA {found}, and {needed} is needed", INSTALL)
     return module
 
 
