@@ -27,8 +27,9 @@ def driver() -> Any:
     try:
         result = module.hipInit(0)
         count = module.hipGetDeviceCount()
-    except RuntimeError as exc:  # a library or a symbol is missing
-        raise unavailable(f"the HIP runtime cannot be loaded: {exc}", installing()) from exc
+    except RuntimeError as exc:  # a library or a symbol is missing; the bindings show its name as bytes
+        reason = str(exc).rpartition(": b'")[2].rstrip("'")
+        raise unavailable(f"the HIP runtime cannot be loaded: {reason}", installing()) from exc
     if int(result[0]) or int(count[0]) or not int(count[1]):
         if hint := no_permission():
             raise unavailable("the GPUs may not be opened", hint)
