@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from bitnet_core.errors import DeviceLostError, GpuTimeoutError
 from bitnet_core.hal import whole
+from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.plan.launcher import Launcher
 from bitnet_vulkan import recording
 from bitnet_vulkan.device import VulkanDevice
 from bitnet_vulkan.driver import lib
@@ -39,6 +41,15 @@ def test_a_device_that_is_only_slow(busy: VulkanDevice) -> None:
     with pytest.raises(GpuTimeoutError, match="wait") as caught:
         busy.synchronize()
     assert "BITNET_GPU_TIMEOUT" in str(caught.value)
+
+
+def test_timings_that_take_too_long_leave_nothing_behind(busy: VulkanDevice) -> None:
+    launcher, shape = Launcher(busy), {"rows": 1, "width": 4, "eps": 1e-5}
+    views = [whole(busy.alloc(16)) for _ in CATALOGUE["rms_norm"].bindings]
+    recorded = launcher.record([launcher.prepare(CATALOGUE["rms_norm"], shape, tuple(views))])
+    with pytest.raises(GpuTimeoutError):
+        busy.timings(recorded.recording)
+    assert len(busy._queue.abandoned) == 1, "its queries may still be written; it goes with the device"
 
 
 def test_a_device_that_is_gone(busy: VulkanDevice, monkeypatch: pytest.MonkeyPatch) -> None:

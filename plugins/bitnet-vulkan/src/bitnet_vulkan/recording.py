@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from struct import pack
 
+from bitnet_core.errors import GpuError
 from bitnet_core.hal.base import Launch
 
 from bitnet_vulkan.compile import VulkanKernel
@@ -92,6 +93,7 @@ class Queue:
         self._spare: list[Handle] = []
         self._fences: list[Handle] = []
         self._pending: deque[tuple[Handle, Handle | None]] = deque()  # fences, and buffers that are spare after them
+        self.abandoned: list[Handle] = []  # query pools of commands that may still run
 
     def begin(self, usage: int) -> Commands:
         """A command buffer that has begun; its first command waits for all that was submitted before."""
@@ -166,6 +168,8 @@ class Queue:
         """Destroy fences and command buffers; the device must be idle."""
         for fence in [*self._fences, *(fence for fence, _ in self._pending)]:
             destroy("Fence", self._device, fence)
+        for pool in self.abandoned:
+            destroy("QueryPool", self._device, pool)
         destroy("CommandPool", self._device, self._pool)
 
 
@@ -185,7 +189,11 @@ def timed(
         lib().vkCmdWriteTimestamp(commands.handle, _TOP, pool, 2 * i)
         commands.put(launch)
         lib().vkCmdWriteTimestamp(commands.handle, _BOTTOM, pool, 2 * i + 1)
-    queue.wait()
+    try:
+        queue.wait()
+    except GpuError:
+        queue.abandoned.append(pool)
+        raise
     ticks = ffi().new("uint64_t[]", count)
     check(lib().vkGetQueryPoolResults(device, pool, 0, count, 8 * count, ticks, 8, 1), Stage.WAIT, name)  # 64-bit
     destroy("QueryPool", device, pool)
