@@ -57,11 +57,12 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
     if "SPAN_T" not in private:
         return []
     rows, outs, width, *_ = map(int, launch.kernel.spec.unpack(launch.params).values())
-    w, _, q, *_ = (bound.buffer.address + bound.offset for bound in launch.bound)
+    w, _, q, scale, *_ = (bound.buffer.address + bound.offset for bound in launch.bound)
     row, own = width // 4, 2 * private["M_TILES"]  # a lane has `own` neighbouring rows of weights
     dims, steps = (row, 8, own, outs // (8 * own)), (own * row, row, 8 * own * row)
     tokens = _tensor_map(q, (width, rows), (width,), (128, private["SPAN_T"]), 3)
-    return [_tensor_map(w, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens]
+    scales = _tensor_map(scale, (width // 8, rows), (width // 8,), (16, private["SPAN_T"]), 0)  # of 32 columns each
+    return [_tensor_map(w, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens, scales]
 
 
 def _tensor_map(address: int, dims: Sequence[int], steps: Sequence[int], box: Sequence[int], swizzle: int) -> Any:
