@@ -14,7 +14,7 @@ from bitnet_cuda.errors import check
 AHEAD = 2
 """A kernel asks for the weights of the launch so many places further on, into the L2 cache."""
 MOST_AHEAD = 16 << 20
-"""Largest matrix to ask for, in bytes: it should still be in the cache when it is wanted."""
+"""Bytes of a matrix to ask for, at most: they should still be in the cache when they are wanted."""
 EARLY = {
     "matmul_ternary": {"w"},
     "matmul_ternary_block": {"w", "wscale"},
@@ -42,12 +42,12 @@ def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
 
 
 def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] | None]:
-    """For each launch: the ternary weights of the one AHEAD places on, if it has any and they are not too large."""
+    """For each launch: the beginning of the ternary weights of the one AHEAD places on, if it has any."""
     weights: list[Bound[StreamBuffer] | None] = []
     for launch in launches:
         names = [binding.name for binding in launch.kernel.spec.bindings]
         view = launch.bound[names.index("w")] if "w" in names else None
-        weights.append(view if view and view.nbytes <= MOST_AHEAD else None)
+        weights.append(view and Bound(view.buffer, view.offset, min(view.nbytes, MOST_AHEAD)))
     return [weights[i + AHEAD] if i + AHEAD < len(weights) else None for i in range(len(weights))]
 
 
