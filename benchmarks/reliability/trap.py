@@ -1,112 +1,140 @@
-"""A CUDA context that dies in the middle of a text, by a kernel that traps: does the text go on as it would have?
+"""A CUDA context that dies in the middle of a text, by a kernel that traps: does `auto` go on with the same text?
 
-    python benchmarks/reliability/trap.py --times 100 --seconds 60
+    python benchmarks/reliability/trap.py --times 100 --workers 8
 
-After a trap every call of the context fails (a sticky error); the engine then opens the GPU again in the same process
-and goes on. Where the driver does not allow that, its error is printed. Needs an NVIDIA GPU and bitnet-cuda. Exits
-with 1 if a text is another one, if the GPU does not open again, or if memory of the GPU is not given back.
+After a trap the driver refuses every call of the process, new contexts too (CUDA_ERROR_LAUNCH_FAILED: "must
+be terminated and relaunched"), so each text has a process of its own. Under `auto` it must go on with another device
+and end as it does undisturbed; where cuda:0 was named, it must end with DeviceLostError, which says what to do. Needs
+an NVIDIA GPU and bitnet-cuda. Exits with 1 if any text does anything else, or if memory of the GPU is not given back.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
+import subprocess
 import sys
 import time
-from importlib.resources import files
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import patch
 
+import bitnet_core
 from bitnet_core.discovery.selection import open_device
-from bitnet_core.errors import GpuError
-from bitnet_core.formats.open import open_model
+from bitnet_core.errors import DeviceLostError
 from bitnet_core.hal.device import Tuning, whole
 from bitnet_core.kernels.base import RMS_NORM
-from bitnet_core.model.source import ModelSource
 from bitnet_cuda import compile
-from faults import Faulty, text
+from bitnet_cuda.device import CudaDevice
 
 TRAP = 'extern "C" __global__ void rms_norm() { asm("trap;"); }'
-LOST = "does not recover in the same process"
+METHODS = ("launch", "replay", "download")
+PROMPT, TOKENS = "Once upon a time", 40
+PATIENCE = 120.0  # seconds for one text
 ALLOWED_BYTES = 64 << 20
-"""What the driver may keep between the first text and the last; a dead context of 500 MB would be seen."""
+"""What the driver may keep; a dead context of 500 MB would be seen."""
 
 
-class Trapped(Faulty):
-    """A GPU on which a kernel traps before the chosen call; what fails then fails by itself."""
-
-    trapped = False
-
-    def fail(self, kind: str) -> None:
-        """Queue the kernel, once."""
-        if self.trapped:
-            return
-        self.trapped = True
-        with patch.object(compile, "source", lambda *_: TRAP):
-            kernel = self.inner.compile(RMS_NORM, {}, Tuning(private={"GROUP": 32}))
-        views = [whole(self.inner.alloc(64)) for _ in RMS_NORM.bindings]
-        self.inner.launch(kernel, (1, 1, 1), views, RMS_NORM.pack({"rows": 1, "width": 1, "eps": 0.0}))
+def trap(device: Any) -> None:
+    """Queue the kernel."""
+    with patch.object(compile, "source", lambda *_: TRAP):
+        kernel = device.compile(RMS_NORM, {}, Tuning(private={"GROUP": 32}))
+    views = [whole(device.alloc(64)) for _ in RMS_NORM.bindings]
+    device.launch(kernel, (1, 1, 1), views, RMS_NORM.pack({"rows": 1, "width": 1, "eps": 0.0}))
 
 
-def opened() -> Any:
-    return open_device("cuda:0")[0]
+def counted(calls: Counter[str], chosen: tuple[str, int]) -> None:
+    """Count the calls of CudaDevice's METHODS; before the chosen one, a trap."""
+
+    def around(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any, *arguments: Any) -> Any:
+            calls[name] += 1
+            if (name, calls[name]) == chosen:
+                trap(self)
+            return real(self, *arguments)
+
+        return call
+
+    for name in METHODS:
+        setattr(CudaDevice, name, around(name, getattr(CudaDevice, name)))
+
+
+def one_text(request: str, method: str, at: int) -> dict[str, Any]:
+    """A text of this process, with a trap before a call of its own, or without one for at = 0."""
+    calls: Counter[str] = Counter()
+    found: dict[str, Any] = {"calls": calls, "error": ""}
+    with bitnet_core.load("stories", request) as model:
+        found["first"] = model.device.info.request
+        counted(calls, (method, at))
+        try:
+            found["text"] = model.generate(PROMPT, max_tokens=TOKENS).text
+        except DeviceLostError as error:
+            found["error"] = str(error)
+        found["last"] = model.device.info.request
+    return found
+
+
+def apart(request: str, method: str = "", at: int = 0) -> dict[str, Any]:
+    """The same in a process of its own."""
+    command = [sys.executable, __file__, "--text", request, method or "-", str(at)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
+    if done.returncode:
+        return {"error": f"exit {done.returncode}: {done.stderr[-400:]}", "calls": {}, "first": "", "last": ""}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def outcome(request: str, call: tuple[str, int], expected: str) -> str:
+    """What became of a text with a trap."""
+    found = apart(request, *call)
+    if found["calls"].get(call[0], 0) < call[1]:
+        return found["error"] or outcome(request, (call[0], call[1] // 2), expected)  # bursts follow the clock
+    if found["error"]:
+        return f"{'ended with' if request != 'auto' else 'WRONG, ended with'} DeviceLostError: {found['error']}"
+    if found["last"] == found["first"]:
+        return "WRONG, no error was seen"
+    return f"{'the same' if found['text'] == expected else 'WRONG, another'} text, ended on {found['last']}"
 
 
 def free_bytes() -> int:
     """Of the GPU's memory, while nothing of ours is on it."""
-    device = opened()
+    device: Any = open_device("cuda:0")[0]
     try:
         return int(device.free_memory())
     finally:
         device.close()
 
 
-def trial(source: ModelSource, method: str, at: int, expected: list[int]) -> str:
-    """How a text with a trap in its middle ends."""
-    errors: list[str] = []
-
-    def reopen(error: GpuError) -> Any:
-        errors.append(str(error))
-        return opened()
-
-    try:
-        same = text(source, Trapped(opened(), method, at, "trap"), reopen) == expected
-    except GpuError as error:
-        return f"{LOST}: {error}"
-    if not errors:
-        return "no error was seen"
-    return f"the same text after: {errors[0]}" if same else f"another text after: {errors[0]}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--text", nargs=3, help=argparse.SUPPRESS)  # what the processes of the texts are started with
     arguments = parser.parse_args()
-    source = open_model(Path(str(files("bitnet_core"))) / "data" / "stories.gguf")
-    clean = Faulty(opened())
-    expected = text(source, clean)
-    calls = [(method, at) for method in ("launch", "replay", "download") for at in range(1, clean.calls[method] + 1)]
-    random.Random(1).shuffle(calls)  # wherever the time ends, all of the text was tried
-    before, began, outcomes = free_bytes(), time.monotonic(), list[str]()
-    for number in range(arguments.times):
-        if time.monotonic() - began > arguments.seconds:
-            break
-        call = calls[number % len(calls)]
-        outcomes.append(trial(source, *call, expected))
-        if not outcomes[-1].startswith("the same text"):
-            print(f"{call}: {outcomes[-1]}", flush=True)
-        if outcomes[-1].startswith(LOST):
-            sys.exit(1)  # nothing can be opened any more
-    same = sum(outcome.startswith("the same text") for outcome in outcomes)
-    seconds, kept = time.monotonic() - began, before - free_bytes()
-    print(outcomes[-1])
-    print(
-        f"{same} of {len(outcomes)} texts are the same after a trap, in one process and {seconds:.0f} s; "
-        f"{kept / 1e6:.1f} MB of the GPU are not given back"
-    )
-    sys.exit(same != len(outcomes) or kept > ALLOWED_BYTES)
+    if arguments.text:
+        request, method, at = arguments.text
+        print(json.dumps(one_text(request, method, int(at))))
+        return
+    clean, before, began = apart("auto"), free_bytes(), time.monotonic()
+    if not clean["first"].startswith("cuda:"):
+        sys.exit(f"auto takes {clean['first'] or clean['error']}, not an NVIDIA GPU by bitnet-cuda")
+    calls = [(method, at) for method in METHODS for at in range(1, clean["calls"].get(method, 0) + 1)]
+    chosen = random.Random(1).choices(calls, k=arguments.times)
+    with ThreadPoolExecutor(arguments.workers) as workers:
+        outcomes = Counter(workers.map(lambda call: outcome("auto", call, clean["text"]), chosen))
+        named = Counter(workers.map(lambda call: outcome("cuda:0", call, clean["text"]), chosen[:4]))
+    for request, found in (("auto", outcomes), ("cuda:0", named)):
+        for what, times in found.most_common():
+            print(f"{request}: {times} x {what}")
+    kept, seconds = before - free_bytes(), time.monotonic() - began
+    print(f"{arguments.times + 4} texts in {seconds:.0f} s; {kept / 1e6:.1f} MB of the GPU are not given back")
+    same = sum(times for what, times in outcomes.items() if what.startswith("the same text"))
+    print(f"{same} of {arguments.times} texts went on and are the same")
+    ended = sum(times for what, times in named.items() if what.startswith("ended with DeviceLostError"))
+    sys.exit(same < arguments.times or ended < sum(named.values()) or kept > ALLOWED_BYTES)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from bitnet_core.hal.found import Handled, numbered
 from bitnet_core.hal.tuning_table import TuningTable
 from bitnet_core.hal.wanted import Wanted
 from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.reference.device import NumpyDevice
 
 
 def test_a_status_becomes_one_line_with_what_is_known() -> None:
@@ -44,6 +45,18 @@ def test_a_table_of_failures_is_a_file(tmp_path: Path) -> None:
     found = known(file)
     assert found["4"] == (LaunchError, "Wait", "Four")
     assert found["is gone"] == (None, "Open it again", "")
+
+
+def test_errors_of_an_open_device_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = NumpyDevice()
+
+    def fail(*_: object) -> None:
+        raise LaunchError("no", backend="numpy")
+
+    monkeypatch.setattr(device, "_wait", fail)
+    with pytest.raises(LaunchError) as caught:
+        device.synchronize()
+    assert str(caught.value).startswith(f"numpy {device.info.name}: no")
 
 
 def test_what_is_known_of_a_launch_to_be_tuned() -> None:

@@ -145,7 +145,7 @@ def test_a_dead_context_is_a_lost_device(body: str, code: str) -> None:
     lines = result.stdout.splitlines()
     assert len(lines) == 4
     assert lines[0].startswith(code)
-    assert "open the device again" in lines[0]
+    assert "start it again" in lines[0]
     assert "lost" in lines[2]
     assert lines[3] == "closed"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
-from bitnet_core.errors import GpuError
+from bitnet_core.errors import GpuError, LaunchError
 from bitnet_core.hal.device import Device
 from bitnet_core.testing import BackendConformance
 
@@ -26,7 +26,6 @@ class TestConformance(BackendConformance):
             device._compiler.kernel("broken.GROUP256", 256)
 
     def failures(self) -> Sequence[tuple[str, Callable[[], object], type[GpuError]]]:
-        from bitnet_levelzero.api import RESULTS
         from bitnet_levelzero.errors import TABLE, check
 
-        return [(RESULTS[result], partial(check, result, "test"), kind) for result, (kind, _) in TABLE.items()]
+        return [(row.name, partial(check, result, "test"), row.kind or LaunchError) for result, row in TABLE.items()]

@@ -14,7 +14,7 @@ import pytest
 from bitnet_core.discovery.selection import ranked
 from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.device import DeviceType
-from bitnet_levelzero import describe, driver
+from bitnet_levelzero import api, describe
 from bitnet_levelzero.describe import find_devices, free_memory
 from bitnet_levelzero.device import LevelZeroDevice
 from bitnet_levelzero.plugin import bitnet_backend
@@ -28,7 +28,7 @@ def test_no_loader_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise OSError("libze_loader.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(driver, "load", missing)
+    monkeypatch.setattr(api, "load", missing)
     with pytest.raises(BackendUnavailableError, match="loader is not installed") as caught:
         find_devices()
     assert "\n" not in str(caught.value)
@@ -45,7 +45,7 @@ def test_a_render_node_that_may_not_be_opened(monkeypatch: pytest.MonkeyPatch, t
     node = tmp_path / "renderD128"
     node.touch()
     monkeypatch.setattr(describe, "NODES", str(tmp_path / "renderD*"))
-    monkeypatch.setattr(driver, "load", lambda: SimpleNamespace(zeInit=lambda flags: 0x78000001))
+    monkeypatch.setattr(api, "load", lambda: SimpleNamespace(zeInit=lambda flags: 0x78000001))
     monkeypatch.setattr(describe.os, "access", lambda path, mode: path != str(node))
     with pytest.raises(BackendUnavailableError, match=f"{node} may not be opened") as caught:
         find_devices()

@@ -15,11 +15,11 @@ from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.plan.launcher import Launcher
 from bitnet_core.testing import BackendConformance
 from bitnet_core.testing.workbench import Bench
+from bitnet_levelzero import api
 from bitnet_levelzero import device as device_module
-from bitnet_levelzero import driver
 from bitnet_levelzero.api import EventDesc
 from bitnet_levelzero.device import LevelZeroDevice
-from bitnet_levelzero.memory import STAGING_BYTES, LevelZeroBuffer
+from bitnet_levelzero.memory import LevelZeroBuffer
 from bitnet_levelzero.recording import CommandList, Queue
 
 Fault = Callable[[pytest.MonkeyPatch], None]
@@ -55,14 +55,14 @@ def bench(device: LevelZeroDevice) -> Iterator[Bench]:
 
 def no_barriers(patch: pytest.MonkeyPatch) -> None:
     """The driver runs what no barrier orders in the other order."""
-    patch.setattr(driver.load(), "zeCommandListAppendBarrier", lambda *arguments: 0)
+    patch.setattr(api.load(), "zeCommandListAppendBarrier", lambda *arguments: 0)
 
 
 def late_arguments(patch: pytest.MonkeyPatch) -> None:
     """Arguments are set when the list is closed, as if a launch captured them then; a kernel's first ones at once."""
     late: list[tuple[Any, ...]] = []
     seen: set[tuple[int, int]] = set()
-    set_argument, close = driver.load().zeKernelSetArgumentValue, CommandList.close
+    set_argument, close = api.load().zeKernelSetArgumentValue, CommandList.close
 
     def flush_and_close(commands: CommandList) -> None:
         for arguments in late:
@@ -77,7 +77,7 @@ def late_arguments(patch: pytest.MonkeyPatch) -> None:
         late.append((kernel, index, *value))
         return 0
 
-    patch.setattr(driver.load(), "zeKernelSetArgumentValue", put_off)
+    patch.setattr(api.load(), "zeKernelSetArgumentValue", put_off)
     patch.setattr(CommandList, "close", flush_and_close)
 
 
@@ -137,7 +137,7 @@ def rule(name: str, *arguments: Any) -> Rule:
 
 def uploads_of_three_slots(bench: Bench) -> None:
     """More than the ring holds."""
-    data = np.random.default_rng(0).integers(0, 256, 3 * STAGING_BYTES, dtype=np.uint8)
+    data = np.random.default_rng(0).integers(0, 256, 3 * device_module.SLOT, dtype=np.uint8)
     view = whole(bench.alloc(data.nbytes))
     bench.device.upload(view, data.data)
     assert (bench.read(view) == data).all()

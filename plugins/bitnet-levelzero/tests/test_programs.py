@@ -14,7 +14,6 @@ from types import ModuleType
 import pytest
 from bitnet_levelzero.api import FUNCTIONS
 from bitnet_levelzero.compile import archive
-from bitnet_levelzero.tuning import programs
 
 TOOL = Path(__file__).parents[1] / "tools" / "build_programs.py"
 SPILLS = "Token 18\n"
@@ -41,8 +40,8 @@ def needs(*commands: str) -> None:
         pytest.skip(f"there is no {', '.join(missing)}")
 
 
-def test_the_archive_has_the_listed_programs() -> None:
-    names = [name for name, *_ in programs()]
+def test_the_archive_has_the_listed_programs(tool: ModuleType) -> None:
+    names = [name for name, *_ in tool.programs()]
     assert len(names) == len(set(names))
     assert set(archive()) == set(names)
     readme = (TOOL.parents[1] / "README.md").read_text(encoding="utf-8")

@@ -15,18 +15,31 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 from bitnet_core.hal.device import Tuning
+from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
-from bitnet_levelzero.tuning import programs
+from bitnet_levelzero.tuning import TUNINGS, program_name
 from bitnet_opencl.clc.sources import Dialect, program_source_of_pointers
 
 ARCHIVE = Path(__file__).parents[1] / "src" / "bitnet_levelzero" / "programs.zip"
 CLANG = ("clang-15", "-c", "-target", "spir64-unknown-unknown", "-cl-std=CL2.0", "-O0", "-w", "-emit-llvm")
 CLANG += ("-Xclang", "-disable-O0-optnone", "-Xclang", "-finclude-default-header", "-DOPAQUE_CODES=1", "-x", "cl", "-")
 PASSES = "-passes=always-inline,mem2reg,instsimplify,globaldce"
+
+
+def programs() -> Iterator[tuple[str, KernelSpec, dict[str, int], Tuning]]:
+    """(name, kernel, semantic constants, tuning) of every program in the wheel."""
+    for kernel, rows in TUNINGS.rows.items():
+        spec = CATALOGUE[kernel]
+        for values in product(*spec.constants.values()):
+            constants = dict(zip(spec.constants, values, strict=True))
+            for row in rows:
+                yield program_name(spec, constants, row.tuning), spec, constants, row.tuning
 
 
 def build(job: tuple[str, KernelSpec, dict[str, int], Tuning]) -> tuple[str, bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic
 
-from bitnet_core.errors import DeviceLostError, UnsupportedError
+from bitnet_core.errors import DeviceLostError, GpuError, UnsupportedError
 from bitnet_core.hal.device import Buffer, DeviceInfo, Kernel, Recording
 from bitnet_core.hal.launches import B, K, Launch, Recorded
 
@@ -29,7 +29,7 @@ class Ownership(Generic[B, K]):
 
     @contextmanager
     def _entered(self, operation: str, *, recording: bool = True) -> Iterator[None]:
-        """recording: whether the operation is allowed inside `record()`."""
+        """recording: whether the operation is allowed inside `record()`. Errors of drivers get the device's name."""
         if self._closed:
             raise ValueError(f"{operation} after close()")
         if self._lost:
@@ -41,8 +41,9 @@ class Ownership(Generic[B, K]):
         self._enter()
         try:
             yield
-        except DeviceLostError:
-            self._lost = True
+        except GpuError as error:
+            self._lost |= isinstance(error, DeviceLostError)
+            error.device = error.device or self.info.name
             raise
 
     def _enter(self) -> None:

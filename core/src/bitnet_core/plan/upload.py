@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -21,6 +22,9 @@ from bitnet_core.model.weights import TernaryWeight, padded
 
 UPLOAD_CHUNK = 32 << 20
 """Bytes handed to the device at once, so that pages of a mapped file need not all stay in memory."""
+
+READERS = 4
+"""Threads that decode a layer's matrices while those of the layer before are placed."""
 
 _WIDEST_BLOCK = 256
 """Columns of a weight scale where a whole row has the same one."""
@@ -190,12 +194,14 @@ class _Uploader:
         self.total = 0
         limits = [limit for limit in (device.info.max_binding, device.info.max_allocation) if limit]
         self.limit = min(limits, default=0)
+        self.being_read: dict[str, Future[TernaryWeight]] = {}
 
     def all(self, positions: int) -> DeviceWeights:
         config = self.config
         self.total = weight_bytes(self.source)
         tables = {name: self._table(name) for name in _table_names(config)}
-        layers = tuple(self._read_once(self._layer(f"blk.{i}.")) for i in range(config.n_layers))
+        with ThreadPoolExecutor(READERS) as readers:
+            layers = tuple(self._read_once(self._layer(i, readers)) for i in range(config.n_layers))
         return DeviceWeights(
             config=config,
             layers=layers,
@@ -234,9 +240,14 @@ class _Uploader:
             raise ModelError(f"{self.source.path}: rope_freqs must be {size} positive numbers")
         return factors
 
-    def _layer(self, prefix: str) -> LayerWeights:
-        config = self.config
+    def _layer(self, number: int, readers: ThreadPoolExecutor) -> LayerWeights:
+        """readers: they go on with the next layer."""
+        config, prefix = self.config, f"blk.{number}."
         sub_norms = config.sub_norms
+        for layer in range(number, min(number + 2, config.n_layers)):
+            for name in (f"blk.{layer}.{linear}" for linear in config.linears()):
+                if name not in self.being_read:
+                    self.being_read[name] = readers.submit(self.source.ternary, name)
         return LayerWeights(
             attn_norm=self._norm(prefix + "attn_norm", config.hidden),
             qkv=self._linear(prefix, "attn_q", "attn_k", "attn_v"),
@@ -273,7 +284,7 @@ class _Uploader:
         return weight.block or (_WIDEST_BLOCK if self.config.activation_block else 0)
 
     def _ternary(self, name: str, shape: tuple[int, int]) -> TernaryWeight:
-        weight = self.source.ternary(name)
+        weight = self.being_read.pop(name).result() if name in self.being_read else self.source.ternary(name)
         self._check_shape(name, (weight.rows, weight.columns), shape)
         return weight
 

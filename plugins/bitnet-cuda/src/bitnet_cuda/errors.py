@@ -18,7 +18,7 @@ from bitnet_core.hal.failures import failure
 
 Row = tuple[type[GpuError], str]
 _OLD: Row = (UnsupportedError, "Update the NVIDIA driver to one for CUDA 13 (release 580 or later)")
-_DEAD: Row = (DeviceLostError, "The CUDA context is dead: open the device again")
+_DEAD: Row = (DeviceLostError, "CUDA refuses this process from now on: start it again")
 _DRIVER: Row = (BackendUnavailableError, "Check that `nvidia-smi` works")
 _MEMORY: Row = (DeviceLostError, "The GPU reports a memory error: check `nvidia-smi -q`")
 TABLE: dict[int, Row] = {

@@ -1,4 +1,5 @@
-"""The binding: the part of Level Zero that this backend calls, as in ze_api.h and zes_api.h (1.3), for ctypes.
+"""The binding: the part of Level Zero that this backend calls, as in ze_api.h and zes_api.h (1.3), for ctypes, and how
+it is called: results become exceptions, and nothing is loaded before the first call.
 
 There is no well-kept binding for Python, and so few functions need none.
 """
@@ -6,8 +7,31 @@ There is no well-kept binding for Python, and so few functions need none.
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
-from typing import Any, ClassVar
+import os
+import sys
+from ctypes import (
+    POINTER,
+    byref,
+    c_char,
+    c_char_p,
+    c_float,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from functools import cache
+from typing import Any, ClassVar, TypeVar, Unpack
+
+from bitnet_core.hal.failures import Details
+
+from bitnet_levelzero.errors import check
+
+LIBRARY = "ze_loader.dll" if sys.platform == "win32" else "libze_loader.so.1"
+D = TypeVar("D", bound="Described")
 
 
 class Described(ctypes.Structure):
@@ -234,54 +258,59 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "zeKernelSetArgumentValue": (_HANDLE, c_uint32, c_size_t, c_void_p),
 }
 """Every function with its argument types; all return a ze_result_t."""
-RESULTS = {
-    0x1: "NOT_READY",
-    0x70000001: "ERROR_DEVICE_LOST",
-    0x70000002: "ERROR_OUT_OF_HOST_MEMORY",
-    0x70000003: "ERROR_OUT_OF_DEVICE_MEMORY",
-    0x70000004: "ERROR_MODULE_BUILD_FAILURE",
-    0x70000005: "ERROR_MODULE_LINK_FAILURE",
-    0x70000006: "ERROR_DEVICE_REQUIRES_RESET",
-    0x70000007: "ERROR_DEVICE_IN_LOW_POWER_STATE",
-    0x70010000: "ERROR_INSUFFICIENT_PERMISSIONS",
-    0x70010001: "ERROR_NOT_AVAILABLE",
-    0x70020000: "ERROR_DEPENDENCY_UNAVAILABLE",
-    0x70020001: "WARNING_DROPPED_DATA",
-    0x78000001: "ERROR_UNINITIALIZED",
-    0x78000002: "ERROR_UNSUPPORTED_VERSION",
-    0x78000003: "ERROR_UNSUPPORTED_FEATURE",
-    0x78000004: "ERROR_INVALID_ARGUMENT",
-    0x78000005: "ERROR_INVALID_NULL_HANDLE",
-    0x78000006: "ERROR_HANDLE_OBJECT_IN_USE",
-    0x78000007: "ERROR_INVALID_NULL_POINTER",
-    0x78000008: "ERROR_INVALID_SIZE",
-    0x78000009: "ERROR_UNSUPPORTED_SIZE",
-    0x7800000A: "ERROR_UNSUPPORTED_ALIGNMENT",
-    0x7800000B: "ERROR_INVALID_SYNCHRONIZATION_OBJECT",
-    0x7800000C: "ERROR_INVALID_ENUMERATION",
-    0x7800000D: "ERROR_UNSUPPORTED_ENUMERATION",
-    0x7800000E: "ERROR_UNSUPPORTED_IMAGE_FORMAT",
-    0x7800000F: "ERROR_INVALID_NATIVE_BINARY",
-    0x78000010: "ERROR_INVALID_GLOBAL_NAME",
-    0x78000011: "ERROR_INVALID_KERNEL_NAME",
-    0x78000012: "ERROR_INVALID_FUNCTION_NAME",
-    0x78000013: "ERROR_INVALID_GROUP_SIZE_DIMENSION",
-    0x78000014: "ERROR_INVALID_GLOBAL_WIDTH_DIMENSION",
-    0x78000015: "ERROR_INVALID_KERNEL_ARGUMENT_INDEX",
-    0x78000016: "ERROR_INVALID_KERNEL_ARGUMENT_SIZE",
-    0x78000017: "ERROR_INVALID_KERNEL_ATTRIBUTE_VALUE",
-    0x78000018: "ERROR_INVALID_MODULE_UNLINKED",
-    0x78000019: "ERROR_INVALID_COMMAND_LIST_TYPE",
-    0x7800001A: "ERROR_OVERLAPPING_REGIONS",
-    0x7800001B: "WARNING_ACTION_REQUIRED",
-    0x7800001C: "ERROR_INVALID_KERNEL_HANDLE",
-    0x7FF00001: "EXP_ERROR_DEVICE_IS_NOT_VERTEX",
-    0x7FF00002: "EXP_ERROR_VERTEX_IS_NOT_DEVICE",
-    0x7FF00003: "EXP_ERROR_REMOTE_DEVICE",
-    0x7FF00004: "EXP_ERROR_OPERANDS_INCOMPATIBLE",
-    0x7FF00005: "EXP_RTAS_BUILD_RETRY",
-    0x7FF00006: "EXP_RTAS_BUILD_DEFERRED",
-    0x7FFFFFFE: "ERROR_UNKNOWN",
-}
-"""Names of every ze_result_t but success, up to ze_api.h 1.12."""
 SCALARS = {"u32": c_uint32, "f32": c_float}
+
+
+@cache
+def load() -> ctypes.CDLL:
+    """The loader; OSError where it is not installed."""
+    os.environ.setdefault("ZES_ENABLE_SYSMAN", "1")  # free memory; drivers read it in zeInit
+    library = ctypes.CDLL(LIBRARY)
+    for name, arguments in FUNCTIONS.items():
+        function = getattr(library, name, None)
+        if function is not None:  # an old loader lacks some, which are asked for by `has`
+            function.argtypes, function.restype = arguments, c_uint32
+    return library
+
+
+def has(name: str) -> bool:
+    """Whether the loader knows a function."""
+    return hasattr(load(), name)
+
+
+def call(name: str, *arguments: Any, doing: str = "", **details: Unpack[Details]) -> None:
+    """Call a function; the exception of its result if it fails."""
+    check(getattr(load(), name)(*arguments), doing or name, **details)
+
+
+def created(name: str, *arguments: Any) -> c_void_p:
+    """The handle that a function gives as its last argument."""
+    handle = c_void_p()
+    call(name, *arguments, byref(handle))
+    return handle
+
+
+def asked(name: str, handle: c_void_p, kind: type[D]) -> D:
+    """The structure that a function fills in."""
+    answer = kind()
+    call(name, handle, byref(answer))
+    return answer
+
+
+def handles(name: str, *parent: c_void_p) -> list[c_void_p]:
+    """All handles that a function counts first and then gives."""
+    return [c_void_p(handle) for handle in _counted(name, parent, c_void_p)]
+
+
+def structures(name: str, parent: c_void_p, kind: type[D]) -> list[D]:
+    """All structures that a function counts first and then fills in."""
+    return list(_counted(name, (parent,), kind))
+
+
+def _counted(name: str, parent: tuple[c_void_p, ...], kind: Any) -> Any:
+    count = c_uint32()
+    call(name, *parent, byref(count), None)
+    answers = (kind * count.value)(*(kind() for _ in range(count.value)))
+    if count.value:
+        call(name, *parent, byref(count), answers)
+    return answers

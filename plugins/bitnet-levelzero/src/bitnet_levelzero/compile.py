@@ -11,9 +11,9 @@ from importlib.resources import files
 from bitnet_core.errors import GpuError
 from bitnet_core.hal.program_cache import ProgramCache
 
-from bitnet_levelzero.api import KernelDesc, ModuleDesc
-from bitnet_levelzero.driver import Context, call, has, load
-from bitnet_levelzero.errors import BACKEND
+from bitnet_levelzero.api import KernelDesc, ModuleDesc, call, created, handles, has, load
+from bitnet_levelzero.errors import BACKEND, check
+from bitnet_levelzero.memory import Context
 
 SPIRV, NATIVE = 0, 1
 ARCHIVE = "programs.zip"
@@ -29,12 +29,12 @@ def archive() -> dict[str, bytes]:
 class Compiler:
     """Modules of one device; their native code is kept on disk.
 
-    identity: of the device and its driver. logs: whether to ask for the compiler's text. With several drivers the
-    loader stands between, and crashes over the log of a module that was not built (1.8 and before).
+    identity: of the device and its driver. With several drivers the loader stands between, and crashes over the log of
+    a module that was not built (1.8 and before), so nobody asks for it.
     """
 
-    def __init__(self, context: Context, identity: tuple[str, ...], *, logs: bool) -> None:
-        self._context, self._identity, self._logs = context, identity, logs
+    def __init__(self, context: Context, identity: tuple[str, ...]) -> None:
+        self._context, self._identity, self._logs = context, identity, len(handles("zeDriverGet")) == 1
         self._cache = ProgramCache(BACKEND)
 
     def kernel(self, program: str, group: int) -> tuple[c_void_p, c_void_p]:
@@ -45,8 +45,8 @@ class Compiler:
         if module is None:
             module = self._module(SPIRV, spirv, entry)
             self._keep(key, module)
-        kernel = self._context.created("zeKernelCreate", module, byref(KernelDesc(pKernelName=entry.encode())))
-        self._context.call("zeKernelSetGroupSize", kernel, group, 1, 1)
+        kernel = created("zeKernelCreate", module, byref(KernelDesc(pKernelName=entry.encode())))
+        call("zeKernelSetGroupSize", kernel, group, 1, 1)
         return module, kernel
 
     def _module(self, form: int, content: bytes, entry: str) -> c_void_p:
@@ -55,7 +55,7 @@ class Compiler:
         where, out = (self._context.handle, self._context.device), byref(log) if self._logs else None
         result = load().zeModuleCreate(*where, byref(desc), byref(module), out)
         text = _text(log) if self._logs else "the loader gives no text where there are several drivers"
-        self._context.check(result, "compile", kernel=entry, log=text)
+        check(result, "compile", kernel=entry, log=text)
         return module
 
     def _native(self, key: str) -> c_void_p | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from ctypes import byref
+from ctypes import byref, c_void_p
 from types import MappingProxyType
 
 import numpy as np
@@ -12,19 +12,21 @@ from bitnet_core.errors import GpuError, OutOfMemoryError
 from bitnet_core.hal.base import BaseDevice, Launch, Recorded
 from bitnet_core.hal.device import MemoryKind, Tuning
 from bitnet_core.hal.found import numbered
+from bitnet_core.hal.staging import StagingRing
+from bitnet_core.hal.stream import host_view
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_levelzero.api import EventDesc, EventPoolDesc, Timestamps
+from bitnet_levelzero.api import ContextDesc, EventDesc, EventPoolDesc, Timestamps, call, created
 from bitnet_levelzero.compile import Compiler
 from bitnet_levelzero.describe import ALIGNMENT, Found, find_devices, free_memory
-from bitnet_levelzero.driver import Context
 from bitnet_levelzero.errors import BACKEND
-from bitnet_levelzero.memory import GRANULE, SLOTS, STAGING_BYTES, LevelZeroBuffer, Staging, allocated
+from bitnet_levelzero.memory import GRANULE, Context, LevelZeroBuffer, allocated
 from bitnet_levelzero.recording import CommandList, LevelZeroKernel, Queue
 from bitnet_levelzero.tuning import TUNINGS, program_name
 
-_KERNEL_TIMESTAMP, _HOST_VISIBLE = 4, 1
-"""Flags of an event pool."""
+SLOTS, SLOT = 3, 4 << 20
+"""Slots of page-locked memory, of which the last is for downloads, and their bytes."""
+_TIMED_AND_VISIBLE = 5  # flags of an event pool: kernel timestamps, and the host may read them
 
 
 class LevelZeroDevice(BaseDevice[LevelZeroBuffer, LevelZeroKernel]):
@@ -32,11 +34,14 @@ class LevelZeroDevice(BaseDevice[LevelZeroBuffer, LevelZeroKernel]):
 
     def __init__(self, found: Found) -> None:
         super().__init__(found.info)
-        self._found, name = found, found.info.name
-        self._context = Context(found.driver, found.device, found.ordinal, name)
-        self._queue = Queue(self._context)
-        self._staging = Staging(self._context, self._queue, self.timeout)
-        self._compiler = Compiler(self._context, (name, found.info.driver), logs=found.alone)
+        self._found = found
+        context = created("zeContextCreate", found.driver, byref(ContextDesc()))
+        self._context = Context(context, found.device, found.ordinal)
+        self._slots = [allocated(self._context, SLOT, MemoryKind.HOST) for _ in range(SLOTS)]
+        self._views = [host_view(slot, SLOT) for slot in self._slots]
+        self._queue = Queue(self._context, self.timeout, self._slots)
+        self._staging = StagingRing(self._views[:-1], self._queue)
+        self._compiler = Compiler(self._context, (found.info.name, found.info.driver))
         self._living: set[LevelZeroKernel] = set()
 
     def free_memory(self) -> int:
@@ -45,7 +50,7 @@ class LevelZeroDevice(BaseDevice[LevelZeroBuffer, LevelZeroKernel]):
 
     def held_bytes(self) -> int:
         """Page-locked memory."""
-        return SLOTS * STAGING_BYTES
+        return SLOTS * SLOT
 
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """One of those that the wheel has programs for."""
@@ -71,13 +76,17 @@ class LevelZeroDevice(BaseDevice[LevelZeroBuffer, LevelZeroKernel]):
         if not self._lost:
             self._wait()
         if not buffer.wrapped:
-            self._context.call("zeMemFree", self._context.handle, buffer.address, doing="free")
+            call("zeMemFree", self._context.handle, buffer.address, doing="free")
 
     def _upload(self, buffer: LevelZeroBuffer, offset: int, source: memoryview) -> None:
-        self._staging.ring.upload(buffer, offset, source)
+        self._staging.upload(buffer, offset, source)
 
     def _download(self, buffer: LevelZeroBuffer, offset: int, target: memoryview) -> None:
-        self._staging.download(buffer.address + offset, target)
+        for start in range(0, target.nbytes, SLOT):
+            part = target[start : start + SLOT]
+            self._queue.commands.copy(self._slots[-1], buffer.address + offset + start, part.nbytes)
+            self._wait()
+            part[:] = self._views[-1][: part.nbytes]
 
     def _copy(
         self, source: LevelZeroBuffer, source_at: int, target: LevelZeroBuffer, target_at: int, nbytes: int
@@ -117,36 +126,37 @@ class LevelZeroDevice(BaseDevice[LevelZeroBuffer, LevelZeroKernel]):
     def _timings(self, recording: Recorded[LevelZeroBuffer, LevelZeroKernel]) -> list[float]:
         """By the device's clock, an event for each launch."""
         count = len(recording.launches)
-        desc = EventPoolDesc(flags=_KERNEL_TIMESTAMP | _HOST_VISIBLE, count=max(1, count))
-        pool = self._context.created("zeEventPoolCreate", self._context.handle, byref(desc), 0, None)
-        events = [
-            self._context.created("zeEventCreate", pool, byref(EventDesc(index=at, signal=1))) for at in range(count)
-        ]
+        desc = EventPoolDesc(flags=_TIMED_AND_VISIBLE, count=max(1, count))
+        pool = created("zeEventPoolCreate", self._context.handle, byref(desc), 0, None)
+        events = [created("zeEventCreate", pool, byref(EventDesc(index=at, signal=1))) for at in range(count)]
         self._wait()
         for launch, event in zip(recording.launches, events, strict=True):
             self._queue.commands.launch(launch, event)
         self._wait()
-        tick, bits = float(self.info.extra["tick_ns"]), int(self.info.extra["tick_bits"])
-        seconds = []
+        seconds = [self._seconds(event) for event in events]
         for event in events:
-            times = Timestamps()
-            self._context.call("zeEventQueryKernelTimestamp", event, byref(times))
-            seconds.append((times.end - times.start) % (1 << bits) * tick * 1e-9)
-            self._context.call("zeEventDestroy", event)
-        self._context.call("zeEventPoolDestroy", pool)
+            call("zeEventDestroy", event)
+        call("zeEventPoolDestroy", pool)
         return seconds
 
+    def _seconds(self, event: c_void_p) -> float:
+        times = Timestamps()
+        call("zeEventQueryKernelTimestamp", event, byref(times))
+        ticks = (times.end - times.start) % (1 << int(self.info.extra["tick_bits"]))
+        return float(ticks * int(self.info.extra["tick_ns"]) * 1e-9)
+
     def _wait(self) -> None:
-        self._queue.wait(self.timeout)
-        self._staging.ring.drained()
+        self._queue.wait()
+        self._staging.drained()
 
     def _close(self) -> None:
         with suppress(GpuError):  # a device that was lost has nothing left to free
-            self._staging.close()
+            for slot in self._slots:
+                call("zeMemFree", self._context.handle, slot)
             for kernel in self._living:
                 kernel.free()
             self._queue.destroy()
-            self._context.destroy()
+            call("zeContextDestroy", self._context.handle)
 
 
 def open_device(index: int) -> LevelZeroDevice:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Mapping
-from ctypes import byref, c_uint32, c_void_p
+from collections.abc import Mapping, Sequence
+from ctypes import byref, c_uint32, c_void_p, sizeof
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bitnet_core.hal.base import Launch
 from bitnet_core.hal.device import Tuning
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_levelzero.api import SCALARS, FenceDesc, GroupCount, ListDesc, QueueDesc
-from bitnet_levelzero.driver import Context, call, load
+from bitnet_levelzero.api import SCALARS, FenceDesc, GroupCount, ListDesc, QueueDesc, call, created, load
 from bitnet_levelzero.errors import check
-
-if TYPE_CHECKING:
-    from bitnet_levelzero.memory import LevelZeroBuffer
+from bitnet_levelzero.memory import Context, LevelZeroBuffer
 
 MOST_COMMANDS = 256
 """Commands that wait for more before they are sent."""
@@ -45,12 +41,12 @@ class CommandList:
     def __init__(self, context: Context) -> None:
         self._context = context
         desc = byref(ListDesc(ordinal=context.ordinal))
-        self.handle = context.created("zeCommandListCreate", context.handle, context.device, desc)
+        self.handle = created("zeCommandListCreate", context.handle, context.device, desc)
         self.count = 0
 
     def _append(self, command: str, *arguments: object, signal: c_void_p | None = None) -> None:
-        self._context.call("zeCommandListAppendBarrier", self.handle, None, 0, None)
-        self._context.call(f"zeCommandListAppend{command}", self.handle, *arguments, signal, 0, None)
+        call("zeCommandListAppendBarrier", self.handle, None, 0, None)
+        call(f"zeCommandListAppend{command}", self.handle, *arguments, signal, 0, None)
         self.count += 1
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
@@ -68,35 +64,38 @@ class CommandList:
         for at, param in enumerate(kernel.spec.params):
             values.append(SCALARS[param.kind].from_buffer_copy(launch.params, 4 * at))
         for index, value in enumerate(values):
-            check(set_argument(kernel.handle, index, ctypes.sizeof(value), byref(value)), f"argument {index}")
+            check(set_argument(kernel.handle, index, sizeof(value), byref(value)), f"argument {index}")
         self._append("LaunchKernel", kernel.handle, byref(GroupCount(*launch.grid)), signal=signal)
 
     def close(self) -> None:
         """Ready to be executed."""
-        self._context.call("zeCommandListClose", self.handle)
+        call("zeCommandListClose", self.handle)
 
     def reset(self) -> None:
         """Empty and open again; it must not be running."""
-        self._context.call("zeCommandListReset", self.handle)
+        call("zeCommandListReset", self.handle)
         self.count = 0
 
     def destroy(self) -> None:
         """It must not be running."""
-        self._context.call("zeCommandListDestroy", self.handle)
+        call("zeCommandListDestroy", self.handle)
 
 
 class Queue:
-    """One command queue, its open command list, and those that are on their way.
+    """One command queue, its open command list, and those that are on their way. It copies uploads
+    (bitnet_core.hal.staging.Copies) too.
+
+    seconds: that a wait may take. slots: addresses that uploads are copied from.
 
     A barrier waits for everything before it on the same queue, so lists, each of which begins with one, run in order.
     An immediate list would be a queue of its own, whose commands had to wait for recordings by events: the one small
     read of a token would save closing a list and pay for an event.
     """
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, context: Context, seconds: float, slots: Sequence[int]) -> None:
+        self._context, self._slots, self._limit = context, slots, int(seconds * 1e9)
         desc = byref(QueueDesc(ordinal=context.ordinal))
-        self.handle = context.created("zeCommandQueueCreate", context.handle, context.device, desc)
+        self.handle = created("zeCommandQueueCreate", context.handle, context.device, desc)
         self._open: CommandList | None = None
         self._sent: list[CommandList] = []
         self._spare: list[CommandList] = []
@@ -124,30 +123,37 @@ class Queue:
     def execute(self, commands: CommandList, fence: c_void_p | None = None) -> None:
         """Execute a closed list."""
         self._busy = True
-        self._context.call("zeCommandQueueExecuteCommandLists", self.handle, 1, byref(commands.handle), fence)
+        call("zeCommandQueueExecuteCommandLists", self.handle, 1, byref(commands.handle), fence)
+
+    def copy(self, slot: int, start: int, nbytes: int, buffer: LevelZeroBuffer, offset: int) -> None:
+        """See Copies."""
+        self.commands.copy(buffer.address + offset, self._slots[slot] + start, nbytes)
 
     def fence(self) -> c_void_p:
         """Reached when everything queued so far is done."""
-        fence = self._context.created("zeFenceCreate", self.handle, byref(FenceDesc()))
+        fence = created("zeFenceCreate", self.handle, byref(FenceDesc()))
         self._fences.append(fence)
         self.send(fence)
         return fence
 
-    def wait(self, seconds: float) -> None:
-        """Until everything is done; GpuTimeoutError after so long."""
+    def wait(self, fence: c_void_p | None = None) -> None:
+        """Until it is reached; without one, until everything is done. GpuTimeoutError where that takes too long."""
+        if fence is not None:
+            call("zeFenceHostSynchronize", fence, self._limit, doing="wait for an upload")
+            return
         self.send()
         if not self._busy:
             return
-        self._context.call("zeCommandQueueSynchronize", self.handle, int(seconds * 1e9), doing="synchronize")
+        call("zeCommandQueueSynchronize", self.handle, self._limit, doing="synchronize")
         self._busy = False
         for commands in self._sent:
             commands.reset()
         self._spare, self._sent = self._spare + self._sent, []
         while self._fences:
-            self._context.call("zeFenceDestroy", self._fences.pop())
+            call("zeFenceDestroy", self._fences.pop())
 
     def destroy(self) -> None:
         """Nothing may be running."""
         for commands in (*self._sent, *self._spare, *([self._open] if self._open else [])):
             commands.destroy()
-        self._context.call("zeCommandQueueDestroy", self.handle)
+        call("zeCommandQueueDestroy", self.handle)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
-from itertools import product
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bitnet_core.hal.device import Tuning
 from bitnet_core.hal.tuning_table import TuningTable
-from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 
 _FOLDER = Path(__file__).parent
@@ -21,8 +19,7 @@ TUNINGS = TuningTable(_FOLDER / "tunings.toml", "level-zero")
 def architecture(device_id: int) -> Mapping[str, Any]:
     """What architectures.toml says of a PCI device number; nothing where it is not known."""
     families = tomllib.loads((_FOLDER / "architectures.toml").read_text(encoding="utf-8"))
-    known: Mapping[str, Any] = families.get(f"{device_id >> 8:02X}", {})
-    return known
+    return dict(families.get(f"{device_id >> 8:02X}", {}))
 
 
 def program_name(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
@@ -30,13 +27,3 @@ def program_name(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning)
     named = {name: constants[name] for name in spec.constants} | dict(tuning.tile) | dict(tuning.private)
     entry = f"{spec.name}_{tuning.variant}" if tuning.variant else spec.name
     return ".".join((entry, *(f"{name}{value}" for name, value in sorted(named.items()))))
-
-
-def programs() -> Iterator[tuple[str, KernelSpec, dict[str, int], Tuning]]:
-    """(name, kernel, semantic constants, tuning) of every program in the wheel."""
-    for kernel, rows in TUNINGS.rows.items():
-        spec = CATALOGUE[kernel]
-        for values in product(*spec.constants.values()):
-            constants = dict(zip(spec.constants, values, strict=True))
-            for row in rows:
-                yield program_name(spec, constants, row.tuning), spec, constants, row.tuning

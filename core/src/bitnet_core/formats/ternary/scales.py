@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,22 +22,37 @@ def collapse(rows: int, columns: int, codes: Bytes, scales: Floats, used: Flags,
     used: bool[rows, columns / block], whether a block has a non-zero value. The scale of a block of zeros has no
     meaning: writers put 0 there. It agrees with any other and becomes 1 where it is kept.
     """
-    found = scales[used]
-    if not found.size or (found == found[0]).all():
-        scale = found[:1] if found.size else np.ones(1, np.float32)
-        return TernaryWeight(rows, columns, codes, scale.copy())
-    filled = np.where(used, scales, -np.inf)
-    of_row = filled.max(axis=1)
-    if (np.where(used, scales, of_row[:, None]) == of_row[:, None]).all():
-        of_row[~used.any(axis=1)] = 1
-        return TernaryWeight(rows, columns, codes, of_row.astype(np.float32), "row")
-    if block == BLOCK // 2 and columns % BLOCK == 0:
-        halves = filled.reshape(rows, -1, 2)
-        whole = halves.max(axis=2)
-        if ((halves == whole[:, :, None]) | ~used.reshape(halves.shape)).all():  # blocks of 128, written twice
-            whole[np.isneginf(whole)] = 1
-            return TernaryWeight(rows, columns, codes, whole.astype(np.float32), "block", BLOCK)
+    if (one := _agreed(scales.reshape(1, -1), used.reshape(1, -1))) is not None:
+        return TernaryWeight(rows, columns, codes, one)
+    if (of_rows := _agreed(scales, used)) is not None:
+        return TernaryWeight(rows, columns, codes, of_rows, "row")
+    if block == BLOCK // 2 and columns % BLOCK == 0:  # perhaps blocks of 128, written twice
+        pairs = _agreed(scales.reshape(-1, 2), used.reshape(-1, 2))
+        if pairs is not None:
+            return TernaryWeight(rows, columns, codes, pairs.reshape(rows, -1), "block", BLOCK)
     return TernaryWeight(rows, columns, codes, np.where(used, scales, np.float32(1)), "block", block)
+
+
+_LOOK = 1 << 12
+"""Scales of the first groups, which mostly tell that groups do not agree."""
+
+
+def _agreed(scales: Floats, used: Flags) -> Floats | None:
+    """The scale f32[groups] that all used ones of each group f32[groups, n] have, 1 where none is used; or None."""
+    few = max(1, _LOOK // scales.shape[1])
+    if scales.size > _LOOK and _agreed(scales[:few, :_LOOK], used[:few, :_LOOK]) is None:
+        return None
+    least = _along(np.minimum, np.where(used, scales, np.inf))
+    most = _along(np.maximum, np.where(used, scales, -np.inf))
+    if not (least >= most).all():  # where none is used, they are inf and -inf
+        return None
+    return np.where(least > most, 1, most).astype(np.float32)
+
+
+def _along(pick: np.ufunc, groups: Floats) -> Floats:
+    """The least or the largest of each row; numpy is slow along a short axis."""
+    found: Floats = reduce(pick, groups.T) if groups.shape[1] <= 4 else pick.reduce(groups, axis=1)
+    return found
 
 
 def per_block(weight: TernaryWeight, block: int) -> Floats:
