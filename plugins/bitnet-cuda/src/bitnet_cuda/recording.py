@@ -43,11 +43,9 @@ def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
 
 def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] | None]:
     """For each launch: the beginning of the ternary weights of the one AHEAD places on, if it has any."""
-    weights: list[Bound[StreamBuffer] | None] = []
-    for launch in launches:
-        names = [binding.name for binding in launch.kernel.spec.bindings]
-        view = launch.bound[names.index("w")] if "w" in names else None
-        weights.append(view and Bound(view.buffer, view.offset, min(view.nbytes, MOST_AHEAD)))
+    names = [[binding.name for binding in one.kernel.spec.bindings] for one in launches]
+    views = [one.bound[found.index("w")] if "w" in found else None for one, found in zip(launches, names, strict=True)]
+    weights = [view and Bound(view.buffer, view.offset, min(view.nbytes, MOST_AHEAD)) for view in views]
     return [weights[i + AHEAD] if i + AHEAD < len(weights) else None for i in range(len(weights))]
 
 

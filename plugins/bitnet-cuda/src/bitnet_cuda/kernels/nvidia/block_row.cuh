@@ -6,12 +6,13 @@
 #include "tensor.cuh"
 
 #define WARPS (GROUP / 32)
-#define PIECES (ROWS / 16)
+#define PIECES (ROWS / 16)             // an even number
+#define DEPTH (STEPS == 1 ? 2 : 1)     // pieces
+#define RESIDENT (STEPS == 1 ? 2 : 1)  // blocks that a multiprocessor has room for
 #define WIDTH ((COLUMNS + 127) / 128 * 128)
+#define SCALES ((WIDTH + BLOCK - 1) / BLOCK)  // of a row of weights
 #define BIAS 12582912.0f  // 1.5 * 2^23: its bits, plus an integer, are those of the sum
 #define BIAS_BITS 0x4b400000
-
-#define SCALES ((WIDTH + BLOCK - 1) / BLOCK)  // of a row of weights
 
 // First block of 128 columns of this warp's unit i.
 __device__ inline u32 unit_block(int i) { return 2 * (i * WARPS + threadIdx.x / 32); }

@@ -7,9 +7,9 @@
 #include "block_row.cuh"
 #include "norm_prologue.cuh"
 
-KERNEL_RESIDENT(RESIDENT) norm_matmul(const float* x, const float* gamma, const Words* w, const float* wscale, float* y, u32 rows,
-                   u32 columns, u32 outs, u32 width, u32 y_stride, u32 y_first, float eps, const u8* ahead,
-                   u32 ahead_bytes) {
+KERNEL_RESIDENT(RESIDENT)
+norm_matmul(const float* x, const float* gamma, const Words* w, const float* wscale, float* y, u32 rows, u32 columns,
+            u32 outs, u32 width, u32 y_stride, u32 y_first, float eps, const u8* ahead, u32 ahead_bytes) {
     __shared__ Words q[STEPS * WARPS * 16];
     __shared__ float partial[WARPS][ROWS], factors[STEPS * WARPS * 8], shares[WARPS];
     u32 n0 = blockIdx.x * TILE_N, n = n0 + threadIdx.x;
@@ -19,7 +19,8 @@ KERNEL_RESIDENT(RESIDENT) norm_matmul(const float* x, const float* gamma, const 
     let_next_start();
     Prologue prologue;
     prologue.load_gamma(gamma);
-    multiply_rows(w, wscale, partial, q, ABLOCK ? factors : nullptr, [=](u32 j) { return min(n0 + j, outs - 1); }, [&] {
+    auto row_of = [=](u32 j) { return min(n0 + j, outs - 1); };
+    multiply_rows(w, wscale, partial, q, ABLOCK ? factors : nullptr, row_of, [&] {
         fetch_ahead(ahead, ahead_bytes);
         wait_for_previous();
         prologue.load_x(x + row * columns);

@@ -7,8 +7,9 @@
 #include "block_row.cuh"
 #include "norm_prologue.cuh"
 
-KERNEL_RESIDENT(RESIDENT) norm_matmul_glu(const float* x, const float* gamma, const Words* w, const float* wscale, float* m, u32 rows,
-                       u32 columns, u32 outs, u32 width, float eps, const u8* ahead, u32 ahead_bytes) {
+KERNEL_RESIDENT(RESIDENT)
+norm_matmul_glu(const float* x, const float* gamma, const Words* w, const float* wscale, float* m, u32 rows, u32 columns,
+                u32 outs, u32 width, float eps, const u8* ahead, u32 ahead_bytes) {
     __shared__ Words q[STEPS * WARPS * 16];
     __shared__ float partial[WARPS][ROWS], factors[STEPS * WARPS * 8], shares[WARPS];
     u32 n0 = blockIdx.x * TILE_N, n = n0 + threadIdx.x;
