@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,3 +77,15 @@ def test_a_faulty_model_with_scales_of_blocks_is_rejected(
 
     verdict = judge(Faulty, "test_a_model_with_scales_of_blocks_says_what_numpy_says")
     assert ("must never be chosen" if fault is every_id else "the device takes") in verdict
+
+
+def test_a_device_whose_rows_differ_among_others_is_rejected(judge: Callable[..., str]) -> None:
+    """As numpy's do, by the order of its sums."""
+
+    class Claiming(NumpyDevice):
+        def __init__(self) -> None:
+            super().__init__()
+            self.info = replace(self.info, features=self.info.features | {"like-rows"})
+
+    verdict = judge(Claiming, "test_a_row_is_the_same_among_few", kv_dtype="f32")
+    assert "differs from the same row alone by up to" in verdict

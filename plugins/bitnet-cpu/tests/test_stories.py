@@ -37,3 +37,20 @@ def test_a_state_saved_on_another_device_goes_on_here(tmp_path: Path) -> None:
         assert here.load_state(tmp_path / "state") >= 1
         text = here.generate(prompt, max_tokens=8)
     assert (text.tokens, text.reused_tokens) == (expected.tokens, 64)
+
+
+@pytest.mark.parametrize("path", [*PATHS, "portable"])
+def test_guessed_texts_are_those_without_guesses(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stories that are told once more, so that many guesses are right."""
+    if path not in usable_paths():
+        pytest.skip(f"this CPU, or its operating system, does not run {path}")
+    monkeypatch.setenv("BITNET_CPU_KERNEL", path)
+    with (
+        bitnet_core.load("stories", "cpu", prompt_lookup="off", burst_seconds=1e-4) as plain,
+        bitnet_core.load("stories", "cpu", prompt_lookup="on", burst_seconds=1e-4) as looking,
+    ):
+        for story in golden_stories():
+            prompt = [*story.prompt_ids, *story.ids, *story.prompt_ids]
+            assert looking.generate(prompt, max_tokens=64).tokens == plain.generate(prompt, max_tokens=64).tokens
+        figures = looking.stats()
+    assert figures["guessed_tokens"] > figures["right_guesses"] > 20

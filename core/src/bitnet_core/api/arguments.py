@@ -56,7 +56,7 @@ _OPTIONS: dict[str, Kind] = {
     **dict.fromkeys(("max_tokens", "top_k", "logprobs", "seed", "max_thinking", "stride"), WHOLE),
     **dict.fromkeys(("context", "kv_budget", "max_sequences"), WHOLE),
     **dict.fromkeys(("stream", "enable_thinking", "float_activations", "strict", "mmap", "fallback"), FLAG),
-    **dict.fromkeys(("kv_dtype", "eviction", "small_head", "layout"), TEXT),
+    **dict.fromkeys(("kv_dtype", "eviction", "small_head", "prompt_lookup", "layout"), TEXT),
     "logit_bias": ("a mapping of token ids to numbers", _is_bias),
     "stop": ("a text or a list of texts", lambda value: _is_text(value) or _are(_is_text)(value)),
     "stop_ids": ("a list or set of token ids", _are(_is_whole)),
@@ -66,7 +66,17 @@ _OPTIONS: dict[str, Kind] = {
     "pool": ("a MemoryPoolConfig", lambda value: isinstance(value, MemoryPoolConfig)),
 }
 _NEEDED = (
-    *("max_tokens", "stream", "stop", "stop_ids", "max_sequences", "kv_dtype", "eviction", "small_head"),
+    *(
+        "max_tokens",
+        "stream",
+        "stop",
+        "stop_ids",
+        "max_sequences",
+        "kv_dtype",
+        "eviction",
+        "small_head",
+        "prompt_lookup",
+    ),
     *("mmap", "fallback", "burst_seconds", "pool"),
 )
 """None is no value of these; of the others it means the default."""

@@ -57,6 +57,9 @@ def load(
     max_sequences: texts generated at a time. eviction: which reusable prefix goes first, "lru", "fifo" or "lfu".
     burst_seconds: about how long greedy tokens are made before a stream shows them. small_head: whether an f16 head
     gets an int8 copy for choosing tokens exactly with half the reading, "auto" (where that saves time), "on" or "off".
+    prompt_lookup: whether next tokens of a greedy text that is alone are guessed from what it said before and checked
+    several at once, which gives the same text, "auto" (where that saves time), "on" or "off"; "on" needs a device whose
+    steps of several rows compute each as alone.
     layout: byte layout of I2_S tensors, where the file's own evidence is not to be asked. strict: warnings about the
     file are errors (None: as BITNET_STRICT_MODE says). mmap: where false, the file is read as a whole, so that it may
     be changed or cut off while it is used; a mapped one must not be. fallback: whether "auto" goes on with the next

@@ -24,6 +24,7 @@ class EngineSettings(TypedDict, total=False):
     eviction: Eviction
     burst_seconds: float
     small_head: Choice
+    prompt_lookup: Choice
     pool: MemoryPoolConfig
 
 

@@ -81,6 +81,10 @@ class Engine:
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
         self._freed = False
+        if self.options.prompt_lookup == "on" and "like-rows" not in device.info.features:
+            raise UsageError(
+                f'prompt_lookup is "on", but {device.info.request} computes several rows in another way than one'
+            )
         self._use(device)
         self._guarded(self._ready)
 
@@ -248,6 +252,7 @@ class Engine:
 
     def _use(self, device: Device) -> None:
         self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
+        self.scheduler.prompt_lookup = self.options.prompt_lookup if "like-rows" in device.info.features else "off"
         self.placement = Placement(self.source, device, self.options, self.scheduler, self.sequences)
 
     def _ready(self) -> Runner:

@@ -39,7 +39,9 @@ class EngineOptions:
     """kv_dtype is one of KV_TYPES; context None means the model's, up to DEFAULT_CONTEXT; kv_budget is in bytes, None
     for what `free_share` gives; prefill_chunk in rows, at most what WIDEST_CHUNK has for the device; burst_seconds is
     about how long greedy tokens are made before the host looks; small_head: whether an f16 head gets an int8 copy
-    (plan.small_head); pool: limits of the pool that buffers of steps come from."""
+    (plan.small_head); prompt_lookup: whether the next tokens of a greedy text that is alone are guessed and checked
+    (engine.lookup): "auto" where that saves time, "on" wherever there are guesses; pool: limits of the pool that
+    buffers of steps come from."""
 
     kv_dtype: str = "f16"
     context: int | None = None
@@ -48,6 +50,7 @@ class EngineOptions:
     max_sequences: int = 32
     eviction: Eviction = "lru"
     small_head: Choice = "auto"
+    prompt_lookup: Choice = "auto"
     burst_seconds: float = 0.1
     pool: MemoryPoolConfig = field(default_factory=MemoryPoolConfig)
 
@@ -56,8 +59,9 @@ class EngineOptions:
             raise UsageError(f"kv_dtype '{self.kv_dtype}' is not one of {', '.join(KV_TYPES)}")
         if self.eviction not in get_args(Eviction):
             raise UsageError(f"eviction '{self.eviction}' is not one of {', '.join(get_args(Eviction))}")
-        if self.small_head not in get_args(Choice):
-            raise UsageError(f"small_head '{self.small_head}' is not one of {', '.join(get_args(Choice))}")
+        for name in ("small_head", "prompt_lookup"):
+            if (value := getattr(self, name)) not in get_args(Choice):
+                raise UsageError(f"{name} '{value}' is not one of {', '.join(get_args(Choice))}")
         if self.context is not None and not _at_least(2, self.context):
             raise UsageError("context must be 2 tokens or more")
         for name in ("kv_budget", "prefill_chunk", "max_sequences"):

@@ -18,11 +18,13 @@ from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.choosing import Row, in_order
 from bitnet_core.engine.history import ErrorHistory
+from bitnet_core.engine.lookup import GUESSES, Payoff
 from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.engine.sampling import not_a_number
 from bitnet_core.engine.sequence import FinishReason, Sequence
 from bitnet_core.errors import UsageError
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
+from bitnet_core.plan.small_head import Choice
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,10 @@ _SCORED_ROWS = 64
 """Rows of one text in a step whose logits are all wanted: they must fit in host memory beside the model."""
 
 
-COUNTED = ("prompt_tokens", "generated_tokens", "prefix_queries", "prefix_hits", "preemptions")
+COUNTED = (
+    *("prompt_tokens", "generated_tokens", "prefix_queries", "prefix_hits", "preemptions"),
+    *("guessed_tokens", "right_guesses"),
+)
 """What a scheduler counts; all but the preemptions in tokens."""
 
 
@@ -53,7 +58,8 @@ class Scheduler:
 
     burst_seconds: about how long greedy bursts may take, so that text keeps flowing on slow devices. counts: COUNTED,
     the evictions of block pools that are gone, and the tokens of steps that only decode. seconds: of steps with prompts
-    ("prefill") and without ("decode"). errors: what ended texts, and what the engine adds.
+    ("prefill") and without ("decode"). errors: what ended texts, and what the engine adds. prompt_lookup: as in
+    EngineOptions, "off" where the device computes a row in another way among others.
     """
 
     def __init__(self, context: int, chunk: int, burst_seconds: float = 0.1) -> None:
@@ -63,6 +69,8 @@ class Scheduler:
         self.counts: Counter[str] = Counter()
         self.seconds: dict[str, float] = {"prefill": 0.0, "decode": 0.0}
         self.errors = ErrorHistory()
+        self.prompt_lookup: Choice = "off"
+        self._payoff = Payoff()
         self._ended: list[Update] = []  # texts that ended without a step of their own
         self._burst, self._token_seconds = 0, 0.0
         self._blocks = BlockPool(0)
@@ -249,6 +257,8 @@ class Scheduler:
         return [self._take(sequence, count, rows) for sequence, count, rows in taken]
 
     def _greedy(self) -> list[Update]:
+        if guessed := self._guesses(self.running[0]):
+            return self._check(self.running[0], guessed)
         count = self._burst_length()
         self._reserve(count)
         began = time.perf_counter()
@@ -269,6 +279,41 @@ class Scheduler:
         affordable = int(seconds / self._token_seconds) if self._token_seconds else _MAX_BURST
         left = min(min(s.max_tokens - s.generated_tokens, self.limit - len(s.tokens)) for s in self.running)
         return max(1, min(2 * self._burst, affordable, left, _MAX_BURST))
+
+    def _guesses(self, sequence: Sequence) -> list[int]:
+        """Tokens to check; none where that does not pay, or would go past the end of the text or the cache."""
+        if self.prompt_lookup == "off" or len(self.running) > 1:  # rows of several texts keep the device busy
+            return []
+        room = min(sequence.max_tokens - sequence.generated_tokens, self.limit - len(sequence.tokens), self.chunk)
+        slow = self._token_seconds * _MAX_BURST > self.burst_seconds  # else a look costs more than it may find
+        if room <= GUESSES or not (slow or self.prompt_lookup == "on"):
+            return []
+        guessed = sequence.lookup.guesses(sequence.tokens)
+        wanted = guessed and (self.prompt_lookup == "on" or self._payoff.pays(self._token_seconds))
+        return guessed if wanted else []
+
+    def _check(self, sequence: Sequence, guessed: list[int]) -> list[Update]:
+        """The guesses that are right, and the token after them. What the others left in the cache is overwritten."""
+        self._reserve(1 + len(guessed))
+        if sequence not in self.running:  # it stepped back for lack of room
+            return []
+        began = time.perf_counter()
+        rows = [Row(sequence) for _ in range(1 + len(guessed))]
+        span = Span(sequence.lane, sequence.computed, (sequence.tokens[-1], *guessed))
+        ordered, wants = in_order(rows)
+        for row, scores in zip(
+            ordered, self._runner.prompt_step([span], range(len(rows)), wants, self.chunk), strict=True
+        ):
+            row.settle(scores)
+        right = next((n for n, token in enumerate(guessed) if rows[n].token != token), len(guessed))
+        tokens = [row.token for row in rows[: right + 1] if row.token is not None]
+        self._payoff.book(time.perf_counter() - began, len(tokens))
+        self.counts["guessed_tokens"] += len(guessed)
+        self.counts["right_guesses"] += right
+        update, error = self._accept(sequence, len(tokens), tokens), rows[right].error
+        if error is not None and sequence.finish_reason is None:
+            update = self._fail(sequence, error, update.tokens)
+        return [update]
 
     def _sampled(self) -> list[Update]:
         """One token each."""

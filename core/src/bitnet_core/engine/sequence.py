@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from bitnet_core.engine.blocks import chain_digests
 from bitnet_core.engine.constraint import Constraint
+from bitnet_core.engine.lookup import Lookup
 from bitnet_core.engine.sampling import Sampler
 from bitnet_core.kernels.catalogue import KV_BLOCK
 
@@ -51,6 +52,7 @@ class Sequence:
     admitted: float | None = None
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+    lookup: Lookup = field(default_factory=Lookup)
     _digests: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:

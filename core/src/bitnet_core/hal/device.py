@@ -74,11 +74,15 @@ class DeviceInfo:
         return f"{self.backend}:{self.index}"
 
 
-FEATURES = frozenset({"timings", "tunings", "small-head"})
+LIKE_ROWS = 5
+"""Rows of one step that the feature "like-rows" speaks of."""
+
+FEATURES = frozenset({"timings", "tunings", "small-head", "like-rows"})
 """Optional abilities a device may list in DeviceInfo.features: "timings" = it has `timings(recording)`, "tunings" = it
 has `tunings(spec, constants, params)`, "small-head" = its drafts of a head (kernels/small_head.py) were measured to
-save time, so that core makes the int8 copy unasked. Names that core does not know, here and among the kernels, are
-ignored, so that a plugin may be ahead of core."""
+save time, so that core makes the int8 copy unasked, "like-rows" = a row in a step of up to LIKE_ROWS rows gets the same
+bits as in a step of its own, so that guessed tokens can be checked several at once. Names that core does not know, here
+and among the kernels, are ignored, so that a plugin may be ahead of core."""
 
 
 @dataclass(frozen=True, slots=True)

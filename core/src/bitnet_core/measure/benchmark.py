@@ -134,7 +134,17 @@ def _prompt_tokens(engine: Engine, wanted: int | None, max_tokens: int, sequence
 def _runs(
     engine: Engine, sequences: int, prompt_tokens: int, max_tokens: int, repeat: int, progress: Progress | None
 ) -> list[_Run]:
-    """`repeat` runs, after those that do not count."""
+    """`repeat` runs, after those that do not count. Nothing is guessed: what is measured are steps, not texts."""
+    lookup, engine.scheduler.prompt_lookup = engine.scheduler.prompt_lookup, "off"
+    try:
+        return _measured_runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
+    finally:
+        engine.scheduler.prompt_lookup = lookup
+
+
+def _measured_runs(
+    engine: Engine, sequences: int, prompt_tokens: int, max_tokens: int, repeat: int, progress: Progress | None
+) -> list[_Run]:
     rng = np.random.default_rng()  # the same prompts as in an earlier measurement would find their prefixes kept
     runs = []
     for done in range(repeat + _WARM_UPS):

@@ -71,6 +71,6 @@ def cpu_info(path: str | None = None, threads: int | None = None) -> DeviceInfo:
         alignment=ALIGNMENT,
         transfer=TransferMode.UNIFIED,
         kernels=frozenset({"top_k", "pack_head", "draft_logits", "rescore_logits"}),
-        features=frozenset({"timings", "tunings"}),
+        features=frozenset({"timings", "tunings", "like-rows"}),
         extra=MappingProxyType({"active_kernel": path, "threads": threads or thread_count()}),
     )

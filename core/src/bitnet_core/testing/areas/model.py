@@ -15,8 +15,10 @@ from bitnet_core.discovery.request import DeviceRequest
 from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
+from bitnet_core.engine.runner import Span
+from bitnet_core.engine.scores import Want
 from bitnet_core.formats.open import open_model
-from bitnet_core.hal.device import Device
+from bitnet_core.hal.device import LIKE_ROWS, Device
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.testing.cases.registry import cases_of
@@ -99,6 +101,42 @@ class ModelRules:
                     f"where numpy takes {best} ({row[best]:.3f})"
                 )
         reference.close()
+
+    @pytest.mark.parametrize("kv_dtype", ["f16", "f32", "int8"])
+    def test_a_row_is_the_same_among_few(self, bench: Bench, kv_dtype: str) -> None:
+        """The feature "like-rows": logits of a step of 2 to LIKE_ROWS rows have the bits of steps of one row, with
+        scales of rows and of blocks, after few and after many positions."""
+        if "like-rows" not in bench.device.info.features:
+            pytest.skip("the device does not say that it has the feature 'like-rows'")
+        _needs_every_kernel(bench)
+        stories = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
+        for source in (stories, DrawnSource()):
+            engine = Engine(source, bench.backend.open(bench.index), EngineOptions(kv_dtype, max_sequences=1))
+            try:
+                for prompt in (9, 300):
+                    _check_like_rows(engine, prompt)
+            finally:
+                engine.close()
+
+
+def _check_like_rows(engine: Engine, prompt: int) -> None:
+    """Tokens after a prompt, one by one and then together."""
+    draw = np.random.default_rng(prompt)
+    tokens = draw.integers(0, engine.config.tokens, prompt + LIKE_ROWS).tolist()
+    with engine.scheduler.borrowed(len(tokens)) as lane:
+        runner, chunk = engine._ready(), engine.scheduler.chunk
+        for start in range(0, prompt, chunk):
+            runner.forward([Span(lane, start, tuple(tokens[start : min(start + chunk, prompt)]))], (), chunk)
+        places = range(prompt, len(tokens))
+        alone = [runner.decode_step([Span(lane, at, (tokens[at],))], [Want(0)])[0].full().copy() for at in places]
+        for rows in range(2, LIKE_ROWS + 1):
+            span = Span(lane, prompt, tuple(tokens[prompt : prompt + rows]))
+            together = runner.forward([span], range(rows), chunk)
+            for row, one in enumerate(alone[:rows]):
+                assert np.array_equal(together[row, : len(one)], one), (
+                    f"after {prompt} tokens row {row} of {rows} differs from the same row alone by up to "
+                    f"{np.abs(together[row, : len(one)] - one).max():.3g}"
+                )
 
 
 def _needs_every_kernel(bench: Bench) -> None:

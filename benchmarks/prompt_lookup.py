@@ -1,0 +1,136 @@
+"""What prompt lookup (bitnet_core.engine.lookup) gains: python benchmarks/prompt_lookup.py [-d cpu] [--synthetic 2b4t]
+
+Greedy texts by the model with and without it, in turns: their time, whether they are the same, what was guessed and how
+much of it was right. Random weights say nothing that repeats as language does, so with --synthetic the texts of the
+shipped model tell how many tokens a step would give, and the steps of the shape how long one takes. Prints JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from typing import Any
+
+import bitnet_core
+from bitnet_core.engine.lookup import GUESSES, Lookup
+from bitnet_core.engine.runner import Span
+from bitnet_core.formats.synthetic import SyntheticSource
+
+PROMPTS = (
+    "Once upon a time",
+    "The little dog",
+    "Tom and Anna",
+    "One day, a girl",
+    "In a big forest",
+    "There was a cat",
+)
+KINDS = ("story", "the story once more")
+TOKENS, RUNS, TURNS = 200, 9, 3
+
+
+def texts(model: bitnet_core.Model) -> list[tuple[str, list[int], list[int]]]:
+    """(kind, prompt, greedy tokens after it): stories, and stories whose prompt holds them already."""
+    found = []
+    for prompt in PROMPTS:
+        ids = model.tokenizer.encode(prompt, add_bos=model.tokenizer.add_bos)
+        first = list(model.generate(ids, max_tokens=TOKENS).tokens)
+        again = ids + first + ids
+        found.append((KINDS[0], ids, first))
+        found.append((KINDS[1], again, list(model.generate(again, max_tokens=TOKENS).tokens)))
+    return found
+
+
+def steps(prompt: list[int], text: list[int]) -> tuple[int, int]:
+    """(checking steps, plain steps) that make a text; a wrong guess costs its step, which gives one token as always."""
+    checking = plain = at = 0
+    lookup = Lookup()
+    while at < len(text):
+        guessed = lookup.guesses([*prompt, *text[:at]])
+        right = 0
+        while right < len(guessed) and at + right < len(text) and guessed[right] == text[at + right]:
+            right += 1
+        checking, plain = checking + bool(guessed), plain + (not guessed)
+        at += right + 1
+    return checking, plain
+
+
+def seconds(model: bitnet_core.Model, rows: int) -> float:
+    """Of a step of so many rows of one text, with the likeliest token of each; 0: of a token of plain decoding."""
+    engine, prompt = model.engine, [5 + n % 200 for n in range(64)]
+    taken = []
+    for run in range(RUNS):
+        text = engine.add([run, *prompt], max_tokens=100)
+        while text.generated_tokens < 20:
+            engine.step()
+        runner = engine._ready()
+        began = time.perf_counter()
+        if rows:
+            span = Span(text.lane, text.computed, tuple(text.tokens[-1:] * rows))
+            list(
+                runner.prompt_step(
+                    [span], range(rows), [text.sampler.wanted(text.tokens)] * rows, engine.scheduler.chunk
+                )
+            )
+            taken.append(time.perf_counter() - began)
+        else:
+            made = runner.decode_greedy([Span(text.lane, text.computed, (text.tokens[-1],))], 16)
+            taken.append((time.perf_counter() - began) / made.shape[1])
+        engine.finish(text)
+    return statistics.median(taken[2:])
+
+
+def expected(shape: str, device: str, made: list[tuple[str, list[int], list[int]]]) -> dict[str, Any]:
+    """Of a model of this shape that wrote these texts. Speeds: 1 is that of plain decoding."""
+    with bitnet_core.load(SyntheticSource(shape), device, context=256, prompt_lookup="off") as model:
+        plain = seconds(model, 0)
+        cost = seconds(model, GUESSES + 1) / plain
+        found: dict[str, Any] = {"model": model.name, "plain_ms": round(1e3 * plain, 3), "cost": round(cost, 2)}
+    for kind in KINDS:
+        counted = [(steps(ids, text), len(text)) for name, ids, text in made if name == kind]
+        checking, alone, tokens = (sum(n) for n in zip(*((c, p, n) for (c, p), n in counted), strict=True))
+        found[f"{kind}: tokens a step"] = round(tokens / (checking + alone), 2)
+        found[f"{kind}: speed"] = round(tokens / (checking * cost + alone), 2)
+    return found
+
+
+def measured(device: str, made: list[tuple[str, list[int], list[int]]]) -> dict[str, Any]:
+    """Of the shipped model."""
+    found: dict[str, Any] = {}
+    with (
+        bitnet_core.load(None, device, prompt_lookup="off") as plain,
+        bitnet_core.load(None, device, prompt_lookup="on") as looking,
+    ):
+        for kind in KINDS:
+            ratios = []
+            for _ in range(TURNS):
+                took = {}
+                for name, model in (("plain", plain), ("looking", looking)):
+                    began = time.perf_counter()
+                    for _, ids, text in (one for one in made if one[0] == kind):
+                        if list(model.generate(ids, max_tokens=TOKENS).tokens) != text:
+                            raise SystemExit(f"another text with prompt lookup than without, after {ids}")
+                    took[name] = time.perf_counter() - began
+                ratios.append(took["plain"] / took["looking"])
+            found[f"{kind}: speed"] = round(statistics.median(ratios), 2)
+        figures = looking.stats()
+        found |= {name: figures[name] for name in ("guessed_tokens", "right_guesses")}
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-d", "--device", default="cpu")
+    parser.add_argument("--synthetic", help="a shape whose steps are timed")
+    arguments = parser.parse_args()
+    with bitnet_core.load(None, arguments.device, prompt_lookup="off") as stories:
+        made, name = texts(stories), stories.device.info.name
+    result = {"device": name, "the shipped model, texts the same": measured(arguments.device, made)}
+    if arguments.synthetic:
+        result["expected of the shape"] = expected(arguments.synthetic, arguments.device, made)
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
