@@ -59,7 +59,7 @@ def _read(path: Path) -> None:
         ("prism.hadamard.version", 1, "the weights are rotated"),
         ("general.architecture", "qwen35", "gated delta nets"),
         ("general.architecture", "maple", "mixture of experts"),
-        ("general.architecture", "minicpm", "scaled residuals"),
+        ("general.architecture", "minicpm", "minicpm.attention.head_count"),
         ("general.architecture", "gpt-oss", "architecture 'gpt-oss' is not supported"),
         ("qwen3.rope.scaling.yarn_ext_factor", 0.5, "only 1 is supported"),
         ("qwen3.rope.scaling.yarn_attn_factor", 2.0, "only 1 is supported"),

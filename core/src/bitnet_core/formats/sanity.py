@@ -20,6 +20,7 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats.names import LINEARS, matrices, tables, vectors
 from bitnet_core.formats.ternary.codes import Bytes
 from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.rope import LONG_FACTORS
 from bitnet_core.model.source import Finding
 
 SCALES = 1e-4, 1e3
@@ -56,7 +57,7 @@ def _check_extra(path: Path, config: ModelConfig, name: str, shape: tuple[int, .
         linear = name.removesuffix(f".{match[2]}")
         rows = matrices(config).get(linear, (0, 0))[0]
         known = shape == (rows,) if match[2] == "bias" else shape in ((), (1,))
-    elif name == "rope_freqs":
+    elif name in LONG_FACTORS | {"rope_freqs"}:
         known = shape == (config.head_dim // 2,)
     else:
         known = name == "output" and config.tied_head

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Activation = Literal["relu2", "silu"]
-RopeScaling = Literal["none", "linear", "yarn", "llama3"]
+RopeScaling = Literal["none", "linear", "yarn", "llama3", "longrope"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class ModelConfig:
     Linear layers are named as in GGUF: attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down.
     """
 
-    arch: str  # "bitnet-b1.58", "bitnet-25", "bitnet", "llama" or "qwen3"
+    arch: str  # "bitnet-b1.58", "bitnet-25", "bitnet", "llama", "minicpm" or "qwen3"
     name: str
     n_layers: int
     hidden: int

@@ -15,11 +15,21 @@ import numpy.typing as npt
 from bitnet_core.errors import ModelError
 from bitnet_core.model.config import ModelConfig
 
+LONG_FACTORS = frozenset({"rope_factors_long", "rope_factors_short"})
+"""Tensors of LongRoPE (Ding et al. 2024) in GGUF: what divides frequencies in contexts beyond the original, or not."""
+
+
+def factors_name(config: ModelConfig, positions: int) -> str:
+    """The tensor that divides the frequencies of so many positions, where there is one."""
+    if config.rope_scaling != "longrope":
+        return "rope_freqs"
+    return "rope_factors_long" if positions > config.rope_original_context else "rope_factors_short"
+
 
 def rope_table(
     config: ModelConfig, positions: int, freq_factors: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[np.float32]:
-    """f32[positions, head_dim / 2, 2] of (cos, sin). freq_factors (GGUF's rope_freqs) divide the frequencies.
+    """f32[positions, head_dim / 2, 2] of (cos, sin). freq_factors (the tensor `factors_name`) divide the frequencies.
 
     ModelError if the model's values give frequencies that are no numbers."""
     with np.errstate(all="ignore"):

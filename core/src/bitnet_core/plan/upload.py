@@ -16,7 +16,7 @@ from bitnet_core.errors import GpuError, ModelError, UsageError
 from bitnet_core.hal.device import Buffer, Device, TransferMode, View, whole
 from bitnet_core.kernels.catalogue import DENSE_TYPES, ceil_div
 from bitnet_core.model.config import ModelConfig
-from bitnet_core.model.rope import rope_table
+from bitnet_core.model.rope import factors_name, rope_table
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import TernaryWeight, padded
 
@@ -223,7 +223,7 @@ class _Uploader:
         return layer
 
     def _rope(self, positions: int) -> View:
-        table = rope_table(self.config, positions, self._rope_factors())
+        table = rope_table(self.config, positions, self._rope_factors(positions))
         if 0 < self.limit < table.nbytes:
             fits = positions * self.limit // table.nbytes
             raise UsageError(
@@ -232,12 +232,13 @@ class _Uploader:
             )
         return self._vector(table)
 
-    def _rope_factors(self) -> npt.NDArray[np.float32] | None:
-        if not self.source.has("rope_freqs"):
+    def _rope_factors(self, positions: int) -> npt.NDArray[np.float32] | None:
+        name = factors_name(self.config, positions)
+        if not self.source.has(name):
             return None
-        factors, size = self.source.vector("rope_freqs"), self.config.head_dim // 2
+        factors, size = self.source.vector(name), self.config.head_dim // 2
         if factors.shape != (size,) or not ((factors > 0) & np.isfinite(factors)).all():
-            raise ModelError(f"{self.source.path}: rope_freqs must be {size} positive numbers")
+            raise ModelError(f"{self.source.path}: {name} must be {size} positive numbers")
         return factors
 
     def _layer(self, number: int, readers: ThreadPoolExecutor) -> LayerWeights:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import UsageError
-from bitnet_core.model.rope import rope_table
+from bitnet_core.model.rope import factors_name, rope_table
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import TernaryWeight
 from bitnet_core.reference.dense import decode_table
@@ -58,7 +58,8 @@ class FloatModel:
     def _hidden(self, tokens: npt.NDArray[np.int64]) -> Array:
         """f64[T, H] that the head multiplies."""
         config = self.config
-        factors = self.source.vector("rope_freqs") if self.source.has("rope_freqs") else None
+        name = factors_name(config, len(tokens))
+        factors = self.source.vector(name) if self.source.has(name) else None
         angles = rope_table(config, len(tokens), factors).astype(np.float64)
         x = np.empty((len(tokens), config.hidden))
         first = 0

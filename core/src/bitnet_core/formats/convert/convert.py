@@ -57,6 +57,8 @@ def convert(
     Raises UsageError for a destination that cannot be, ModelError where the target cannot hold the model or the
     comparison fails.
     """
+    if source.config.arch == "minicpm":
+        raise UsageError(f"{source.path}: models of the MiniCPM kind are run, but not written in other forms")
     check_shapes(source.config, target)
     shapes = [*matrices(source.config).values(), *tables(source.config).values()]
     total = sum(rows * columns for rows, columns in shapes)

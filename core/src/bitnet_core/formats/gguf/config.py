@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 
 from bitnet_core.errors import ModelError
+from bitnet_core.formats.gguf.multipliers import read_multipliers
 from bitnet_core.formats.keys import MAX_LAYERS, Keys, short
 from bitnet_core.formats.names import SUB_NORMS
 from bitnet_core.model.config import Activation, ModelConfig, RopeScaling
+from bitnet_core.model.rope import LONG_FACTORS
 from bitnet_core.model.source import Finding
 
-ARCHITECTURES = ("bitnet-b1.58", "bitnet-25", "bitnet", "llama", "qwen3")
+ARCHITECTURES = ("bitnet-b1.58", "bitnet-25", "bitnet", "llama", "minicpm", "qwen3")
 
 UNSUPPORTED = {
     "qwen35": "a hybrid of attention and gated delta nets (Qwen3.5, Bonsai 27B), and delta nets are not computed yet",
     "qwen35moe": "a mixture of experts with gated delta nets, which are not computed yet",
     "qwen3moe": "a mixture of experts, which is not computed yet",
     "maple": "a mixture of experts with sliding-window attention, which is not computed yet",
-    "minicpm": "a model of the MiniCPM kind (BitCPM4), whose scaled residuals are not computed yet",
 }
 """Architectures with ternary models that are not run, and why."""
 
@@ -48,7 +49,7 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
     layers = keys.count("block_count", limit=MAX_LAYERS)
     vocab = keys.count("vocab_size", _tokens(metadata))
     activation, findings = _activation(path, keys, arch, layers, hidden, vocab)
-    scaling, factor, original = _rope_scaling(path, keys)
+    scaling, factor, original = _rope_scaling(path, keys, arch, tensors)
     fast, slow = _yarn_betas(path, keys) if scaling == "yarn" else (32.0, 1.0)
     config = ModelConfig(
         arch=arch,
@@ -67,17 +68,17 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
         sub_norms=any(f"blk.{i}.{name}" in tensors for i in range(layers) for name in SUB_NORMS),
         # the first 2B-4T release carries a copy of the embedding as output.weight, which its own program ignores
         tied_head="output" not in tensors or arch == "bitnet-25",
-        rope_interleaved=arch == "llama",
+        rope_interleaved=arch in ("llama", "minicpm"),
         rope_scaling=scaling,
         rope_factor=factor,
         rope_original_context=original,
         rope_beta_fast=fast,
         rope_beta_slow=slow,
         qk_norm=arch == "qwen3",
-        activation_block=GROUP_SCALED if arch == "qwen3" else 0,
+        activation_block=GROUP_SCALED if arch in ("minicpm", "qwen3") else 0,
         vocab_tokens=_last_token(metadata, vocab),
     )
-    return config, findings
+    return read_multipliers(path, keys, arch).config(config), findings
 
 
 def _architecture(path: Path, metadata: Mapping[str, Any]) -> str:
@@ -155,7 +156,7 @@ def _activation(
         raise ModelError(f"{path}: the activation {name[:40]!r} is not supported, only relu2 and silu")
     if arch in ("bitnet-b1.58", "bitnet-25"):
         return "relu2", []
-    if arch in ("llama", "qwen3") or (layers, hidden) in _SHAPES_OF_1BITLLM:
+    if arch in ("llama", "minicpm", "qwen3") or (layers, hidden) in _SHAPES_OF_1BITLLM:
         return "silu", []
     if layers == 30 and vocab == 128256:
         text = "no key names the activation; the shape is that of BitNet 2B-4T, which uses squared ReLU"
@@ -164,7 +165,7 @@ def _activation(
     return "silu", [Finding("warning", "activation-ambiguous", text)]
 
 
-def _rope_scaling(path: Path, keys: Keys) -> tuple[RopeScaling, float, int]:
+def _rope_scaling(path: Path, keys: Keys, arch: str, tensors: Collection[str]) -> tuple[RopeScaling, float, int]:
     """Kind of RoPE scaling, its factor, and the context length before it."""
     name = keys.text("rope.scaling.type", "none")
     if unknown := sorted(keys.names_below("rope.scaling.") - _SCALING_KEYS):
@@ -172,6 +173,13 @@ def _rope_scaling(path: Path, keys: Keys) -> tuple[RopeScaling, float, int]:
         raise ModelError(f"{path}: the key {short(key)} is unknown, and RoPE may be wrong without it")
     if name == "none":
         return "none", 1.0, 0
+    if name == "longrope" and arch == "minicpm":
+        if not set(tensors) >= LONG_FACTORS:
+            raise ModelError(
+                f"{path}: the RoPE scaling longrope needs the tensors {' and '.join(sorted(LONG_FACTORS))}"
+            )
+        _plain_magnitude(path, keys)
+        return "longrope", 1.0, keys.count("rope.scaling.original_context_length", keys.count("context_length"))
     if name not in ("linear", "yarn"):
         raise ModelError(f"{path}: the RoPE scaling {name[:40]!r} is not supported, only linear and yarn")
     factor = keys.real("rope.scaling.factor", 1.0)
@@ -180,9 +188,13 @@ def _rope_scaling(path: Path, keys: Keys) -> tuple[RopeScaling, float, int]:
     return "yarn", factor, keys.count("rope.scaling.original_context_length")
 
 
-def _yarn_betas(path: Path, keys: Keys) -> tuple[float, float]:
-    """YaRN's beta_fast and beta_slow. What else converters write of YaRN must say what the formula does anyway."""
+def _plain_magnitude(path: Path, keys: Keys) -> None:
     for name in ("yarn_ext_factor", "yarn_attn_factor", "attn_factor"):
         if (value := keys.real(f"rope.scaling.{name}", 1.0)) != 1:
             raise ModelError(f"{path}: rope.scaling.{name} is {value:g}; only 1 is supported")
+
+
+def _yarn_betas(path: Path, keys: Keys) -> tuple[float, float]:
+    """YaRN's beta_fast and beta_slow. What else converters write of YaRN must say what the formula does anyway."""
+    _plain_magnitude(path, keys)
     return keys.real("rope.scaling.yarn_beta_fast", 32.0), keys.real("rope.scaling.yarn_beta_slow", 1.0)

@@ -15,8 +15,10 @@ from bitnet_core.formats import dense, sanity
 from bitnet_core.formats.gguf import ternary as gguf_ternary
 from bitnet_core.formats.gguf.config import read_config
 from bitnet_core.formats.gguf.container import GGUFFile, Tensor
+from bitnet_core.formats.gguf.multipliers import read_multipliers
 from bitnet_core.formats.gguf.types import I2_S_TAIL
 from bitnet_core.formats.i2_s_layout.statistics import Decision, Neurons, decide
+from bitnet_core.formats.keys import Keys
 from bitnet_core.formats.mapped import forget_pages
 from bitnet_core.formats.names import tables, ternaries
 from bitnet_core.formats.ternary import i2_s
@@ -50,6 +52,8 @@ class GGUFSource:
             if not self._tensors:
                 raise ModelError(f"{path}: has no tensors: it holds a vocabulary, not a model")
             self._config, findings = read_config(path, self._file.metadata, self._tensors.keys())
+            arch = self._config.arch
+            self._multipliers = read_multipliers(path, Keys(path, self._file.metadata, f"{arch}."), arch)
             shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
             sanity.check_shapes(path, self._config, shapes)
             self._config = replace(self._config, ternary_tables=self._has_ternary_tables())
@@ -108,7 +112,7 @@ class GGUFSource:
             weight = gguf_ternary.decode(
                 data, tensor.type.name, rows, columns, self._decision.layout, self._tiles, self._quantize
             )
-            weight = self._with_extra_scale(name, weight)
+            weight = self._multipliers.matrix(name, self._with_extra_scale(name, weight))
             sanity.check_scales(weight.scales)
         except ModelError as error:
             raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
@@ -129,7 +133,8 @@ class GGUFSource:
         kind = dense.KERNEL_TYPES.get(tensor.type.name)
         if kind is None or len(tensor.shape) != 1:
             raise ModelError(f"{self.path}: tensor {tensor.name!r} of type {tensor.type.name} is no vector of numbers")
-        return dense.decode(self._file.data(tensor)[None], kind, tensor.shape[0]).reshape(-1)
+        values = dense.decode(self._file.data(tensor)[None], kind, tensor.shape[0]).reshape(-1)
+        return self._multipliers.vector(name, values)
 
     def has(self, name: str) -> bool:
         return name in self._tensors
