@@ -1,9 +1,9 @@
-"""Decoding one text (2B-4T's shape, random weights): its speed, and how long a step takes without each of its kernels.
+"""Decoding one text (random weights): its speed, and how long a step takes without each of its kernels.
 
-    python plugins/bitnet-cuda/benchmarks/decode.py [--small-head on] [--sources FOLDER ...] [--without]
+    python plugins/bitnet-cuda/benchmarks/decode.py [--shape NAME] [--small-head on] [--sources FOLDER ...] [--without]
 
 --sources: folders whose kernels stand in for the plugin's own, each measured in turn with these, so that what a change
-gains shows on one machine in one run. --without: by kernel, the time of a step less that of the same step without it.
+gains shows on one machine in one run. --without: by kernel and matrix, the time of a step less that of one without it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from bitnet_core.api import Model, load
-from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.measure.benchmark import measure
 from bitnet_cuda import compile
 
@@ -27,10 +27,10 @@ FOLDERS = compile.FOLDERS
 NEVER = "argmax_advance"  # left out always: without it a step's position stays
 
 
-def opened(sources: Path | None, small_head: Any) -> Model:
+def opened(sources: Path | None, shape: str, small_head: Any) -> Model:
     """The model, with kernels of `sources` where it has them."""
     compile.FOLDERS = (sources, *FOLDERS) if sources else FOLDERS
-    return load(SyntheticSource("2b4t"), "cuda:0", small_head=small_head)
+    return load(SyntheticSource(shape), "cuda:0", small_head=small_head)
 
 
 def replay_time(device: Any, launches: list[Any]) -> float:
@@ -49,11 +49,16 @@ def replay_time(device: Any, launches: list[Any]) -> float:
 def without(device: Any, recording: Any) -> str:
     """What each kernel adds to a step, where the step stands."""
 
-    def timed(*names: str) -> float:
-        return replay_time(device, [one for one in recording.launches if one.kernel.spec.name not in names])
+    def named(one: Any) -> str:
+        sizes = one.kernel.spec.unpack(one.params)
+        width = sizes.get("columns", sizes.get("width"))
+        return one.kernel.spec.name + (f" {sizes['outs']} x {width}" if "outs" in sizes else "")
 
-    named = dict.fromkeys(one.kernel.spec.name for one in recording.launches if one.kernel.spec.name != NEVER)
-    parts = {name: (timed(NEVER) + timed(NEVER)) / 2 - timed(NEVER, name) for name in named}
+    def timed(*names: str) -> float:
+        return replay_time(device, [one for one in recording.launches if named(one) not in names])
+
+    all_names = dict.fromkeys(named(one) for one in recording.launches if named(one) != NEVER)
+    parts = {name: (timed(NEVER) + timed(NEVER)) / 2 - timed(NEVER, name) for name in all_names}
     return f"a step takes {timed(NEVER):.0f} us; " + ", ".join(f"{name} {us:.0f}" for name, us in parts.items())
 
 
@@ -75,6 +80,7 @@ def in_the_middle(model: Model, positions: int, look: Callable[[Any, Any], str])
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="2b4t")
     parser.add_argument("--small-head", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--sources", type=Path, nargs="*", default=[])
     parser.add_argument("--without", action="store_true")
@@ -82,12 +88,12 @@ def main() -> None:
     speeds: dict[tuple[str, int], list[float]] = {}
     for _ in range(TURNS):
         for sources in (None, *arguments.sources):
-            with opened(sources, arguments.small_head) as model:
+            with opened(sources, arguments.shape, arguments.small_head) as model:
                 for positions in POSITIONS:
                     speed = measure(model, 0.0, positions, 128, 3, 1).decode_speed
                     speeds.setdefault((str(sources or "as it is"), positions), []).append(speed)
     if arguments.without:
-        with opened(None, arguments.small_head) as model:
+        with opened(None, arguments.shape, arguments.small_head) as model:
             for positions in POSITIONS:
                 print(f"at {positions}: {in_the_middle(model, positions, without)}", flush=True)
     for (name, positions), found in speeds.items():

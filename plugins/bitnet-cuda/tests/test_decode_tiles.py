@@ -62,6 +62,7 @@ def test_rows_too_long_for_shared_memory_are_refused(kernel: str, block: int) ->
     params = {"rows": 1, "columns": 32_768, "width": 32_768, "outs": 256}
     tuned = decode_tiles.choose(kernel, {"BLOCK": block}, params)
     assert tuned is not None
+    assert not block or tuned.tile["TILE_N"] <= tuned.private["GROUP"], "a thread for an output"
     warps, outs = tuned.private["GROUP"] // 32, tuned.tile["TILE_N"] * (2 if kernel == "norm_matmul_glu" else 1)
     scales = tuned.private["STEPS"] * warps * 8 * 4 if block else 0
     assert tuned.private["STEPS"] * warps * 256 + scales + 4 * warps * (outs + 3) <= 48 << 10

@@ -187,9 +187,9 @@ def test_steps_of_other_sizes_take_other_kernels() -> None:
         constants = {"ADD": 0, "BLOCK": 128, "ABLOCK": 32}
         return tuning.choose(spec, constants, {"rows": rows, **SHAPE}, **gpu).variant
 
-    rows = (1, 32, 64, 512)
-    assert [variant(MATMUL_TERNARY, n, tensor_cores=True) for n in rows] == ["few", "batch", "mma", "mma"]
-    assert [variant(MATMUL_TERNARY_BLOCK, n, tensor_cores=True) for n in rows] == ["few", "mma", "mma", "mma"]
+    rows = (1, 2, 32, 64, 512)
+    assert [variant(MATMUL_TERNARY, n, tensor_cores=True) for n in rows] == ["few", "few", "batch", "mma", "mma"]
+    assert [variant(MATMUL_TERNARY_BLOCK, n, tensor_cores=True) for n in rows] == ["row", "few", "mma", "mma", "mma"]
     for spec in (MATMUL_TERNARY, MATMUL_TERNARY_BLOCK):
         assert variant(spec, 512, tensor_cores=True, wgmma=True) == "stream"
         apart = {"rows": 512, **SHAPE, "y_first": 2}  # a lane's rows would not lie in whole words of y

@@ -42,11 +42,12 @@ def test_a_launch_overlaps_unless_what_it_reads_early_was_written() -> None:
     assert recording.may_overlap(launches) == [True, True, False, True, True, False]
 
 
-def test_weights_are_asked_for_ahead_unless_they_would_not_stay_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_asked_for_ahead_as_far_as_the_cache_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
     small: Any = view(640)
-    large = view(1 << 30)
-    launches = [launch("rope_attention"), launch("norm_matmul", w=small), launch("matmul_dense", w=large)]
-    assert recording.weights_ahead(launches) == [None] * 3  # two places on
+    large: Any = view(1 << 30)
+    launches = [launch("rope_attention"), launch("norm_matmul", w=small), launch("norm_matmul_glu", w=large)]
+    assert recording.weights_ahead(launches) == [(large.buffer, 0, recording.MOST_AHEAD), None, None]  # two places on
     monkeypatch.setattr(recording, "AHEAD", 1)
-    assert recording.weights_ahead(launches) == [small, None, None]
+    asked = [one and one[2] for one in recording.weights_ahead(launches)]
+    assert asked == [640, recording.MOST_AHEAD, None]
     assert recording.weights_ahead([]) == []

@@ -7,6 +7,8 @@ from bitnet_core.hal import Tuning
 from bitnet_core.hal.portable_tiles import FEW_ROWS, WORKSPACE, Constants, Params, shared_heads, tuned
 from bitnet_core.kernels.catalogue import ceil_div
 
+from bitnet_cuda.tensor_tiles import MULTIPROCESSORS
+
 BLOCKS = 160
 """Thread blocks that keep a large GPU busy."""
 MOST_COLUMNS = 32_768
@@ -17,11 +19,11 @@ def choose(name: str, constants: Constants, params: Params) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
     if name == "rope_attention" and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         return rope_attention(params)
+    if name == "matmul_ternary_block" and params["rows"] == 1 and int(params["width"]) <= MOST_COLUMNS:
+        return block_row("row", int(params["width"]), int(params["outs"]), 16, SPLITS=1)
     if name in ("matmul_ternary", "matmul_ternary_block") and params["rows"] <= FEW_ROWS:
         return ternary(params, int(params["outs"]), "few")
-    if name in ("norm_matmul", "norm_matmul_glu"):
-        return joined(name, constants, params)
-    return None
+    return joined(name, constants, params) if name in ("norm_matmul", "norm_matmul_glu") else None
 
 
 def ternary(params: Params, outs: int, variant: str = "") -> Tuning:
@@ -40,11 +42,19 @@ def joined(name: str, constants: Constants, params: Params) -> Tuning:
     if rows > 1 or columns > MOST_COLUMNS:
         why = f"a norm joined to its product serves one row of {MOST_COLUMNS} columns, not {rows} of {columns} columns"
         raise UnsupportedError(why, backend="cuda", operation="tuning")
+    if constants["BLOCK"]:
+        return block_row("block", columns, outs, 8 if name == "norm_matmul_glu" else 16)
     glu = name == "norm_matmul_glu"
-    tile = ternary(params, 2 * outs if glu else outs)
-    private = {**tile.private, "COLUMNS": columns}
-    tile_n = tile.tile["TILE_N"] // 2 if glu else 32
-    return Tuning({"TILE_N": tile_n, "TILE_T": 1}, "block" if constants["BLOCK"] else "", private)
+    few = ternary(params, 2 * outs if glu else outs)
+    tile = {"TILE_N": few.tile["TILE_N"] // 2 if glu else 32, "TILE_T": 1}
+    return Tuning(tile, private={**few.private, "COLUMNS": columns})
+
+
+def block_row(variant: str, columns: int, outs: int, piece: int, **tile: int) -> Tuning:
+    """Constants of block_row.cuh's kernels: twice `piece` outputs at a time, and two blocks for each multiprocessor."""
+    steps = ceil_div(columns, 16 * 256)
+    tile |= {"TILE_N": 2 * piece * min(3, ceil_div(outs, 4 * MULTIPROCESSORS * piece)), "TILE_T": 1}
+    return tuned(32 * max(4, ceil_div(columns, 256 * steps)), tile, variant, COLUMNS=columns, STEPS=steps)
 
 
 def rope_attention(params: Params) -> Tuning:

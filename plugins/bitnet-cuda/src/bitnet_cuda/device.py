@@ -21,8 +21,6 @@ from bitnet_cuda.errors import check
 
 WARPGROUP_MMA = (9, 0)
 """The compute capability whose architecture-specific instructions include wgmma."""
-DEFAULT_SHARED = 48 << 10
-"""Bytes of dynamic shared memory that a kernel may use without asking."""
 EXTERNAL = 1
 """CU_EVENT_RECORD_EXTERNAL: while a stream is captured, the event becomes a node of the graph."""
 
@@ -82,7 +80,7 @@ class CudaDevice(StreamDevice):
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> StreamKernel:
         kernel = super()._compile(spec, constants, tuning)
-        if kernel.shared > DEFAULT_SHARED:
+        if kernel.shared:  # else it may use 48 KiB, less what it has of its own
             name = self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self.check(self.api.cuFuncSetAttribute(kernel.function, name, kernel.shared), "load kernel")
         return kernel

@@ -14,7 +14,7 @@ from bitnet_cuda.errors import check
 AHEAD = 2
 """A kernel asks for the weights of the launch so many places further on, into the L2 cache."""
 MOST_AHEAD = 16 << 20
-"""Largest matrix to ask for, in bytes: it should still be in the cache when it is wanted."""
+"""Bytes of a matrix to ask for, at most: they should still be in the cache when they are wanted."""
 EARLY = {
     "matmul_ternary": {"w"},
     "matmul_ternary_block": {"w", "wscale"},
@@ -42,12 +42,10 @@ def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
 
 
 def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] | None]:
-    """For each launch: the ternary weights of the one AHEAD places on, if it has any and they are not too large."""
-    weights: list[Bound[StreamBuffer] | None] = []
-    for launch in launches:
-        names = [binding.name for binding in launch.kernel.spec.bindings]
-        view = launch.bound[names.index("w")] if "w" in names else None
-        weights.append(view if view and view.nbytes <= MOST_AHEAD else None)
+    """For each launch: the beginning of the ternary weights of the one AHEAD places on, if it has any."""
+    names = [[binding.name for binding in one.kernel.spec.bindings] for one in launches]
+    views = [one.bound[found.index("w")] if "w" in found else None for one, found in zip(launches, names, strict=True)]
+    weights = [view and Bound(view.buffer, view.offset, min(view.nbytes, MOST_AHEAD)) for view in views]
     return [weights[i + AHEAD] if i + AHEAD < len(weights) else None for i in range(len(weights))]
 
 
@@ -57,11 +55,12 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
     if "SPAN_T" not in private:
         return []
     rows, outs, width, *_ = map(int, launch.kernel.spec.unpack(launch.params).values())
-    w, _, q, *_ = (bound.buffer.address + bound.offset for bound in launch.bound)
+    w, _, q, scale, *_ = (bound.buffer.address + bound.offset for bound in launch.bound)
     row, own = width // 4, 2 * private["M_TILES"]  # a lane has `own` neighbouring rows of weights
     dims, steps = (row, 8, own, outs // (8 * own)), (own * row, row, 8 * own * row)
     tokens = _tensor_map(q, (width, rows), (width,), (128, private["SPAN_T"]), 3)
-    return [_tensor_map(w, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens]
+    scales = _tensor_map(scale, (width // 8, rows), (width // 8,), (16, private["SPAN_T"]), 0)  # of 32 columns each
+    return [_tensor_map(w, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens, scales]
 
 
 def _tensor_map(address: int, dims: Sequence[int], steps: Sequence[int], box: Sequence[int], swizzle: int) -> Any:

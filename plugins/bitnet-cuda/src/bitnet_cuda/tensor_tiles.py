@@ -33,7 +33,7 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "matmul_ternary" and rows >= MMA_ROWS:
         return _matmul(rows, int(params["outs"]))
     if name == "matmul_ternary_block" and rows >= MMA_ROWS:
-        return _matmul_block(rows)
+        return block_tile(64, 16 * ceil_div(rows, 16), (4, 1), 4, 4) if rows <= 32 else block_tile(64, 64, (2, 2), 4, 3)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
         return _dense(rows, int(params["outs"]))
     if name == "attention" and rows >= PROMPT_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
@@ -82,12 +82,6 @@ def block_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, re
     tile, shape = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, {"WARPS_N": warps_n, "WARPS_T": warps_t}
     shared = stages * (32 * tile_n + 144 * tile_t)
     return tuned(32 * warps_n * warps_t, tile, "mma", **shape, STAGES=stages, RESIDENT=resident, SHARED=shared)
-
-
-def _matmul_block(rows: int) -> Tuning:
-    if rows <= 32:
-        return block_tile(64, 16 if rows <= 16 else 32, (4, 1), 4, 4)
-    return block_tile(64, 64, (2, 2), 4, 3)
 
 
 def stream_tile(m_tiles: int, span_t: int, stages: int) -> Tuning:

@@ -14,8 +14,7 @@ def choose(
     spec: KernelSpec, constants: Constants, params: Params, *, tensor_cores: bool, wgmma: bool = False
 ) -> Tuning:
     """Tuning of one launch; wgmma: the GPU has warpgroup products (compute capability 9.0)."""
-    tile = None
-    if tensor_cores:
-        tile = decode_tiles.choose(spec.name, constants, params)
-        tile = tile or tensor_tiles.choose(spec.name, constants, params, wgmma=wgmma)
-    return tile or portable(spec.name, constants, params, decode_tiles.BLOCKS)
+    launch = spec.name, constants, params
+    if tensor_cores and (tile := decode_tiles.choose(*launch) or tensor_tiles.choose(*launch, wgmma=wgmma)):
+        return tile
+    return portable(*launch, decode_tiles.BLOCKS)

@@ -19,10 +19,6 @@ __device__ inline void barrier_expect(Barrier* barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                  : "memory");
 }
-// Arrives once all of this thread's asynchronous copies (tensor.cuh) have come.
-__device__ inline void barrier_arrive_with_copies(Barrier* barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
 // Waits for phase 0, 1, 0, .. to end.
 __device__ inline void barrier_wait(Barrier* barrier, u32 phase) {
     asm volatile(

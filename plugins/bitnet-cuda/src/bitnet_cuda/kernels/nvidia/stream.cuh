@@ -38,12 +38,12 @@ __device__ inline Work work_of(u32 rows, u32 outs, u32 width) {
     return {(outs + SPAN_N - 1) / SPAN_N * across, across, width / 128};
 }
 
-// A stage is full when `copying` threads have arrived and their copies have come, and empty when all warps that multiply
-// have read it. All threads come here first, and read what earlier kernels wrote only after it.
-__device__ inline void start_barriers(Barrier* full, Barrier* empty, u32 copying) {
+// A stage is full when its copies have come, and empty when all warps that multiply have read it. All threads come here
+// first, and read what earlier kernels wrote only after it.
+__device__ inline void start_barriers(Barrier* full, Barrier* empty) {
     if (threadIdx.x == 0) {
         for (u32 i = 0; i < STAGES; i++) {
-            barrier_init(full + i, copying);
+            barrier_init(full + i, 1);
             barrier_init(empty + i, 4 * WARPGROUPS);
         }
         show_barriers();
