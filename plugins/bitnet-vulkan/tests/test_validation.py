@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from bitnet_core.errors import BackendUnavailableError, GpuError
-from bitnet_vulkan.driver import Instance
+from bitnet_vulkan.driver import instance
 
 HERE = Path(__file__).parent
 LAYER = {
@@ -29,7 +29,8 @@ def validation_layer() -> None:
         for name, value in LAYER.items():
             patch.setenv(name, value)
         try:
-            Instance().close()
+            with instance():
+                pass
         except (BackendUnavailableError, GpuError) as exc:
             pytest.skip(f"no validation layer: {exc}")
 

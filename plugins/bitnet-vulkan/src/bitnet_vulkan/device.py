@@ -3,67 +3,51 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 from bitnet_core.hal import DeviceType, MemoryKind, TransferMode, Tuning
 from bitnet_core.hal.base import TIMEOUT_VARIABLE, BaseDevice, Launch, Recorded
+from bitnet_core.hal.found import numbered
 from bitnet_core.hal.staging import StagingRing
+from bitnet_core.hal.wanted import Constants, Params, Wanted
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_vulkan import tuning
 from bitnet_vulkan.compile import Pipelines, VulkanKernel
-from bitnet_vulkan.describe import PhysicalDevice, picked
-from bitnet_vulkan.driver import WHOLE_SIZE, Handle, Instance, ffi, lib, make
-from bitnet_vulkan.errors import Stage, check
+from bitnet_vulkan.describe import logical, usable
+from bitnet_vulkan.driver import WHOLE_SIZE, instance, lib
+from bitnet_vulkan.errors import BACKEND
 from bitnet_vulkan.memory import Allocator, VulkanBuffer
-from bitnet_vulkan.recording import COMPUTE, MANY_TIMES, TRANSFER, Commands, Queue, timed
+from bitnet_vulkan.recording import MANY_TIMES, TRANSFER, Queue
 
 SLOTS, SLOT = 4, 8 << 20
 """Staging slots and their bytes: large enough to keep the bus busy, small beside any model."""
-LARGE = 1 << 20
-"""Bytes of a copy that is worth a submission."""
 SOFTWARE_TIMEOUT = 60.0
 """Seconds for a wait on a software device, which compiles a kernel when it first runs."""
-
-
-class Uploads:
-    """Copies of staging slots; see bitnet_core.hal.staging."""
-
-    def __init__(self, slots: Sequence[VulkanBuffer], queue: Queue) -> None:
-        self._slots, self._queue = slots, queue
-        self.wait = queue.wait
-
-    def copy(self, slot: int, start: int, nbytes: int, buffer: VulkanBuffer, offset: int) -> None:
-        """A large one begins at once."""
-        self._queue.commands().copy(self._slots[slot], start, buffer, offset, nbytes)
-        if nbytes >= LARGE:
-            self._queue.flush()
-
-    def fence(self) -> int:
-        """How many submissions there are by now."""
-        self._queue.flush()
-        return self._queue.submitted
 
 
 class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
     """One logical device."""
 
     def __init__(self, index: int) -> None:
-        self._instance = Instance()
-        try:
-            self._physical = physical = picked(self._instance, index)
-            super().__init__(physical.info)
-            self._handle = _logical_device(physical)
-        except Exception:
-            self._instance.close()
-            raise
-        if physical.info.type is DeviceType.SOFTWARE and not os.environ.get(TIMEOUT_VARIABLE):
-            self.timeout = SOFTWARE_TIMEOUT
-        self._queue = Queue(self._handle, physical, lambda: self.timeout)
-        self._allocator, self._pipelines = Allocator(self._handle, physical), Pipelines(self._handle, physical)
-        self._slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS + 1)]  # the last: downloads
-        self._bytes = [self._allocator.map(slot) for slot in self._slots]
-        self._staging = StagingRing(self._bytes[:SLOTS], Uploads(self._slots, self._queue))
+        with ExitStack() as opened:
+            physical = numbered(usable(opened.enter_context(instance())), index, BACKEND)
+            super().__init__(info := physical.info)
+            if info.type is DeviceType.SOFTWARE and not os.environ.get(TIMEOUT_VARIABLE):
+                self.timeout = SOFTWARE_TIMEOUT
+            device = logical(physical)
+            opened.callback(device.close)
+            self._device, self._allocator, self._pipelines = (
+                device,
+                Allocator(device, physical),
+                Pipelines(device, info),
+            )
+            opened.callback(self._pipelines.store)
+            slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS + 1)]  # the last: downloads
+            self._slots, self._bytes = slots, [self._allocator.map(slot) for slot in slots]
+            self._queue = Queue(device, int(info.extra["queue_family"]), lambda: self.timeout, slots)
+            self._staging = StagingRing(self._bytes[:SLOTS], self._queue)
+            self._opened = opened.pop_all()
 
     def free_memory(self) -> int:
         """Bytes of device-local memory left."""
@@ -73,15 +57,13 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         """Bytes of staging, where host and device share memory."""
         return (SLOTS + 1) * SLOT if self.info.transfer is TransferMode.UNIFIED else 0
 
-    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+    def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
         """See tuning.py."""
-        return tuning.choose(self._physical, spec, constants, params)
+        return tuning.choose(Wanted(spec, constants, params, self.info))
 
-    def tunings(
-        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
-    ) -> list[Tuning]:
+    def tunings(self, spec: KernelSpec, constants: Constants, params: Params) -> list[Tuning]:
         """See bitnet_core.hal.device.TunableDevice."""
-        return tuning.offered(self._physical, spec, constants, params)
+        return tuning.offered(Wanted(spec, constants, params, self.info))
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         buffer = self._allocator.allocate(nbytes, kind)
@@ -110,24 +92,21 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
     def _copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
         self._queue.commands().copy(source, source_at, target, target_at, nbytes)
 
-    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> VulkanKernel:
+    def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> VulkanKernel:
         return self._pipelines.build(spec, constants, tuning)
 
     def _release(self, kernel: VulkanKernel) -> None:
         self._wait()
-        self._pipelines.release(kernel)
+        self._device.destroy("Pipeline", kernel.pipeline)
 
     def _run(self, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
-        commands = self._queue.commands()
-        commands.follow(COMPUTE)
-        commands.put(launch)
+        self._queue.commands().launch(launch)
 
     def _record(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> None:
         """A command buffer that each replay submits again."""
         commands = self._queue.begin(MANY_TIMES)
         for launch in recording.launches:
-            commands.follow(COMPUTE)
-            commands.put(launch)
+            commands.launch(launch)
         self._queue.end(commands)
         recording.native = commands, commands.submit_info()
 
@@ -136,11 +115,11 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
 
     def _forget(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> None:
         self._settle()
-        commands: Commands = recording.native[0]
-        self._queue.give_back(commands)
+        self._queue.give_back(recording.native[0])
 
-    def _timings(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> Sequence[float]:
-        return timed(self._handle, self._physical, self._queue, recording.launches)
+    def _timings(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> list[float]:
+        tick = 1e-9 * float(self.info.extra["tick_ns"])
+        return [tick * ticks for ticks in self._queue.timed(recording.launches)] if recording.launches else []
 
     def _wait(self) -> None:
         self._queue.wait()
@@ -149,33 +128,11 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
     def _settle(self) -> None:
         """Nothing is under way afterwards, also where waiting gave up and the device is being closed."""
         if self._closed:
-            lib().vkDeviceWaitIdle(self._handle)
+            lib().vkDeviceWaitIdle(self._device.handle)
         else:
             self._wait()
 
     def _close(self) -> None:
-        lib().vkDeviceWaitIdle(self._handle)
-        for view, slot in zip(self._bytes, self._slots, strict=True):
+        for view in self._bytes:
             view.release()
-            self._allocator.release(slot)
-        self._pipelines.close()
-        self._queue.close()
-        lib().vkDestroyDevice(self._handle, ffi().NULL)
-        self._instance.close()
-
-
-def _logical_device(physical: PhysicalDevice) -> Handle:
-    chain, extensions = physical.asked()
-    priorities = ffi().new("float[]", [1.0])
-    queue = make(
-        "VkDeviceQueueCreateInfo",
-        queueFamilyIndex=physical.queue_family,
-        queueCount=1,
-        pQueuePriorities=priorities,
-    )
-    wanted = {"queueCreateInfoCount": 1, "pQueueCreateInfos": queue}
-    names = {"enabledExtensionCount": len(extensions), "ppEnabledExtensionNames": extensions}
-    create, handle = make("VkDeviceCreateInfo", pNext=chain, **wanted, **names), ffi().new("VkDevice *")
-    status = lib().vkCreateDevice(physical.handle, create, ffi().NULL, handle)
-    check(status, Stage.DEVICE, physical.info.name)
-    return handle[0]
+        self._opened.close()

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from functools import cache
 from struct import pack
 
-from bitnet_core.errors import GpuError
 from bitnet_core.hal.base import Launch
+from bitnet_core.hal.words import words_of
 
-from bitnet_vulkan.compile import VulkanKernel
-from bitnet_vulkan.describe import PhysicalDevice
-from bitnet_vulkan.driver import Handle, create, destroy, ffi, lib, make
-from bitnet_vulkan.errors import SUCCESS, TIMEOUT, Stage, check
+from bitnet_vulkan.compile import COMPUTE_PIPELINE, COMPUTE_STAGE, VulkanKernel
+from bitnet_vulkan.driver import Handle, Logical, ffi, lib, make
+from bitnet_vulkan.errors import SUCCESS, TIMEOUT
 from bitnet_vulkan.memory import VulkanBuffer
 
 BATCH = 16
 """Commands in one submission: the GPU starts while Python still records the rest, and no submission runs for long."""
+LARGE = 1 << 20
+"""Bytes of an upload that is worth a submission."""
 ONCE, MANY_TIMES = 1, 4
 """VkCommandBufferUsageFlagBits: ONE_TIME_SUBMIT, SIMULTANEOUS_USE."""
 COMPUTE, TRANSFER, HOST = 0x800, 0x1000, 0x4000
@@ -27,6 +28,7 @@ _READS = {COMPUTE: 0x20, TRANSFER: 0x800, HOST: 0x2000}
 _WRITES = {COMPUTE: 0x40, TRANSFER: 0x1000}
 """VkAccessFlagBits of the stages."""
 _TOP, _BOTTOM = 0x1, 0x2000
+_RESET_ONE_BY_ONE, _TIMESTAMPS = 2, 2
 
 
 @dataclass(eq=False, slots=True)
@@ -47,15 +49,20 @@ class Commands:
 
     def put(self, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
         """Record a launch, after `follow(COMPUTE)`."""
-        vk, handle, layout = lib(), self.handle, launch.kernel.layout
+        vk, handle, layout, params = lib(), self.handle, launch.kernel.layout, launch.params
         words: list[int] = []
         for buffer, offset, nbytes in launch.bound:  # VkDescriptorBufferInfo
-            words += buffer.address, offset, -(-nbytes // 4) * 4
-        bound, params = pack(f"{len(words)}Q", *words), launch.params
-        vk.vkCmdBindPipeline(handle, 1, launch.kernel.pipeline)
-        layout.push(handle, layout.template, layout.handle, 0, ffi().from_buffer(bound))
-        vk.vkCmdPushConstants(handle, layout.handle, 0x20, 0, len(params), ffi().from_buffer(params))
+            words += buffer.address, offset, words_of(nbytes)
+        bound = ffi().from_buffer(pack(f"{len(words)}Q", *words))
+        vk.vkCmdBindPipeline(handle, COMPUTE_PIPELINE, launch.kernel.pipeline)
+        layout.push(handle, layout.template, layout.handle, 0, bound)
+        vk.vkCmdPushConstants(handle, layout.handle, COMPUTE_STAGE, 0, len(params), ffi().from_buffer(params))
         vk.vkCmdDispatch(handle, *launch.grid)
+
+    def launch(self, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
+        """Record a launch."""
+        self.follow(COMPUTE)
+        self.put(launch)
 
     def copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
         """Record a copy."""
@@ -76,41 +83,42 @@ def _barrier(before: int, after: int) -> Handle:
 
 
 class Queue:
-    """Submits in order; nothing is created per submission once the pools have grown.
+    """Submits in order; nothing is created per submission once the pools have grown. It copies uploads
+    (bitnet_core.hal.staging.Copies) too.
 
-    timeout: gives the seconds that one submission may take.
+    timeout: gives the seconds that one submission may take. slots: that uploads are copied from.
     """
 
-    def __init__(self, device: Handle, physical: PhysicalDevice, timeout: Callable[[], float]) -> None:
-        self._device, self._name, self._timeout = device, physical.info.name, timeout
+    def __init__(
+        self, device: Logical, family: int, timeout: Callable[[], float], slots: Sequence[VulkanBuffer]
+    ) -> None:
+        self._device, self._timeout, self._slots = device, timeout, slots
         queue = ffi().new("VkQueue *")
-        lib().vkGetDeviceQueue(device, physical.queue_family, 0, queue)
+        lib().vkGetDeviceQueue(device.handle, family, 0, queue)
         self._queue = queue[0]
-        fields = {"flags": 2, "queueFamilyIndex": physical.queue_family}  # buffers are reset one by one
-        self._pool = create("CommandPool", device, Stage.COMMANDS, self._name, **fields)
-        self.submitted = self._done = 0
+        self._pool = device.create("CommandPool", "record", flags=_RESET_ONE_BY_ONE, queueFamilyIndex=family)
+        self.submitted = 0
         self._open: Commands | None = None
         self._spare: list[Handle] = []
         self._fences: list[Handle] = []
         self._pending: deque[tuple[Handle, Handle | None]] = deque()  # fences, and buffers that are spare after them
-        self.abandoned: list[Handle] = []  # query pools of commands that may still run
 
     def begin(self, usage: int) -> Commands:
         """A command buffer that has begun; its first command waits for all that was submitted before."""
-        handle = ffi().new("VkCommandBuffer *")
-        if self._spare:
-            handle[0] = self._spare.pop()
-        else:
+        if not self._spare:
+            handle = ffi().new("VkCommandBuffer *")
             info = make("VkCommandBufferAllocateInfo", commandPool=self._pool, commandBufferCount=1)
-            check(lib().vkAllocateCommandBuffers(self._device, info, handle), Stage.COMMANDS, self._name)
-        status = lib().vkBeginCommandBuffer(handle[0], make("VkCommandBufferBeginInfo", flags=usage))
-        check(status, Stage.COMMANDS, self._name)
-        return Commands(handle[0])
+            self._device.call("vkAllocateCommandBuffers", "record", info, handle)
+            self._spare.append(handle[0])
+        commands = Commands(self._spare.pop())
+        status = lib().vkBeginCommandBuffer(commands.handle, make("VkCommandBufferBeginInfo", flags=usage))
+        self._device.check(status, "record")
+        return commands
 
     def end(self, commands: Commands) -> None:
         """Close a command buffer; what it wrote becomes visible to the host, once the fence is signalled."""
         commands.follow(HOST)
-        check(lib().vkEndCommandBuffer(commands.handle), Stage.COMMANDS, self._name)
+        self._device.check(lib().vkEndCommandBuffer(commands.handle), "record")
 
     def commands(self) -> Commands:
         """The open one-time command buffer; what is recorded runs at the next `flush`."""
@@ -130,71 +138,66 @@ class Queue:
     def submit(self, info: Handle, spare: Handle | None = None) -> None:
         """Submit; `spare` may be recorded anew when that is done."""
         self.flush()
-        while len(self._pending) > 1 and lib().vkGetFenceStatus(self._device, self._pending[0][0]) == SUCCESS:
+        while len(self._pending) > 1 and self._status() == SUCCESS:
             self._retire()
-        fence = self._fences.pop() if self._fences else create("Fence", self._device, Stage.QUEUE, self._name)
-        check(lib().vkQueueSubmit(self._queue, 1, info, fence), Stage.QUEUE, self._name)
+        fence = self._fences.pop() if self._fences else self._device.create("Fence", "submit")
+        self._device.check(lib().vkQueueSubmit(self._queue, 1, info, fence), "submit")
         self._pending.append((fence, spare))
         self.submitted += 1
 
-    def _retire(self) -> None:
-        fence, spare = self._pending.popleft()
-        check(lib().vkResetFences(self._device, 1, ffi().new("VkFence[]", [fence])), Stage.WAIT, self._name)
-        self._fences.append(fence)
-        self._done += 1
-        if spare is not None:
-            self._spare.append(spare)
+    def _status(self) -> int:
+        """Of the first pending fence."""
+        return int(lib().vkGetFenceStatus(self._device.handle, self._pending[0][0]))
 
-    def wait(self, until: int | None = None) -> None:
-        """Wait for the first `until` submissions (None: submit, then for all) in turn, each for a bounded time.
+    def _retire(self) -> None:
+        """The first pending fence is signalled."""
+        fence, spare = self._pending.popleft()
+        self._device.call("vkResetFences", "wait", 1, ffi().new("VkFence[]", [fence]))
+        self._fences.append(fence)
+        self._spare += [spare] if spare is not None else []
+
+    def wait(self, fence: int | None = None) -> None:
+        """Wait for the first `fence` submissions (None: submit, then for all) in turn, each for a bounded time.
 
         A timeout asks the device: DeviceLostError if it is gone, GpuTimeoutError if it still answers.
         """
-        if until is None:
+        if fence is None:
             self.flush()
-        while self._done < (self.submitted if until is None else until):
+        while self._pending and (fence is None or self.submitted - len(self._pending) < fence):
             fences = ffi().new("VkFence[]", [self._pending[0][0]])
-            status = lib().vkWaitForFences(self._device, 1, fences, 1, int(self._timeout() * 1e9))
-            if status == TIMEOUT:
-                status = min(lib().vkGetFenceStatus(self._device, fences[0]), 0) or TIMEOUT
-            check(status, Stage.WAIT, self._name)
+            status = lib().vkWaitForFences(self._device.handle, 1, fences, 1, int(self._timeout() * 1e9))
+            self._device.check(status if status != TIMEOUT else min(self._status(), 0) or TIMEOUT, "wait")
             self._retire()
+
+    def copy(self, slot: int, start: int, nbytes: int, buffer: VulkanBuffer, offset: int) -> None:
+        """Of bytes that were put into a slot; a large one begins at once."""
+        self.commands().copy(self._slots[slot], start, buffer, offset, nbytes)
+        if nbytes >= LARGE:
+            self.flush()
+
+    def fence(self) -> int:
+        """How many submissions there are by now."""
+        self.flush()
+        return self.submitted
 
     def give_back(self, commands: Commands) -> None:
         """A recorded command buffer that is no longer submitted; the queue must be idle."""
         self._spare.append(commands.handle)
 
-    def close(self) -> None:
-        """Destroy fences and command buffers; the device must be idle."""
-        for fence in [*self._fences, *(fence for fence, _ in self._pending)]:
-            destroy("Fence", self._device, fence)
-        for pool in self.abandoned:
-            destroy("QueryPool", self._device, pool)
-        destroy("CommandPool", self._device, self._pool)
-
-
-def timed(
-    device: Handle, physical: PhysicalDevice, queue: Queue, launches: Sequence[Launch[VulkanBuffer, VulkanKernel]]
-) -> list[float]:
-    """Run the launches once; seconds of each."""
-    count, name = 2 * len(launches), physical.info.name
-    if not count:
-        return []
-    pool = create("QueryPool", device, Stage.COMMANDS, name, queryType=2, queryCount=count)  # timestamps
-    queue.flush()
-    commands = queue.commands()
-    lib().vkCmdResetQueryPool(commands.handle, pool, 0, count)
-    for i, launch in enumerate(launches):
-        commands.follow(COMPUTE)
-        lib().vkCmdWriteTimestamp(commands.handle, _TOP, pool, 2 * i)
-        commands.put(launch)
-        lib().vkCmdWriteTimestamp(commands.handle, _BOTTOM, pool, 2 * i + 1)
-    try:
-        queue.wait()
-    except GpuError:
-        queue.abandoned.append(pool)
-        raise
-    ticks = ffi().new("uint64_t[]", count)
-    check(lib().vkGetQueryPoolResults(device, pool, 0, count, 8 * count, ticks, 8, 1), Stage.WAIT, name)  # 64-bit
-    destroy("QueryPool", device, pool)
-    return [max(1, ticks[i + 1] - ticks[i]) * physical.timestamp_seconds for i in range(0, count, 2)]
+    def timed(self, launches: Sequence[Launch[VulkanBuffer, VulkanKernel]]) -> list[int]:
+        """Run launches once; ticks of each. Where a wait gives up, its queries, which may still be written, live on."""
+        count = 2 * len(launches)
+        pool = self._device.create("QueryPool", "record", queryType=_TIMESTAMPS, queryCount=count)
+        self.flush()
+        commands = self.commands()
+        lib().vkCmdResetQueryPool(commands.handle, pool, 0, count)
+        for i, launch in enumerate(launches):
+            commands.follow(COMPUTE)
+            lib().vkCmdWriteTimestamp(commands.handle, _TOP, pool, 2 * i)
+            commands.put(launch)
+            lib().vkCmdWriteTimestamp(commands.handle, _BOTTOM, pool, 2 * i + 1)
+        self.wait()
+        ticks = ffi().new("uint64_t[]", count)
+        self._device.call("vkGetQueryPoolResults", "wait", pool, 0, count, 8 * count, ticks, 8, 1)  # 64-bit
+        self._device.destroy("QueryPool", pool)
+        return [max(1, ticks[i + 1] - ticks[i]) for i in range(0, count, 2)]
