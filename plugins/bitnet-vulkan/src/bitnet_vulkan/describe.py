@@ -21,6 +21,9 @@ from bitnet_vulkan.errors import BACKEND
 log = logging.getLogger(__name__)
 
 KNOWN: dict[str, Any] = tomllib.loads(Path(__file__).with_name("devices.toml").read_text("utf-8"))
+STRUCTS: dict[str, dict[str, dict[str, Any]]] = KNOWN["structs"]
+About = Mapping[str, Any]
+"""What a physical device says of itself; see `told`."""
 ABILITIES = ("dot", "subgroups", "matrix", "half-matrix", "import", "resident")
 """Keys of DeviceInfo.extra, 0 where the device has not: packed 4x8 dot products; the size of subgroups that pipelines
 ask for, with arithmetic and shuffles; subgroups of 32 that multiply 16 x 16 x 32 bytes to s32 sums, and 16 x 16 x 16
@@ -48,14 +51,14 @@ def usable(instance: Handle) -> list[Handled]:
     """Devices; BackendUnavailableError if none can be used, which says why. One that is left out keeps its index."""
     found, refused = list[Handled](), list[str]()
     for index, handle in enumerate(listed("VkPhysicalDevice", lib().vkEnumeratePhysicalDevices, instance)):
-        about = told(handle, "Properties")
-        name = about["properties"]["deviceName"]
-        there = {"a name": name, "a compute queue": _families(handle), "memory": local_heaps(handle)}
-        if lack := [what for what, one in {**there, PUSH: PUSH in extensions(handle)}.items() if not one]:
+        about = told(handle)
+        name, push = about["deviceName"], PUSH in about["extensions"]
+        there = {"a name": name, "a compute queue": _families(about), "memory": local_heaps(about), PUSH: push}
+        if lack := [what for what, one in there.items() if not one]:
             refused.append(f"vulkan:{index} {name} has not {' and '.join(lack)}")
             log.info("not used: %s", refused[-1])
         else:
-            found.append(Handled(handle, _described(handle, index, about, abilities(instance, handle, about))))
+            found.append(Handled(handle, _described(about, index, abilities(instance, handle, about))))
     if not found:
         said = "; ".join(["no Vulkan device can be used", *refused])
         hint = "Install a Vulkan driver (Debian: mesa-vulkan-drivers, or the GPU vendor's)"
@@ -63,35 +66,35 @@ def usable(instance: Handle) -> list[Handled]:
     return found
 
 
-def extensions(handle: Handle) -> set[str]:
-    """That a physical device has."""
-    found = listed("VkExtensionProperties", lib().vkEnumerateDeviceExtensionProperties, handle, ffi().NULL)
-    return {extension["extensionName"] for extension in found}
+def told(handle: Handle) -> dict[str, Any]:
+    """The fields of all structs in devices.toml and of those within, zeros where the device does not know a struct;
+    names of its extensions; its queue families."""
+    native, base = lib(), make("VkPhysicalDeviceProperties")
+    named = listed("VkExtensionProperties", native.vkEnumerateDeviceExtensionProperties, handle, ffi().NULL)
+    extensions = {one["extensionName"] for one in named}
+    families = listed("VkQueueFamilyProperties", native.vkGetPhysicalDeviceQueueFamilyProperties, handle)
+    native.vkGetPhysicalDeviceProperties(handle, base)
+    about: dict[str, Any] = {"extensions": extensions, "families": families}
+    for kind, structs in STRUCTS.items():
+        made, chain = {name: make(name) for name in structs}, ffi().NULL
+        for name, needs in structs.items():
+            if needs.get("extension") in {None, *extensions} or base.apiVersion >= needs.get("version", 1 << 32):
+                made[name].pNext, chain = chain, made[name]
+        outer = make(f"VkPhysicalDevice{kind}2", pNext=chain)
+        getattr(native, f"vkGetPhysicalDevice{kind}2")(handle, outer)
+        for struct in (outer, *made.values()):
+            about |= plain(struct[0])
+    return {**about, **about["properties"], **about["properties"]["limits"]}
 
 
-def told(handle: Handle, kind: str) -> dict[str, Any]:
-    """The fields of all structs of this kind in devices.toml; zeros where the device does not know a struct."""
-    base, named, chain = make("VkPhysicalDeviceProperties"), extensions(handle), ffi().NULL
-    lib().vkGetPhysicalDeviceProperties(handle, base)
-    structs = {name: make(name) for name in KNOWN[kind]}
-    for name, needs in KNOWN[kind].items():
-        if needs.get("extension") in {None, *named} or base.apiVersion >= needs.get("version", 1 << 32):
-            structs[name].pNext, chain = chain, structs[name]
-    outer = make(f"VkPhysicalDevice{kind}2", pNext=chain)
-    getattr(lib(), f"vkGetPhysicalDevice{kind}2")(handle, outer)
-    return {name: value for struct in (*structs.values(), outer) for name, value in plain(struct[0]).items()}
-
-
-def _families(handle: Handle) -> list[int]:
+def _families(about: About) -> list[int]:
     """The queue families for kernels, first those without graphics."""
-    families = listed("VkQueueFamilyProperties", lib().vkGetPhysicalDeviceQueueFamilyProperties, handle)
-    kernels = [i for i, family in enumerate(families) if family["queueFlags"] & _COMPUTE_QUEUE]
-    return sorted(kernels, key=lambda i: families[i]["queueFlags"] & _GRAPHICS_QUEUE)
+    flags = [family["queueFlags"] for family in about["families"]]
+    return sorted((i for i, one in enumerate(flags) if one & _COMPUTE_QUEUE), key=lambda i: flags[i] & _GRAPHICS_QUEUE)
 
 
-def local_heaps(handle: Handle) -> list[tuple[int, int, int]]:
+def local_heaps(about: About) -> list[tuple[int, int, int]]:
     """Of device-local memory: bytes, and how many the program may use and uses, 0 where the driver does not tell."""
-    about = told(handle, "MemoryProperties")
     heaps = zip(about["memoryProperties"]["memoryHeaps"], about["heapBudget"], about["heapUsage"], strict=True)
     return [(heap["size"], budget, usage) for heap, budget, usage in heaps if heap["flags"] & _LOCAL_HEAP]
 
@@ -102,24 +105,24 @@ def matrix_shapes(instance: Handle, handle: Handle) -> list[dict[str, int]]:
     return listed("VkCooperativeMatrixPropertiesKHR", call, handle) if call else []
 
 
-def abilities(instance: Handle, handle: Handle, about: Mapping[str, Any]) -> dict[str, int]:
-    """By name in ABILITIES, less what BITNET_VULKAN_WITHOUT names. about: told properties."""
-    has, off = told(handle, "Features"), left_out()
-    sized = has["subgroupSizeControl"] and has["computeFullSubgroups"] and "subgroups" not in off
+def abilities(instance: Handle, handle: Handle, about: About) -> dict[str, int]:
+    """By name in ABILITIES, less what BITNET_VULKAN_WITHOUT names."""
+    off = left_out()
+    sized = about["subgroupSizeControl"] and about["computeFullSubgroups"] and "subgroups" not in off
     able = about["supportedOperations"] & _BASIC_ARITHMETIC_SHUFFLE == _BASIC_ARITHMETIC_SHUFFLE
     stages = about["supportedStages"] & about["requiredSubgroupSizeStages"] & _COMPUTE_STAGE
     size = min(max(32, about["minSubgroupSize"]), about["maxSubgroupSize"])
     subgroups = size if sized and able and stages and size >= 8 else 0  # eight neighbours share 32 columns
-    matrices = subgroups == 32 and has["cooperativeMatrix"] and has["vulkanMemoryModel"]
-    shapes, known = matrix_shapes(instance, handle) if matrices else [], KNOWN["matrices"]
-    products = {name for name, shape in known.items() if any(shape.items() <= one.items() for one in shapes)}
+    matrices = subgroups == 32 and about["cooperativeMatrix"] and about["vulkanMemoryModelDeviceScope"]
+    shapes = matrix_shapes(instance, handle) if matrices else []
+    bytes_, halves = (any(KNOWN[name].items() <= one.items() for one in shapes) for name in ("bytes", "halves"))
     found = {
-        "dot": has["shaderIntegerDotProduct"],
+        "dot": about["shaderIntegerDotProduct"],
         "subgroups": subgroups,
-        "matrix": has["shaderInt8"] and "matrix" in products,
-        "half-matrix": has["shaderFloat16"] and "half-matrix" in products,
+        "matrix": about["shaderInt8"] and bytes_,
+        "half-matrix": about["shaderFloat16"] and halves,
         "import": about["minImportedHostPointerAlignment"],
-        "resident": about["shaderSMCount"],
+        "resident": subgroups and about["shaderSMCount"],
     }
     return {name: 0 if name in off else int(value) for name, value in found.items()}
 
@@ -136,61 +139,53 @@ def left_out() -> set[str]:
 
 def offered(able: Mapping[str, Any]) -> frozenset[str]:
     """Optional kernels of a device with such abilities."""
-    kernels = KNOWN["kernels"]
-    joined = [kernels["subgroups"], *([kernels["resident"]] if able["resident"] else [])] if able["subgroups"] else []
-    return frozenset(sum(joined, kernels["always"]))
+    return frozenset(name for name, ability in KNOWN["kernels"].items() if not ability or able[ability])
 
 
-def pci_address(about: Mapping[str, Any]) -> str:
+def pci_address(about: About) -> str:
     """As other backends write it, so that one card seen by two of them counts once."""
     return f"{about['pciDomain']:04x}:{about['pciBus']:02x}:{about['pciDevice']:02x}.{about['pciFunction']:x}"
 
 
-def _described(handle: Handle, index: int, about: Mapping[str, Any], able: dict[str, int]) -> DeviceInfo:
-    base, uuid = about["properties"], bytes(about["deviceUUID"]).hex()
-    limits, version = base["limits"], base["apiVersion"]
-    kind = DeviceType(KNOWN["types"].get(str(base["deviceType"]), "gpu"))
-    timed, shared = limits["timestampComputeAndGraphics"], able["import"] and base["deviceType"] not in _DISCRETE
-    extra: dict[str, Any] = able | {
+def _described(about: About, index: int, able: Mapping[str, int]) -> DeviceInfo:
+    uuid, version, kind = bytes(about["deviceUUID"]).hex(), about["apiVersion"], about["deviceType"]
+    extra = {
+        **able,
+        **{name: about[limit] for name, limit in KNOWN["extra"].items()},
         "uuid": uuid,
         "api_version": f"{version >> 22}.{(version >> 12) & 1023}.{version & 4095}",
-        "shared_memory": limits["maxComputeSharedMemorySize"],
-        "max_allocations": limits["maxMemoryAllocationCount"],
-        "pipeline_cache": bytes(base["pipelineCacheUUID"]).hex(),
-        "queue_family": _families(handle)[0],
-        "tick_ns": limits["timestampPeriod"],
+        "pipeline_cache": bytes(about["pipelineCacheUUID"]).hex(),
+        "queue_family": _families(about)[0],
     }
     return DeviceInfo(
         backend=BACKEND,
         index=index,
-        name=base["deviceName"],
-        type=kind,
-        vendor=KNOWN["vendors"].get(f"{base['vendorID']:04x}", f"0x{base['vendorID']:04x}"),
-        driver=f"{about['driverName']} {about['driverInfo']}".strip() or f"driver {base['driverVersion']}",
-        total_memory=max(heap[0] for heap in local_heaps(handle)),
+        name=about["deviceName"],
+        type=DeviceType(KNOWN["types"].get(str(kind), "gpu")),
+        vendor=KNOWN["vendors"].get(f"{about['vendorID']:04x}", f"0x{about['vendorID']:04x}"),
+        driver=f"{about['driverName']} {about['driverInfo']}".strip() or f"driver {about['driverVersion']}",
+        total_memory=max(heap[0] for heap in local_heaps(about)),
         max_allocation=about["maxMemoryAllocationSize"],
-        max_binding=limits["maxStorageBufferRange"],
-        max_grid=tuple(limits["maxComputeWorkGroupCount"]),
-        alignment=max(64, limits["minStorageBufferOffsetAlignment"]),
-        transfer=TransferMode.UNIFIED if shared else TransferMode.EXPLICIT_COPY,
-        physical_id=pci_address(about) if PCI in extensions(handle) else uuid,
+        max_binding=about["maxStorageBufferRange"],
+        max_grid=tuple(about["maxComputeWorkGroupCount"]),
+        alignment=max(64, about["minStorageBufferOffsetAlignment"]),
+        transfer=TransferMode.UNIFIED if able["import"] and kind not in _DISCRETE else TransferMode.EXPLICIT_COPY,
+        physical_id=pci_address(about) if PCI in about["extensions"] else uuid,
         kernels=offered(able),
-        features=frozenset({"tunings", "timings"} if timed else {"tunings"}),
+        features=frozenset({"tunings", "timings"} if about["timestampComputeAndGraphics"] else {"tunings"}),
         extra=MappingProxyType(extra),
     )
 
 
 def logical(physical: Handled) -> Logical:
-    """A device with one queue, the extensions that devices.toml names, and the features."""
+    """A device with one queue, and the extensions and features that devices.toml names."""
     handle, info = physical
-    has, chain = told(handle, "Features"), ffi().NULL
-    for struct, row in KNOWN["Features"].items():
-        if any(has[field] for field in row["fields"]):
-            chain = make(struct, pNext=chain, **{field: has[field] for field in row["fields"]})
-    known = {
-        row.get("extension") for kind in ("Properties", "MemoryProperties", "Features") for row in KNOWN[kind].values()
-    }
-    names = sorted(extensions(handle) & {PUSH, *known})
+    about, chain = told(handle), ffi().NULL
+    for struct, row in STRUCTS["Features"].items():
+        if on := [name for group in row["features"] if all(about[name] for name in group) for name in group]:
+            chain = make(struct, pNext=chain, **dict.fromkeys(on, 1))
+    known = {row.get("extension") for structs in STRUCTS.values() for row in structs.values()}
+    names = sorted(about["extensions"] & {PUSH, *known})
     queue = {"queueFamilyIndex": info.extra["queue_family"], "queueCount": 1, "pQueuePriorities": [1.0]}
     wanted: dict[str, Any] = {"pNext": chain, "queueCreateInfoCount": 1, "pQueueCreateInfos": [queue]}
     wanted |= {"enabledExtensionCount": len(names), "ppEnabledExtensionNames": names}

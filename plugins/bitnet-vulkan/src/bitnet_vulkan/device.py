@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack
 
 from bitnet_core.hal import DeviceType, MemoryKind, TransferMode, Tuning
-from bitnet_core.hal.base import TIMEOUT_VARIABLE, BaseDevice, Launch, Recorded
+from bitnet_core.hal.base import TIMEOUT_VARIABLE, BaseDevice
 from bitnet_core.hal.found import numbered
 from bitnet_core.hal.staging import StagingRing
 from bitnet_core.hal.wanted import Constants, Params, Wanted
@@ -15,10 +15,10 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_vulkan import tuning
 from bitnet_vulkan.compile import Pipelines, VulkanKernel
 from bitnet_vulkan.describe import logical, usable
-from bitnet_vulkan.driver import WHOLE_SIZE, instance, lib
+from bitnet_vulkan.driver import instance
 from bitnet_vulkan.errors import BACKEND
 from bitnet_vulkan.memory import Allocator, VulkanBuffer
-from bitnet_vulkan.recording import MANY_TIMES, TRANSFER, Queue
+from bitnet_vulkan.recording import MANY_TIMES, Queue, VulkanLaunch, VulkanRecorded
 
 SLOTS, SLOT = 4, 8 << 20
 """Staging slots and their bytes: large enough to keep the bus busy, small beside any model."""
@@ -67,16 +67,14 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         buffer = self._allocator.allocate(nbytes, kind)
-        commands = self._queue.commands()
-        commands.follow(TRANSFER)
-        lib().vkCmdFillBuffer(commands.handle, buffer.handle, 0, WHOLE_SIZE, 0)
+        self._queue.commands().zero(buffer)
         return buffer
 
     def _wrap(self, host: memoryview) -> VulkanBuffer | None:
         return self._allocator.import_host(host) if self.info.transfer is TransferMode.UNIFIED else None
 
     def _free(self, buffer: VulkanBuffer) -> None:
-        self._settle()
+        self._wait()
         self._allocator.release(buffer)
 
     def _upload(self, buffer: VulkanBuffer, offset: int, source: memoryview) -> None:
@@ -99,38 +97,30 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         self._wait()
         self._device.destroy("Pipeline", kernel.pipeline)
 
-    def _run(self, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
+    def _run(self, launch: VulkanLaunch) -> None:
         self._queue.commands().launch(launch)
 
-    def _record(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> None:
+    def _record(self, recording: VulkanRecorded) -> None:
         """A command buffer that each replay submits again."""
-        commands = self._queue.begin(MANY_TIMES)
+        recording.native = commands = self._queue.begin(MANY_TIMES)
         for launch in recording.launches:
             commands.launch(launch)
         self._queue.end(commands)
-        recording.native = commands, commands.submit_info()
 
-    def _replay(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> None:
-        self._queue.submit(recording.native[1])
+    def _replay(self, recording: VulkanRecorded) -> None:
+        self._queue.submit(recording.native)
 
-    def _forget(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> None:
-        self._settle()
-        self._queue.give_back(recording.native[0])
+    def _forget(self, recording: VulkanRecorded) -> None:
+        self._wait()
+        self._queue.spare.append(recording.native)
 
-    def _timings(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> list[float]:
+    def _timings(self, recording: VulkanRecorded) -> list[float]:
         tick = 1e-9 * float(self.info.extra["tick_ns"])
         return [tick * ticks for ticks in self._queue.timed(recording.launches)] if recording.launches else []
 
     def _wait(self) -> None:
         self._queue.wait()
         self._staging.drained()
-
-    def _settle(self) -> None:
-        """Nothing is under way afterwards, also where waiting gave up and the device is being closed."""
-        if self._closed:
-            lib().vkDeviceWaitIdle(self._device.handle)
-        else:
-            self._wait()
 
     def _close(self) -> None:
         for view in self._bytes:

@@ -63,13 +63,13 @@ class Allocator:
     def __init__(self, device: Logical, physical: Handled) -> None:
         self._device, self._physical = device, physical
         self._memories: set[Memory] = set()
-        about = told(physical.handle, "MemoryProperties")["memoryProperties"]
+        about = told(physical.handle)["memoryProperties"]
         self._types = [one["propertyFlags"] for one in about["memoryTypes"][: about["memoryTypeCount"]]]
 
     def free_bytes(self) -> int:
         """What the driver says is left of device-local memory, else total minus ours."""
         ours = sum(memory.nbytes for memory in self._memories)
-        heaps = local_heaps(self._physical.handle)
+        heaps = local_heaps(told(self._physical.handle))
         return max(0, *(budget - usage if budget else size - ours for size, budget, usage in heaps))
 
     def allocate(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
