@@ -25,7 +25,7 @@ CONSTANT_IDS = {
 """Of specialization constants."""
 FULL_SUBGROUPS = 2
 """VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT, which the Python package leaves out."""
-PUSHED, STORAGE_BUFFER, COMPUTE_STAGE, COMPUTE_PIPELINE = 1, 7, 0x20, 1
+COMPUTE_STAGE, COMPUTE_PIPELINE = 0x20, 1
 SPIRV_MAGIC = b"\x03\x02\x23\x07"
 
 
@@ -86,20 +86,11 @@ class Pipelines:
         """Of kernels with so many bindings and bytes of parameters."""
         if (bindings, params) not in self._layouts:
             create, numbers = self._device.create, range(bindings)
-            kind = {"descriptorType": STORAGE_BUFFER, "descriptorCount": 1}
-            slots = [{"binding": i, "stageFlags": COMPUTE_STAGE, **kind} for i in numbers]
-            sets = create("DescriptorSetLayout", "compile", flags=PUSHED, bindingCount=bindings, pBindings=slots)
-            push = [{"stageFlags": COMPUTE_STAGE, "size": params}]
-            ranges = {"pushConstantRangeCount": 1, "pPushConstantRanges": push}
-            layout = create("PipelineLayout", "compile", setLayoutCount=1, pSetLayouts=[sets], **ranges)
-            entries = [{"dstBinding": i, "offset": 24 * i, **kind} for i in numbers]
-            given = {
-                "descriptorUpdateEntryCount": bindings,
-                "pDescriptorUpdateEntries": entries,
-                "templateType": PUSHED,
-            }
-            place = {"pipelineBindPoint": COMPUTE_PIPELINE, "pipelineLayout": layout}
-            template = create("DescriptorUpdateTemplate", "compile", **given, **place)
+            sets = create("DescriptorSetLayout", "compile", pBindings=[{"binding": i} for i in numbers])
+            push = [{"size": params}]
+            layout = create("PipelineLayout", "compile", pSetLayouts=[sets], pPushConstantRanges=push)
+            given = {"pDescriptorUpdateEntries": [{"dstBinding": i, "offset": 24 * i} for i in numbers]}
+            template = create("DescriptorUpdateTemplate", "compile", pipelineLayout=layout, **given)
             call = function("vkCmdPushDescriptorSetWithTemplateKHR", self._device.handle)
             self._layouts[bindings, params] = Layout(layout, template, call)
         return self._layouts[bindings, params]
@@ -123,9 +114,11 @@ class Pipelines:
             raise failure(
                 KernelCompileError, "compile", backend=BACKEND, device=device, hint=hint, kernel=name, log=log
             )
-        words = ffi().from_buffer("uint32_t[]", code)
+        words, values = ffi().from_buffer("uint32_t[]", code), ffi().new("uint32_t[]", list(given.values()))
         module = self._device.create("ShaderModule", "compile", codeSize=len(code), pCode=words)
-        stage = {"stage": COMPUTE_STAGE, "module": module, "pName": "main", "pSpecializationInfo": [_special(given)]}
+        entries = [{"constantID": CONSTANT_IDS[constant], "offset": 4 * at} for at, constant in enumerate(given)]
+        special = make("VkSpecializationInfo", pMapEntries=entries, dataSize=4 * len(given), pData=values)
+        stage = {"module": module, "pSpecializationInfo": special}
         if "WAVE" in given:
             size = {"requiredSubgroupSize": given["WAVE"]}
             sized = make("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", **size)
@@ -138,10 +131,3 @@ class Pipelines:
             self._device.destroy("ShaderModule", module)
         self._grown = True
         return self._device.own("Pipeline", made[0])
-
-
-def _special(given: Mapping[str, int]) -> dict[str, Any]:
-    """VkSpecializationInfo with these constants."""
-    entries = [{"constantID": CONSTANT_IDS[name], "offset": 4 * at, "size": 4} for at, name in enumerate(given)]
-    values = ffi().new("uint32_t[]", list(given.values()))
-    return {"mapEntryCount": len(entries), "pMapEntries": entries, "dataSize": 4 * len(entries), "pData": values}

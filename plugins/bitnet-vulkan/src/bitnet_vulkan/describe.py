@@ -186,7 +186,6 @@ def logical(physical: Handled) -> Logical:
             chain = make(struct, pNext=chain, **dict.fromkeys(on, 1))
     known = {row.get("extension") for structs in STRUCTS.values() for row in structs.values()}
     names = sorted(about["extensions"] & {PUSH, *known})
-    queue = {"queueFamilyIndex": info.extra["queue_family"], "queueCount": 1, "pQueuePriorities": [1.0]}
-    wanted: dict[str, Any] = {"pNext": chain, "queueCreateInfoCount": 1, "pQueueCreateInfos": [queue]}
-    wanted |= {"enabledExtensionCount": len(names), "ppEnabledExtensionNames": names}
+    queue = {"queueFamilyIndex": info.extra["queue_family"]}
+    wanted: dict[str, Any] = {"pNext": chain, "pQueueCreateInfos": [queue], "ppEnabledExtensionNames": names}
     return Logical(create("Device", handle, operation="open", device=info.name, **wanted), info.name)

@@ -7,9 +7,11 @@ which then dangle. `make` holds on to them, and calls return the VkResult, so th
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, Unpack
 from weakref import WeakKeyDictionary
 
@@ -23,6 +25,7 @@ Handle = Any
 WHOLE_SIZE = 0xFFFFFFFFFFFFFFFF
 NEWEST = 0x403000
 """The API version that instances ask for, where the loader has it: 1.3."""
+_SAME: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("structs.toml").read_text("utf-8"))
 _alive: WeakKeyDictionary[Handle, list[Any]] = WeakKeyDictionary()
 
 
@@ -62,17 +65,9 @@ def _structure_types() -> dict[str, int]:
     return {name.replace("_STRUCTURE_TYPE", "").replace("_", ""): value for name, value in values}
 
 
-@cache
-def _types(struct: str) -> dict[str, Any]:
-    """Of the fields of a struct."""
-    return {name: field.type for name, field in ffi().typeof(struct).fields}
-
-
 def make(name: str, **fields: Any) -> Handle:
-    """A pointer to a new struct `name`; sType is filled in, here and in structs that are given as dicts.
-
-    Values: numbers, handles, pointers, dicts for structs by value, and strings and lists for pointers to their items.
-    """
+    """A pointer to a new struct `name`. Values: numbers, handles, pointers, dicts for structs by value, and strings and
+    lists for pointers to their items. Here and in the dicts sType, what structs.toml has, and counts are filled in."""
     kept: list[Any] = []
     struct = ffi().new(f"{name} *", _filled(ffi().typeof(name), fields, kept))
     _alive[struct] = kept
@@ -83,9 +78,12 @@ def _filled(ctype: Any, value: Any, kept: list[Any]) -> Any:
     """What cffi makes a value of this type from; `kept` gets what must live as long."""
     kept.append(value)
     if isinstance(value, dict):
-        types, name = _types(ctype.cname), ctype.cname.removeprefix("struct ").upper()
-        given = {"sType": _structure_types()[name]} if "sType" in types else {}
-        return given | {field: _filled(types[field], one, kept) for field, one in value.items()}
+        name, types = ctype.cname.removeprefix("struct "), dict(ctype.fields)
+        names, given = list(types), _SAME.get(name, {}) | value
+        made = {"sType": _structure_types()[name.upper()]} if "sType" in types else {}
+        # the field before a pointer to several says how many they are, in all of Vulkan
+        made |= {names[names.index(field) - 1]: len(one) for field, one in given.items() if isinstance(one, list)}
+        return made | {field: _filled(types[field].type, one, kept) for field, one in given.items()}
     if isinstance(value, str | list):
         items = value.encode() if isinstance(value, str) else [_filled(ctype.item, one, kept) for one in value]
         kept.append(ffi().new(ffi().getctype(ctype.item, "[]"), items))
@@ -127,9 +125,8 @@ def instance() -> Iterator[Handle]:
     layers = [name for name in os.environ.get("VK_INSTANCE_LAYERS", "").split(os.pathsep) if name]
     version = ffi().new("uint32_t *")
     lib().vkEnumerateInstanceVersion(version)
-    about = [{"pApplicationName": "bitnet", "apiVersion": min(version[0], NEWEST)}]
-    enabled: dict[str, Any] = {"enabledLayerCount": len(layers), "ppEnabledLayerNames": layers}
-    made = create("Instance", operation="open", pApplicationInfo=about, **enabled)
+    about = make("VkApplicationInfo", apiVersion=min(version[0], NEWEST))
+    made = create("Instance", operation="open", pApplicationInfo=about, ppEnabledLayerNames=layers)
     try:
         yield made
     finally:

@@ -12,23 +12,12 @@ from bitnet_core.hal import MemoryKind
 from bitnet_core.hal.found import Handled
 from bitnet_core.hal.words import words_of
 
-from bitnet_vulkan.describe import local_heaps, told
+from bitnet_vulkan.describe import KNOWN, local_heaps, told
 from bitnet_vulkan.driver import WHOLE_SIZE, Handle, Logical, ffi, function, lib, make
 from bitnet_vulkan.errors import BACKEND, TOO_MANY_OBJECTS, check
 
 SMALL, PIECE = 1 << 20, 4 << 20
 """Buffers of up to SMALL bytes share pieces of PIECE bytes: drivers allow as few as 4,096 allocations."""
-LOCAL, VISIBLE, COHERENT, CACHED = 1, 2, 4, 8
-"""VkMemoryPropertyFlagBits: device-local; and what the host sees, without flushes, fast to read."""
-_WANTED = {
-    MemoryKind.DEVICE: (LOCAL,),
-    MemoryKind.HOST: (VISIBLE | COHERENT | CACHED, VISIBLE | COHERENT),
-    MemoryKind.SHARED: (LOCAL | VISIBLE | COHERENT,),
-}
-"""Properties of a kind, the best first."""
-_STORAGE_AND_COPIES = 0x23
-_HOST_ALLOCATION = 0x80
-"""VkBufferUsageFlagBits; VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT."""
 
 
 @dataclass(eq=False, slots=True)
@@ -81,7 +70,7 @@ class Allocator:
     @contextmanager
     def _buffer(self, nbytes: int, **fields: Any) -> Iterator[tuple[Handle, Handle]]:
         """One without memory, and what it needs. It is destroyed where it does not get that."""
-        handle = self._device.create("Buffer", "alloc", size=nbytes, usage=_STORAGE_AND_COPIES, **fields)
+        handle = self._device.create("Buffer", "alloc", size=nbytes, **fields)
         needs = ffi().new("VkMemoryRequirements *")
         lib().vkGetBufferMemoryRequirements(self._device.handle, handle, needs)
         try:
@@ -100,7 +89,7 @@ class Allocator:
         return buffer
 
     def _type_index(self, allowed: int, kind: MemoryKind) -> int:
-        for wanted in _WANTED[kind]:
+        for wanted in KNOWN["memory"][kind.value]:
             for index, flags in enumerate(self._types):
                 if allowed >> index & 1 and flags & wanted == wanted:
                     return index
@@ -168,21 +157,15 @@ class Allocator:
         page, address = int(self._physical.info.extra["import"]), int(ffi().cast("uintptr_t", ffi().from_buffer(host)))
         first = address // page * page
         size, pointer = words_of(address + host.nbytes, page) - first, ffi().cast("void *", first)
-        about, outer = {"handleType": _HOST_ALLOCATION, "pHostPointer": pointer}, "VkExternalMemoryBufferCreateInfo"
-        external, place = make(outer, handleTypes=_HOST_ALLOCATION), make("VkImportMemoryHostPointerInfoEXT", **about)
-        words = words_of(host.nbytes)  # never past the last page
-        with suppress(GpuError), self._buffer(words, pNext=external) as (handle, needs):
-            allowed = self._importable(pointer) & needs.memoryTypeBits
+        place, external = make("VkImportMemoryHostPointerInfoEXT"), make("VkExternalMemoryBufferCreateInfo")
+        place.pHostPointer, found = pointer, make("VkMemoryHostPointerPropertiesEXT")
+        ask, words = function("vkGetMemoryHostPointerPropertiesEXT", self._device.handle), words_of(host.nbytes)
+        with suppress(GpuError), self._buffer(words, pNext=external) as (handle, needs):  # never past the last page
+            self._device.check(ask(self._device.handle, place.handleType, pointer, found), "alloc")
+            allowed = found.memoryTypeBits & needs.memoryTypeBits
             if not allowed or (address - first) % needs.alignment or first + size < address + needs.size:
                 raise self._refused("this host memory cannot be imported")
             memory = self._new_memory(size, (allowed & -allowed).bit_length() - 1, host.nbytes, pNext=place)
             # all of the memory is the buffer's, so that freeing one frees the other
             return self._bound(VulkanBuffer(handle, host.nbytes, MemoryKind.SHARED, memory, 0, size), address - first)
         return None
-
-    def _importable(self, pointer: Handle) -> int:
-        """Memory types that a host address can be imported as, one bit each."""
-        ask = function("vkGetMemoryHostPointerPropertiesEXT", self._device.handle)
-        properties = make("VkMemoryHostPointerPropertiesEXT")
-        check(ask(self._device.handle, _HOST_ALLOCATION, pointer, properties), "alloc", self._device.name)
-        return int(properties.memoryTypeBits)

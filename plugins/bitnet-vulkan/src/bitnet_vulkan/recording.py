@@ -31,7 +31,7 @@ _TOP, _BOTTOM = 0x1, 0x2000
 _READS = {COMPUTE: 0x20, TRANSFER: 0x800, HOST: 0x2000}
 _WRITES = {COMPUTE: 0x40, TRANSFER: 0x1000}
 """VkAccessFlagBits of the stages."""
-_RESET_ONE_BY_ONE, _TIMESTAMPS, _64_BITS = 2, 2, 1
+_64_BITS = 1
 
 
 @dataclass(eq=False, slots=True)
@@ -76,7 +76,7 @@ class Commands:
     def copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
         """Record a copy."""
         self.follow(TRANSFER)
-        region = make("VkBufferCopy", srcOffset=source_at, dstOffset=target_at, size=nbytes)
+        region = ffi().new("VkBufferCopy *", (source_at, target_at, nbytes))
         lib().vkCmdCopyBuffer(self.handle, source.handle, target.handle, 1, region)
 
     def zero(self, buffer: VulkanBuffer) -> None:
@@ -106,7 +106,7 @@ class Queue:
         queue = ffi().new("VkQueue *")
         lib().vkGetDeviceQueue(device.handle, family, 0, queue)
         self._queue = queue[0]
-        self._pool = device.create("CommandPool", "record", flags=_RESET_ONE_BY_ONE, queueFamilyIndex=family)
+        self._pool = device.create("CommandPool", "record", queueFamilyIndex=family)
         self._submitted = 0
         self._open: Commands | None = None
         self.spare: list[Commands] = []
@@ -117,10 +117,9 @@ class Queue:
         """A command buffer that has begun; its first command waits for all that was submitted before."""
         if not self.spare:
             handle = ffi().new("VkCommandBuffer *")
-            info = make("VkCommandBufferAllocateInfo", commandPool=self._pool, commandBufferCount=1)
+            info = make("VkCommandBufferAllocateInfo", commandPool=self._pool)
             self._device.call("vkAllocateCommandBuffers", "record", info, handle)
-            info = make("VkSubmitInfo", commandBufferCount=1, pCommandBuffers=handle)
-            self.spare.append(Commands(handle[0], info))
+            self.spare.append(Commands(handle[0], make("VkSubmitInfo", pCommandBuffers=[handle[0]])))
         commands = self.spare.pop()
         self._device.check(commands.begin(usage), "record")
         return commands
@@ -187,7 +186,7 @@ class Queue:
     def timed(self, launches: Sequence[VulkanLaunch]) -> list[int]:
         """Run launches once; ticks of each. Where a wait gives up, its queries, which may still be written, live on."""
         count, vk = 2 * len(launches), lib()
-        pool = self._device.create("QueryPool", "record", queryType=_TIMESTAMPS, queryCount=count)
+        pool = self._device.create("QueryPool", "record", queryCount=count)
         self.flush()
         commands = self.commands()
         vk.vkCmdResetQueryPool(commands.handle, pool, 0, count)
