@@ -60,7 +60,7 @@ def test_a_device_that_is_gone(busy: VulkanDevice, monkeypatch: pytest.MonkeyPat
         def __getattr__(self, name: str) -> Any:
             return (lambda *_: DEVICE_LOST) if name == "vkGetFenceStatus" else getattr(lib(), name)
 
-    busy._queue.flush()
+    busy.flush()
     monkeypatch.setattr(recording, "lib", Gone)
     with pytest.raises(DeviceLostError, match="VK_ERROR_DEVICE_LOST"):
         busy.synchronize()

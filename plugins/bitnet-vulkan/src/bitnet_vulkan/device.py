@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack
 
 from bitnet_core.hal import DeviceType, MemoryKind, TransferMode, Tuning
-from bitnet_core.hal.base import TIMEOUT_VARIABLE, BaseDevice
+from bitnet_core.hal.base import TIMEOUT_VARIABLE
 from bitnet_core.hal.found import numbered
 from bitnet_core.hal.staging import StagingRing
 from bitnet_core.hal.wanted import Constants, Params, Wanted
@@ -15,10 +15,10 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_vulkan import tuning
 from bitnet_vulkan.compile import Pipelines, VulkanKernel
 from bitnet_vulkan.describe import logical, usable
-from bitnet_vulkan.driver import instance
+from bitnet_vulkan.driver import WHOLE_SIZE, instance, lib
 from bitnet_vulkan.errors import BACKEND
 from bitnet_vulkan.memory import Allocator, VulkanBuffer
-from bitnet_vulkan.recording import MANY_TIMES, Queue, VulkanLaunch, VulkanRecorded
+from bitnet_vulkan.recording import TRANSFER, QueuedDevice, Uploads
 
 SLOTS, SLOT = 4, 8 << 20
 """Staging slots and their bytes: large enough to keep the bus busy, small beside any model."""
@@ -26,27 +26,22 @@ SOFTWARE_TIMEOUT = 60.0
 """Seconds for a wait on a software device, which compiles a kernel when it first runs."""
 
 
-class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
+class VulkanDevice(QueuedDevice):
     """One logical device."""
 
     def __init__(self, index: int) -> None:
         with ExitStack() as opened:
             physical = numbered(usable(opened.enter_context(instance())), index, BACKEND)
-            super().__init__(info := physical.info)
+            device, info = logical(physical), physical.info
+            opened.callback(device.close)
+            super().__init__(info, device)
             if info.type is DeviceType.SOFTWARE and not os.environ.get(TIMEOUT_VARIABLE):
                 self.timeout = SOFTWARE_TIMEOUT
-            device = logical(physical)
-            opened.callback(device.close)
-            self._device, self._allocator, self._pipelines = (
-                device,
-                Allocator(device, physical),
-                Pipelines(device, info),
-            )
+            self._allocator, self._pipelines = Allocator(device, physical), Pipelines(device, info)
             opened.callback(self._pipelines.store)
-            slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS + 1)]  # the last: downloads
-            self._slots, self._bytes = slots, [self._allocator.map(slot) for slot in slots]
-            self._queue = Queue(device, int(info.extra["queue_family"]), lambda: self.timeout, slots)
-            self._staging = StagingRing(self._bytes[:SLOTS], self._queue)
+            self._slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS + 1)]
+            self._bytes = [self._allocator.map(slot) for slot in self._slots]  # the last: downloads
+            self._staging = StagingRing(self._bytes[:SLOTS], Uploads(self, self._slots))
             self._opened = opened.pop_all()
 
     def free_memory(self) -> int:
@@ -67,7 +62,7 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         buffer = self._allocator.allocate(nbytes, kind)
-        self._queue.commands().zero(buffer)
+        lib().vkCmdFillBuffer(self._command(TRANSFER), buffer.handle, 0, WHOLE_SIZE, 0)
         return buffer
 
     def _wrap(self, host: memoryview) -> VulkanBuffer | None:
@@ -87,9 +82,6 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
             self._wait()
             target[start : start + size] = self._bytes[-1][:size]
 
-    def _copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
-        self._queue.commands().copy(source, source_at, target, target_at, nbytes)
-
     def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> VulkanKernel:
         return self._pipelines.build(spec, constants, tuning)
 
@@ -97,29 +89,8 @@ class VulkanDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         self._wait()
         self._device.destroy("Pipeline", kernel.pipeline)
 
-    def _run(self, launch: VulkanLaunch) -> None:
-        self._queue.commands().launch(launch)
-
-    def _record(self, recording: VulkanRecorded) -> None:
-        """A command buffer that each replay submits again."""
-        recording.native = commands = self._queue.begin(MANY_TIMES)
-        for launch in recording.launches:
-            commands.launch(launch)
-        self._queue.end(commands)
-
-    def _replay(self, recording: VulkanRecorded) -> None:
-        self._queue.submit(recording.native)
-
-    def _forget(self, recording: VulkanRecorded) -> None:
-        self._wait()
-        self._queue.spare.append(recording.native)
-
-    def _timings(self, recording: VulkanRecorded) -> list[float]:
-        tick = 1e-9 * float(self.info.extra["tick_ns"])
-        return [tick * ticks for ticks in self._queue.timed(recording.launches)] if recording.launches else []
-
     def _wait(self) -> None:
-        self._queue.wait()
+        super()._wait()
         self._staging.drained()
 
     def _close(self) -> None:

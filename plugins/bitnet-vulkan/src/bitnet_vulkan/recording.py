@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from struct import pack
 
-from bitnet_core.hal.base import Launch, Recorded
+from bitnet_core.hal import DeviceInfo
+from bitnet_core.hal.base import BaseDevice, Launch, Recorded
 from bitnet_core.hal.words import words_of
 
 from bitnet_vulkan.compile import COMPUTE_PIPELINE, COMPUTE_STAGE, VulkanKernel
-from bitnet_vulkan.driver import WHOLE_SIZE, Handle, Logical, ffi, lib, make
+from bitnet_vulkan.driver import Handle, Logical, ffi, lib, make
 from bitnet_vulkan.errors import TIMEOUT
 from bitnet_vulkan.memory import VulkanBuffer
 
@@ -27,176 +28,180 @@ ONCE, MANY_TIMES = 1, 4
 """VkCommandBufferUsageFlagBits: ONE_TIME_SUBMIT, SIMULTANEOUS_USE."""
 COMPUTE, TRANSFER, HOST = 0x800, 0x1000, 0x4000
 _TOP, _BOTTOM = 0x1, 0x2000
-"""VkPipelineStageFlagBits."""
-_READS = {COMPUTE: 0x20, TRANSFER: 0x800, HOST: 0x2000}
-_WRITES = {COMPUTE: 0x40, TRANSFER: 0x1000}
-"""VkAccessFlagBits of the stages."""
+_ACCESS = {COMPUTE: 0x60, TRANSFER: 0x1800, COMPUTE | TRANSFER: 0x1860, HOST: 0x2000}
+"""VkPipelineStageFlagBits, and the VkAccessFlagBits of what they read and write."""
 _64_BITS = 1
 
 
 @dataclass(eq=False, slots=True)
 class Commands:
-    """A command buffer. Each command waits for the one before it: in a plan nearly every launch reads what the last one
-    wrote, so that asking which do would save nothing. last: its stage, at first any. info: a VkSubmitInfo."""
+    """A command buffer. info: a VkSubmitInfo; last: the stage of its last command, at first any.
+
+    Each command waits for the one before it: in a plan nearly every launch reads what the last one wrote, so that asking
+    which do would save nothing.
+    """
 
     handle: Handle
     info: Handle
     usage: int = ONCE
     count: int = 0
-    last: int = 0
+    last: int = COMPUTE | TRANSFER
 
-    def begin(self, usage: int) -> int:
-        """Make it empty; the status."""
-        self.usage, self.count, self.last = usage, 0, COMPUTE | TRANSFER
-        return int(lib().vkBeginCommandBuffer(self.handle, make("VkCommandBufferBeginInfo", flags=usage)))
-
-    def follow(self, stage: int) -> None:
+    def follow(self, stage: int) -> Handle:
         """What was done so far is finished, and visible to the next command, which is of this stage."""
         memory, null = _barrier(self.last, stage), ffi().NULL
         lib().vkCmdPipelineBarrier(self.handle, self.last, stage, 0, 1, memory, 0, null, 0, null)
         self.last = stage
-
-    def launch(self, launch: VulkanLaunch) -> None:
-        """Record a launch."""
-        self.follow(COMPUTE)
-        self.put(launch)
-
-    def put(self, launch: VulkanLaunch) -> None:
-        """After `follow(COMPUTE)`."""
-        vk, handle, layout, params = lib(), self.handle, launch.kernel.layout, launch.params
-        words: list[int] = []
-        for buffer, offset, nbytes in launch.bound:  # VkDescriptorBufferInfo
-            words += buffer.address, offset, words_of(nbytes)
-        bound = ffi().from_buffer(pack(f"{len(words)}Q", *words))
-        vk.vkCmdBindPipeline(handle, COMPUTE_PIPELINE, launch.kernel.pipeline)
-        layout.push(handle, layout.template, layout.handle, 0, bound)
-        vk.vkCmdPushConstants(handle, layout.handle, COMPUTE_STAGE, 0, len(params), ffi().from_buffer(params))
-        vk.vkCmdDispatch(handle, *launch.grid)
-
-    def copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
-        """Record a copy."""
-        self.follow(TRANSFER)
-        region = ffi().new("VkBufferCopy *", (source_at, target_at, nbytes))
-        lib().vkCmdCopyBuffer(self.handle, source.handle, target.handle, 1, region)
-
-    def zero(self, buffer: VulkanBuffer) -> None:
-        """Fill all of a buffer."""
-        self.follow(TRANSFER)
-        lib().vkCmdFillBuffer(self.handle, buffer.handle, 0, WHOLE_SIZE, 0)
+        return self.handle
 
 
 @cache
 def _barrier(before: int, after: int) -> Handle:
-    source = sum(access for stage, access in _WRITES.items() if stage & before)
-    target = sum(access for stage, access in (*_READS.items(), *_WRITES.items()) if stage & after)
-    return make("VkMemoryBarrier", srcAccessMask=source, dstAccessMask=target)
+    return make("VkMemoryBarrier", srcAccessMask=_ACCESS[before], dstAccessMask=_ACCESS[after])
 
 
-class Queue:
-    """Submits in order; nothing is created per submission once the pools have grown. It copies uploads, too
-    (bitnet_core.hal.staging.Copies).
+class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
+    """What a device does with its queue. A recording is a command buffer, which each replay submits again; nothing is
+    created per submission once the pools have grown."""
 
-    timeout: gives the seconds that one submission may take. slots: that uploads are copied from.
-    """
-
-    def __init__(
-        self, device: Logical, family: int, timeout: Callable[[], float], slots: Sequence[VulkanBuffer]
-    ) -> None:
-        self._device, self._timeout, self._slots = device, timeout, slots
-        queue = ffi().new("VkQueue *")
+    def __init__(self, info: DeviceInfo, device: Logical) -> None:
+        super().__init__(info)
+        self._device, family, queue = device, int(info.extra["queue_family"]), ffi().new("VkQueue *")
         lib().vkGetDeviceQueue(device.handle, family, 0, queue)
         self._queue = queue[0]
         self._pool = device.create("CommandPool", "record", queueFamilyIndex=family)
         self._submitted = 0
         self._open: Commands | None = None
-        self.spare: list[Commands] = []
+        self._spare: list[Commands] = []
         self._fences: list[Handle] = []
         self._pending: deque[tuple[Handle, Commands]] = deque()
 
-    def begin(self, usage: int) -> Commands:
-        """A command buffer that has begun; its first command waits for all that was submitted before."""
-        if not self.spare:
+    def _begin(self, usage: int) -> Commands:
+        """Open a command buffer, whose first command waits for all that was submitted before."""
+        if not self._spare:
             handle = ffi().new("VkCommandBuffer *")
             info = make("VkCommandBufferAllocateInfo", commandPool=self._pool)
             self._device.call("vkAllocateCommandBuffers", "record", info, handle)
-            self.spare.append(Commands(handle[0], make("VkSubmitInfo", pCommandBuffers=[handle[0]])))
-        commands = self.spare.pop()
-        self._device.check(commands.begin(usage), "record")
-        return commands
+            self._spare.append(Commands(handle[0], make("VkSubmitInfo", pCommandBuffers=[handle[0]])))
+        self._open = opened = replace(self._spare.pop(), usage=usage, count=0, last=COMPUTE | TRANSFER)
+        status = lib().vkBeginCommandBuffer(opened.handle, make("VkCommandBufferBeginInfo", flags=usage))
+        self._device.check(status, "record")
+        return opened
 
-    def end(self, commands: Commands) -> None:
-        """Close a command buffer; what it wrote becomes visible to the host, once the fence is signalled."""
-        commands.follow(HOST)
-        self._device.check(lib().vkEndCommandBuffer(commands.handle), "record")
-
-    def commands(self) -> Commands:
-        """The open one-time command buffer; what is recorded runs at the next `flush`."""
-        if self._open is not None and self._open.count >= BATCH:
+    def _command(self, stage: int) -> Handle:
+        """The open command buffer, for a command of this stage; what is in it runs at the next `flush`."""
+        if self._open is not None and self._open.usage == ONCE and self._open.count >= BATCH:
             self.flush()
-        self._open = self._open or self.begin(ONCE)
-        self._open.count += 1
-        return self._open
+        commands = self._open or self._begin(ONCE)
+        commands.count += 1
+        return commands.follow(stage)
+
+    def _end(self, commands: Commands) -> Commands:
+        """Close what is open; what it wrote becomes visible to the host, once the fence is signalled."""
+        self._open = None
+        self._device.check(lib().vkEndCommandBuffer(commands.follow(HOST)), "record")
+        return commands
 
     def flush(self) -> None:
         """Submit what is open."""
         if self._open is not None:
-            commands, self._open = self._open, None
-            self.end(commands)
-            self.submit(commands)
+            self._submit(self._end(self._open))
 
-    def submit(self, commands: Commands) -> None:
-        """After what is open. One-time commands are spare when they are done."""
-        self.flush()
+    def _submit(self, commands: Commands) -> None:
+        """One-time commands are spare when they are done."""
         if len(self._pending) >= MOST_PENDING:
-            self.wait(self._submitted - MOST_PENDING + 1)
+            self.wait_for(self._submitted - MOST_PENDING + 1)
         fence = self._fences.pop() if self._fences else self._device.create("Fence", "submit")
         self._device.check(lib().vkQueueSubmit(self._queue, 1, commands.info, fence), "submit")
         self._pending.append((fence, commands))
         self._submitted += 1
 
-    def wait(self, fence: int | None = None) -> None:
-        """Wait for the first `fence` submissions (None: submit, then for all) in turn, each for a bounded time.
+    def fence(self) -> int:
+        """How many submissions there are, with what is open."""
+        self.flush()
+        return self._submitted
+
+    def wait_for(self, fence: int) -> None:
+        """The first `fence` submissions in turn, each for a bounded time.
 
         A timeout asks the device: DeviceLostError if it is gone, GpuTimeoutError if it still answers.
         """
-        until = self.fence() if fence is None else fence
-        while self._submitted - len(self._pending) < until:
+        while self._submitted - len(self._pending) < fence:
             first, commands = self._pending[0]
             fences = ffi().new("VkFence[]", [first])
-            status = lib().vkWaitForFences(self._device.handle, 1, fences, 1, int(self._timeout() * 1e9))
+            status = lib().vkWaitForFences(self._device.handle, 1, fences, 1, int(self.timeout * 1e9))
             if status == TIMEOUT:
                 status = min(lib().vkGetFenceStatus(self._device.handle, first), 0) or TIMEOUT
             self._device.check(status, "wait")
             self._device.call("vkResetFences", "wait", 1, fences)
             self._pending.popleft()
             self._fences.append(first)
-            self.spare += [commands] if commands.usage == ONCE else []
+            self._spare += [commands] if commands.usage == ONCE else []
 
-    def fence(self) -> int:
-        """How many submissions there are by now."""
+    def _wait(self) -> None:
+        self.wait_for(self.fence())
+
+    def _copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
+        region = ffi().new("VkBufferCopy *", (source_at, target_at, nbytes))
+        lib().vkCmdCopyBuffer(self._command(TRANSFER), source.handle, target.handle, 1, region)
+
+    def _run(self, launch: VulkanLaunch) -> None:
+        self._dispatch(self._command(COMPUTE), launch)
+
+    def _dispatch(self, commands: Handle, launch: VulkanLaunch) -> None:
+        vk, layout, params = lib(), launch.kernel.layout, launch.params
+        words: list[int] = []
+        for buffer, offset, nbytes in launch.bound:  # VkDescriptorBufferInfo
+            words += buffer.address, offset, words_of(nbytes)
+        bound = ffi().from_buffer(pack(f"{len(words)}Q", *words))
+        vk.vkCmdBindPipeline(commands, COMPUTE_PIPELINE, launch.kernel.pipeline)
+        layout.push(commands, layout.template, layout.handle, 0, bound)
+        vk.vkCmdPushConstants(commands, layout.handle, COMPUTE_STAGE, 0, len(params), ffi().from_buffer(params))
+        vk.vkCmdDispatch(commands, *launch.grid)
+
+    def _record(self, recording: VulkanRecorded) -> None:
         self.flush()
-        return self._submitted
+        commands = self._begin(MANY_TIMES)
+        for launch in recording.launches:
+            self._run(launch)
+        recording.native = self._end(commands)
 
-    def copy(self, slot: int, start: int, nbytes: int, buffer: VulkanBuffer, offset: int) -> None:
-        """Of bytes that were put into a slot; a large one begins at once."""
-        self.commands().copy(self._slots[slot], start, buffer, offset, nbytes)
-        if nbytes >= LARGE:
-            self.flush()
+    def _replay(self, recording: VulkanRecorded) -> None:
+        self.flush()
+        self._submit(recording.native)
 
-    def timed(self, launches: Sequence[VulkanLaunch]) -> list[int]:
-        """Run launches once; ticks of each. Where a wait gives up, its queries, which may still be written, live on."""
-        count, vk = 2 * len(launches), lib()
+    def _forget(self, recording: VulkanRecorded) -> None:
+        self._wait()
+        self._spare.append(recording.native)
+
+    def _timings(self, recording: VulkanRecorded) -> list[float]:
+        """Where a wait gives up, the queries, which may still be written, live as long as the device."""
+        count, vk = 2 * len(recording.launches), lib()
+        if not count:
+            return []
         pool = self._device.create("QueryPool", "record", queryCount=count)
-        self.flush()
-        commands = self.commands()
-        vk.vkCmdResetQueryPool(commands.handle, pool, 0, count)
-        for i, launch in enumerate(launches):
-            commands.follow(COMPUTE)
-            vk.vkCmdWriteTimestamp(commands.handle, _TOP, pool, 2 * i)
-            commands.put(launch)
-            vk.vkCmdWriteTimestamp(commands.handle, _BOTTOM, pool, 2 * i + 1)
-        self.wait()
-        ticks = ffi().new("uint64_t[]", count)
+        vk.vkCmdResetQueryPool(self._command(COMPUTE), pool, 0, count)
+        for i, launch in enumerate(recording.launches):
+            commands = self._command(COMPUTE)
+            vk.vkCmdWriteTimestamp(commands, _TOP, pool, 2 * i)
+            self._dispatch(commands, launch)
+            vk.vkCmdWriteTimestamp(commands, _BOTTOM, pool, 2 * i + 1)
+        self._wait()
+        ticks, tick = ffi().new("uint64_t[]", count), 1e-9 * float(self.info.extra["tick_ns"])
         self._device.call("vkGetQueryPoolResults", "wait", pool, 0, count, 8 * count, ticks, 8, _64_BITS)
         self._device.destroy("QueryPool", pool)
-        return [max(1, ticks[i + 1] - ticks[i]) for i in range(0, count, 2)]
+        return [tick * max(1, ticks[i + 1] - ticks[i]) for i in range(0, count, 2)]
+
+
+class Uploads:
+    """Copies of staging slots; see bitnet_core.hal.staging."""
+
+    def __init__(self, device: QueuedDevice, slots: Sequence[VulkanBuffer]) -> None:
+        self._device, self._slots = device, slots
+        self.fence, self.wait = device.fence, device.wait_for
+
+    def copy(self, slot: int, start: int, nbytes: int, buffer: VulkanBuffer, offset: int) -> None:
+        """A large one begins at once."""
+        self._device._copy(self._slots[slot], start, buffer, offset, nbytes)
+        if nbytes >= LARGE:
+            self._device.flush()
