@@ -53,7 +53,7 @@ def usable(instance: Handle) -> list[Handled]:
     for index, handle in enumerate(listed("VkPhysicalDevice", lib().vkEnumeratePhysicalDevices, instance)):
         about = told(handle)
         name, push = about["deviceName"], PUSH in about["extensions"]
-        there = {"a name": name, "a compute queue": _families(about), "memory": local_heaps(about), PUSH: push}
+        there = {"a name": name, "a compute queue": about["families"], "memory": about["heaps"], PUSH: push}
         if lack := [what for what, one in there.items() if not one]:
             refused.append(f"vulkan:{index} {name} has not {' and '.join(lack)}")
             log.info("not used: %s", refused[-1])
@@ -68,13 +68,13 @@ def usable(instance: Handle) -> list[Handled]:
 
 def told(handle: Handle) -> dict[str, Any]:
     """The fields of all structs in devices.toml and of those within, zeros where the device does not know a struct;
-    names of its extensions; its queue families."""
+    extensions: their names; families: of queues for kernels, first those without graphics; heaps: of device-local
+    memory, (bytes, how many the program may use, and uses: zeros where the driver does not tell)."""
     native, base = lib(), make("VkPhysicalDeviceProperties")
     named = listed("VkExtensionProperties", native.vkEnumerateDeviceExtensionProperties, handle, ffi().NULL)
     extensions = {one["extensionName"] for one in named}
-    families = listed("VkQueueFamilyProperties", native.vkGetPhysicalDeviceQueueFamilyProperties, handle)
     native.vkGetPhysicalDeviceProperties(handle, base)
-    about: dict[str, Any] = {"extensions": extensions, "families": families}
+    about: dict[str, Any] = {}
     for kind, structs in STRUCTS.items():
         made, chain = {name: make(name) for name in structs}, ffi().NULL
         for name, needs in structs.items():
@@ -84,19 +84,13 @@ def told(handle: Handle) -> dict[str, Any]:
         getattr(native, f"vkGetPhysicalDevice{kind}2")(handle, outer)
         for struct in (outer, *made.values()):
             about |= plain(struct[0])
-    return {**about, **about["properties"], **about["properties"]["limits"]}
-
-
-def _families(about: About) -> list[int]:
-    """The queue families for kernels, first those without graphics."""
-    flags = [family["queueFlags"] for family in about["families"]]
-    return sorted((i for i, one in enumerate(flags) if one & _COMPUTE_QUEUE), key=lambda i: flags[i] & _GRAPHICS_QUEUE)
-
-
-def local_heaps(about: About) -> list[tuple[int, int, int]]:
-    """Of device-local memory: bytes, and how many the program may use and uses, 0 where the driver does not tell."""
-    heaps = zip(about["memoryProperties"]["memoryHeaps"], about["heapBudget"], about["heapUsage"], strict=True)
-    return [(heap["size"], budget, usage) for heap, budget, usage in heaps if heap["flags"] & _LOCAL_HEAP]
+    queues = listed("VkQueueFamilyProperties", native.vkGetPhysicalDeviceQueueFamilyProperties, handle)
+    families = [i for i, queue in enumerate(queues) if queue["queueFlags"] & _COMPUTE_QUEUE]
+    families.sort(key=lambda i: queues[i]["queueFlags"] & _GRAPHICS_QUEUE)
+    sizes = zip(about["memoryProperties"]["memoryHeaps"], about["heapBudget"], about["heapUsage"], strict=True)
+    heaps = [(heap["size"], budget, usage) for heap, budget, usage in sizes if heap["flags"] & _LOCAL_HEAP]
+    found = {"extensions": extensions, "families": families, "heaps": heaps}
+    return {**about, **about["properties"], **about["properties"]["limits"], **about["memoryProperties"], **found}
 
 
 def matrix_shapes(instance: Handle, handle: Handle) -> list[dict[str, int]]:
@@ -155,7 +149,7 @@ def _described(about: About, index: int, able: Mapping[str, int]) -> DeviceInfo:
         "uuid": uuid,
         "api_version": f"{version >> 22}.{(version >> 12) & 1023}.{version & 4095}",
         "pipeline_cache": bytes(about["pipelineCacheUUID"]).hex(),
-        "queue_family": _families(about)[0],
+        "queue_family": about["families"][0],
     }
     return DeviceInfo(
         backend=BACKEND,
@@ -164,7 +158,7 @@ def _described(about: About, index: int, able: Mapping[str, int]) -> DeviceInfo:
         type=DeviceType(KNOWN["types"].get(str(kind), "gpu")),
         vendor=KNOWN["vendors"].get(f"{about['vendorID']:04x}", f"0x{about['vendorID']:04x}"),
         driver=f"{about['driverName']} {about['driverInfo']}".strip() or f"driver {about['driverVersion']}",
-        total_memory=max(heap[0] for heap in local_heaps(about)),
+        total_memory=max(size for size, *_ in about["heaps"]),
         max_allocation=about["maxMemoryAllocationSize"],
         max_binding=about["maxStorageBufferRange"],
         max_grid=tuple(about["maxComputeWorkGroupCount"]),

@@ -12,7 +12,7 @@ from bitnet_core.hal import MemoryKind
 from bitnet_core.hal.found import Handled
 from bitnet_core.hal.words import words_of
 
-from bitnet_vulkan.describe import KNOWN, local_heaps, told
+from bitnet_vulkan.describe import KNOWN, told
 from bitnet_vulkan.driver import WHOLE_SIZE, Handle, Logical, ffi, function, lib, make
 from bitnet_vulkan.errors import BACKEND, TOO_MANY_OBJECTS, check
 
@@ -52,13 +52,13 @@ class Allocator:
     def __init__(self, device: Logical, physical: Handled) -> None:
         self._device, self._physical = device, physical
         self._memories: set[Memory] = set()
-        about = told(physical.handle)["memoryProperties"]
+        about = told(physical.handle)
         self._types = [one["propertyFlags"] for one in about["memoryTypes"][: about["memoryTypeCount"]]]
 
     def free_bytes(self) -> int:
         """What the driver says is left of device-local memory, else total minus ours."""
         ours = sum(memory.nbytes for memory in self._memories)
-        heaps = local_heaps(told(self._physical.handle))
+        heaps = told(self._physical.handle)["heaps"]
         return max(0, *(budget - usage if budget else size - ours for size, budget, usage in heaps))
 
     def allocate(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:

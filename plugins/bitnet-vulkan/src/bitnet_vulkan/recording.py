@@ -37,7 +37,7 @@ _64_BITS = 1
 class Commands:
     """A command buffer. info: a VkSubmitInfo; last: the stage of its last command, at first any.
 
-    Each command waits for the one before it: in a plan nearly every launch reads what the last one wrote, so that asking
+    Each command waits for the one before it: in a plan nearly every launch reads what the last one wrote, so asking
     which do would save nothing.
     """
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.hal import DeviceType, Tuning
+from bitnet_core.hal import Tuning
 from bitnet_core.hal.portable_tiles import FEW_ROWS
 from bitnet_core.hal.wanted import Wanted
 from bitnet_core.kernels.catalogue import ceil_div
@@ -21,12 +21,14 @@ MATRIX_TILES = ((64, 64, 128), (128, 64, 128), (128, 128, 256))
 MEETING_WORDS = 9 * 32
 """Counters of meeting.glsl."""
 Family = Mapping[str, Any]
+"""A row of families.toml, and DeviceInfo.extra."""
 FAMILIES: dict[str, Family] = tomllib.loads(Path(__file__).with_name("families.toml").read_text("utf-8"))
 
 
 def choose(wanted: Wanted) -> Tuning:
     """The tuning of one launch; UnsupportedError where an optional kernel does not serve it."""
-    return _CHOICES[wanted.spec.name](wanted, FAMILIES["software" if _software(wanted) else "gpu"])
+    family = FAMILIES.get(wanted.info.type.value, FAMILIES["gpu"])
+    return _CHOICES[wanted.spec.name](wanted, {**family, **wanted.info.extra})
 
 
 def offered(wanted: Wanted) -> list[Tuning]:
@@ -36,27 +38,13 @@ def offered(wanted: Wanted) -> list[Tuning]:
         others = [_but(first, n, {"GROUP": group}, TILE_T=t) for n, t, group in MATRIX_TILES]
     elif "LANES" in first.private and wanted.spec.name != "matmul_dense" and "outs" in wanted:
         work = first.tile["TILE_N"] * first.private["LANES"]
-        fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= min(_wave(wanted), work)]
+        fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= min(int(wanted.info.extra["subgroups"]), work)]
         others = [_but(first, work // lanes, {"LANES": lanes}) for lanes in fitting]
     return [first, *(one for one in others if one.key != first.key)]
 
 
 def _but(tuning: Tuning, tile_n: int, private: dict[str, int], **tile: int) -> Tuning:
     return replace(tuning, tile={**tuning.tile, "TILE_N": tile_n, **tile}, private={**tuning.private, **private})
-
-
-def _software(wanted: Wanted) -> bool:
-    return wanted.info.type is DeviceType.SOFTWARE
-
-
-def _wave(wanted: Wanted) -> int:
-    """Invocations of a subgroup, 0 where it is not known."""
-    return int(wanted.info.extra["subgroups"])
-
-
-def _room(wanted: Wanted) -> int:
-    """Rows that a workspace has room for, so that few kernels serve all numbers of rows."""
-    return max(FEW_ROWS, wanted.room)
 
 
 def _row(wanted: Wanted, family: Family) -> Tuning:
@@ -66,17 +54,17 @@ def _row(wanted: Wanted, family: Family) -> Tuning:
 
 def _lanes(wanted: Wanted, family: Family, rows: int) -> tuple[int, dict[str, int]]:
     """Outputs of a tile of subgroups, and how few rows share the lanes of a product."""
-    lanes, width = min(16, _wave(wanted)), wanted["width"]
+    lanes, width = min(16, family["subgroups"]), wanted["width"]
     group, rows_per = family["row"][width > 16384], 1 if width > 8192 else 4 if wanted["outs"] >= 8192 else 2
-    if rows > 2 and not _software(wanted):
+    if rows > 2 and not family["software"]:
         # activations are most of the traffic: wide lanes, two rows for each load of them
-        lanes, group, rows_per = _wave(wanted), 128, 2
+        lanes, group, rows_per = family["subgroups"], 128, 2
     return group // lanes * rows_per, {"GROUP": group, "WIDTH": width, "LANES": lanes}
 
 
 def _ternary(wanted: Wanted, family: Family) -> Tuning:
     rows = wanted["rows"]
-    if rows > FEW_ROWS and wanted.info.extra["matrix"]:
+    if rows > FEW_ROWS and family["matrix"]:
         # as measured on an H200: the fewer tiles there are, the smaller they must be to reach all multiprocessors
         tiles, (small, medium, large) = ceil_div(rows, 128) * ceil_div(wanted["outs"], 128), MATRIX_TILES
         tile_n, tile_t, group = medium if tiles >= 200 else large if tiles >= 100 else small
@@ -84,7 +72,7 @@ def _ternary(wanted: Wanted, family: Family) -> Tuning:
     if rows > FEW_ROWS:
         return Tuning({"TILE_N": 64, "TILE_T": 64, "SPLITS": 1}, "tiled", {"GROUP": 256})
     tile = {"TILE_N": family["outs"], "TILE_T": min(wanted.room, family["tokens"]), "SPLITS": 1}
-    if not _wave(wanted):
+    if not family["subgroups"]:
         return Tuning(tile, private={"GROUP": family["product"]})
     tile["TILE_N"], private = _lanes(wanted, family, rows)
     return Tuning(tile, "few", private)
@@ -98,8 +86,8 @@ def _norm_matmul(wanted: Wanted, family: Family) -> Tuning:
 
 
 def _dense(wanted: Wanted, family: Family) -> Tuning:
-    rows, width, wave = wanted["rows"], wanted["width"], _wave(wanted)
-    if wave and wanted["DTYPE"] == 1 and not _software(wanted) and width % 8 == 0 and width <= 8192:
+    rows, width, wave = wanted["rows"], wanted["width"], family["subgroups"]
+    if wave and wanted["DTYPE"] == 1 and not family["software"] and width % 8 == 0 and width <= 8192:
         private = {"GROUP": 128, "WIDTH": width, "LANES": wave, "BATCH": 2 if rows == 1 else 4}
         return Tuning({"TILE_N": 128 // wave * 8, "TILE_T": min(8, wanted.room)}, "few", private)
     tile = {"TILE_N": family["outs"], "TILE_T": min(wanted.room, family["tokens"])}
@@ -116,10 +104,10 @@ def _rope(wanted: Wanted, family: Family) -> Tuning:
 def _attention(wanted: Wanted, family: Family) -> Tuning:
     """Workgroups share the positions of a row, where there are few."""
     dim, heads, joined = wanted["head_dim"], wanted["n_heads"] // wanted["n_kv_heads"], not wanted.spec.base
-    few, wave = wanted["rows"] <= FEW_ROWS, _wave(wanted)
+    few, wave = wanted["rows"] <= FEW_ROWS, family["subgroups"]
     if few and wave and dim % 8 == 0 and dim <= 256 and heads <= MOST_GROUP_HEADS:
         lanes = next(n for n in (32, 16, 8, 4, 2, 1) if n <= wave and dim // 8 % n == 0)
-        splits, room = min(16, wanted["max_blocks"]), _room(wanted)
+        splits, room = min(16, wanted["max_blocks"]), max(FEW_ROWS, wanted.room)
         private = {"GROUP": heads * wave, "HEADS": heads, "DIM": dim, "LANES": lanes, "ROOM": room}
         private["BATCH"] = family["loads"]
         words = wanted["n_kv_heads"] + wanted["n_heads"] * splits * (dim + 2)
@@ -127,17 +115,17 @@ def _attention(wanted: Wanted, family: Family) -> Tuning:
         return Tuning(tile, "" if joined else "split", private, 4 * room * words)
     if joined:
         raise wanted.refused("heads of this size, or so many rows, are served apart")
-    if not few and wanted.info.extra["half-matrix"] and wanted["KV"] == 1 and dim in (64, 128):
+    if not few and family["half-matrix"] and wanted["KV"] == 1 and dim in (64, 128):
         tile_n = 2 if heads % 2 == 0 else 1
         return Tuning({"TILE_N": tile_n, "TILE_T": 32 // tile_n, "SPLITS": 1}, "coop", {"GROUP": 64, "DIM": dim})
     return Tuning({"TILE_N": 1, "TILE_T": 1, "SPLITS": 1}, private={"GROUP": 64})
 
 
 def _argmax(wanted: Wanted, family: Family) -> Tuning:
-    if not _wave(wanted):
+    if not family["subgroups"]:
         group, batch = family["argmax"]
         return Tuning({"SPLITS": 1}, private={"GROUP": group, "BATCH": batch})
-    (group, batch), room = family["split"], _room(wanted)
+    (group, batch), room = family["split"], max(FEW_ROWS, wanted.room)
     splits = min(32, ceil_div(wanted["vocab"], group * batch))
     private = {"GROUP": group, "BATCH": batch, "ROOM": room}
     return Tuning({"SPLITS": splits}, "split", private, 4 * room * (4 * splits + 1))
@@ -147,28 +135,28 @@ def _small_head(wanted: Wanted, family: Family) -> Tuning:
     """A workgroup packs 16 rows of the head, drafts those of one bound, looks for open ones among 1024."""
     if ("rows" in wanted and wanted["rows"] > 2) or wanted["width"] > 4096:
         raise wanted.refused("so many rows, or such wide ones, are faster with all of the head")
-    group = 4 * _wave(wanted)
+    group = 4 * family["subgroups"]
     if wanted.spec.name == "draft_logits":
         private = {"GROUP": group, "WIDTH": wanted["width"], "BATCH": 4}
         return Tuning({"TILE_N": HEAD_GROUP, "TILE_T": 1}, private=private)
     if wanted.spec.name == "rescore_logits":
-        return Tuning({"TILE_N": 1024, "TILE_T": 1}, private={"GROUP": group if _software(wanted) else 256})
+        return Tuning({"TILE_N": 1024, "TILE_T": 1}, private={"GROUP": group if family["software"] else 256})
     return Tuning({"TILE_N": 16}, private={"GROUP": group})
 
 
 def _layer(wanted: Wanted, family: Family) -> Tuning:
     """A workgroup for each multiprocessor."""
-    wave, members = _wave(wanted), int(wanted.info.extra["resident"])
+    wave, members = family["subgroups"], family["resident"]
     hidden, ffn, dim, kv_heads = (wanted[name] for name in ("hidden", "ffn", "head_dim", "n_kv_heads"))
     heads = wanted["n_heads"] // kv_heads
     if hidden % 4 or ffn % 4 or heads > MOST_GROUP_HEADS or dim not in (32, 64, 128, 256) or dim < wave:
         raise wanted.refused("layers of such a shape are served apart")
-    group = 8 * wave if _software(wanted) else 512
+    group = 8 * wave if family["software"] else 512
     widest, waves = max(hidden, heads * kv_heads * dim, ffn), group // wave
     parts, fresh = 4 * waves * heads * (dim + 3), 4 * (heads + 2) * (dim + dim // wave)
     blocks = 32 * ceil_div(widest, 128) if wanted["BLOCK"] else 32
     shared = max(parts, widest + 256 + 12 * waves * heads) + fresh + blocks + 4 * heads + 16 * waves + 64
-    if shared > int(wanted.info.extra["shared_memory"]):
+    if shared > family["shared_memory"]:
         raise wanted.refused("rows of such a width are served apart")
     # what a lane has of rows, weights and scales shall fit in its registers: 128 of them at groups of 512
     lanes, rows = 16 if widest <= 8192 else 32, 1 if wanted["BLOCK"] else 2
