@@ -22,7 +22,7 @@ class TestConformance(BackendConformance):
 
     def compile_broken_source(self, device: Any) -> None:
         device._pipelines.pipeline(
-            "rms_norm", {"GROUP": 32}, device._pipelines.layout(1, 4), b"not SPIR-V, but long enough to be"
+            "rms_norm", {"GROUP": 32}, device._pipelines.layout(1, 4)[0], b"not SPIR-V, but long enough to be"
         )
 
     def failures(self) -> Sequence[tuple[str, Any, type[GpuError]]]:

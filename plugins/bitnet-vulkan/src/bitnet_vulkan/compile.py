@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bitnet_core.errors import KernelCompileError, UnsupportedError
 from bitnet_core.hal import DeviceInfo, Tuning
@@ -14,7 +13,7 @@ from bitnet_core.hal.failures import failure
 from bitnet_core.hal.program_cache import ProgramCache
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_vulkan.driver import Handle, Logical, ffi, function, make
+from bitnet_vulkan.driver import Handle, Logical, ffi, make
 from bitnet_vulkan.errors import BACKEND
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -29,24 +28,16 @@ COMPUTE_STAGE, COMPUTE_PIPELINE = 0x20, 1
 SPIRV_MAGIC = b"\x03\x02\x23\x07"
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A pipeline layout, its only set pushed through a template. push: vkCmdPushDescriptorSetWithTemplateKHR."""
-
-    handle: Handle
-    template: Handle
-    push: Any
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class VulkanKernel:
-    """A pipeline with its constants."""
+    """A pipeline with its constants, and its layout, whose only set is pushed through a template."""
 
     spec: KernelSpec
     constants: Mapping[str, int]
     tuning: Tuning
     pipeline: Handle
-    layout: Layout
+    layout: Handle
+    template: Handle
 
 
 def source_of(name: str, variant: str, info: DeviceInfo) -> Path:
@@ -65,7 +56,7 @@ class Pipelines:
 
     def __init__(self, device: Logical, info: DeviceInfo) -> None:
         self._device, self._info = device, info
-        self._layouts: dict[tuple[int, int], Layout] = {}
+        self._layouts: dict[tuple[int, int], tuple[Handle, Handle]] = {}
         self._kept, sources = ProgramCache(BACKEND), [path.read_bytes() for path in sorted(KERNELS.glob("*.spv"))]
         about = info.name, info.driver, info.physical_id, str(info.extra["pipeline_cache"])
         self._key = ProgramCache.key(*about, *sources)
@@ -82,8 +73,8 @@ class Pipelines:
             self._device.call(read, "compile", self._cache, size, data)
             self._kept.store(self._key, bytes(ffi().buffer(data, size[0])))
 
-    def layout(self, bindings: int, params: int) -> Layout:
-        """Of kernels with so many bindings and bytes of parameters."""
+    def layout(self, bindings: int, params: int) -> tuple[Handle, Handle]:
+        """Layout and template of kernels with so many bindings and bytes of parameters."""
         if (bindings, params) not in self._layouts:
             create, numbers = self._device.create, range(bindings)
             sets = create("DescriptorSetLayout", "compile", pBindings=[{"binding": i} for i in numbers])
@@ -91,8 +82,7 @@ class Pipelines:
             layout = create("PipelineLayout", "compile", pSetLayouts=[sets], pPushConstantRanges=push)
             given = {"pDescriptorUpdateEntries": [{"dstBinding": i, "offset": 24 * i} for i in numbers]}
             template = create("DescriptorUpdateTemplate", "compile", pipelineLayout=layout, **given)
-            call = function("vkCmdPushDescriptorSetWithTemplateKHR", self._device.handle)
-            self._layouts[bindings, params] = Layout(layout, template, call)
+            self._layouts[bindings, params] = layout, template
         return self._layouts[bindings, params]
 
     def build(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> VulkanKernel:
@@ -101,19 +91,17 @@ class Pipelines:
         given = {**constants, **tuning.tile, **tuning.private}
         if {".sub", ".matrix"} & set(path.suffixes):
             given["WAVE"] = int(self._info.extra["subgroups"])
-        layout = self.layout(len(spec.bindings) + bool(tuning.workspace), 4 * len(spec.params))
+        layout, template = self.layout(len(spec.bindings) + bool(tuning.workspace), 4 * len(spec.params))
         pipeline = self.pipeline(spec.name, given, layout, path.read_bytes())
-        return VulkanKernel(spec, dict(constants), tuning, pipeline, layout)
+        return VulkanKernel(spec, dict(constants), tuning, pipeline, layout, template)
 
-    def pipeline(self, name: str, given: Mapping[str, int], layout: Layout, code: bytes) -> Handle:
+    def pipeline(self, name: str, given: Mapping[str, int], layout: Handle, code: bytes) -> Handle:
         """Compile SPIR-V, with full subgroups of size WAVE where that is given. Drivers may crash on anything else than
         SPIR-V, so that much is checked."""
         if len(code) < 20 or len(code) % 4 or code[:4] != SPIRV_MAGIC:
             log = f"{len(code)} bytes that begin with {code[:4].hex()} are not SPIR-V"
-            hint, device = "Reinstall bitnet-vulkan", self._info.name
-            raise failure(
-                KernelCompileError, "compile", backend=BACKEND, device=device, hint=hint, kernel=name, log=log
-            )
+            hint, where = "Reinstall bitnet-vulkan", self._info.name
+            raise failure(KernelCompileError, "compile", backend=BACKEND, device=where, hint=hint, kernel=name, log=log)
         words, values = ffi().from_buffer("uint32_t[]", code), ffi().new("uint32_t[]", list(given.values()))
         module = self._device.create("ShaderModule", "compile", codeSize=len(code), pCode=words)
         entries = [{"constantID": CONSTANT_IDS[constant], "offset": 4 * at} for at, constant in enumerate(given)]
@@ -123,7 +111,7 @@ class Pipelines:
             size = {"requiredSubgroupSize": given["WAVE"]}
             sized = make("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", **size)
             stage |= {"pNext": sized, "flags": FULL_SUBGROUPS}
-        info, made = make("VkComputePipelineCreateInfo", stage=stage, layout=layout.handle), ffi().new("VkPipeline *")
+        info, made = make("VkComputePipelineCreateInfo", stage=stage, layout=layout), ffi().new("VkPipeline *")
         try:
             arguments = self._cache, 1, info, ffi().NULL, made
             self._device.call("vkCreateComputePipelines", "compile", *arguments, kernel=name)

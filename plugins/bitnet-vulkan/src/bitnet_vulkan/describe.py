@@ -31,14 +31,9 @@ halves to f32 sums; alignment of host memory that may be imported; workgroups th
 _DISCRETE = (2, 3)
 """VkPhysicalDeviceType: discrete, virtual."""
 PUSH, PCI = "VK_KHR_push_descriptor", "VK_EXT_pci_bus_info"
-_COMPUTE_STAGE, _BASIC_ARITHMETIC_SHUFFLE, _LOCAL_HEAP, _COMPUTE_QUEUE, _GRAPHICS_QUEUE = (
-    0x20,
-    0x1 | 0x4 | 0x10,
-    1,
-    2,
-    1,
-)
-"""Bits of VkShaderStageFlags, VkSubgroupFeatureFlags, VkMemoryHeapFlags, VkQueueFlags."""
+_COMPUTE_STAGE, _BASIC_ARITHMETIC_SHUFFLE = 0x20, 0x1 | 0x4 | 0x10
+_LOCAL_HEAP, _GRAPHICS_QUEUE, _COMPUTE_QUEUE = 1, 1, 2
+"""Bits of VkShaderStageFlags and VkSubgroupFeatureFlags, of VkMemoryHeapFlags and VkQueueFlags."""
 
 
 def device_infos() -> list[DeviceInfo]:
@@ -154,13 +149,11 @@ def _described(about: About, index: int, able: Mapping[str, int]) -> DeviceInfo:
     return DeviceInfo(
         backend=BACKEND,
         index=index,
-        name=about["deviceName"],
+        **{field: about[name] for field, name in KNOWN["info"].items()},
         type=DeviceType(KNOWN["types"].get(str(kind), "gpu")),
         vendor=KNOWN["vendors"].get(f"{about['vendorID']:04x}", f"0x{about['vendorID']:04x}"),
         driver=f"{about['driverName']} {about['driverInfo']}".strip() or f"driver {about['driverVersion']}",
         total_memory=max(size for size, *_ in about["heaps"]),
-        max_allocation=about["maxMemoryAllocationSize"],
-        max_binding=about["maxStorageBufferRange"],
         max_grid=tuple(about["maxComputeWorkGroupCount"]),
         alignment=max(64, about["minStorageBufferOffsetAlignment"]),
         transfer=TransferMode.UNIFIED if able["import"] and kind not in _DISCRETE else TransferMode.EXPLICIT_COPY,

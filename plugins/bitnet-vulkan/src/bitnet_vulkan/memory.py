@@ -42,9 +42,6 @@ class VulkanBuffer:
     end: int
     address: int = 0  # the handle as descriptors have it
 
-    def __post_init__(self) -> None:
-        self.address = int(ffi().cast("uintptr_t", self.handle))
-
 
 class Allocator:
     """Allocates buffers of one device."""
@@ -59,7 +56,7 @@ class Allocator:
         """What the driver says is left of device-local memory, else total minus ours."""
         ours = sum(memory.nbytes for memory in self._memories)
         heaps = told(self._physical.handle)["heaps"]
-        return max(0, *(budget - usage if budget else size - ours for size, budget, usage in heaps))
+        return max(0, *(int(budget - usage if budget else size - ours) for size, budget, usage in heaps))
 
     def allocate(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         """A bound buffer of undefined content. OutOfMemoryError carries the sizes."""
@@ -86,6 +83,7 @@ class Allocator:
         except GpuError:
             self._give_back(buffer)
             raise
+        buffer.address = int(ffi().cast("uintptr_t", buffer.handle))
         return buffer
 
     def _type_index(self, allowed: int, kind: MemoryKind) -> int:

@@ -13,7 +13,7 @@ from bitnet_core.hal.base import BaseDevice, Launch, Recorded
 from bitnet_core.hal.words import words_of
 
 from bitnet_vulkan.compile import COMPUTE_PIPELINE, COMPUTE_STAGE, VulkanKernel
-from bitnet_vulkan.driver import Handle, Logical, ffi, lib, make
+from bitnet_vulkan.driver import Handle, Logical, ffi, function, lib, make
 from bitnet_vulkan.errors import TIMEOUT
 from bitnet_vulkan.memory import VulkanBuffer
 
@@ -70,6 +70,7 @@ class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         lib().vkGetDeviceQueue(device.handle, family, 0, queue)
         self._queue = queue[0]
         self._pool = device.create("CommandPool", "record", queueFamilyIndex=family)
+        self._push = function("vkCmdPushDescriptorSetWithTemplateKHR", device.handle)
         self._submitted = 0
         self._open: Commands | None = None
         self._spare: list[Commands] = []
@@ -149,14 +150,14 @@ class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         self._dispatch(self._command(COMPUTE), launch)
 
     def _dispatch(self, commands: Handle, launch: VulkanLaunch) -> None:
-        vk, layout, params = lib(), launch.kernel.layout, launch.params
+        vk, kernel, params = lib(), launch.kernel, launch.params
         words: list[int] = []
         for buffer, offset, nbytes in launch.bound:  # VkDescriptorBufferInfo
             words += buffer.address, offset, words_of(nbytes)
         bound = ffi().from_buffer(pack(f"{len(words)}Q", *words))
-        vk.vkCmdBindPipeline(commands, COMPUTE_PIPELINE, launch.kernel.pipeline)
-        layout.push(commands, layout.template, layout.handle, 0, bound)
-        vk.vkCmdPushConstants(commands, layout.handle, COMPUTE_STAGE, 0, len(params), ffi().from_buffer(params))
+        vk.vkCmdBindPipeline(commands, COMPUTE_PIPELINE, kernel.pipeline)
+        self._push(commands, kernel.template, kernel.layout, 0, bound)
+        vk.vkCmdPushConstants(commands, kernel.layout, COMPUTE_STAGE, 0, len(params), ffi().from_buffer(params))
         vk.vkCmdDispatch(commands, *launch.grid)
 
     def _record(self, recording: VulkanRecorded) -> None:
