@@ -57,7 +57,7 @@ for path in sorted(KERNELS.glob("*.spv")):
              "pSpecializationInfo": [special]}
     create_info = make("VkComputePipelineCreateInfo", flags=0x40, stage=stage, layout=layout)  # capture statistics
     pipeline = ffi().new("VkPipeline *")
-    arguments = ffi().NULL, 1, create_info, ffi().NULL, pipeline
+    arguments = device.handle, ffi().NULL, 1, create_info, ffi().NULL, pipeline
     device.call("vkCreateComputePipelines", "compile", *arguments, kernel=path.name)
     executable = make("VkPipelineExecutableInfoKHR", pipeline=pipeline[0])
     count = ffi().new("uint32_t *")

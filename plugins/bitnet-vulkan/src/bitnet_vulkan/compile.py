@@ -67,10 +67,10 @@ class Pipelines:
     def store(self) -> None:
         """Keep what was compiled for the next time."""
         if self._grown:
-            size, read = ffi().new("size_t *"), "vkGetPipelineCacheData"
-            self._device.call(read, "compile", self._cache, size, ffi().NULL)
+            size, where = ffi().new("size_t *"), (self._device.handle, self._cache)
+            self._device.call("vkGetPipelineCacheData", "compile", *where, size, ffi().NULL)
             data = ffi().new("char[]", size[0])
-            self._device.call(read, "compile", self._cache, size, data)
+            self._device.call("vkGetPipelineCacheData", "compile", *where, size, data)
             self._kept.store(self._key, bytes(ffi().buffer(data, size[0])))
 
     def layout(self, bindings: int, params: int) -> tuple[Handle, Handle]:
@@ -113,7 +113,7 @@ class Pipelines:
             stage |= {"pNext": sized, "flags": FULL_SUBGROUPS}
         info, made = make("VkComputePipelineCreateInfo", stage=stage, layout=layout), ffi().new("VkPipeline *")
         try:
-            arguments = self._cache, 1, info, ffi().NULL, made
+            arguments = self._device.handle, self._cache, 1, info, ffi().NULL, made
             self._device.call("vkCreateComputePipelines", "compile", *arguments, kernel=name)
         finally:
             self._device.destroy("ShaderModule", module)

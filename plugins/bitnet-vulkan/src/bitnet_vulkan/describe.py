@@ -22,8 +22,6 @@ log = logging.getLogger(__name__)
 
 KNOWN: dict[str, Any] = tomllib.loads(Path(__file__).with_name("devices.toml").read_text("utf-8"))
 STRUCTS: dict[str, dict[str, dict[str, Any]]] = KNOWN["structs"]
-About = Mapping[str, Any]
-"""What a physical device says of itself; see `told`."""
 ABILITIES = ("dot", "subgroups", "matrix", "half-matrix", "import", "resident")
 """Keys of DeviceInfo.extra, 0 where the device has not: packed 4x8 dot products; the size of subgroups that pipelines
 ask for, with arithmetic and shuffles; subgroups of 32 that multiply 16 x 16 x 32 bytes to s32 sums, and 16 x 16 x 16
@@ -94,7 +92,7 @@ def matrix_shapes(instance: Handle, handle: Handle) -> list[dict[str, int]]:
     return listed("VkCooperativeMatrixPropertiesKHR", call, handle) if call else []
 
 
-def abilities(instance: Handle, handle: Handle, about: About) -> dict[str, int]:
+def abilities(instance: Handle, handle: Handle, about: Mapping[str, Any]) -> dict[str, int]:
     """By name in ABILITIES, less what BITNET_VULKAN_WITHOUT names."""
     off = left_out()
     sized = about["subgroupSizeControl"] and about["computeFullSubgroups"] and "subgroups" not in off
@@ -131,12 +129,12 @@ def offered(able: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, ability in KNOWN["kernels"].items() if not ability or able[ability])
 
 
-def pci_address(about: About) -> str:
+def pci_address(about: Mapping[str, Any]) -> str:
     """As other backends write it, so that one card seen by two of them counts once."""
     return f"{about['pciDomain']:04x}:{about['pciBus']:02x}:{about['pciDevice']:02x}.{about['pciFunction']:x}"
 
 
-def _described(about: About, index: int, able: Mapping[str, int]) -> DeviceInfo:
+def _described(about: Mapping[str, Any], index: int, able: Mapping[str, int]) -> DeviceInfo:
     uuid, version, kind = bytes(about["deviceUUID"]).hex(), about["apiVersion"], about["deviceType"]
     extra = {
         **able,

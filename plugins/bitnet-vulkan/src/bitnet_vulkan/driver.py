@@ -23,8 +23,6 @@ from bitnet_vulkan.errors import BACKEND, check
 Handle = Any
 """A cffi value: cffi has no static types."""
 WHOLE_SIZE = 0xFFFFFFFFFFFFFFFF
-NEWEST = 0x403000
-"""The API version that instances ask for, where the loader has it: 1.3."""
 _SAME: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("structs.toml").read_text("utf-8"))
 _alive: WeakKeyDictionary[Handle, list[Any]] = WeakKeyDictionary()
 
@@ -125,7 +123,7 @@ def instance() -> Iterator[Handle]:
     layers = [name for name in os.environ.get("VK_INSTANCE_LAYERS", "").split(os.pathsep) if name]
     version = ffi().new("uint32_t *")
     lib().vkEnumerateInstanceVersion(version)
-    about = make("VkApplicationInfo", apiVersion=min(version[0], NEWEST))
+    about = make("VkApplicationInfo", apiVersion=min(version[0], 0x403000))  # 1.3
     made = create("Instance", operation="open", pApplicationInfo=about, ppEnabledLayerNames=layers)
     try:
         yield made
@@ -140,13 +138,9 @@ class Logical:
         self.handle, self.name = handle, name
         self._living: dict[tuple[str, Handle], None] = {}
 
-    def check(self, status: int, operation: str) -> None:
-        """The exception of a status."""
-        check(status, operation, self.name)
-
     def call(self, name: str, operation: str, *arguments: Any, **details: Unpack[Details]) -> None:
-        """A function whose first argument is the device; the exception of its status."""
-        check(getattr(lib(), name)(self.handle, *arguments), operation, self.name, **details)
+        """Call a function; the exception of its status."""
+        check(getattr(lib(), name)(*arguments), operation, self.name, **details)
 
     def create(self, kind: str, operation: str, **fields: Any) -> Handle:
         """See the function `create`."""

@@ -79,7 +79,9 @@ class Allocator:
     def _bound(self, buffer: VulkanBuffer, at: int) -> VulkanBuffer:
         """Bound to its memory from byte `at` on; its range is given back where the driver refuses."""
         try:
-            self._device.call("vkBindBufferMemory", "alloc", buffer.handle, buffer.memory.handle, at)
+            self._device.call(
+                "vkBindBufferMemory", "alloc", self._device.handle, buffer.handle, buffer.memory.handle, at
+            )
         except GpuError:
             self._give_back(buffer)
             raise
@@ -128,7 +130,7 @@ class Allocator:
     def map(self, buffer: VulkanBuffer) -> memoryview:
         """The bytes of a HOST buffer with memory of its own, mapped for as long as it lives."""
         pointer = ffi().new("void **")
-        self._device.call("vkMapMemory", "alloc", buffer.memory.handle, 0, WHOLE_SIZE, 0, pointer)
+        self._device.call("vkMapMemory", "alloc", self._device.handle, buffer.memory.handle, 0, WHOLE_SIZE, 0, pointer)
         return memoryview(ffi().buffer(pointer[0], buffer.nbytes)).cast("B")
 
     def release(self, buffer: VulkanBuffer) -> None:
@@ -159,7 +161,7 @@ class Allocator:
         place.pHostPointer, found = pointer, make("VkMemoryHostPointerPropertiesEXT")
         ask, words = function("vkGetMemoryHostPointerPropertiesEXT", self._device.handle), words_of(host.nbytes)
         with suppress(GpuError), self._buffer(words, pNext=external) as (handle, needs):  # never past the last page
-            self._device.check(ask(self._device.handle, place.handleType, pointer, found), "alloc")
+            check(ask(self._device.handle, place.handleType, pointer, found), "alloc", self._device.name)
             allowed = found.memoryTypeBits & needs.memoryTypeBits
             if not allowed or (address - first) % needs.alignment or first + size < address + needs.size:
                 raise self._refused("this host memory cannot be imported")

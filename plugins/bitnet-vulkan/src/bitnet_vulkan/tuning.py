@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +32,14 @@ def choose(wanted: Wanted) -> Tuning:
 
 def offered(wanted: Wanted) -> list[Tuning]:
     """What `choose` takes, then what may be quicker elsewhere: tiles on matrix units, lanes that share a matrix row."""
-    first, others = choose(wanted), list[Tuning]()
+    first = choose(wanted)
     if first.variant == "coop" and "outs" in wanted:
-        others = [_but(first, n, {"GROUP": group}, TILE_T=t) for n, t, group in MATRIX_TILES]
-    elif "LANES" in first.private and wanted.spec.name != "matmul_dense" and "outs" in wanted:
+        return first.and_with([({"TILE_N": n, "TILE_T": t}, {"GROUP": group}) for n, t, group in MATRIX_TILES])
+    if "LANES" in first.private and wanted.spec.name != "matmul_dense" and "outs" in wanted:
         work = first.tile["TILE_N"] * first.private["LANES"]
         fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= min(int(wanted.info.extra["subgroups"]), work)]
-        others = [_but(first, work // lanes, {"LANES": lanes}) for lanes in fitting]
-    return [first, *(one for one in others if one.key != first.key)]
-
-
-def _but(tuning: Tuning, tile_n: int, private: dict[str, int], **tile: int) -> Tuning:
-    return replace(tuning, tile={**tuning.tile, "TILE_N": tile_n, **tile}, private={**tuning.private, **private})
+        return first.and_with([({"TILE_N": work // lanes}, {"LANES": lanes}) for lanes in fitting])
+    return [first]
 
 
 def _row(wanted: Wanted, family: Family) -> Tuning:
