@@ -23,7 +23,7 @@ MAY_SPILL = frozenset({"decoder_layer_resident.sub.spv", "decoder_layer_resident
 
 SCRIPT = """
 import json
-from bitnet_vulkan.compile import COMPUTE_STAGE, KERNELS, STORAGE_BUFFER
+from bitnet_vulkan.compile import KERNELS
 from bitnet_vulkan.driver import Logical, create, ffi, function, instance, lib, listed, make
 
 opened = instance()
@@ -31,15 +31,11 @@ gpu = listed("VkPhysicalDevice", lib().vkEnumeratePhysicalDevices, opened.__ente
 chain = make("VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR", pipelineExecutableInfo=1)
 chain = make("VkPhysicalDeviceShaderIntegerDotProductFeatures", pNext=chain, shaderIntegerDotProduct=1)
 chain = make("VkPhysicalDeviceSubgroupSizeControlFeatures", pNext=chain, subgroupSizeControl=1, computeFullSubgroups=1)
-queue, names = {"queueCount": 1, "pQueuePriorities": [1.0]}, ["VK_KHR_pipeline_executable_properties"]
-device = Logical(create("Device", gpu, operation="open", pNext=chain, queueCreateInfoCount=1, pQueueCreateInfos=[queue],
-                        enabledExtensionCount=1, ppEnabledExtensionNames=names), "RADV")
-slots = [{"binding": i, "descriptorType": STORAGE_BUFFER, "descriptorCount": 1, "stageFlags": COMPUTE_STAGE}
-         for i in range(24)]
-sets = device.create("DescriptorSetLayout", "compile", bindingCount=24, pBindings=slots)
-push = {"stageFlags": COMPUTE_STAGE, "size": 128}
-layout = device.create("PipelineLayout", "compile", setLayoutCount=1, pSetLayouts=[sets],
-                       pushConstantRangeCount=1, pPushConstantRanges=[push])
+names = ["VK_KHR_pipeline_executable_properties"]
+device = Logical(create("Device", gpu, operation="open", pNext=chain, pQueueCreateInfos=[{}],
+                        ppEnabledExtensionNames=names), "RADV")
+sets = device.create("DescriptorSetLayout", "compile", flags=0, pBindings=[{"binding": i} for i in range(24)])
+layout = device.create("PipelineLayout", "compile", pSetLayouts=[sets], pPushConstantRanges=[{"size": 128}])
 spills = {}
 ask = function("vkGetPipelineExecutableStatisticsKHR", device.handle)
 for path in sorted(KERNELS.glob("*.spv")):
@@ -49,12 +45,11 @@ for path in sorted(KERNELS.glob("*.spv")):
     module = device.create("ShaderModule", "compile", codeSize=len(code), pCode=ffi().from_buffer("uint32_t[]", code))
     lanes = 64 if path.name.startswith("matmul_dense_few") else 16  # as tuning.py has them
     given = {0: 256, 16: 64, 10: 2560, 11: lanes, 13: 128}  # GROUP, WAVE, WIDTH, LANES, DIM
-    entries = [{"constantID": c, "offset": 4 * i, "size": 4} for i, c in enumerate(given)]
-    special = {"mapEntryCount": len(given), "pMapEntries": entries, "dataSize": 4 * len(given),
-               "pData": ffi().new("uint32_t[]", list(given.values()))}
+    entries = [{"constantID": c, "offset": 4 * i} for i, c in enumerate(given)]
+    values = ffi().new("uint32_t[]", list(given.values()))
+    special = make("VkSpecializationInfo", pMapEntries=entries, dataSize=4 * len(given), pData=values)
     sized = make("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", requiredSubgroupSize=64)
-    stage = {"pNext": sized, "flags": 2, "stage": COMPUTE_STAGE, "module": module, "pName": "main",
-             "pSpecializationInfo": [special]}
+    stage = {"pNext": sized, "flags": 2, "module": module, "pSpecializationInfo": special}
     create_info = make("VkComputePipelineCreateInfo", flags=0x40, stage=stage, layout=layout)  # capture statistics
     pipeline = ffi().new("VkPipeline *")
     arguments = device.handle, ffi().NULL, 1, create_info, ffi().NULL, pipeline
