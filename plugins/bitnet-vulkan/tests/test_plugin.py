@@ -65,7 +65,7 @@ def loader() -> None:
 )
 def test_every_status_has_its_class(status: int, operation: str, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
-        check(status, operation, "d", kernel="k", requested=7)
+        check(status, operation, kernel="k", requested=7)
     assert getattr(caught.value, "operation", None) == operation
     assert str(int(status)) in str(caught.value)
 

@@ -24,7 +24,7 @@ MAY_SPILL = frozenset({"decoder_layer_resident.sub.spv", "decoder_layer_resident
 SCRIPT = """
 import json
 from bitnet_vulkan.compile import KERNELS
-from bitnet_vulkan.driver import Logical, create, ffi, function, instance, lib, listed, make
+from bitnet_vulkan.driver import Logical, call, create, ffi, function, instance, lib, listed, make
 
 opened = instance()
 gpu = listed("VkPhysicalDevice", lib().vkEnumeratePhysicalDevices, opened.__enter__())[0]
@@ -33,7 +33,7 @@ chain = make("VkPhysicalDeviceShaderIntegerDotProductFeatures", pNext=chain, sha
 chain = make("VkPhysicalDeviceSubgroupSizeControlFeatures", pNext=chain, subgroupSizeControl=1, computeFullSubgroups=1)
 names = ["VK_KHR_pipeline_executable_properties"]
 device = Logical(create("Device", gpu, operation="open", pNext=chain, pQueueCreateInfos=[{}],
-                        ppEnabledExtensionNames=names), "RADV")
+                        ppEnabledExtensionNames=names))
 sets = device.create("DescriptorSetLayout", "compile", flags=0, pBindings=[{"binding": i} for i in range(24)])
 layout = device.create("PipelineLayout", "compile", pSetLayouts=[sets], pPushConstantRanges=[{"size": 128}])
 spills = {}
@@ -53,7 +53,7 @@ for path in sorted(KERNELS.glob("*.spv")):
     create_info = make("VkComputePipelineCreateInfo", flags=0x40, stage=stage, layout=layout)  # capture statistics
     pipeline = ffi().new("VkPipeline *")
     arguments = device.handle, ffi().NULL, 1, create_info, ffi().NULL, pipeline
-    device.call("vkCreateComputePipelines", "compile", *arguments, kernel=path.name)
+    call("vkCreateComputePipelines", "compile", *arguments, kernel=path.name)
     executable = make("VkPipelineExecutableInfoKHR", pipeline=pipeline[0])
     count = ffi().new("uint32_t *")
     ask(device.handle, executable, count, ffi().NULL)

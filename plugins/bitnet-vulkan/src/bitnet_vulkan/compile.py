@@ -13,7 +13,7 @@ from bitnet_core.hal.failures import failure
 from bitnet_core.hal.program_cache import ProgramCache
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_vulkan.driver import Handle, Logical, ffi, make
+from bitnet_vulkan.driver import Handle, Logical, call, ffi, make
 from bitnet_vulkan.errors import BACKEND
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -48,7 +48,7 @@ def source_of(name: str, variant: str, info: DeviceInfo) -> Path:
         path = KERNELS / f"{stem}{ending}.spv"
         if path.exists() and not any(word in ending for word in lacks):
             return path
-    raise UnsupportedError(f"there is no kernel {stem}", backend=BACKEND, device=info.name, operation="compile")
+    raise UnsupportedError(f"there is no kernel {stem}", backend=BACKEND, operation="compile")
 
 
 class Pipelines:
@@ -68,9 +68,9 @@ class Pipelines:
         """Keep what was compiled for the next time."""
         if self._grown:
             size, where = ffi().new("size_t *"), (self._device.handle, self._cache)
-            self._device.call("vkGetPipelineCacheData", "compile", *where, size, ffi().NULL)
+            call("vkGetPipelineCacheData", "compile", *where, size, ffi().NULL)
             data = ffi().new("char[]", size[0])
-            self._device.call("vkGetPipelineCacheData", "compile", *where, size, data)
+            call("vkGetPipelineCacheData", "compile", *where, size, data)
             self._kept.store(self._key, bytes(ffi().buffer(data, size[0])))
 
     def layout(self, bindings: int, params: int) -> tuple[Handle, Handle]:
@@ -100,8 +100,8 @@ class Pipelines:
         SPIR-V, so that much is checked."""
         if len(code) < 20 or len(code) % 4 or code[:4] != SPIRV_MAGIC:
             log = f"{len(code)} bytes that begin with {code[:4].hex()} are not SPIR-V"
-            hint, where = "Reinstall bitnet-vulkan", self._info.name
-            raise failure(KernelCompileError, "compile", backend=BACKEND, device=where, hint=hint, kernel=name, log=log)
+            hint = "Reinstall bitnet-vulkan"
+            raise failure(KernelCompileError, "compile", backend=BACKEND, hint=hint, kernel=name, log=log)
         words, values = ffi().from_buffer("uint32_t[]", code), ffi().new("uint32_t[]", list(given.values()))
         module = self._device.create("ShaderModule", "compile", codeSize=len(code), pCode=words)
         entries = [{"constantID": CONSTANT_IDS[constant], "offset": 4 * at} for at, constant in enumerate(given)]
@@ -114,7 +114,7 @@ class Pipelines:
         info, made = make("VkComputePipelineCreateInfo", stage=stage, layout=layout), ffi().new("VkPipeline *")
         try:
             arguments = self._device.handle, self._cache, 1, info, ffi().NULL, made
-            self._device.call("vkCreateComputePipelines", "compile", *arguments, kernel=name)
+            call("vkCreateComputePipelines", "compile", *arguments, kernel=name)
         finally:
             self._device.destroy("ShaderModule", module)
         self._grown = True

@@ -173,4 +173,4 @@ def logical(physical: Handled) -> Logical:
     names = sorted(about["extensions"] & {PUSH, *known})
     queue = {"queueFamilyIndex": info.extra["queue_family"]}
     wanted: dict[str, Any] = {"pNext": chain, "pQueueCreateInfos": [queue], "ppEnabledExtensionNames": names}
-    return Logical(create("Device", handle, operation="open", device=info.name, **wanted), info.name)
+    return Logical(create("Device", handle, operation="open", **wanted))

@@ -110,10 +110,15 @@ def listed(kind: str, call: Any, *owner: Handle) -> list[Any]:
     return [plain(item, ctype) for item in items[0 : count[0]]]
 
 
-def create(kind: str, *parent: Handle, operation: str, device: str = "", **fields: Any) -> Handle:
-    """What vkCreate`kind` makes of a Vk`kind`CreateInfo with these fields. device: its name, for errors."""
+def call(name: str, operation: str, *arguments: Any, **details: Unpack[Details]) -> None:
+    """Call a function; the exception of its status."""
+    check(getattr(lib(), name)(*arguments), operation, **details)
+
+
+def create(kind: str, *parent: Handle, operation: str, **fields: Any) -> Handle:
+    """What vkCreate`kind` makes of a Vk`kind`CreateInfo with these fields."""
     info, handle = make(f"Vk{kind}CreateInfo", **fields), ffi().new(f"Vk{kind} *")
-    check(getattr(lib(), f"vkCreate{kind}")(*parent, info, ffi().NULL, handle), operation, device)
+    call(f"vkCreate{kind}", operation, *parent, info, ffi().NULL, handle)
     return handle[0]
 
 
@@ -132,19 +137,15 @@ def instance() -> Iterator[Handle]:
 
 
 class Logical:
-    """A VkDevice. What was created from it goes with it, the last first. name: for errors."""
+    """A VkDevice. What was created from it goes with it, the last first."""
 
-    def __init__(self, handle: Handle, name: str) -> None:
-        self.handle, self.name = handle, name
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
         self._living: dict[tuple[str, Handle], None] = {}
-
-    def call(self, name: str, operation: str, *arguments: Any, **details: Unpack[Details]) -> None:
-        """Call a function; the exception of its status."""
-        check(getattr(lib(), name)(*arguments), operation, self.name, **details)
 
     def create(self, kind: str, operation: str, **fields: Any) -> Handle:
         """See the function `create`."""
-        return self.own(kind, create(kind, self.handle, operation=operation, device=self.name, **fields))
+        return self.own(kind, create(kind, self.handle, operation=operation, **fields))
 
     def own(self, kind: str, handle: Handle) -> Handle:
         """What another call has created."""

@@ -20,10 +20,10 @@ _OPERATIONS: dict[str, type[GpuError]] = {
 """What a failure is called where no row says so; else it is a LaunchError."""
 
 
-def check(status: int, operation: str, device: str = "", **details: Unpack[Details]) -> None:
-    """Return on success; raise the exception of the status otherwise. device: its name."""
+def check(status: int, operation: str, **details: Unpack[Details]) -> None:
+    """Return on success; raise the exception of the status otherwise."""
     if status != SUCCESS:
         kind, hint, name = TABLE.get(status, Known(None, "", "VkResult"))
         kind, code = kind or _OPERATIONS.get(operation, LaunchError), f"{name} ({status})"
         details.setdefault("log", code)
-        raise failure(kind, operation, backend=BACKEND, device=device, code=code, hint=hint, **details)
+        raise failure(kind, operation, backend=BACKEND, code=code, hint=hint, **details)

@@ -13,7 +13,7 @@ from bitnet_core.hal.found import Handled
 from bitnet_core.hal.words import words_of
 
 from bitnet_vulkan.describe import KNOWN, told
-from bitnet_vulkan.driver import WHOLE_SIZE, Handle, Logical, ffi, function, lib, make
+from bitnet_vulkan.driver import WHOLE_SIZE, Handle, Logical, call, ffi, function, lib, make
 from bitnet_vulkan.errors import BACKEND, TOO_MANY_OBJECTS, check
 
 SMALL, PIECE = 1 << 20, 4 << 20
@@ -79,9 +79,7 @@ class Allocator:
     def _bound(self, buffer: VulkanBuffer, at: int) -> VulkanBuffer:
         """Bound to its memory from byte `at` on; its range is given back where the driver refuses."""
         try:
-            self._device.call(
-                "vkBindBufferMemory", "alloc", self._device.handle, buffer.handle, buffer.memory.handle, at
-            )
+            call("vkBindBufferMemory", "alloc", self._device.handle, buffer.handle, buffer.memory.handle, at)
         except GpuError:
             self._give_back(buffer)
             raise
@@ -93,10 +91,7 @@ class Allocator:
             for index, flags in enumerate(self._types):
                 if allowed >> index & 1 and flags & wanted == wanted:
                     return index
-        raise self._refused(f"no memory is {kind.value}")
-
-    def _refused(self, why: str) -> UnsupportedError:
-        return UnsupportedError(why, backend=BACKEND, device=self._device.name, operation="alloc")
+        raise UnsupportedError(f"no memory is {kind.value}", backend=BACKEND, operation="alloc")
 
     def _reserve(self, needs: Handle, index: int, nbytes: int) -> tuple[Memory, int]:
         """A range for a buffer of `nbytes`, and where it begins."""
@@ -122,7 +117,7 @@ class Allocator:
         if len(self._memories) < int(self._physical.info.extra["max_allocations"]):
             wanted = make("VkMemoryAllocateInfo", allocationSize=size, memoryTypeIndex=index, **fields)
             status = lib().vkAllocateMemory(self._device.handle, wanted, ffi().NULL, handle)
-        check(status, "alloc", self._device.name, requested=nbytes, free=self.free_bytes() if status else -1)
+        check(status, "alloc", requested=nbytes, free=self.free_bytes() if status else -1)
         memory = Memory(self._device.own("DeviceMemory", handle[0]), size, index, [])
         self._memories.add(memory)
         return memory
@@ -130,7 +125,7 @@ class Allocator:
     def map(self, buffer: VulkanBuffer) -> memoryview:
         """The bytes of a HOST buffer with memory of its own, mapped for as long as it lives."""
         pointer = ffi().new("void **")
-        self._device.call("vkMapMemory", "alloc", self._device.handle, buffer.memory.handle, 0, WHOLE_SIZE, 0, pointer)
+        call("vkMapMemory", "alloc", self._device.handle, buffer.memory.handle, 0, WHOLE_SIZE, 0, pointer)
         return memoryview(ffi().buffer(pointer[0], buffer.nbytes)).cast("B")
 
     def release(self, buffer: VulkanBuffer) -> None:
@@ -161,10 +156,10 @@ class Allocator:
         place.pHostPointer, found = pointer, make("VkMemoryHostPointerPropertiesEXT")
         ask, words = function("vkGetMemoryHostPointerPropertiesEXT", self._device.handle), words_of(host.nbytes)
         with suppress(GpuError), self._buffer(words, pNext=external) as (handle, needs):  # never past the last page
-            check(ask(self._device.handle, place.handleType, pointer, found), "alloc", self._device.name)
+            check(ask(self._device.handle, place.handleType, pointer, found), "alloc")
             allowed = found.memoryTypeBits & needs.memoryTypeBits
             if not allowed or (address - first) % needs.alignment or first + size < address + needs.size:
-                raise self._refused("this host memory cannot be imported")
+                raise UnsupportedError("this host memory cannot be imported", backend=BACKEND, operation="alloc")
             memory = self._new_memory(size, (allowed & -allowed).bit_length() - 1, host.nbytes, pNext=place)
             # all of the memory is the buffer's, so that freeing one frees the other
             return self._bound(VulkanBuffer(handle, host.nbytes, MemoryKind.SHARED, memory, 0, size), address - first)

@@ -13,7 +13,7 @@ from bitnet_core.hal.base import BaseDevice, Launch, Recorded
 from bitnet_core.hal.words import words_of
 
 from bitnet_vulkan.compile import COMPUTE_PIPELINE, COMPUTE_STAGE, VulkanKernel
-from bitnet_vulkan.driver import Handle, Logical, ffi, function, lib, make
+from bitnet_vulkan.driver import Handle, Logical, call, ffi, function, lib, make
 from bitnet_vulkan.errors import TIMEOUT, check
 from bitnet_vulkan.memory import VulkanBuffer
 
@@ -83,10 +83,10 @@ class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         if not self._spare:
             handle = ffi().new("VkCommandBuffer *")
             info = make("VkCommandBufferAllocateInfo", commandPool=self._pool)
-            device.call("vkAllocateCommandBuffers", "record", device.handle, info, handle)
+            call("vkAllocateCommandBuffers", "record", device.handle, info, handle)
             self._spare.append(Commands(handle[0], make("VkSubmitInfo", pCommandBuffers=[handle[0]])))
         self._open = opened = replace(self._spare.pop(), usage=usage, count=0, last=COMPUTE | TRANSFER)
-        device.call("vkBeginCommandBuffer", "record", opened.handle, make("VkCommandBufferBeginInfo", flags=usage))
+        call("vkBeginCommandBuffer", "record", opened.handle, make("VkCommandBufferBeginInfo", flags=usage))
         return opened
 
     def _command(self, stage: int) -> Handle:
@@ -100,7 +100,7 @@ class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
     def _end(self, commands: Commands) -> Commands:
         """Close what is open; what it wrote becomes visible to the host, once the fence is signalled."""
         self._open = None
-        self._device.call("vkEndCommandBuffer", "record", commands.follow(HOST))
+        call("vkEndCommandBuffer", "record", commands.follow(HOST))
         return commands
 
     def flush(self) -> None:
@@ -113,7 +113,7 @@ class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         if len(self._pending) >= MOST_PENDING:
             self.wait_for(self._submitted - MOST_PENDING + 1)
         fence = self._fences.pop() if self._fences else self._device.create("Fence", "submit")
-        self._device.call("vkQueueSubmit", "submit", self._queue, 1, commands.info, fence)
+        call("vkQueueSubmit", "submit", self._queue, 1, commands.info, fence)
         self._pending.append((fence, commands))
         self._submitted += 1
 
@@ -134,8 +134,8 @@ class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
             status = lib().vkWaitForFences(device, 1, fences, 1, int(self.timeout * 1e9))
             if status == TIMEOUT:
                 status = min(lib().vkGetFenceStatus(device, first), 0) or TIMEOUT
-            check(status, "wait", self._device.name)
-            self._device.call("vkResetFences", "wait", device, 1, fences)
+            check(status, "wait")
+            call("vkResetFences", "wait", device, 1, fences)
             self._pending.popleft()
             self._fences.append(first)
             self._spare += [commands] if commands.usage == ONCE else []
@@ -191,7 +191,7 @@ class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         self._wait()
         ticks, tick = ffi().new("uint64_t[]", count), 1e-9 * float(self.info.extra["tick_ns"])
         where = self._device.handle, pool, 0, count
-        self._device.call("vkGetQueryPoolResults", "wait", *where, 8 * count, ticks, 8, _64_BITS)
+        call("vkGetQueryPoolResults", "wait", *where, 8 * count, ticks, 8, _64_BITS)
         self._device.destroy("QueryPool", pool)
         return [tick * max(1, ticks[i + 1] - ticks[i]) for i in range(0, count, 2)]
 
