@@ -37,11 +37,12 @@ class VulkanDevice(QueuedDevice):
             super().__init__(info, device)
             if info.type is DeviceType.SOFTWARE and not os.environ.get(TIMEOUT_VARIABLE):
                 self.timeout = SOFTWARE_TIMEOUT
-            self._allocator, self._pipelines = Allocator(device, physical), Pipelines(device, info)
-            opened.callback(self._pipelines.store)
-            self._slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS + 1)]
-            self._bytes = [self._allocator.map(slot) for slot in self._slots]  # the last: downloads
-            self._staging = StagingRing(self._bytes[:SLOTS], Uploads(self, self._slots))
+            with self._entered("open"):
+                self._allocator, self._pipelines = Allocator(device, physical), Pipelines(device, info)
+                opened.callback(self._pipelines.store)
+                slots = self._slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS + 1)]
+                self._bytes = [self._allocator.map(slot) for slot in slots]  # the last: of downloads
+                self._staging = StagingRing(self._bytes[:SLOTS], Uploads(self, slots))
             self._opened = opened.pop_all()
 
     def free_memory(self) -> int:
@@ -69,8 +70,9 @@ class VulkanDevice(QueuedDevice):
         return self._allocator.import_host(host) if self.info.transfer is TransferMode.UNIFIED else None
 
     def _free(self, buffer: VulkanBuffer) -> None:
-        self._wait()
-        self._allocator.release(buffer)
+        if not self._closed:  # else it goes with the device, also where waiting gave up
+            self._wait()
+            self._allocator.release(buffer)
 
     def _upload(self, buffer: VulkanBuffer, offset: int, source: memoryview) -> None:
         self._staging.upload(buffer, offset, source)

@@ -79,11 +79,10 @@ class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
 
     def _begin(self, usage: int) -> Commands:
         """Open a command buffer, whose first command waits for all that was submitted before."""
-        device = self._device
         if not self._spare:
             handle = ffi().new("VkCommandBuffer *")
             info = make("VkCommandBufferAllocateInfo", commandPool=self._pool)
-            call("vkAllocateCommandBuffers", "record", device.handle, info, handle)
+            call("vkAllocateCommandBuffers", "record", self._device.handle, info, handle)
             self._spare.append(Commands(handle[0], make("VkSubmitInfo", pCommandBuffers=[handle[0]])))
         self._open = opened = replace(self._spare.pop(), usage=usage, count=0, last=COMPUTE | TRANSFER)
         call("vkBeginCommandBuffer", "record", opened.handle, make("VkCommandBufferBeginInfo", flags=usage))
@@ -173,8 +172,9 @@ class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         self._submit(recording.native)
 
     def _forget(self, recording: VulkanRecorded) -> None:
-        self._wait()
-        self._spare.append(recording.native)
+        if not self._closed:
+            self._wait()
+            self._spare.append(recording.native)
 
     def _timings(self, recording: VulkanRecorded) -> list[float]:
         """Where a wait gives up, the queries, which may still be written, live as long as the device."""
