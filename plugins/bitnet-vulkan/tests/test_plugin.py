@@ -25,9 +25,9 @@ from bitnet_core.errors import (
 )
 from bitnet_core.hal import DeviceType, MemoryKind, View, whole
 from bitnet_core.hal.base import TIMEOUT_VARIABLE
-from bitnet_vulkan import driver
+from bitnet_vulkan import describe, driver
 from bitnet_vulkan.compile import KERNELS
-from bitnet_vulkan.describe import ABILITIES, pci_address, usable
+from bitnet_vulkan.describe import ABILITIES, KNOWN, abilities, pci_address, usable
 from bitnet_vulkan.device import VulkanDevice
 from bitnet_vulkan.driver import ffi, instance, lib, make, module, plain
 from bitnet_vulkan.errors import check
@@ -138,6 +138,36 @@ def test_sub_allocation_and_software_marking(device: VulkanDevice) -> None:
 def test_a_card_is_known_by_its_pci_address() -> None:
     pci = make("VkPhysicalDevicePCIBusInfoPropertiesEXT", pciDomain=0, pciBus=0x3B, pciDevice=0, pciFunction=1)
     assert pci_address(plain(pci[0])) == "0000:3b:00.1"
+
+
+@pytest.mark.usefixtures("loader")
+def test_matrix_units_are_known_by_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    def products(_: object, count: Any, rows: Any) -> int:
+        """One product of bytes that the kernels use, one of halves that they do not."""
+        count[0] = 2
+        for i, shape in enumerate((KNOWN["bytes"], {**KNOWN["halves"], "NSize": 8}) if rows != ffi().NULL else ()):
+            assert rows[i].sType == module().VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR
+            for name, value in shape.items():
+                setattr(rows[i], name, value)
+        return 0
+
+    monkeypatch.setattr(describe, "function", lambda *_: products)
+    on = (
+        "subgroupSizeControl",
+        "computeFullSubgroups",
+        "cooperativeMatrix",
+        "vulkanMemoryModelDeviceScope",
+        "shaderInt8",
+    )
+    off = "shaderFloat16", "shaderIntegerDotProduct", "minImportedHostPointerAlignment"
+    masks = "supportedOperations", "supportedStages", "requiredSubgroupSizeStages"
+    about = dict.fromkeys(on, 1) | dict.fromkeys(off, 0) | dict.fromkeys(masks, 0xFF)
+    about |= {"minSubgroupSize": 16, "maxSubgroupSize": 64, "shaderSMCount": 132}
+    expected = {"dot": 0, "subgroups": 32, "matrix": 1, "half-matrix": 0, "import": 0, "resident": 132}
+    assert abilities(None, None, about) == expected
+    assert abilities(None, None, about | {"shaderFloat16": 1}) == expected
+    assert not abilities(None, None, about | {"vulkanMemoryModelDeviceScope": 0})["matrix"]
+    assert abilities(None, None, about | {"maxSubgroupSize": 16})["subgroups"] == 16
 
 
 @pytest.mark.parametrize("nbytes", [4096, 8 << 20])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from bitnet_core.errors import KernelCompileError, UnsupportedError
@@ -56,7 +57,7 @@ class Pipelines:
 
     def __init__(self, device: Logical, info: DeviceInfo) -> None:
         self._device, self._info = device, info
-        self._layouts: dict[tuple[int, int], tuple[Handle, Handle]] = {}
+        self.layout = cache(self._layout)
         self._kept, sources = ProgramCache(BACKEND), [path.read_bytes() for path in sorted(KERNELS.glob("*.spv"))]
         about = info.name, info.driver, info.physical_id, str(info.extra["pipeline_cache"])
         self._key = ProgramCache.key(*about, *sources)
@@ -73,17 +74,14 @@ class Pipelines:
             call("vkGetPipelineCacheData", "compile", *where, size, data)
             self._kept.store(self._key, bytes(ffi().buffer(data, size[0])))
 
-    def layout(self, bindings: int, params: int) -> tuple[Handle, Handle]:
+    def _layout(self, bindings: int, params: int) -> tuple[Handle, Handle]:
         """Layout and template of kernels with so many bindings and bytes of parameters."""
-        if (bindings, params) not in self._layouts:
-            create, numbers = self._device.create, range(bindings)
-            sets = create("DescriptorSetLayout", "compile", pBindings=[{"binding": i} for i in numbers])
-            push = [{"size": params}]
-            layout = create("PipelineLayout", "compile", pSetLayouts=[sets], pPushConstantRanges=push)
-            given = {"pDescriptorUpdateEntries": [{"dstBinding": i, "offset": 24 * i} for i in numbers]}
-            template = create("DescriptorUpdateTemplate", "compile", pipelineLayout=layout, **given)
-            self._layouts[bindings, params] = layout, template
-        return self._layouts[bindings, params]
+        create, numbers = self._device.create, range(bindings)
+        sets = create("DescriptorSetLayout", "compile", pBindings=[{"binding": i} for i in numbers])
+        layout = create("PipelineLayout", "compile", pSetLayouts=[sets], pPushConstantRanges=[{"size": params}])
+        entries = [{"dstBinding": i, "offset": 24 * i} for i in numbers]
+        given = {"pDescriptorUpdateEntries": entries, "pipelineLayout": layout}
+        return layout, create("DescriptorUpdateTemplate", "compile", **given)
 
     def build(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> VulkanKernel:
         """Compile one kernel."""
