@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from bitnet_core.hal import DeviceType, MemoryKind, TransferMode, Tuning
 from bitnet_core.hal.base import TIMEOUT_VARIABLE
 from bitnet_core.hal.found import numbered
-from bitnet_core.hal.staging import StagingRing
 from bitnet_core.hal.wanted import Constants, Params, Wanted
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -18,10 +17,10 @@ from bitnet_vulkan.describe import logical, usable
 from bitnet_vulkan.driver import WHOLE_SIZE, instance, lib
 from bitnet_vulkan.errors import BACKEND
 from bitnet_vulkan.memory import Allocator, VulkanBuffer
-from bitnet_vulkan.recording import TRANSFER, QueuedDevice, Uploads
+from bitnet_vulkan.recording import TRANSFER, QueuedDevice
 
-SLOTS, SLOT = 4, 8 << 20
-"""Staging slots and their bytes: large enough to keep the bus busy, small beside any model."""
+SLOTS, SLOT = 5, 8 << 20
+"""Staging slots, one of them for downloads, and their bytes: enough to keep the bus busy, small beside any model."""
 SOFTWARE_TIMEOUT = 60.0
 """Seconds for a wait on a software device, which compiles a kernel when it first runs."""
 
@@ -40,9 +39,8 @@ class VulkanDevice(QueuedDevice):
             with self._entered("open"):
                 self._allocator, self._pipelines = Allocator(device, physical), Pipelines(device, info)
                 opened.callback(self._pipelines.store)
-                slots = self._slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS + 1)]
-                self._bytes = [self._allocator.map(slot) for slot in slots]  # the last: of downloads
-                self._staging = StagingRing(self._bytes[:SLOTS], Uploads(self, slots))
+                slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS)]
+                self._stage(slots, [self._allocator.map(slot) for slot in slots])
             self._opened = opened.pop_all()
 
     def free_memory(self) -> int:
@@ -51,7 +49,7 @@ class VulkanDevice(QueuedDevice):
 
     def held_bytes(self) -> int:
         """Bytes of staging, where host and device share memory."""
-        return (SLOTS + 1) * SLOT if self.info.transfer is TransferMode.UNIFIED else 0
+        return SLOTS * SLOT if self.info.transfer is TransferMode.UNIFIED else 0
 
     def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
         """See tuning.py."""
@@ -74,16 +72,6 @@ class VulkanDevice(QueuedDevice):
             self._wait()
             self._allocator.release(buffer)
 
-    def _upload(self, buffer: VulkanBuffer, offset: int, source: memoryview) -> None:
-        self._staging.upload(buffer, offset, source)
-
-    def _download(self, buffer: VulkanBuffer, offset: int, target: memoryview) -> None:
-        for start in range(0, len(target), SLOT):
-            size = min(SLOT, len(target) - start)
-            self._copy(buffer, offset + start, self._slots[-1], 0, size)
-            self._wait()
-            target[start : start + size] = self._bytes[-1][:size]
-
     def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> VulkanKernel:
         return self._pipelines.build(spec, constants, tuning)
 
@@ -91,11 +79,7 @@ class VulkanDevice(QueuedDevice):
         self._wait()
         self._device.destroy("Pipeline", kernel.pipeline)
 
-    def _wait(self) -> None:
-        super()._wait()
-        self._staging.drained()
-
     def _close(self) -> None:
-        for view in self._bytes:
+        for view in self._views:
             view.release()
         self._opened.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from struct import pack
 
 from bitnet_core.hal import DeviceInfo
-from bitnet_core.hal.base import BaseDevice, Launch, Recorded
+from bitnet_core.hal.base import Launch, Recorded
+from bitnet_core.hal.staged import StagedDevice
 from bitnet_core.hal.words import words_of
 
 from bitnet_vulkan.compile import COMPUTE_PIPELINE, COMPUTE_STAGE, VulkanKernel
@@ -23,7 +23,7 @@ BATCH, MOST_PENDING = 16, 64
 """Commands in one submission: the GPU starts while Python still records the rest, and no submission runs for long.
 Submissions under way, of which the first is waited for before there is another."""
 LARGE = 1 << 20
-"""Bytes of an upload that is worth a submission."""
+"""Bytes of a copy that is worth a submission."""
 ONCE, MANY_TIMES = 1, 4
 """VkCommandBufferUsageFlagBits: ONE_TIME_SUBMIT, SIMULTANEOUS_USE."""
 COMPUTE, TRANSFER, HOST = 0x800, 0x1000, 0x4000
@@ -60,7 +60,7 @@ def _barrier(before: int, after: int) -> Handle:
     return make("VkMemoryBarrier", srcAccessMask=_ACCESS[before], dstAccessMask=_ACCESS[after])
 
 
-class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
+class QueuedDevice(StagedDevice[VulkanBuffer, VulkanKernel]):
     """What a device does with its queue. A recording is a command buffer, which each replay submits again; nothing is
     created per submission once the pools have grown."""
 
@@ -110,18 +110,18 @@ class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
     def _submit(self, commands: Commands) -> None:
         """One-time commands are spare when they are done."""
         if len(self._pending) >= MOST_PENDING:
-            self.wait_for(self._submitted - MOST_PENDING + 1)
+            self._reach(self._submitted - MOST_PENDING + 1)
         fence = self._fences.pop() if self._fences else self._device.create("Fence", "submit")
         call("vkQueueSubmit", "submit", self._queue, 1, commands.info, fence)
         self._pending.append((fence, commands))
         self._submitted += 1
 
-    def fence(self) -> int:
+    def _fence(self) -> int:
         """How many submissions there are, with what is open."""
         self.flush()
         return self._submitted
 
-    def wait_for(self, fence: int) -> None:
+    def _reach(self, fence: int) -> None:
         """The first `fence` submissions in turn, each for a bounded time.
 
         A timeout asks the device: DeviceLostError if it is gone, GpuTimeoutError if it still answers.
@@ -140,11 +140,14 @@ class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
             self._spare += [commands] if commands.usage == ONCE else []
 
     def _wait(self) -> None:
-        self.wait_for(self.fence())
+        self._reach(self._fence())
+        self._ring.drained()
 
     def _copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
         region = ffi().new("VkBufferCopy *", (source_at, target_at, nbytes))
         lib().vkCmdCopyBuffer(self._command(TRANSFER), source.handle, target.handle, 1, region)
+        if nbytes >= LARGE:
+            self.flush()
 
     def _run(self, launch: VulkanLaunch) -> None:
         self._dispatch(self._command(COMPUTE), launch)
@@ -194,17 +197,3 @@ class QueuedDevice(BaseDevice[VulkanBuffer, VulkanKernel]):
         call("vkGetQueryPoolResults", "wait", *where, 8 * count, ticks, 8, _64_BITS)
         self._device.destroy("QueryPool", pool)
         return [tick * max(1, ticks[i + 1] - ticks[i]) for i in range(0, count, 2)]
-
-
-class Uploads:
-    """Copies of staging slots; see bitnet_core.hal.staging."""
-
-    def __init__(self, device: QueuedDevice, slots: Sequence[VulkanBuffer]) -> None:
-        self._device, self._slots = device, slots
-        self.fence, self.wait = device.fence, device.wait_for
-
-    def copy(self, slot: int, start: int, nbytes: int, buffer: VulkanBuffer, offset: int) -> None:
-        """A large one begins at once."""
-        self._device._copy(self._slots[slot], start, buffer, offset, nbytes)
-        if nbytes >= LARGE:
-            self._device.flush()
