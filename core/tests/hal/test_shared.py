@@ -59,6 +59,14 @@ def test_errors_of_an_open_device_name_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert str(caught.value).startswith(f"numpy {device.info.name}: no")
 
 
+def test_tunings_beside_the_chosen_one() -> None:
+    first = Tuning({"TILE_N": 4, "SPLITS": 1}, "few", {"GROUP": 64}, 8)
+    assert first.and_with([({"TILE_N": 8}, {"LANES": 2}), ({"TILE_N": 4}, {})]) == [
+        first,
+        Tuning({"TILE_N": 8, "SPLITS": 1}, "few", {"GROUP": 64, "LANES": 2}, 8),
+    ]
+
+
 def test_what_is_known_of_a_launch_to_be_tuned() -> None:
     info = DeviceInfo("toy", 2, "card", DeviceType.GPU, kernels=frozenset({"top_k"}))
     params = {"rows": 5, "n_heads": 12, "n_kv_heads": 2}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bitnet_core.hal import MemoryKind, View, whole
+from bitnet_core.hal.staged import StagedDevice
 from bitnet_core.hal.staging import StagingRing
+from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 
 
 class Engine:
@@ -64,3 +67,30 @@ def test_after_a_wait_for_the_queue_all_slots_are_free() -> None:
         ring.drained()
     assert engine.waits == 4
     assert target[:500] == bytes([3]) * 500
+
+
+class StagedNumpy(StagedDevice[NumpyBuffer, NumpyKernel], NumpyDevice):
+    """Bytes go through slots of 256 bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        slots = [self._alloc(256, MemoryKind.HOST) for _ in range(3)]
+        self._stage(slots, [memoryview(slot.data) for slot in slots])
+
+    def _fence(self) -> None: ...
+
+    def _reach(self, fence: None) -> None: ...
+
+
+def test_a_device_moves_bytes_through_slots() -> None:
+    device = StagedNumpy()
+    content = np.random.default_rng(0).integers(0, 256, 1500, dtype=np.uint8)
+    buffer = device.alloc(content.nbytes + 40)
+    device.upload(View(buffer, 20, content.nbytes), content.data)
+    found = np.empty_like(content)
+    device.download(View(buffer, 20, content.nbytes), found.data)
+    assert np.array_equal(found, content)
+    around = np.empty(content.nbytes + 40, np.uint8)
+    device.download(whole(buffer), around.data)
+    assert not around[:20].any()
+    assert not around[-20:].any()

@@ -28,14 +28,17 @@ from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.hal import Tuning, whole
+from bitnet_core.hal.found import numbered
+from bitnet_core.hal.wanted import Wanted
 from bitnet_core.kernels.base import RMS_NORM_QUANTIZE
 from bitnet_core.measure.benchmark import measure
 from bitnet_core.plan.launcher import Launcher
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.upload import upload
 from bitnet_vulkan import tuning
-from bitnet_vulkan.describe import matrix_shapes
+from bitnet_vulkan.describe import matrix_shapes, usable
 from bitnet_vulkan.device import VulkanDevice
+from bitnet_vulkan.driver import instance
 
 RNG = np.random.default_rng(0)
 
@@ -56,9 +59,9 @@ def seconds(action: Callable[[], object], device: VulkanDevice, runs: int = 5) -
 def features(device: VulkanDevice) -> None:
     """What the driver offers."""
     print(device.info)
-    print(device._physical.features)
-    for shape in matrix_shapes(device._instance.handle, device._physical.handle):
-        print("matrix M N K, types of A B C R, scope:", *shape)
+    with instance() as opened:
+        for shape in matrix_shapes(opened, numbered(usable(opened), device.info.index, "vulkan").handle):
+            print("matrix:", shape)
 
 
 def launches(device: VulkanDevice) -> None:
@@ -81,7 +84,7 @@ def launches(device: VulkanDevice) -> None:
     device.synchronize()
 
 
-Change = Callable[[tuning.Wanted, Tuning], Tuning]
+Change = Callable[[Wanted, Tuning], Tuning]
 
 
 @contextmanager
@@ -89,10 +92,8 @@ def changed(change: Change) -> Iterator[None]:
     """Another tuning for a while."""
     original = tuning.choose
 
-    def choose(physical: Any, spec: Any, constants: Any, params: Any) -> Tuning:
-        return change(
-            tuning.Wanted(physical, spec.name, constants, params), original(physical, spec, constants, params)
-        )
+    def choose(wanted: Wanted) -> Tuning:
+        return change(wanted, original(wanted))
 
     tuning.choose = choose
     try:
@@ -102,15 +103,15 @@ def changed(change: Change) -> Iterator[None]:
 
 
 def _of(kernel: str, **private: int) -> Change:
-    def change(want: tuning.Wanted, chosen: Tuning) -> Tuning:
-        return replace(chosen, private={**chosen.private, **private}) if want.name == kernel else chosen
+    def change(want: Wanted, chosen: Tuning) -> Tuning:
+        return replace(chosen, private={**chosen.private, **private}) if want.spec.name == kernel else chosen
 
     return change
 
 
 def _without(*kernels: str) -> Change:
-    def change(want: tuning.Wanted, chosen: Tuning) -> Tuning:
-        if want.name in kernels:
+    def change(want: Wanted, chosen: Tuning) -> Tuning:
+        if want.spec.name in kernels:
             raise UnsupportedError("left out")
         return chosen
 
@@ -118,8 +119,8 @@ def _without(*kernels: str) -> Change:
 
 
 def _tiles(tile_n: int, tile_t: int, group: int) -> Change:
-    def change(want: tuning.Wanted, chosen: Tuning) -> Tuning:
-        if chosen.variant != "coop" or not want.name.startswith("matmul"):
+    def change(want: Wanted, chosen: Tuning) -> Tuning:
+        if chosen.variant != "coop" or not want.spec.name.startswith("matmul"):
             return chosen
         tile = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}
         return replace(chosen, tile=tile, private={**chosen.private, "GROUP": group})
@@ -128,8 +129,8 @@ def _tiles(tile_n: int, tile_t: int, group: int) -> Change:
 
 
 def _heads(tile_n: int, tile_t: int) -> Change:
-    def change(want: tuning.Wanted, chosen: Tuning) -> Tuning:
-        if chosen.variant != "coop" or want.name != "attention":
+    def change(want: Wanted, chosen: Tuning) -> Tuning:
+        if chosen.variant != "coop" or want.spec.name != "attention":
             return chosen
         tile = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}
         return replace(chosen, tile=tile, private={**chosen.private, "GROUP": 2 * tile_n * tile_t})

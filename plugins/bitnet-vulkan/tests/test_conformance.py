@@ -14,14 +14,16 @@ from bitnet_core.errors import (
     UnsupportedError,
 )
 from bitnet_core.testing import BackendConformance
-from bitnet_vulkan.errors import Stage, check
+from bitnet_vulkan.errors import check
 
 
 class TestConformance(BackendConformance):
     backend = "vulkan"
 
     def compile_broken_source(self, device: Any) -> None:
-        device._pipelines.pipeline("rms_norm", {"GROUP": 32}, None, b"not SPIR-V, but long enough to be")
+        device._pipelines.pipeline(
+            "rms_norm", {"GROUP": 32}, device._pipelines.layout(1, 4)[0], b"not SPIR-V, but long enough to be"
+        )
 
     def failures(self) -> Sequence[tuple[str, Any, type[GpuError]]]:
         expected = {
@@ -34,6 +36,6 @@ class TestConformance(BackendConformance):
             2: GpuTimeoutError,
         }
         return [
-            (str(status), lambda status=status: check(status, Stage.QUEUE, requested=1), kind)
+            (str(status), lambda status=status: check(status, "submit", requested=1), kind)
             for status, kind in expected.items()
         ]

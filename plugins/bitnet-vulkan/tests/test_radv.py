@@ -23,55 +23,43 @@ MAY_SPILL = frozenset({"decoder_layer_resident.sub.spv", "decoder_layer_resident
 
 SCRIPT = """
 import json
-from bitnet_vulkan.compile import COMPUTE_STAGE, KERNELS, STORAGE_BUFFER
-from bitnet_vulkan.driver import Instance, create, ffi, function, lib, make
-from bitnet_vulkan.errors import Stage, check
+from bitnet_vulkan.compile import KERNELS
+from bitnet_vulkan.driver import Logical, call, create, ffi, function, instance, lib, listed, make
 
-instance = Instance()
-count, gpus = ffi().new("uint32_t *", 1), ffi().new("VkPhysicalDevice[1]")
-lib().vkEnumeratePhysicalDevices(instance.handle, count, gpus)
+opened = instance()
+gpu = listed("VkPhysicalDevice", lib().vkEnumeratePhysicalDevices, opened.__enter__())[0]
 chain = make("VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR", pipelineExecutableInfo=1)
 chain = make("VkPhysicalDeviceShaderIntegerDotProductFeatures", pNext=chain, shaderIntegerDotProduct=1)
 chain = make("VkPhysicalDeviceSubgroupSizeControlFeatures", pNext=chain, subgroupSizeControl=1, computeFullSubgroups=1)
-queue = make("VkDeviceQueueCreateInfo", queueCount=1, pQueuePriorities=ffi().new("float[]", [1.0]))
 names = ["VK_KHR_pipeline_executable_properties"]
-info = make("VkDeviceCreateInfo", pNext=chain, queueCreateInfoCount=1, pQueueCreateInfos=[queue[0]],
-            enabledExtensionCount=1, ppEnabledExtensionNames=names)
-device = ffi().new("VkDevice *")
-check(lib().vkCreateDevice(gpus[0], info, ffi().NULL, device), Stage.DEVICE)
-slots = [make("VkDescriptorSetLayoutBinding", binding=i, descriptorType=STORAGE_BUFFER, descriptorCount=1,
-              stageFlags=COMPUTE_STAGE)[0] for i in range(24)]
-sets = create("DescriptorSetLayout", device[0], Stage.PIPELINE, bindingCount=24, pBindings=slots)
-push = make("VkPushConstantRange", stageFlags=COMPUTE_STAGE, size=128)[0]
-layout = create("PipelineLayout", device[0], Stage.PIPELINE, setLayoutCount=1, pSetLayouts=[sets],
-                pushConstantRangeCount=1, pPushConstantRanges=[push])
+device = Logical(create("Device", gpu, operation="open", pNext=chain, pQueueCreateInfos=[{}],
+                        ppEnabledExtensionNames=names))
+sets = device.create("DescriptorSetLayout", "compile", flags=0, pBindings=[{"binding": i} for i in range(24)])
+layout = device.create("PipelineLayout", "compile", pSetLayouts=[sets], pPushConstantRanges=[{"size": 128}])
 spills = {}
-ask = function("vkGetPipelineExecutableStatisticsKHR", device=device[0])
+ask = function("vkGetPipelineExecutableStatisticsKHR", device.handle)
 for path in sorted(KERNELS.glob("*.spv")):
     if ".matrix" in path.name:
         continue
     code = path.read_bytes()
-    words = ffi().cast("uint32_t *", ffi().from_buffer(code))
-    module = create("ShaderModule", device[0], Stage.PIPELINE, codeSize=len(code), pCode=words)
+    module = device.create("ShaderModule", "compile", codeSize=len(code), pCode=ffi().from_buffer("uint32_t[]", code))
     lanes = 64 if path.name.startswith("matmul_dense_few") else 16  # as tuning.py has them
     given = {0: 256, 16: 64, 10: 2560, 11: lanes, 13: 128}  # GROUP, WAVE, WIDTH, LANES, DIM
+    entries = [{"constantID": c, "offset": 4 * i} for i, c in enumerate(given)]
     values = ffi().new("uint32_t[]", list(given.values()))
-    entries = [make("VkSpecializationMapEntry", constantID=c, offset=4 * i, size=4)[0] for i, c in enumerate(given)]
-    special = make("VkSpecializationInfo", mapEntryCount=len(given), pMapEntries=entries, dataSize=4 * len(given),
-                   pData=ffi().cast("void *", values))
+    special = make("VkSpecializationInfo", pMapEntries=entries, dataSize=4 * len(given), pData=values)
     sized = make("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", requiredSubgroupSize=64)
-    stage = make("VkPipelineShaderStageCreateInfo", pNext=sized, flags=2, stage=COMPUTE_STAGE, module=module,
-                 pName="main", pSpecializationInfo=special)
+    stage = {"pNext": sized, "flags": 2, "module": module, "pSpecializationInfo": special}
     create_info = make("VkComputePipelineCreateInfo", flags=0x40, stage=stage, layout=layout)  # capture statistics
     pipeline = ffi().new("VkPipeline *")
-    check(lib().vkCreateComputePipelines(device[0], ffi().NULL, 1, create_info, ffi().NULL, pipeline), Stage.PIPELINE,
-          kernel=path.name)
+    arguments = device.handle, ffi().NULL, 1, create_info, ffi().NULL, pipeline
+    call("vkCreateComputePipelines", "compile", *arguments, kernel=path.name)
     executable = make("VkPipelineExecutableInfoKHR", pipeline=pipeline[0])
     count = ffi().new("uint32_t *")
-    ask(device[0], executable, count, ffi().NULL)
+    ask(device.handle, executable, count, ffi().NULL)
     empty = make("VkPipelineExecutableStatisticKHR")
     found = ffi().new("VkPipelineExecutableStatisticKHR[]", [empty[0]] * count[0])
-    ask(device[0], executable, count, found)
+    ask(device.handle, executable, count, found)
     texts = {ffi().string(one.name).decode(): int(one.value.u64) for one in found}
     spills[path.name] = [texts["Spilled SGPRs"], texts["Spilled VGPRs"], texts["VGPRs"]]
 print(json.dumps(spills))
@@ -102,6 +90,6 @@ def test_every_binary_compiles_without_spilling(family: str) -> None:
 
 
 def test_a_device_without_memory_is_refused() -> None:
-    done = run("from bitnet_vulkan.plugin import VulkanBackend; VulkanBackend().devices()", "navi21")
+    done = run("from bitnet_vulkan.plugin import bitnet_backend; bitnet_backend().devices()", "navi21")
     assert "BackendUnavailableError" in done.stderr
     assert "has not memory" in done.stderr

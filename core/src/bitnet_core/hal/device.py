@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -106,6 +106,11 @@ class Tuning:
     def key(self) -> tuple[object, ...]:
         """What distinguishes it from other tunings."""
         return self.variant, self.workspace, tuple(sorted(self.tile.items())), tuple(sorted(self.private.items()))
+
+    def and_with(self, changes: Sequence[tuple[Mapping[str, int], Mapping[str, int]]]) -> list[Tuning]:
+        """This one, then those that differ in (constants of the tile, private ones), for `TunableDevice.tunings`."""
+        others = [replace(self, tile={**self.tile, **t}, private={**self.private, **p}) for t, p in changes]
+        return [self, *(one for one in others if one.key != self.key)]
 
 
 class Buffer(Protocol):

@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 import numpy as np
 from bitnet_core.errors import GpuError, OutOfMemoryError
-from bitnet_core.hal.base import BaseDevice, Launch, Recorded
+from bitnet_core.hal.base import Launch, Recorded
 from bitnet_core.hal.device import MemoryKind, Tuning
 from bitnet_core.hal.found import numbered
-from bitnet_core.hal.staging import StagingRing
+from bitnet_core.hal.staged import StagedDevice
 from bitnet_core.hal.stream import host_view
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -29,7 +29,7 @@ SLOTS, SLOT = 3, 4 << 20
 _TIMED_AND_VISIBLE = 5  # flags of an event pool: kernel timestamps, and the host may read them
 
 
-class LevelZeroDevice(BaseDevice[LevelZeroBuffer, LevelZeroKernel]):
+class LevelZeroDevice(StagedDevice[LevelZeroBuffer, LevelZeroKernel]):
     """See bitnet_core.hal.device.Device."""
 
     def __init__(self, found: Found) -> None:
@@ -37,10 +37,10 @@ class LevelZeroDevice(BaseDevice[LevelZeroBuffer, LevelZeroKernel]):
         self._found = found
         context = created("zeContextCreate", found.driver, byref(ContextDesc()))
         self._context = Context(context, found.device, found.ordinal)
-        self._slots = [allocated(self._context, SLOT, MemoryKind.HOST) for _ in range(SLOTS)]
-        self._views = [host_view(slot, SLOT) for slot in self._slots]
-        self._queue = Queue(self._context, self.timeout, self._slots)
-        self._staging = StagingRing(self._views[:-1], self._queue)
+        self._queue = Queue(self._context, self.timeout)
+        host = [allocated(self._context, SLOT, MemoryKind.HOST) for _ in range(SLOTS)]
+        slots = [LevelZeroBuffer(address, SLOT, MemoryKind.HOST) for address in host]
+        self._stage(slots, [host_view(address, SLOT) for address in host])
         self._compiler = Compiler(self._context, (found.info.name, found.info.driver))
         self._living: set[LevelZeroKernel] = set()
 
@@ -77,16 +77,6 @@ class LevelZeroDevice(BaseDevice[LevelZeroBuffer, LevelZeroKernel]):
             self._wait()
         if not buffer.wrapped:
             call("zeMemFree", self._context.handle, buffer.address, doing="free")
-
-    def _upload(self, buffer: LevelZeroBuffer, offset: int, source: memoryview) -> None:
-        self._staging.upload(buffer, offset, source)
-
-    def _download(self, buffer: LevelZeroBuffer, offset: int, target: memoryview) -> None:
-        for start in range(0, target.nbytes, SLOT):
-            part = target[start : start + SLOT]
-            self._queue.commands.copy(self._slots[-1], buffer.address + offset + start, part.nbytes)
-            self._wait()
-            part[:] = self._views[-1][: part.nbytes]
 
     def _copy(
         self, source: LevelZeroBuffer, source_at: int, target: LevelZeroBuffer, target_at: int, nbytes: int
@@ -147,12 +137,18 @@ class LevelZeroDevice(BaseDevice[LevelZeroBuffer, LevelZeroKernel]):
 
     def _wait(self) -> None:
         self._queue.wait()
-        self._staging.drained()
+        self._ring.drained()
+
+    def _fence(self) -> c_void_p:
+        return self._queue.fence()
+
+    def _reach(self, fence: c_void_p) -> None:
+        self._queue.wait(fence)
 
     def _close(self) -> None:
         with suppress(GpuError):  # a device that was lost has nothing left to free
             for slot in self._slots:
-                call("zeMemFree", self._context.handle, slot)
+                call("zeMemFree", self._context.handle, slot.address)
             for kernel in self._living:
                 kernel.free()
             self._queue.destroy()

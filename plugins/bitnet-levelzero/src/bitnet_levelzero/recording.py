@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from ctypes import byref, c_uint32, c_void_p, sizeof
 from dataclasses import dataclass
 from typing import Any
@@ -82,18 +82,17 @@ class CommandList:
 
 
 class Queue:
-    """One command queue, its open command list, and those that are on their way. It copies uploads
-    (bitnet_core.hal.staging.Copies) too.
+    """One command queue, its open command list, and those that are on their way.
 
-    seconds: that a wait may take. slots: addresses that uploads are copied from.
+    seconds: that a wait may take.
 
     A barrier waits for everything before it on the same queue, so lists, each of which begins with one, run in order.
     An immediate list would be a queue of its own, whose commands had to wait for recordings by events: the one small
     read of a token would save closing a list and pay for an event.
     """
 
-    def __init__(self, context: Context, seconds: float, slots: Sequence[int]) -> None:
-        self._context, self._slots, self._limit = context, slots, int(seconds * 1e9)
+    def __init__(self, context: Context, seconds: float) -> None:
+        self._context, self._limit = context, int(seconds * 1e9)
         desc = byref(QueueDesc(ordinal=context.ordinal))
         self.handle = created("zeCommandQueueCreate", context.handle, context.device, desc)
         self._open: CommandList | None = None
@@ -124,10 +123,6 @@ class Queue:
         """Execute a closed list."""
         self._busy = True
         call("zeCommandQueueExecuteCommandLists", self.handle, 1, byref(commands.handle), fence)
-
-    def copy(self, slot: int, start: int, nbytes: int, buffer: LevelZeroBuffer, offset: int) -> None:
-        """See Copies."""
-        self.commands.copy(buffer.address + offset, self._slots[slot] + start, nbytes)
 
     def fence(self) -> c_void_p:
         """Reached when everything queued so far is done."""

@@ -4,281 +4,173 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, replace
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from bitnet_core.errors import BackendUnavailableError, DeviceNotFoundError, UsageError
+from bitnet_core.errors import BackendUnavailableError, UsageError
 from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
+from bitnet_core.hal.failures import failure
+from bitnet_core.hal.found import Handled
 
-from bitnet_vulkan.driver import Handle, Instance, ffi, function, lib, make
-from bitnet_vulkan.errors import Stage, check
+from bitnet_vulkan.driver import Handle, Logical, create, ffi, function, instance, lib, listed, make, plain
+from bitnet_vulkan.errors import BACKEND
 
 log = logging.getLogger(__name__)
 
-PUSH, DOT, MATRIX = "VK_KHR_push_descriptor", "VK_KHR_shader_integer_dot_product", "VK_KHR_cooperative_matrix"
-MEMORY_MODEL, INT8 = "VK_KHR_vulkan_memory_model", "VK_KHR_shader_float16_int8"
-SUBGROUP_SIZE, BUDGET, PCI = "VK_EXT_subgroup_size_control", "VK_EXT_memory_budget", "VK_EXT_pci_bus_info"
-HOST_MEMORY, PROCESSORS = "VK_EXT_external_memory_host", "VK_NV_shader_sm_builtins"
-_CORE_SINCE = {DOT: 0x403000, SUBGROUP_SIZE: 0x403000, MEMORY_MODEL: 0x402000, INT8: 0x402000}
-"""API versions that need the extension's name no longer."""
-_TYPES = {1: DeviceType.INTEGRATED, 2: DeviceType.GPU, 3: DeviceType.GPU, 4: DeviceType.SOFTWARE}
+KNOWN: dict[str, Any] = tomllib.loads(Path(__file__).with_name("devices.toml").read_text("utf-8"))
+STRUCTS: dict[str, dict[str, dict[str, Any]]] = KNOWN["structs"]
+ABILITIES = ("dot", "subgroups", "matrix", "half-matrix", "import", "resident")
+"""Keys of DeviceInfo.extra, 0 where the device has not: packed 4x8 dot products; the size of subgroups that pipelines
+ask for, with arithmetic and shuffles; subgroups of 32 that multiply 16 x 16 x 32 bytes to s32 sums, and 16 x 16 x 16
+halves to f32 sums; alignment of host memory that may be imported; workgroups that surely run at the same time."""
 _DISCRETE = (2, 3)
-"""VkPhysicalDeviceType: integrated, discrete, virtual, cpu."""
-_VENDORS = {0x1002: "AMD", 0x10DE: "NVIDIA", 0x8086: "Intel", 0x13B5: "ARM", 0x5143: "Qualcomm", 0x106B: "Apple"}
-_COMPUTE_STAGE, _BASIC_ARITHMETIC_SHUFFLE, LOCAL_HEAP = 0x20, 0x1 | 0x4 | 0x10, 0x1
-"""Bits of VkShaderStageFlags, VkSubgroupFeatureFlags, VkMemoryHeapFlags."""
-_BYTES, _HALVES = (16, 16, 32, 3, 3, 5, 5, 3), (16, 16, 16, 0, 0, 1, 1, 3)
-"""M, N, K, VkComponentTypeKHR of A, B, C and the result, VK_SCOPE_SUBGROUP_KHR: what the matrix kernels multiply."""
+"""VkPhysicalDeviceType: discrete, virtual."""
+PUSH, PCI = "VK_KHR_push_descriptor", "VK_EXT_pci_bus_info"
+_COMPUTE_STAGE, _BASIC_ARITHMETIC_SHUFFLE = 0x20, 0x1 | 0x4 | 0x10
+_LOCAL_HEAP, _GRAPHICS_QUEUE, _COMPUTE_QUEUE = 1, 1, 2
+"""Bits of VkShaderStageFlags and VkSubgroupFeatureFlags, of VkMemoryHeapFlags and VkQueueFlags."""
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
-    """False or 0 where the device has none."""
-
-    integer_dot: bool  # packed 4x8 dot products
-    matrix: bool  # subgroups of 32 multiply 16 x 16 x 32 bytes to s32 sums
-    half_matrix: bool  # and 16 x 16 x 16 halves to f32 sums
-    memory_budget: bool
-    subgroups: int  # size that pipelines ask for, with arithmetic and shuffles
-    host_alignment: int  # of host memory that may be imported
-    resident: int  # workgroups that surely run at the same time
+def device_infos() -> list[DeviceInfo]:
+    """Of all devices that can be used; BackendUnavailableError says what is missing."""
+    with instance() as made:
+        return [device.info for device in usable(made)]
 
 
-@dataclass(frozen=True, slots=True)
-class PhysicalDevice:
-    """One physical device and the abilities that the plugin uses."""
-
-    handle: Handle
-    info: DeviceInfo
-    queue_family: int
-    features: Features
-    extensions: frozenset[str]
-    max_allocations: int
-    cache_uuid: str
-    timestamp_seconds: float  # of one tick; 0 where compute queues have no timestamps
-
-    def asked(self) -> tuple[Handle, list[str]]:
-        """pNext and the extensions of VkDeviceCreateInfo."""
-        chain, features = ffi().NULL, self.features
-        matrices = features.matrix or features.half_matrix
-        wanted: list[tuple[str, Any, str, dict[str, int]]] = [
-            (PUSH, True, "", {}),
-            (BUDGET, features.memory_budget, "", {}),
-            (HOST_MEMORY, features.host_alignment, "", {}),
-            (DOT, features.integer_dot, "ShaderIntegerDotProduct", {"shaderIntegerDotProduct": 1}),
-            (
-                SUBGROUP_SIZE,
-                features.subgroups,
-                "SubgroupSizeControl",
-                {"subgroupSizeControl": 1, "computeFullSubgroups": 1},
-            ),
-            (MATRIX, matrices, "CooperativeMatrix", {"cooperativeMatrix": 1}),
-            (MEMORY_MODEL, matrices, "VulkanMemoryModel", {"vulkanMemoryModel": 1}),
-            (
-                INT8,
-                matrices,
-                "ShaderFloat16Int8",
-                {"shaderInt8": features.matrix, "shaderFloat16": features.half_matrix},
-            ),
-        ]
-        for name, on, struct, fields in wanted:
-            if on and struct:
-                suffix = "FeaturesKHR" if name == MATRIX else "Features"
-                chain = make(f"VkPhysicalDevice{struct}{suffix}", pNext=chain, **fields)
-        return chain, [name for name, on, *_ in wanted if on and name in self.extensions]
+def usable(instance: Handle) -> list[Handled]:
+    """Devices; BackendUnavailableError if none can be used, which says why. One that is left out keeps its index."""
+    found, refused = list[Handled](), list[str]()
+    for index, handle in enumerate(listed("VkPhysicalDevice", lib().vkEnumeratePhysicalDevices, instance)):
+        about = told(handle)
+        name, push = about["deviceName"], PUSH in about["extensions"]
+        there = {"a name": name, "a compute queue": about["families"], "memory": about["heaps"], PUSH: push}
+        if lack := [what for what, one in there.items() if not one]:
+            refused.append(f"vulkan:{index} {name} has not {' and '.join(lack)}")
+            log.info("not used: %s", refused[-1])
+        else:
+            found.append(Handled(handle, _described(about, index, abilities(instance, handle, about))))
+    if not found:
+        said = "; ".join(["no Vulkan device can be used", *refused])
+        hint = "Install a Vulkan driver (Debian: mesa-vulkan-drivers, or the GPU vendor's)"
+        raise failure(BackendUnavailableError, "list devices", backend=BACKEND, said=said, hint=hint)
+    return found
 
 
-def physical_devices(instance: Instance) -> list[PhysicalDevice | str]:
-    """All devices in the loader's order; of those that cannot be used, the reason."""
-    handles = _listed("VkPhysicalDevice", lib().vkEnumeratePhysicalDevices, instance.handle)
-    return [_described(instance.handle, handle, index) for index, handle in enumerate(handles)]
+def told(handle: Handle) -> dict[str, Any]:
+    """The fields of all structs in devices.toml and of those within, zeros where the device does not know a struct;
+    extensions: their names; families: of queues for kernels, first those without graphics; heaps: of device-local
+    memory, (bytes, how many the program may use, and uses: zeros where the driver does not tell)."""
+    native, base = lib(), make("VkPhysicalDeviceProperties")
+    named = listed("VkExtensionProperties", native.vkEnumerateDeviceExtensionProperties, handle, ffi().NULL)
+    extensions = {one["extensionName"] for one in named}
+    native.vkGetPhysicalDeviceProperties(handle, base)
+    about: dict[str, Any] = {}
+    for kind, structs in STRUCTS.items():
+        made, chain = {name: make(name) for name in structs}, ffi().NULL
+        for name, needs in structs.items():
+            if needs.get("extension") in {None, *extensions} or base.apiVersion >= needs.get("version", 1 << 32):
+                made[name].pNext, chain = chain, made[name]
+        outer = make(f"VkPhysicalDevice{kind}2", pNext=chain)
+        getattr(native, f"vkGetPhysicalDevice{kind}2")(handle, outer)
+        for struct in (outer, *made.values()):
+            about |= plain(struct[0])
+    queues = listed("VkQueueFamilyProperties", native.vkGetPhysicalDeviceQueueFamilyProperties, handle)
+    families = [i for i, queue in enumerate(queues) if queue["queueFlags"] & _COMPUTE_QUEUE]
+    families.sort(key=lambda i: queues[i]["queueFlags"] & _GRAPHICS_QUEUE)
+    sizes = zip(about["memoryProperties"]["memoryHeaps"], about["heapBudget"], about["heapUsage"], strict=True)
+    heaps = [(heap["size"], budget, usage) for heap, budget, usage in sizes if heap["flags"] & _LOCAL_HEAP]
+    found = {"extensions": extensions, "families": families, "heaps": heaps}
+    return {**about, **about["properties"], **about["properties"]["limits"], **about["memoryProperties"], **found}
 
 
-def usable(instance: Instance) -> list[DeviceInfo]:
-    """The devices that can be used; BackendUnavailableError where there is none."""
-    found = physical_devices(instance)
-    refused = [device for device in found if isinstance(device, str)]
-    for reason in refused:
-        log.info("not used: %s", reason)
-    if len(refused) == len(found):
-        raise BackendUnavailableError(
-            "no Vulkan device can be used" + "".join(f"; {reason}" for reason in refused),
-            backend="vulkan",
-            operation=Stage.DEVICES.value,
-            hint="Install a Vulkan driver (Debian: mesa-vulkan-drivers, or the GPU vendor's)",
-        )
-    return [device.info for device in found if not isinstance(device, str)]
+def matrix_shapes(instance: Handle, handle: Handle) -> list[dict[str, int]]:
+    """The cooperative products of a device that has them."""
+    call = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", instance)
+    return listed("VkCooperativeMatrixPropertiesKHR", call, handle) if call else []
 
 
-def picked(instance: Instance, index: int) -> PhysicalDevice:
-    """The device of this index; DeviceNotFoundError says why it cannot be had."""
-    found = physical_devices(instance)
-    device = found[index] if 0 <= index < len(found) else "`bitnet devices` lists them"
-    if isinstance(device, str):
-        raise DeviceNotFoundError(f"there is no device vulkan:{index}", backend="vulkan", hint=device)
-    return device
+def abilities(instance: Handle, handle: Handle, about: Mapping[str, Any]) -> dict[str, int]:
+    """By name in ABILITIES, less what BITNET_VULKAN_WITHOUT names."""
+    off = left_out()
+    sized = about["subgroupSizeControl"] and about["computeFullSubgroups"] and "subgroups" not in off
+    able = about["supportedOperations"] & _BASIC_ARITHMETIC_SHUFFLE == _BASIC_ARITHMETIC_SHUFFLE
+    stages = about["supportedStages"] & about["requiredSubgroupSizeStages"] & _COMPUTE_STAGE
+    size = min(max(32, about["minSubgroupSize"]), about["maxSubgroupSize"])
+    subgroups = size if sized and able and stages and size >= 8 else 0  # eight neighbours share 32 columns
+    matrices = subgroups == 32 and about["cooperativeMatrix"] and about["vulkanMemoryModelDeviceScope"]
+    shapes = matrix_shapes(instance, handle) if matrices else []
+    bytes_, halves = (any(KNOWN[name].items() <= one.items() for one in shapes) for name in ("bytes", "halves"))
+    found = {
+        "dot": about["shaderIntegerDotProduct"],
+        "subgroups": subgroups,
+        "matrix": about["shaderInt8"] and bytes_,
+        "half-matrix": about["shaderFloat16"] and halves,
+        "import": about["minImportedHostPointerAlignment"],
+        "resident": subgroups and about["shaderSMCount"],
+    }
+    return {name: 0 if name in off else int(value) for name, value in found.items()}
 
 
-def _listed(kind: str, call: Any, *owner: Handle) -> list[Handle]:
-    """What a call gives that first tells how many there are."""
-    count = ffi().new("uint32_t *")
-    check(call(*owner, count, ffi().NULL) or 0, Stage.DEVICES)
-    items = ffi().new(f"{kind}[]", max(1, count[0]))
-    check(call(*owner, count, items) or 0, Stage.DEVICES)
-    return list(items[0 : count[0]])
-
-
-def _compute_family(handle: Handle) -> int | None:
-    """The queue family for kernels, without graphics where there is one."""
-    families = _listed("VkQueueFamilyProperties", lib().vkGetPhysicalDeviceQueueFamilyProperties, handle)
-    graphics, compute = 1, 2
-    kernels = [i for i, family in enumerate(families) if family.queueFlags & compute]
-    alone = [i for i in kernels if not families[i].queueFlags & graphics]
-    return next(iter(alone + kernels), None)
-
-
-def _local_bytes(handle: Handle) -> int:
-    memory = make("VkPhysicalDeviceMemoryProperties")
-    lib().vkGetPhysicalDeviceMemoryProperties(handle, memory)
-    heaps = memory.memoryHeaps[0 : memory.memoryHeapCount]
-    return max((int(heap.size) for heap in heaps if heap.flags & LOCAL_HEAP), default=0)
-
-
-def pci_address(pci: Handle) -> str:
-    """As other backends write it, so that one card seen by two of them counts once."""
-    return f"{pci.pciDomain:04x}:{pci.pciBus:02x}:{pci.pciDevice:02x}.{pci.pciFunction:x}"
-
-
-def _text(name: Handle) -> str:
-    return str(ffi().string(name).decode(errors="replace"))
-
-
-def _described(instance: Handle, handle: Handle, index: int) -> PhysicalDevice | str:
-    listed = _listed("VkExtensionProperties", lib().vkEnumerateDeviceExtensionProperties, handle, ffi().NULL)
-    extensions = frozenset(_text(extension.extensionName) for extension in listed)
-    driver = make("VkPhysicalDeviceDriverProperties")
-    maintenance = make("VkPhysicalDeviceMaintenance3Properties", pNext=driver)
-    identity = make("VkPhysicalDeviceIDProperties", pNext=maintenance)
-    pci = make("VkPhysicalDevicePCIBusInfoPropertiesEXT", pNext=identity)
-    properties = make("VkPhysicalDeviceProperties2", pNext=pci if PCI in extensions else identity)
-    lib().vkGetPhysicalDeviceProperties2(handle, properties)
-    base = properties.properties
-    limits, version, name = base.limits, base.apiVersion, _text(base.deviceName)
-    family = _compute_family(handle)
-    memory = _local_bytes(handle)
-    if family is None or not memory or PUSH not in extensions or not name:
-        lack = {"a name": name, "a compute queue": family is not None, "memory": memory, PUSH: PUSH in extensions}
-        return f"vulkan:{index} {name} has not {' and '.join(what for what, there in lack.items() if not there)}"
-    features = probe(instance, handle, version, extensions)
-    tick = limits.timestampPeriod * 1e-9 if limits.timestampComputeAndGraphics else 0.0
-    shared = features.host_alignment and base.deviceType not in _DISCRETE
-    info = DeviceInfo(
-        backend="vulkan",
-        index=index,
-        name=name,
-        type=_TYPES.get(base.deviceType, DeviceType.GPU),
-        vendor=_VENDORS.get(base.vendorID, f"0x{base.vendorID:04x}"),
-        driver=f"{_text(driver.driverName)} {_text(driver.driverInfo)}".strip() or f"driver {base.driverVersion}",
-        total_memory=memory,
-        max_allocation=maintenance.maxMemoryAllocationSize,
-        max_binding=limits.maxStorageBufferRange,
-        max_grid=tuple(limits.maxComputeWorkGroupCount),
-        alignment=max(64, limits.minStorageBufferOffsetAlignment),
-        transfer=TransferMode.UNIFIED if shared else TransferMode.EXPLICIT_COPY,
-        physical_id=pci_address(pci) if PCI in extensions else bytes(identity.deviceUUID).hex(),
-        kernels=offered(features),
-        features=frozenset({"tunings", "timings"} if tick else {"tunings"}),
-        extra={
-            "uuid": bytes(identity.deviceUUID).hex(),
-            "api_version": f"{version >> 22}.{(version >> 12) & 1023}.{version & 4095}",
-            "integer_dot_product": features.integer_dot,
-            "cooperative_matrix": features.matrix,
-            "subgroup_size": features.subgroups,
-            "shared_memory": limits.maxComputeSharedMemorySize,
-        },
-    )
-    uuid = bytes(base.pipelineCacheUUID).hex()
-    allocations = limits.maxMemoryAllocationCount
-    return PhysicalDevice(handle, info, family, features, extensions, allocations, uuid, tick)
-
-
-def offered(features: Features) -> frozenset[str]:
-    """Optional kernels."""
-    joined = {"norm_matmul", "norm_matmul_glu", "rope_attention", "pack_head", "draft_logits", "rescore_logits"}
-    layer = {"decoder_layer"} if features.resident else set()
-    return frozenset({"top_k"} | (joined | layer if features.subgroups else set()))
-
-
-def probe(instance: Handle, handle: Handle, version: int, extensions: frozenset[str]) -> Features:
-    """What a physical device offers, less what BITNET_VULKAN_WITHOUT names."""
-
-    def ask(extension: str, struct: str, *, properties: bool = False) -> Any:
-        found, kind = make(struct), "Properties2" if properties else "Features2"
-        if extension in extensions or version >= _CORE_SINCE.get(extension, 1 << 32):
-            outer = make(f"VkPhysicalDevice{kind}", pNext=found)
-            getattr(lib(), f"vkGetPhysicalDevice{kind}")(handle, outer)
-        return found
-
-    subgroup = make("VkPhysicalDeviceSubgroupProperties")
-    lib().vkGetPhysicalDeviceProperties2(handle, make("VkPhysicalDeviceProperties2", pNext=subgroup))
-    control = ask(SUBGROUP_SIZE, "VkPhysicalDeviceSubgroupSizeControlFeatures")
-    sizes = ask(SUBGROUP_SIZE, "VkPhysicalDeviceSubgroupSizeControlProperties", properties=True)
-    sized = control.subgroupSizeControl and control.computeFullSubgroups
-    able = subgroup.supportedOperations & _BASIC_ARITHMETIC_SHUFFLE == _BASIC_ARITHMETIC_SHUFFLE
-    stages = subgroup.supportedStages & sizes.requiredSubgroupSizeStages & _COMPUTE_STAGE
-    subgroups = min(max(32, sizes.minSubgroupSize), sizes.maxSubgroupSize) if sized and able and stages else 0
-    subgroups *= subgroups >= 8  # eight neighbours share 32 columns
-    small = ask(INT8, "VkPhysicalDeviceShaderFloat16Int8Features")
-    able_of_matrices = (
-        subgroups == 32
-        and ask(MATRIX, "VkPhysicalDeviceCooperativeMatrixFeaturesKHR").cooperativeMatrix
-        and ask(MEMORY_MODEL, "VkPhysicalDeviceVulkanMemoryModelFeatures").vulkanMemoryModel
-    )
-    shapes = matrix_shapes(instance, handle) if able_of_matrices else []
-    host = ask(HOST_MEMORY, "VkPhysicalDeviceExternalMemoryHostPropertiesEXT", properties=True)
-    processors = ask(PROCESSORS, "VkPhysicalDeviceShaderSMBuiltinsPropertiesNV", properties=True)
-    dot = ask(DOT, "VkPhysicalDeviceShaderIntegerDotProductFeatures")
-    found = Features(
-        integer_dot=bool(dot.shaderIntegerDotProduct),
-        matrix=bool(small.shaderInt8 and _BYTES in shapes),
-        half_matrix=bool(small.shaderFloat16 and _HALVES in shapes),
-        memory_budget=BUDGET in extensions,
-        subgroups=subgroups,
-        host_alignment=int(host.minImportedHostPointerAlignment),
-        resident=int(processors.shaderSMCount),
-    )
-    return without(found)
-
-
-_OFF: dict[str, dict[str, Any]] = {
-    "dot": {"integer_dot": False},
-    "matrix": {"matrix": False},
-    "half-matrix": {"half_matrix": False},
-    "subgroups": {"subgroups": 0, "matrix": False, "half_matrix": False},
-    "import": {"host_alignment": 0},
-    "resident": {"resident": 0},
-}
-
-
-def without(features: Features) -> Features:
-    """Less what BITNET_VULKAN_WITHOUT names ("all", or some of dot, matrix, half-matrix, subgroups, import, resident):
-    to go around a driver's faults, and to test the paths of lesser devices."""
+def left_out() -> set[str]:
+    """What BITNET_VULKAN_WITHOUT names ("all", or some of ABILITIES), to go around a driver's faults, and to test the
+    paths of lesser devices. UsageError for another word."""
     text = os.environ.get("BITNET_VULKAN_WITHOUT", "")
-    for name in list(_OFF) if text == "all" else [name for name in text.split(",") if name]:
-        if name not in _OFF:
-            raise UsageError(f"BITNET_VULKAN_WITHOUT={text}: '{name}' is not one of {', '.join(_OFF)}, all")
-        features = replace(features, **_OFF[name])
-    return features
+    names = set(ABILITIES) if text == "all" else set(text.split(",")) - {""}
+    for name in names - set(ABILITIES):
+        raise UsageError(f"BITNET_VULKAN_WITHOUT={text}: '{name}' is not one of {', '.join(ABILITIES)}, all")
+    return names
 
 
-def matrix_shapes(instance: Handle, handle: Handle) -> list[tuple[int, ...]]:
-    """(M, N, K, types of A, B, C and the result, scope) of every cooperative product of a device that has them."""
-    listing = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", instance)
-    if listing is None:
-        return []
-    count, empty = ffi().new("uint32_t *"), make("VkCooperativeMatrixPropertiesKHR")
-    listing(handle, count, ffi().NULL)
-    rows = ffi().new("VkCooperativeMatrixPropertiesKHR[]", [empty[0]] * count[0])
-    listing(handle, count, rows)
-    names = ("MSize", "NSize", "KSize", "AType", "BType", "CType", "ResultType", "scope")
-    return [tuple(getattr(row, name) for name in names) for row in rows[0 : count[0]]]
+def offered(able: Mapping[str, Any]) -> frozenset[str]:
+    """Optional kernels of a device with such abilities."""
+    return frozenset(name for name, ability in KNOWN["kernels"].items() if not ability or able[ability])
+
+
+def pci_address(about: Mapping[str, Any]) -> str:
+    """As other backends write it, so that one card seen by two of them counts once."""
+    return f"{about['pciDomain']:04x}:{about['pciBus']:02x}:{about['pciDevice']:02x}.{about['pciFunction']:x}"
+
+
+def _described(about: Mapping[str, Any], index: int, able: Mapping[str, int]) -> DeviceInfo:
+    uuid, version, kind = bytes(about["deviceUUID"]).hex(), about["apiVersion"], about["deviceType"]
+    extra = {
+        **able,
+        **{name: about[limit] for name, limit in KNOWN["extra"].items()},
+        "uuid": uuid,
+        "api_version": f"{version >> 22}.{(version >> 12) & 1023}.{version & 4095}",
+        "pipeline_cache": bytes(about["pipelineCacheUUID"]).hex(),
+        "queue_family": about["families"][0],
+    }
+    return DeviceInfo(
+        backend=BACKEND,
+        index=index,
+        **{field: about[name] for field, name in KNOWN["info"].items()},
+        type=DeviceType(KNOWN["types"].get(str(kind), "gpu")),
+        vendor=KNOWN["vendors"].get(f"{about['vendorID']:04x}", f"0x{about['vendorID']:04x}"),
+        driver=f"{about['driverName']} {about['driverInfo']}".strip() or f"driver {about['driverVersion']}",
+        total_memory=max(size for size, *_ in about["heaps"]),
+        max_grid=tuple(about["maxComputeWorkGroupCount"]),
+        alignment=max(64, about["minStorageBufferOffsetAlignment"]),
+        transfer=TransferMode.UNIFIED if able["import"] and kind not in _DISCRETE else TransferMode.EXPLICIT_COPY,
+        physical_id=pci_address(about) if PCI in about["extensions"] else uuid,
+        kernels=offered(able),
+        features=frozenset({"tunings", "timings"} if about["timestampComputeAndGraphics"] else {"tunings"}),
+        extra=MappingProxyType(extra),
+    )
+
+
+def logical(physical: Handled) -> Logical:
+    """A device with one queue, and the extensions and features that devices.toml names."""
+    handle, info = physical
+    about, chain = told(handle), ffi().NULL
+    for struct, row in STRUCTS["Features"].items():
+        if on := [name for group in row["features"] if all(about[name] for name in group) for name in group]:
+            chain = make(struct, pNext=chain, **dict.fromkeys(on, 1))
+    known = {row.get("extension") for structs in STRUCTS.values() for row in structs.values()}
+    names = sorted(about["extensions"] & {PUSH, *known})
+    queue = {"queueFamilyIndex": info.extra["queue_family"]}
+    wanted: dict[str, Any] = {"pNext": chain, "pQueueCreateInfos": [queue], "ppEnabledExtensionNames": names}
+    return Logical(create("Device", handle, operation="open", **wanted))

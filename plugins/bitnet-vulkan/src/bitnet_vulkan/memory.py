@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
-from bitnet_core.errors import OutOfMemoryError, UnsupportedError
+from bitnet_core.errors import GpuError, OutOfMemoryError, UnsupportedError
 from bitnet_core.hal import MemoryKind
+from bitnet_core.hal.found import Handled
+from bitnet_core.hal.words import words_of
 
-from bitnet_vulkan.describe import LOCAL_HEAP, PhysicalDevice
-from bitnet_vulkan.driver import WHOLE_SIZE, Handle, create, destroy, ffi, function, lib, make
-from bitnet_vulkan.errors import SUCCESS, TOO_MANY_OBJECTS, Stage, check
+from bitnet_vulkan.describe import KNOWN, told
+from bitnet_vulkan.driver import WHOLE_SIZE, Handle, Logical, call, ffi, function, lib, make
+from bitnet_vulkan.errors import BACKEND, TOO_MANY_OBJECTS, check
 
 SMALL, PIECE = 1 << 20, 4 << 20
 """Buffers of up to SMALL bytes share pieces of PIECE bytes: drivers allow as few as 4,096 allocations."""
-LOCAL, VISIBLE, COHERENT, CACHED = 1, 2, 4, 8
-"""VkMemoryPropertyFlagBits: device-local; and what the host sees, without flushes, fast to read."""
-_WANTED = {
-    MemoryKind.DEVICE: (LOCAL, LOCAL),
-    MemoryKind.HOST: (VISIBLE | COHERENT | CACHED, VISIBLE | COHERENT),
-    MemoryKind.SHARED: (LOCAL | VISIBLE | COHERENT, LOCAL | VISIBLE | COHERENT),
-}
-"""Properties of a kind: wished, needed."""
-_STORAGE_AND_COPIES = 0x23
-_HOST_ALLOCATION = 0x80
-"""VkBufferUsageFlagBits; VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,104 +42,106 @@ class VulkanBuffer:
     end: int
     address: int = 0  # the handle as descriptors have it
 
-    def __post_init__(self) -> None:
-        self.address = int(ffi().cast("uintptr_t", self.handle))
-
 
 class Allocator:
     """Allocates buffers of one device."""
 
-    def __init__(self, device: Handle, physical: PhysicalDevice) -> None:
-        self._device, self._physical, self._name = device, physical, physical.info.name
+    def __init__(self, device: Logical, physical: Handled) -> None:
+        self._device, self._physical = device, physical
         self._memories: set[Memory] = set()
-        self._properties = make("VkPhysicalDeviceMemoryProperties")
-        lib().vkGetPhysicalDeviceMemoryProperties(physical.handle, self._properties)
+        about = told(physical.handle)
+        self._types = [one["propertyFlags"] for one in about["memoryTypes"][: about["memoryTypeCount"]]]
 
     def free_bytes(self) -> int:
-        """What the driver says is left of device-local memory (budget extension), else total minus ours."""
-        if not self._physical.features.memory_budget:
-            return max(0, self._physical.info.total_memory - sum(memory.nbytes for memory in self._memories))
-        budget = make("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
-        properties = make("VkPhysicalDeviceMemoryProperties2", pNext=budget)
-        lib().vkGetPhysicalDeviceMemoryProperties2(self._physical.handle, properties)
-        heaps = enumerate(properties.memoryProperties.memoryHeaps[0 : properties.memoryProperties.memoryHeapCount])
-        return max(
-            0, *(int(budget.heapBudget[i] - budget.heapUsage[i]) for i, heap in heaps if heap.flags & LOCAL_HEAP)
-        )
+        """What the driver says is left of device-local memory, else total minus ours."""
+        ours = sum(memory.nbytes for memory in self._memories)
+        heaps = told(self._physical.handle)["heaps"]
+        return max(0, *(int(budget - usage if budget else size - ours) for size, budget, usage in heaps))
 
     def allocate(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         """A bound buffer of undefined content. OutOfMemoryError carries the sizes."""
-        room = -(-nbytes // 16) * 16  # kernels read whole words
-        handle = create("Buffer", self._device, Stage.MEMORY, self._name, size=room, usage=_STORAGE_AND_COPIES)
+        with self._buffer(words_of(nbytes, 16)) as (handle, needs):  # kernels read whole words
+            memory, first = self._reserve(needs, self._type_index(needs.memoryTypeBits, kind), nbytes)
+            return self._bound(VulkanBuffer(handle, nbytes, kind, memory, first, first + needs.size), first)
+
+    @contextmanager
+    def _buffer(self, nbytes: int, **fields: Any) -> Iterator[tuple[Handle, Handle]]:
+        """One without memory, and what it needs. It is destroyed where it does not get that."""
+        handle = self._device.create("Buffer", "alloc", size=nbytes, **fields)
         needs = ffi().new("VkMemoryRequirements *")
-        lib().vkGetBufferMemoryRequirements(self._device, handle, needs)
+        lib().vkGetBufferMemoryRequirements(self._device.handle, handle, needs)
         try:
-            index = self._type_index(needs.memoryTypeBits, kind)
-            memory, first = self._reserve(needs.size, needs.alignment, index, nbytes)
-        except Exception:
-            destroy("Buffer", self._device, handle)
+            yield handle, needs
+        except GpuError:
+            self._device.destroy("Buffer", handle)
             raise
-        buffer = VulkanBuffer(handle, nbytes, kind, memory, first, first + needs.size)
-        status = lib().vkBindBufferMemory(self._device, handle, memory.handle, first)
-        if status != SUCCESS:
-            self.release(buffer)
-        check(status, Stage.MEMORY, self._name)
+
+    def _bound(self, buffer: VulkanBuffer, at: int) -> VulkanBuffer:
+        """Bound to its memory from byte `at` on; its range is given back where the driver refuses."""
+        try:
+            call("vkBindBufferMemory", "alloc", self._device.handle, buffer.handle, buffer.memory.handle, at)
+        except GpuError:
+            self._give_back(buffer)
+            raise
+        buffer.address = int(ffi().cast("uintptr_t", buffer.handle))
         return buffer
 
     def _type_index(self, allowed: int, kind: MemoryKind) -> int:
-        types = self._properties.memoryTypes[0 : self._properties.memoryTypeCount]
-        for wanted in _WANTED[kind]:
-            for index, memory_type in enumerate(types):
-                if allowed >> index & 1 and memory_type.propertyFlags & wanted == wanted:
+        for wanted in KNOWN["memory"][kind.value]:
+            for index, flags in enumerate(self._types):
+                if allowed >> index & 1 and flags & wanted == wanted:
                     return index
-        raise UnsupportedError(f"no memory is {kind.value}", backend="vulkan", device=self._name, operation="alloc")
+        raise UnsupportedError(f"no memory is {kind.value}", backend=BACKEND, operation="alloc")
 
-    def _reserve(self, size: int, alignment: int, index: int, nbytes: int) -> tuple[Memory, int]:
+    def _reserve(self, needs: Handle, index: int, nbytes: int) -> tuple[Memory, int]:
         """A range for a buffer of `nbytes`, and where it begins."""
-        if size > SMALL:
-            return self._new_memory(size, index, nbytes), 0
+        if needs.size > SMALL:
+            return self._new_memory(needs.size, index, nbytes), 0
         for memory in self._memories:
             for i, (first, end) in enumerate(memory.free if memory.type_index == index else ()):
-                at = -(-first // alignment) * alignment
-                if at + size <= end:
-                    memory.free[i : i + 1] = [part for part in ((first, at), (at + size, end)) if part[0] < part[1]]
+                at = words_of(first, needs.alignment)
+                if at + needs.size <= end:
+                    rest = (first, at), (at + needs.size, end)
+                    memory.free[i : i + 1] = [part for part in rest if part[0] < part[1]]
                     return memory, at
         try:
             memory = self._new_memory(PIECE, index, nbytes)
         except OutOfMemoryError:  # a whole piece does not fit any more; the buffer may
-            return self._new_memory(size, index, nbytes), 0
-        memory.free.append((size, PIECE))
+            return self._new_memory(needs.size, index, nbytes), 0
+        memory.free.append((needs.size, PIECE))
         return memory, 0
 
-    def _new_memory(self, size: int, index: int, nbytes: int) -> Memory:
+    def _new_memory(self, size: int, index: int, nbytes: int, **fields: Any) -> Memory:
+        """All of it in use. nbytes: what was asked for."""
         handle, status = ffi().new("VkDeviceMemory *"), TOO_MANY_OBJECTS
-        if len(self._memories) < self._physical.max_allocations:
-            place = make("VkMemoryAllocateInfo", allocationSize=size, memoryTypeIndex=index)
-            status = lib().vkAllocateMemory(self._device, place, ffi().NULL, handle)
-        check(status, Stage.MEMORY, self._name, requested=nbytes, free=self.free_bytes() if status else -1)
-        memory = Memory(handle[0], size, index, [])
+        if len(self._memories) < int(self._physical.info.extra["max_allocations"]):
+            wanted = make("VkMemoryAllocateInfo", allocationSize=size, memoryTypeIndex=index, **fields)
+            status = lib().vkAllocateMemory(self._device.handle, wanted, ffi().NULL, handle)
+        check(status, "alloc", requested=nbytes, free=self.free_bytes() if status else -1)
+        memory = Memory(self._device.own("DeviceMemory", handle[0]), size, index, [])
         self._memories.add(memory)
         return memory
 
     def map(self, buffer: VulkanBuffer) -> memoryview:
         """The bytes of a HOST buffer with memory of its own, mapped for as long as it lives."""
         pointer = ffi().new("void **")
-        status = lib().vkMapMemory(self._device, buffer.memory.handle, 0, WHOLE_SIZE, 0, pointer)
-        check(status, Stage.MEMORY, self._name)
+        call("vkMapMemory", "alloc", self._device.handle, buffer.memory.handle, 0, WHOLE_SIZE, 0, pointer)
         return memoryview(ffi().buffer(pointer[0], buffer.nbytes)).cast("B")
 
     def release(self, buffer: VulkanBuffer) -> None:
         """Destroy a buffer that the device no longer uses, and its memory when nothing else lives there."""
-        destroy("Buffer", self._device, buffer.handle)
-        memory = buffer.memory
-        free: list[tuple[int, int]] = []
+        self._device.destroy("Buffer", buffer.handle)
+        self._give_back(buffer)
+
+    def _give_back(self, buffer: VulkanBuffer) -> None:
+        memory, free = buffer.memory, list[tuple[int, int]]()
         for first, end in sorted([*memory.free, (buffer.first, buffer.end)]):
             if free and free[-1][1] == first:
                 first = free.pop()[0]
             free.append((first, end))
         memory.free = free
         if free == [(0, memory.nbytes)]:
-            lib().vkFreeMemory(self._device, memory.handle, ffi().NULL)
+            self._device.destroy("DeviceMemory", memory.handle)
             self._memories.remove(memory)
 
     def import_host(self, host: memoryview) -> VulkanBuffer | None:
@@ -153,34 +149,18 @@ class Allocator:
 
         Whole pages are imported, the buffer is the part of them that `host` is.
         """
-        page, device, null = self._physical.features.host_alignment, self._device, ffi().NULL
-        address = int(ffi().cast("uintptr_t", ffi().from_buffer(host)))
+        page, address = int(self._physical.info.extra["import"]), int(ffi().cast("uintptr_t", ffi().from_buffer(host)))
         first = address // page * page
-        size = -(-(address + host.nbytes) // page) * page - first
-        external = make("VkExternalMemoryBufferCreateInfo", handleTypes=_HOST_ALLOCATION)
-        words = -(-host.nbytes // 4) * 4  # never past the last page
-        fields = {"pNext": external, "size": words, "usage": _STORAGE_AND_COPIES}
-        handle = create("Buffer", device, Stage.MEMORY, self._name, **fields)
-        needs = ffi().new("VkMemoryRequirements *")
-        lib().vkGetBufferMemoryRequirements(device, handle, needs)
-        allowed, memory = self._importable(first) & needs.memoryTypeBits, ffi().new("VkDeviceMemory *")
-        if allowed and (address - first) % needs.alignment == 0 and first + size >= address + needs.size:
-            pointer = ffi().cast("void *", first)
-            place = make("VkImportMemoryHostPointerInfoEXT", handleType=_HOST_ALLOCATION, pHostPointer=pointer)
-            index = (allowed & -allowed).bit_length() - 1
-            info = make("VkMemoryAllocateInfo", pNext=place, allocationSize=size, memoryTypeIndex=index)
-            if lib().vkAllocateMemory(device, info, null, memory) == SUCCESS:
-                if lib().vkBindBufferMemory(device, handle, memory[0], address - first) == SUCCESS:
-                    own = Memory(memory[0], size, index, [])  # all of it is the buffer's, so freeing that frees it
-                    self._memories.add(own)
-                    return VulkanBuffer(handle, host.nbytes, MemoryKind.SHARED, own, 0, size)
-                lib().vkFreeMemory(device, memory[0], null)
-        destroy("Buffer", device, handle)
+        size, pointer = words_of(address + host.nbytes, page) - first, ffi().cast("void *", first)
+        place, external = make("VkImportMemoryHostPointerInfoEXT"), make("VkExternalMemoryBufferCreateInfo")
+        place.pHostPointer, found = pointer, make("VkMemoryHostPointerPropertiesEXT")
+        ask, words = function("vkGetMemoryHostPointerPropertiesEXT", self._device.handle), words_of(host.nbytes)
+        with suppress(GpuError), self._buffer(words, pNext=external) as (handle, needs):  # never past the last page
+            check(ask(self._device.handle, place.handleType, pointer, found), "alloc")
+            allowed = found.memoryTypeBits & needs.memoryTypeBits
+            if not allowed or (address - first) % needs.alignment or first + size < address + needs.size:
+                raise UnsupportedError("this host memory cannot be imported", backend=BACKEND, operation="alloc")
+            memory = self._new_memory(size, (allowed & -allowed).bit_length() - 1, host.nbytes, pNext=place)
+            # all of the memory is the buffer's, so that freeing one frees the other
+            return self._bound(VulkanBuffer(handle, host.nbytes, MemoryKind.SHARED, memory, 0, size), address - first)
         return None
-
-    def _importable(self, address: int) -> int:
-        """Memory types that a host address can be imported as, one bit each."""
-        ask = function("vkGetMemoryHostPointerPropertiesEXT", device=self._device)
-        properties = make("VkMemoryHostPointerPropertiesEXT")
-        status = ask(self._device, _HOST_ALLOCATION, ffi().cast("void *", address), properties)
-        return int(properties.memoryTypeBits) if status == SUCCESS else 0

@@ -3,198 +3,197 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from struct import pack
 
-from bitnet_core.errors import GpuError
-from bitnet_core.hal.base import Launch
+from bitnet_core.hal import DeviceInfo
+from bitnet_core.hal.base import Launch, Recorded
+from bitnet_core.hal.staged import StagedDevice
+from bitnet_core.hal.words import words_of
 
-from bitnet_vulkan.compile import VulkanKernel
-from bitnet_vulkan.describe import PhysicalDevice
-from bitnet_vulkan.driver import Handle, create, destroy, ffi, lib, make
-from bitnet_vulkan.errors import SUCCESS, TIMEOUT, Stage, check
+from bitnet_vulkan.compile import COMPUTE_PIPELINE, COMPUTE_STAGE, VulkanKernel
+from bitnet_vulkan.driver import Handle, Logical, call, ffi, function, lib, make
+from bitnet_vulkan.errors import TIMEOUT, check
 from bitnet_vulkan.memory import VulkanBuffer
 
-BATCH = 16
-"""Commands in one submission: the GPU starts while Python still records the rest, and no submission runs for long."""
+VulkanLaunch = Launch[VulkanBuffer, VulkanKernel]
+VulkanRecorded = Recorded[VulkanBuffer, VulkanKernel]
+BATCH, MOST_PENDING = 16, 64
+"""Commands in one submission: the GPU starts while Python still records the rest, and no submission runs for long.
+Submissions under way, of which the first is waited for before there is another."""
+LARGE = 1 << 20
+"""Bytes of a copy that is worth a submission."""
 ONCE, MANY_TIMES = 1, 4
 """VkCommandBufferUsageFlagBits: ONE_TIME_SUBMIT, SIMULTANEOUS_USE."""
 COMPUTE, TRANSFER, HOST = 0x800, 0x1000, 0x4000
-"""VkPipelineStageFlagBits."""
-_READS = {COMPUTE: 0x20, TRANSFER: 0x800, HOST: 0x2000}
-_WRITES = {COMPUTE: 0x40, TRANSFER: 0x1000}
-"""VkAccessFlagBits of the stages."""
 _TOP, _BOTTOM = 0x1, 0x2000
+_ACCESS = {COMPUTE: 0x60, TRANSFER: 0x1800, COMPUTE | TRANSFER: 0x1860, HOST: 0x2000}
+"""VkPipelineStageFlagBits, and the VkAccessFlagBits of what they read and write."""
+_64_BITS = 1
 
 
 @dataclass(eq=False, slots=True)
 class Commands:
-    """A command buffer. Each command waits for the one before it: in a plan nearly every launch reads what the last one
-    wrote, so that asking which do would save nothing. last: its stage, at first any."""
+    """A command buffer. info: a VkSubmitInfo; last: the stage of its last command, at first any.
+
+    Each command waits for the one before it: in a plan nearly every launch reads what the last one wrote, so asking
+    which do would save nothing.
+    """
 
     handle: Handle
+    info: Handle
+    usage: int = ONCE
     count: int = 0
     last: int = COMPUTE | TRANSFER
 
-    def follow(self, stage: int) -> None:
+    def follow(self, stage: int) -> Handle:
         """What was done so far is finished, and visible to the next command, which is of this stage."""
-        null = ffi().NULL
-        memory = _barrier(self.last, stage)
+        memory, null = _barrier(self.last, stage), ffi().NULL
         lib().vkCmdPipelineBarrier(self.handle, self.last, stage, 0, 1, memory, 0, null, 0, null)
         self.last = stage
-
-    def put(self, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
-        """Record a launch, after `follow(COMPUTE)`."""
-        vk, handle, layout = lib(), self.handle, launch.kernel.layout
-        words: list[int] = []
-        for buffer, offset, nbytes in launch.bound:  # VkDescriptorBufferInfo
-            words += buffer.address, offset, -(-nbytes // 4) * 4
-        bound, params = pack(f"{len(words)}Q", *words), launch.params
-        vk.vkCmdBindPipeline(handle, 1, launch.kernel.pipeline)
-        layout.push(handle, layout.template, layout.handle, 0, ffi().from_buffer(bound))
-        vk.vkCmdPushConstants(handle, layout.handle, 0x20, 0, len(params), ffi().from_buffer(params))
-        vk.vkCmdDispatch(handle, *launch.grid)
-
-    def copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
-        """Record a copy."""
-        self.follow(TRANSFER)
-        region = make("VkBufferCopy", srcOffset=source_at, dstOffset=target_at, size=nbytes)
-        lib().vkCmdCopyBuffer(self.handle, source.handle, target.handle, 1, region)
-
-    def submit_info(self) -> Handle:
-        """A VkSubmitInfo, to be kept with a recording."""
-        return make("VkSubmitInfo", commandBufferCount=1, pCommandBuffers=[self.handle])
+        return self.handle
 
 
 @cache
 def _barrier(before: int, after: int) -> Handle:
-    source = sum(access for stage, access in _WRITES.items() if stage & before)
-    target = sum(access for stage, access in (*_READS.items(), *_WRITES.items()) if stage & after)
-    return make("VkMemoryBarrier", srcAccessMask=source, dstAccessMask=target)
+    return make("VkMemoryBarrier", srcAccessMask=_ACCESS[before], dstAccessMask=_ACCESS[after])
 
 
-class Queue:
-    """Submits in order; nothing is created per submission once the pools have grown.
+class QueuedDevice(StagedDevice[VulkanBuffer, VulkanKernel]):
+    """What a device does with its queue. A recording is a command buffer, which each replay submits again; nothing is
+    created per submission once the pools have grown."""
 
-    timeout: gives the seconds that one submission may take.
-    """
-
-    def __init__(self, device: Handle, physical: PhysicalDevice, timeout: Callable[[], float]) -> None:
-        self._device, self._name, self._timeout = device, physical.info.name, timeout
-        queue = ffi().new("VkQueue *")
-        lib().vkGetDeviceQueue(device, physical.queue_family, 0, queue)
+    def __init__(self, info: DeviceInfo, device: Logical) -> None:
+        super().__init__(info)
+        self._device, family, queue = device, int(info.extra["queue_family"]), ffi().new("VkQueue *")
+        lib().vkGetDeviceQueue(device.handle, family, 0, queue)
         self._queue = queue[0]
-        fields = {"flags": 2, "queueFamilyIndex": physical.queue_family}  # buffers are reset one by one
-        self._pool = create("CommandPool", device, Stage.COMMANDS, self._name, **fields)
-        self.submitted = self._done = 0
+        self._pool = device.create("CommandPool", "record", queueFamilyIndex=family)
+        self._push = function("vkCmdPushDescriptorSetWithTemplateKHR", device.handle)
+        self._submitted = 0
         self._open: Commands | None = None
-        self._spare: list[Handle] = []
+        self._spare: list[Commands] = []
         self._fences: list[Handle] = []
-        self._pending: deque[tuple[Handle, Handle | None]] = deque()  # fences, and buffers that are spare after them
-        self.abandoned: list[Handle] = []  # query pools of commands that may still run
+        self._pending: deque[tuple[Handle, Commands]] = deque()
 
-    def begin(self, usage: int) -> Commands:
-        """A command buffer that has begun; its first command waits for all that was submitted before."""
-        handle = ffi().new("VkCommandBuffer *")
-        if self._spare:
-            handle[0] = self._spare.pop()
-        else:
-            info = make("VkCommandBufferAllocateInfo", commandPool=self._pool, commandBufferCount=1)
-            check(lib().vkAllocateCommandBuffers(self._device, info, handle), Stage.COMMANDS, self._name)
-        status = lib().vkBeginCommandBuffer(handle[0], make("VkCommandBufferBeginInfo", flags=usage))
-        check(status, Stage.COMMANDS, self._name)
-        return Commands(handle[0])
+    def _begin(self, usage: int) -> Commands:
+        """Open a command buffer, whose first command waits for all that was submitted before."""
+        if not self._spare:
+            handle = ffi().new("VkCommandBuffer *")
+            info = make("VkCommandBufferAllocateInfo", commandPool=self._pool)
+            call("vkAllocateCommandBuffers", "record", self._device.handle, info, handle)
+            self._spare.append(Commands(handle[0], make("VkSubmitInfo", pCommandBuffers=[handle[0]])))
+        self._open = opened = replace(self._spare.pop(), usage=usage, count=0, last=COMPUTE | TRANSFER)
+        call("vkBeginCommandBuffer", "record", opened.handle, make("VkCommandBufferBeginInfo", flags=usage))
+        return opened
 
-    def end(self, commands: Commands) -> None:
-        """Close a command buffer; what it wrote becomes visible to the host, once the fence is signalled."""
-        commands.follow(HOST)
-        check(lib().vkEndCommandBuffer(commands.handle), Stage.COMMANDS, self._name)
-
-    def commands(self) -> Commands:
-        """The open one-time command buffer; what is recorded runs at the next `flush`."""
-        if self._open is not None and self._open.count >= BATCH:
+    def _command(self, stage: int) -> Handle:
+        """The open command buffer, for a command of this stage; what is in it runs at the next `flush`."""
+        if self._open is not None and self._open.usage == ONCE and self._open.count >= BATCH:
             self.flush()
-        self._open = self._open or self.begin(ONCE)
-        self._open.count += 1
-        return self._open
+        commands = self._open or self._begin(ONCE)
+        commands.count += 1
+        return commands.follow(stage)
+
+    def _end(self, commands: Commands) -> Commands:
+        """Close what is open; what it wrote becomes visible to the host, once the fence is signalled."""
+        self._open = None
+        call("vkEndCommandBuffer", "record", commands.follow(HOST))
+        return commands
 
     def flush(self) -> None:
         """Submit what is open."""
         if self._open is not None:
-            commands, self._open = self._open, None
-            self.end(commands)
-            self.submit(commands.submit_info(), commands.handle)
+            self._submit(self._end(self._open))
 
-    def submit(self, info: Handle, spare: Handle | None = None) -> None:
-        """Submit; `spare` may be recorded anew when that is done."""
+    def _submit(self, commands: Commands) -> None:
+        """One-time commands are spare when they are done."""
+        if len(self._pending) >= MOST_PENDING:
+            self._reach(self._submitted - MOST_PENDING + 1)
+        fence = self._fences.pop() if self._fences else self._device.create("Fence", "submit")
+        call("vkQueueSubmit", "submit", self._queue, 1, commands.info, fence)
+        self._pending.append((fence, commands))
+        self._submitted += 1
+
+    def _fence(self) -> int:
+        """How many submissions there are, with what is open."""
         self.flush()
-        while len(self._pending) > 1 and lib().vkGetFenceStatus(self._device, self._pending[0][0]) == SUCCESS:
-            self._retire()
-        fence = self._fences.pop() if self._fences else create("Fence", self._device, Stage.QUEUE, self._name)
-        check(lib().vkQueueSubmit(self._queue, 1, info, fence), Stage.QUEUE, self._name)
-        self._pending.append((fence, spare))
-        self.submitted += 1
+        return self._submitted
 
-    def _retire(self) -> None:
-        fence, spare = self._pending.popleft()
-        check(lib().vkResetFences(self._device, 1, ffi().new("VkFence[]", [fence])), Stage.WAIT, self._name)
-        self._fences.append(fence)
-        self._done += 1
-        if spare is not None:
-            self._spare.append(spare)
-
-    def wait(self, until: int | None = None) -> None:
-        """Wait for the first `until` submissions (None: submit, then for all) in turn, each for a bounded time.
+    def _reach(self, fence: int) -> None:
+        """The first `fence` submissions in turn, each for a bounded time.
 
         A timeout asks the device: DeviceLostError if it is gone, GpuTimeoutError if it still answers.
         """
-        if until is None:
-            self.flush()
-        while self._done < (self.submitted if until is None else until):
-            fences = ffi().new("VkFence[]", [self._pending[0][0]])
-            status = lib().vkWaitForFences(self._device, 1, fences, 1, int(self._timeout() * 1e9))
+        device = self._device.handle
+        while self._submitted - len(self._pending) < fence:
+            first, commands = self._pending[0]
+            fences = ffi().new("VkFence[]", [first])
+            status = lib().vkWaitForFences(device, 1, fences, 1, int(self.timeout * 1e9))
             if status == TIMEOUT:
-                status = min(lib().vkGetFenceStatus(self._device, fences[0]), 0) or TIMEOUT
-            check(status, Stage.WAIT, self._name)
-            self._retire()
+                status = min(lib().vkGetFenceStatus(device, first), 0) or TIMEOUT
+            check(status, "wait")
+            call("vkResetFences", "wait", device, 1, fences)
+            self._pending.popleft()
+            self._fences.append(first)
+            self._spare += [commands] if commands.usage == ONCE else []
 
-    def give_back(self, commands: Commands) -> None:
-        """A recorded command buffer that is no longer submitted; the queue must be idle."""
-        self._spare.append(commands.handle)
+    def _wait(self) -> None:
+        self._reach(self._fence())
+        self._ring.drained()
 
-    def close(self) -> None:
-        """Destroy fences and command buffers; the device must be idle."""
-        for fence in [*self._fences, *(fence for fence, _ in self._pending)]:
-            destroy("Fence", self._device, fence)
-        for pool in self.abandoned:
-            destroy("QueryPool", self._device, pool)
-        destroy("CommandPool", self._device, self._pool)
+    def _copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
+        region = ffi().new("VkBufferCopy *", (source_at, target_at, nbytes))
+        lib().vkCmdCopyBuffer(self._command(TRANSFER), source.handle, target.handle, 1, region)
+        if nbytes >= LARGE:
+            self.flush()
 
+    def _run(self, launch: VulkanLaunch) -> None:
+        self._dispatch(self._command(COMPUTE), launch)
 
-def timed(
-    device: Handle, physical: PhysicalDevice, queue: Queue, launches: Sequence[Launch[VulkanBuffer, VulkanKernel]]
-) -> list[float]:
-    """Run the launches once; seconds of each."""
-    count, name = 2 * len(launches), physical.info.name
-    if not count:
-        return []
-    pool = create("QueryPool", device, Stage.COMMANDS, name, queryType=2, queryCount=count)  # timestamps
-    queue.flush()
-    commands = queue.commands()
-    lib().vkCmdResetQueryPool(commands.handle, pool, 0, count)
-    for i, launch in enumerate(launches):
-        commands.follow(COMPUTE)
-        lib().vkCmdWriteTimestamp(commands.handle, _TOP, pool, 2 * i)
-        commands.put(launch)
-        lib().vkCmdWriteTimestamp(commands.handle, _BOTTOM, pool, 2 * i + 1)
-    try:
-        queue.wait()
-    except GpuError:
-        queue.abandoned.append(pool)
-        raise
-    ticks = ffi().new("uint64_t[]", count)
-    check(lib().vkGetQueryPoolResults(device, pool, 0, count, 8 * count, ticks, 8, 1), Stage.WAIT, name)  # 64-bit
-    destroy("QueryPool", device, pool)
-    return [max(1, ticks[i + 1] - ticks[i]) * physical.timestamp_seconds for i in range(0, count, 2)]
+    def _dispatch(self, commands: Handle, launch: VulkanLaunch) -> None:
+        vk, kernel, params = lib(), launch.kernel, launch.params
+        words: list[int] = []
+        for buffer, offset, nbytes in launch.bound:  # VkDescriptorBufferInfo
+            words += buffer.address, offset, words_of(nbytes)
+        bound = ffi().from_buffer(pack(f"{len(words)}Q", *words))
+        vk.vkCmdBindPipeline(commands, COMPUTE_PIPELINE, kernel.pipeline)
+        self._push(commands, kernel.template, kernel.layout, 0, bound)
+        vk.vkCmdPushConstants(commands, kernel.layout, COMPUTE_STAGE, 0, len(params), ffi().from_buffer(params))
+        vk.vkCmdDispatch(commands, *launch.grid)
+
+    def _record(self, recording: VulkanRecorded) -> None:
+        self.flush()
+        commands = self._begin(MANY_TIMES)
+        for launch in recording.launches:
+            self._run(launch)
+        recording.native = self._end(commands)
+
+    def _replay(self, recording: VulkanRecorded) -> None:
+        self.flush()
+        self._submit(recording.native)
+
+    def _forget(self, recording: VulkanRecorded) -> None:
+        if not self._closed:
+            self._wait()
+            self._spare.append(recording.native)
+
+    def _timings(self, recording: VulkanRecorded) -> list[float]:
+        """Where a wait gives up, the queries, which may still be written, live as long as the device."""
+        count, vk = 2 * len(recording.launches), lib()
+        if not count:
+            return []
+        pool = self._device.create("QueryPool", "record", queryCount=count)
+        vk.vkCmdResetQueryPool(self._command(COMPUTE), pool, 0, count)
+        for i, launch in enumerate(recording.launches):
+            commands = self._command(COMPUTE)
+            vk.vkCmdWriteTimestamp(commands, _TOP, pool, 2 * i)
+            self._dispatch(commands, launch)
+            vk.vkCmdWriteTimestamp(commands, _BOTTOM, pool, 2 * i + 1)
+        self._wait()
+        ticks, tick = ffi().new("uint64_t[]", count), 1e-9 * float(self.info.extra["tick_ns"])
+        where = self._device.handle, pool, 0, count
+        call("vkGetQueryPoolResults", "wait", *where, 8 * count, ticks, 8, _64_BITS)
+        self._device.destroy("QueryPool", pool)
+        return [tick * max(1, ticks[i + 1] - ticks[i]) for i in range(0, count, 2)]

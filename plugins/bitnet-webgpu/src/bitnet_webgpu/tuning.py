@@ -40,16 +40,12 @@ def choose(wanted: Wanted) -> Tuning:
 
 def offered(wanted: Wanted) -> list[Tuning]:
     """What `choose` takes, then what may be quicker elsewhere: tiles of prompts, threads that share a matrix row."""
-    first, others = choose(wanted), list[Tuning]()
+    first = choose(wanted)
     if first.variant == "tiled":
-        others = [_but(first, {"GROUP": group}, TILE_T=rows) for rows, group in TILES]
-    elif _CHOICES.get(wanted.spec.name) is _product:
-        others = [_but(first, {"LANES": lanes}, TILE_N=GROUP // lanes) for lanes in (8, 16, 32)]
-    return [first, *(one for one in others if one.key != first.key)]
-
-
-def _but(tuning: Tuning, private: dict[str, int], **tile: int) -> Tuning:
-    return replace(tuning, tile={**tuning.tile, **tile}, private={**tuning.private, **private})
+        return first.and_with([({"TILE_T": rows}, {"GROUP": group}) for rows, group in TILES])
+    if _CHOICES.get(wanted.spec.name) is _product:
+        return first.and_with([({"TILE_N": GROUP // lanes}, {"LANES": lanes}) for lanes in (8, 16, 32)])
+    return [first]
 
 
 def _product(wanted: Wanted) -> Tuning:
