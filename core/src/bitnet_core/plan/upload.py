@@ -245,7 +245,8 @@ class _Uploader:
         """readers: they go on with the next layer."""
         config, prefix = self.config, f"blk.{number}."
         sub_norms = config.sub_norms
-        for layer in range(number, min(number + 2, config.n_layers)):
+        ahead = 0 if self.device.info.transfer is TransferMode.UNIFIED else 2  # there memory counts more than time
+        for layer in range(number, min(number + ahead, config.n_layers)):
             for name in (f"blk.{layer}.{linear}" for linear in config.linears()):
                 if name not in self.being_read:
                     self.being_read[name] = readers.submit(self.source.ternary, name)

@@ -137,9 +137,12 @@ def describe(made_by: c_void_p, card: c_void_p, device: c_void_p, index: int) ->
             }
         ),
     )
+    return Found(made_by, card, device, tile, _computing_group(device), info)
+
+
+def _computing_group(device: c_void_p) -> int:
     groups = structures("zeDeviceGetCommandQueueGroupProperties", device, api.QueueGroupProperties)
-    ordinal = next(at for at, group in enumerate(groups) if group.flags & COMPUTE)
-    return Found(made_by, card, device, tile, ordinal, info)
+    return next(at for at, group in enumerate(groups) if group.flags & COMPUTE)
 
 
 def _pair(version: int) -> tuple[int, int]:
