@@ -62,5 +62,5 @@ def rope_attention(params: Params) -> Tuning:
     tile_n = shared_heads(params, 4)
     splits = min(32, max(1, BLOCKS // (int(params["rows"]) * (int(params["n_heads"]) // tile_n))))
     tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits}
-    dim = int(params["head_dim"])
-    return tuned(512, tile, "mma", workspace=WORKSPACE, DIM=dim, SHARED=512 * dim)
+    dim, group = int(params["head_dim"]), 512 if splits > 1 else 256  # two of these fit on a multiprocessor
+    return tuned(group, tile, "mma", workspace=WORKSPACE, DIM=dim, SHARED=group * dim)

@@ -17,7 +17,7 @@ MMA_ROWS = 9
 """Rows from which ternary products go to the tensor cores' tiles."""
 DENSE_ROWS = 5
 """The same for f16 heads: 8 rows took 3 % less of a whole step than with matmul_dense_few.cu."""
-BATCH_ROWS = 32
+BATCH_ROWS = 64
 """Rows up to which a block keeps its weights in registers and takes the rows eight at a time."""
 PROMPT_ROWS = 65
 """Rows from which a step is taken to hold a prompt: more than the sequences that decode at a time."""
@@ -35,7 +35,7 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "matmul_ternary_block" and rows >= MMA_ROWS:
         return block_tile(64, 16 * ceil_div(rows, 16), (4, 1), 4, 4) if rows <= 32 else block_tile(64, 64, (2, 2), 4, 3)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
-        return _dense(rows, int(params["outs"]))
+        return _dense(rows, int(params["outs"]), most=64 if wgmma else 32)
     if name == "attention" and rows >= PROMPT_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         group = int(params["n_heads"]) // int(params["n_kv_heads"])
         heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
@@ -65,10 +65,9 @@ def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int)
 
 def _matmul(rows: int, outs: int) -> Tuning:
     """As measured on an H200 at the shapes of 2B-4T (docs/cuda-performance.md)."""
-    if rows <= 16:
-        return mma_tile(64, 16, (4, 1, 2), 6) if outs > MANY_OUTS else mma_tile(16, 16, (1, 1, 4), 8)
     if rows <= 32:
-        return mma_tile(64, 32, (4, 1, 2), 6) if outs > MANY_OUTS else mma_tile(16, 16, (1, 1, 4), 8)
+        tile_t = 16 if rows <= 16 else 32
+        return mma_tile(64, tile_t, (4, 1, 2), 6) if outs > MANY_OUTS else mma_tile(16, 16, (1, 1, 4), 8)
     if rows <= 64:
         return mma_tile(128, 64, (4, 2, 1), 4) if outs > MANY_OUTS else mma_tile(64, 32, (4, 1, 2), 6)
     if ceil_div(outs, 128) * ceil_div(rows, 128) >= FULL_GPU:
@@ -109,9 +108,10 @@ def attention_tile(head_dim: int, heads: int, rows: int, *, wgmma: bool = False)
     return tuned(2 * heads * rows, tile, "wgmma" if wgmma else "mma", HEAD_DIM=head_dim, SHARED=shared)
 
 
-def _dense(rows: int, outs: int) -> Tuning:
-    """Constants of matmul_dense_mma.cu; a block's TILE_N rows of the table come in pieces of SUB_N."""
-    tile = {"TILE_N": 512 if outs > 1 << 16 else 128, "TILE_T": 16 if rows <= 16 else 32}
-    shape = {"SUB_N": 128, "WARPS_N": 4, "WARPS_T": tile["TILE_T"] // 16, "STAGES": 4}
-    shared = shape["STAGES"] * (128 * shape["SUB_N"] + 256 * tile["TILE_T"])
+def _dense(rows: int, outs: int, most: int) -> Tuning:
+    """Constants of matmul_dense_mma.cu: TILE_N rows of the table, in pieces of SUB_N, by at most so many rows of x."""
+    tile_t = next(tile for tile in (16, 32, most) if rows <= tile or tile == most)
+    tile = {"TILE_N": 512 if outs > 1 << 16 else 128, "TILE_T": tile_t}
+    shape = {"SUB_N": 128, "WARPS_N": 4, "WARPS_T": tile_t // 16, "STAGES": 4}
+    shared = shape["STAGES"] * (128 * shape["SUB_N"] + 256 * tile_t)
     return tuned(128 * shape["WARPS_T"], tile, "mma", **shape, SHARED=shared)

@@ -1,0 +1,77 @@
+"""A decode step of several texts (2B-4T's shape, random weights) in the middle of 128 + 128 tokens: how long it takes,
+how long without programmatic launch, and by kernel how much shorter it is without that one.
+
+    python plugins/bitnet-cuda/benchmarks/batches.py [--texts 8,32,64] [--shape 2b4t]
+
+`bitnet bench --profile` sees such a step only after texts have ended, when attention has less to read, and each launch
+apart. What launches cost each other shows here alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+from bitnet_core.api import Model, load
+from bitnet_core.formats.synthetic import SyntheticSource
+from decode import NEVER, replay_time
+
+PROMPT, TOKENS, MIDDLE = 128, 128, 64
+
+
+def label(launch: Any) -> str:
+    """The kernel, and which matrix or row it works on."""
+    params = launch.kernel.spec.unpack(launch.params)
+    return " ".join([launch.kernel.spec.name, *(f"{params[size]:.0f}" for size in ("outs", "width") if size in params)])
+
+
+def step_in_the_middle(model: Model, texts: int) -> list[Any]:
+    """The launches of a greedy step, where `texts` texts stand in their middle."""
+    device: Any = model.device
+    engine, seen = model.engine, []
+    rng = np.random.default_rng(texts)
+    prompts = rng.integers(0, model.config.tokens, (texts, PROMPT)).tolist()
+    running = [engine.add(prompt, max_tokens=TOKENS) for prompt in prompts]
+    while min(text.generated_tokens for text in running) < MIDDLE:
+        engine.step()
+    replay = device.replay
+
+    def watched(recording: Any) -> None:
+        seen.append(recording)
+        replay(recording)
+
+    device.replay = watched
+    engine.step()
+    device.replay = replay
+    return [launch for launch in seen[-1].launches if launch.kernel.spec.name != NEVER]
+
+
+def show(device: Any, texts: int, launches: list[Any]) -> None:
+    """Measure and print."""
+    labels = [label(launch) for launch in launches]
+    whole = replay_time(device, launches)
+    overlap, device._overlap = device._overlap, False
+    apart = replay_time(device, launches)
+    device._overlap = overlap
+    print(f"{texts} texts: a step takes {whole:.0f} us, {apart:.0f} without programmatic launch; without", flush=True)
+    for one in dict.fromkeys(labels):
+        rest = [launch for launch, name in zip(launches, labels, strict=True) if name != one]
+        saved = whole - replay_time(device, rest)
+        print(
+            f"  {one:28} x{labels.count(one):3} {saved:7.0f} us less, {saved / labels.count(one):6.2f} each", flush=True
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", default="8,32,64")
+    parser.add_argument("--shape", default="2b4t")
+    arguments = parser.parse_args()
+    for texts in map(int, arguments.texts.split(",")):
+        with load(SyntheticSource(arguments.shape), "cuda:0", max_sequences=texts) as model:
+            show(model.device, texts, step_in_the_middle(model, texts))
+
+
+if __name__ == "__main__":
+    main()
