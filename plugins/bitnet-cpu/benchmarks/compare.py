@@ -68,7 +68,9 @@ def bitnet(path: str, threads: int, small_head: Literal["on", "off"] = "off") ->
     import bitnet_core
 
     os.environ["BITNET_NUM_THREADS"] = str(threads)
-    model = bitnet_core.load(path, "cpu", context=CONTEXT, layout="A" if "i2s" in path else None, small_head=small_head)
+    model = bitnet_core.load(
+        path, "cpu", context=CONTEXT, layout="A" if "i2s" in path else None, small_head=small_head, prompt_lookup="off"
+    )
     if model.device.info.backend != "cpu":
         sys.exit("bitnet-cpu is not installed: 'cpu' is the numpy device")
 
