@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import bitnet_core
 import numpy as np
 import pytest
+from bitnet_core.api import loading
 from bitnet_core.discovery import selection
 from bitnet_core.discovery.registry import registry
 from bitnet_core.errors import (
@@ -18,6 +19,7 @@ from bitnet_core.errors import (
     DeviceNotFoundError,
     ModelError,
     OutOfMemoryError,
+    TokenizerError,
     UsageError,
 )
 from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT
@@ -192,6 +194,21 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
         bitnet_core.load(None, "nosuch")
     with pytest.raises(UsageError, match="kv_dtype"):
         bitnet_core.load(None, "numpy", kv_dtype="f64")
+
+
+def test_what_is_wrong_with_the_file_is_told_before_a_missing_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are looked at at once; a device that was opened for nothing is closed."""
+    closed: list[str] = []
+    monkeypatch.setattr(NumpyDevice, "close", lambda self: closed.append(self.info.request))
+
+    def damaged(_keys: object) -> NoReturn:
+        raise TokenizerError("damaged")
+
+    monkeypatch.setattr(loading, "load_tokenizer", damaged)
+    for device in ("numpy", "cuda"):
+        with pytest.raises(TokenizerError, match="damaged"):
+            bitnet_core.load(device=device)
+    assert closed == ["numpy:0"]
 
 
 def test_a_model_closes_once(model: bitnet_core.Model) -> None:

@@ -42,6 +42,8 @@ def folder(part: str, value: Any) -> str:
         (BPE, {"tokenizer.ggml.merges": None}, "merges is missing"),
         (BPE, {"tokenizer.ggml.merges": ["ab"]}, "not two tokens"),
         (BPE, {"tokenizer.ggml.merges": ["a "]}, "not two tokens"),
+        (BPE, {"tokenizer.ggml.merges": ["a b", " b"]}, r"merges\[1\] is ' b', not two tokens"),
+        (BPE, {"tokenizer.ggml.merges": ["a b c", "a"]}, r"merges\[0\] is 'a b c', not two tokens"),
         (BPE, {"tokenizer.ggml.merges": ["qqqq zzzz"]}, "not all in the vocabulary"),
         (BPE, {"tokenizer.ggml.eos_token_id": 10**6}, "outside the"),
         (BPE, {"tokenizer.ggml.eos_token_id": "2"}, "must be an integer"),

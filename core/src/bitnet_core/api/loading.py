@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -91,8 +92,7 @@ def _on_a_device(
     progress: Progress | None,
 ) -> Model:
     """The model on the first device that can hold it."""
-    tokenizer = load_tokenizer(source.tokenizer)
-    placed = open_device(device, fallback)
+    tokenizer, placed = _tokenizer_and_device(source, device, fallback)
     while True:
         try:
             return _placed(source, tokenizer, *placed, options, progress)
@@ -102,6 +102,24 @@ def _on_a_device(
                 raise
             log.warning("%s, going on with %s", exc, following[1].selected.request)
             placed = following
+
+
+def _tokenizer_and_device(
+    source: ModelSource, device: str | DeviceRequest | None, fallback: bool
+) -> tuple[Tokenizer, tuple[Device, BackendStartupSummary]]:
+    """Both at once: drivers begin while a vocabulary is read. What is wrong with the file is told first."""
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(load_tokenizer, source.tokenizer)
+        try:
+            placed = open_device(device, fallback)
+        except GpuError:
+            reading.result()
+            raise
+    try:
+        return reading.result(), placed
+    except BaseException:
+        placed[0].close()
+        raise
 
 
 def open_source(

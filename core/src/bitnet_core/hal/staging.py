@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
 B_contra = TypeVar("B_contra", contravariant=True)
 B = TypeVar("B")
 
@@ -33,20 +35,20 @@ class StagingRing(Generic[B]):
     """
 
     def __init__(self, slots: Sequence[memoryview], copies: Copies[B]) -> None:
-        self._slots, self._copies = slots, copies
+        self._slots, self._copies = [np.frombuffer(slot, np.uint8) for slot in slots], copies
         self._fences: list[Any] = [None] * len(slots)
         self._turn = self._used = 0
 
     def upload(self, buffer: B, offset: int, source: memoryview) -> None:
         """Queue copies of `source`, bytes in one dimension, which may be reused on return."""
-        done = 0
-        while done < len(source):
+        data, done = np.frombuffer(source, np.uint8), 0  # whose copies leave other threads their turn
+        while done < len(data):
             slot = self._slots[self._turn]
             if self._used >= len(slot):
                 self._next()
                 continue
-            size = min(len(source) - done, len(slot) - self._used)
-            slot[self._used : self._used + size] = source[done : done + size]
+            size = min(len(data) - done, len(slot) - self._used)
+            slot[self._used : self._used + size] = data[done : done + size]
             self._copies.copy(self._turn, self._used, size, buffer, offset + done)
             self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
             done += size

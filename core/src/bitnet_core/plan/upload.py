@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import GpuError, ModelError, UsageError
+from bitnet_core.formats.threads import reader_pool
 from bitnet_core.hal.device import Buffer, Device, TransferMode, View, whole
 from bitnet_core.kernels.catalogue import DENSE_TYPES, ceil_div
 from bitnet_core.model.config import ModelConfig
@@ -23,8 +24,8 @@ from bitnet_core.model.weights import TernaryWeight, padded
 UPLOAD_CHUNK = 32 << 20
 """Bytes handed to the device at once, so that pages of a mapped file need not all stay in memory."""
 
-READERS = 4
-"""Threads that decode a layer's matrices while those of the layer before are placed."""
+LAYERS_AHEAD = 2
+"""Layers that are in memory while they are read, the one that is placed with them."""
 
 _WIDEST_BLOCK = 256
 """Columns of a weight scale where a whole row has the same one."""
@@ -199,9 +200,11 @@ class _Uploader:
     def all(self, positions: int) -> DeviceWeights:
         config = self.config
         self.total = weight_bytes(self.source)
-        tables = {name: self._table(name) for name in _table_names(config)}
-        with ThreadPoolExecutor(READERS) as readers:
+        with reader_pool() as readers:
+            if config.ternary_tables:
+                self._read_ahead(_table_names(config), readers)
             layers = tuple(self._read_once(self._layer(i, readers)) for i in range(config.n_layers))
+            tables = {name: self._table(name) for name in _table_names(config)}
         return DeviceWeights(
             config=config,
             layers=layers,
@@ -241,15 +244,19 @@ class _Uploader:
             raise ModelError(f"{self.source.path}: {name} must be {size} positive numbers")
         return factors
 
-    def _layer(self, number: int, readers: ThreadPoolExecutor) -> LayerWeights:
+    def _read_ahead(self, names: Iterable[str], readers: Executor) -> None:
+        """Where memory is shared with the host, it counts more than time."""
+        if self.device.info.transfer is not TransferMode.UNIFIED:
+            for name in names:
+                if name not in self.being_read:
+                    self.being_read[name] = readers.submit(self.source.ternary, name)
+
+    def _layer(self, number: int, readers: Executor) -> LayerWeights:
         """readers: they go on with the next layer."""
         config, prefix = self.config, f"blk.{number}."
         sub_norms = config.sub_norms
-        ahead = 0 if self.device.info.transfer is TransferMode.UNIFIED else 2  # there memory counts more than time
-        for layer in range(number, min(number + ahead, config.n_layers)):
-            for name in (f"blk.{layer}.{linear}" for linear in config.linears()):
-                if name not in self.being_read:
-                    self.being_read[name] = readers.submit(self.source.ternary, name)
+        for layer in range(number, min(number + LAYERS_AHEAD, config.n_layers)):
+            self._read_ahead((f"blk.{layer}.{linear}" for linear in config.linears()), readers)
         return LayerWeights(
             attn_norm=self._norm(prefix + "attn_norm", config.hidden),
             qkv=self._linear(prefix, "attn_q", "attn_k", "attn_v"),

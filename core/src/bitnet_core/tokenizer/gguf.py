@@ -23,14 +23,12 @@ def tokenizer_from_vocabulary(vocabulary: Vocabulary) -> Tokenizer:
 def _byte_level(vocabulary: Vocabulary) -> Tokenizer:
     rule = pre_tokenizer(vocabulary.pre, vocabulary.tokens)
     ids = _ids_by_text(vocabulary)
-    for rank, (left, right) in enumerate(vocabulary.merges):
-        if not (left in ids and right in ids and left + right in ids):
-            raise TokenizerError(
-                f"tokenizer.ggml.merges[{rank}] joins {short(left)} and {short(right)}, "
-                "which are not all in the vocabulary"
-            )
     unknown = None if vocabulary.unknown_id is None else vocabulary.tokens[vocabulary.unknown_id]
-    backend = Backend(models.BPE(ids, vocabulary.merges, unk_token=unknown, ignore_merges=rule.ignore_merges))
+    try:
+        model = models.BPE(ids, vocabulary.merges, unk_token=unknown, ignore_merges=rule.ignore_merges)
+    except Exception as error:
+        raise _refused(vocabulary, ids, error) from error
+    backend = Backend(model)
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
             *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rule.patterns),
@@ -40,6 +38,15 @@ def _byte_level(vocabulary: Vocabulary) -> Tokenizer:
     backend.decoder = decoders.ByteLevel()
     add_bos = rule.add_bos if vocabulary.add_bos is None else vocabulary.add_bos
     return _finish(vocabulary, backend, vocabulary.bos_id, vocabulary.eos_id, add_bos)
+
+
+def _refused(vocabulary: Vocabulary, ids: dict[str, int], error: Exception) -> TokenizerError:
+    """Which merge it is, as the library does not say."""
+    for rank, (left, right) in enumerate(vocabulary.merges):
+        if not (left in ids and right in ids and left + right in ids):
+            what = f"joins {short(left)} and {short(right)}, which are not all in the vocabulary"
+            return TokenizerError(f"tokenizer.ggml.merges[{rank}] {what}")
+    return TokenizerError(f"the vocabulary makes no tokenizer: {short(str(error))}")
 
 
 def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.ternary.codes import Bytes, each_chunk, pack, row_chunks, unpack
+from bitnet_core.formats.ternary.codes import Bytes, pack, row_chunks, unpack
 from bitnet_core.formats.ternary.scales import collapse, per_block, to_half
+from bitnet_core.formats.threads import in_threads
 from bitnet_core.model.weights import TernaryWeight, padded
 
 
@@ -37,7 +38,7 @@ def decode_blocks(
         used[part] = (codes != 1).any(axis=1).reshape(-1, columns // block)
         return int(np.count_nonzero(codes == 3))
 
-    if illegal := sum(each_chunk(take, rows, columns)):
+    if illegal := sum(in_threads(take, list(row_chunks(rows, columns)))):
         raise illegal_codes(illegal, rows * columns)
     return collapse(rows, columns, packed, scales, used, block)
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +11,9 @@ from bitnet_core.errors import ModelError
 from bitnet_core.model.weights import BLOCK, padded
 
 Bytes = npt.NDArray[np.uint8]
-T = TypeVar("T")
 
 CHUNK = 1 << 22
 """Codes that are unpacked at a time, so that a large tensor needs little more memory than its packed form."""
-MOST_THREADS = 8
-"""That read one tensor: more are waiting for memory."""
 _WORDS = np.uint64(0x5555555555555555)
 
 
@@ -44,20 +38,11 @@ def unpack(packed: Bytes, columns: int) -> Bytes:
     return (quarters & np.uint8(3)).reshape(rows, row_bytes * 4)[:, :columns]
 
 
-def row_chunks(rows: int, columns: int, multiple: int = 1) -> Iterator[slice]:
-    """Slices of rows, each a multiple of `multiple` rows (but the last) of about CHUNK codes."""
-    step = max(CHUNK // max(columns, 1) // multiple, 1) * multiple
+def row_chunks(rows: int, columns: int, multiple: int = 1, chunks: int = 1) -> Iterator[slice]:
+    """Slices of rows, each a multiple of `multiple` rows (but the last) of about so many times CHUNK codes."""
+    step = max(CHUNK * chunks // max(columns, 1) // multiple, 1) * multiple
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
-
-
-def each_chunk(take: Callable[[slice], T], rows: int, columns: int) -> list[T]:
-    """What `take` gives for each slice of row_chunks, in threads: numpy works without the interpreter's lock."""
-    parts = list(row_chunks(rows, columns))
-    if len(parts) == 1:
-        return [take(parts[0])]
-    with ThreadPoolExecutor(min(len(parts), MOST_THREADS, os.cpu_count() or 1)) as pool:
-        return list(pool.map(take, parts))
 
 
 def pack_rows(rows: int, columns: int, codes_of: Callable[[slice], Bytes], multiple: int = 1) -> Bytes:
@@ -70,7 +55,7 @@ def pack_rows(rows: int, columns: int, codes_of: Callable[[slice], Bytes], multi
 
 def first_illegal(data: Bytes) -> int:
     """Index of the first byte that holds the code 3 in any of its four bit pairs, or -1."""
-    step = 1 << 15  # words: two such arrays stay in the cache
+    step = 1 << 17  # words: two such arrays stay in the cache, and threads seldom ask for the interpreter
     whole = data.size // 8 * 8
     words = data[:whole].view(np.uint64)
     pairs = np.empty(min(step, words.size), np.uint64)

@@ -6,6 +6,7 @@ later ones under a type of their own, PQ2_0.
 
 from __future__ import annotations
 
+import threading
 from functools import reduce
 
 import numpy as np
@@ -13,15 +14,18 @@ import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.ternary.blocks import encode_blocks, illegal_codes
-from bitnet_core.formats.ternary.codes import Bytes, each_chunk
+from bitnet_core.formats.ternary.codes import Bytes, row_chunks
 from bitnet_core.formats.ternary.scales import collapse
-from bitnet_core.model.weights import BLOCK, TernaryWeight, padded
+from bitnet_core.formats.threads import in_threads
+from bitnet_core.model.weights import TernaryWeight, padded
 
 _SHIFTS = np.array([0, 2, 4, 6], np.uint8)
 _ZEROS = np.uint64(0x5555555555555555)
 """32 codes of a zero."""
 _WORD = 32
 """Codes in a word."""
+_CHUNKS = 2
+"""Taken at a time, since nothing is unpacked; with fewer codes, threads wait for the interpreter's lock."""
 _STEPS = (
     (2, 0x3333333333333333, 1),
     (4, 0x0F0F0F0F0F0F0F0F, 2),
@@ -33,51 +37,65 @@ _STEPS = (
 Words = npt.NDArray[np.uint64]
 
 
+class _Room(threading.local):
+    """Two arrays of each thread, for one chunk of a matrix: new ones each time cost more than the arithmetic."""
+
+    def __init__(self, words: int) -> None:
+        self.words, self.planes = np.empty(words, np.uint64), np.empty(words, np.uint64)
+
+
 def decode(data: Bytes, rows: int, columns: int, block: int = 64) -> TernaryWeight:
     """The matrix in `data`, in blocks of 64 or 128 elements. Raises ModelError for an illegal code."""
     if columns % block:
         raise ModelError(f"{columns} columns are no whole blocks of {block}")
-    blocks = columns // block
-    raw = data.view([("scale", "<f2"), ("codes", f"V{block // 4}")]).reshape(rows, blocks)  # fields are copied whole
-    packed = np.empty((rows, padded(columns) // 4), np.uint8)
+    codes = f"V{block // 4}"  # the codes of a block are copied as a whole
+    blocks, width = columns // block, padded(columns)
+    raw = data.view([("scale", "<f2"), ("codes", codes)]).reshape(rows, blocks)
+    packed = np.empty((rows, width // 4), np.uint8)
     scales = np.empty((rows, blocks), np.float32)
     used = np.empty((rows, blocks), np.bool_)
+    chunks = list(row_chunks(rows, columns, chunks=_CHUNKS))
+    room = _Room(max(chunk.stop - chunk.start for chunk in chunks) * width // _WORD)
 
     def take(part: slice) -> int:
-        scale = raw[part]["scale"].astype(np.float32)
-        codes = np.ascontiguousarray(raw[part]["codes"]).view("<u8").reshape(*scale.shape, -1)
-        codes[scale == 0] = _ZEROS  # a scale of 0 makes every value 0
-        scales[part], used[part] = scale, reduce(np.bitwise_or, (codes ^ _ZEROS).transpose(2, 0, 1)) != 0
-        words = codes.reshape(len(codes), -1)
-        packed[part] = _in_planes(words)
-        pairs = words & (words >> np.uint64(1)) & _ZEROS
-        return int(np.unpackbits(pairs.view(np.uint8)).sum()) if pairs.any() else 0
+        size = (part.stop - part.start) * width // _WORD
+        words, other = room.words[:size].reshape(-1, width // _WORD), room.planes[:size].reshape(-1, width // _WORD)
+        words.view(codes)[:, :blocks] = raw["codes"][part]
+        words[:, columns // _WORD :] = _ZEROS
+        scales[part] = raw["scale"][part]
+        if not scales[part].all():  # a scale of 0 makes every value 0
+            words.reshape(len(words), -1, block // _WORD)[:, :blocks][scales[part] == 0] = _ZEROS
+        np.bitwise_xor(words, _ZEROS, out=other)
+        of_blocks = other.reshape(len(words), -1, block // _WORD)[:, :blocks]
+        used[part] = reduce(np.bitwise_or, of_blocks.transpose(2, 0, 1)) != 0
+        np.right_shift(words, np.uint64(1), out=other)
+        other &= words
+        other &= _ZEROS
+        illegal = int(np.unpackbits(other.view(np.uint8)).sum()) if np.bitwise_or.reduce(other, axis=None) else 0
+        _in_planes(words.reshape(-1), other.reshape(-1), packed[part].view("<u4").reshape(-1, 2, 4))
+        return illegal
 
-    if illegal := sum(each_chunk(take, rows, columns)):
+    if illegal := sum(in_threads(take, chunks)):
         raise illegal_codes(illegal, rows * columns)
     return collapse(rows, columns, packed, scales, used, block)
 
 
-def _in_planes(words: Words) -> Bytes:
-    """Words u64[rows, columns / 32] in canonical packing, u8[rows, padded(columns) / 4].
+def _in_planes(words: Words, room: Words, packed: npt.NDArray[np.uint32]) -> None:
+    """Words u64[blocks * 4], which are lost, in canonical packing, u32[blocks, 2, 4]. room: u64[blocks * 4].
 
     Byte a of word p of a block of 128 columns has columns 32 p + 4 a + r, r from 0 to 3, and byte 4 a + r is to have
     them for p from 3 to 0. First the words, from the last plane to the first, and the pairs of bits of their bytes
     change places, then, in either half, the words and their bytes.
     """
-    rows, width = words.shape
-    if width % (BLOCK // _WORD):
-        words = np.pad(words, ((0, 0), (0, -width % (BLOCK // _WORD))), constant_values=_ZEROS)
-    quarters = words.reshape(-1, BLOCK // _WORD)
-    planes = [np.ascontiguousarray(quarters[:, p]) for p in (3, 2, 1, 0)]
-    moved = np.empty_like(planes[0])
+    planes = room.reshape(4, -1)
+    for plane, word in zip(planes, (3, 2, 1, 0), strict=True):
+        plane[:] = words[word::4]
+    moved = words[: words.size // 2].reshape(2, -1)
     for bits, mask, far in _STEPS:
-        for first in (0, 3 - far):
-            _exchange(planes[first], planes[first + far], np.uint64(bits), np.uint64(mask), moved)
-    result = np.empty((len(quarters), 2, 4), np.uint32)
+        low, high = (planes[::2], planes[1::2]) if far == 1 else (planes[:2], planes[2:])
+        _exchange(low, high, np.uint64(bits), np.uint64(mask), moved)
     for r, plane in enumerate(planes):
-        result[:, :, r] = plane.view("<u4").reshape(-1, 2)
-    return result.view(np.uint8).reshape(rows, -1)
+        packed[:, :, r] = plane.view("<u4").reshape(-1, 2)
 
 
 def _exchange(low: Words, high: Words, bits: np.uint64, mask: np.uint64, moved: Words) -> None:
