@@ -16,9 +16,11 @@ AHEAD = 2
 MOST_AHEAD = 16 << 20
 """Bytes of a matrix to ask for, at most: they should still be in the cache when they are wanted."""
 EARLY = {
-    "matmul_ternary": {"w"},
+    "matmul_ternary": {"w", "wscale"},
     "matmul_ternary_block": {"w", "wscale"},
     "matmul_dense": {"w"},
+    "rms_norm_quantize": {"gamma"},
+    "glu_norm_quantize": {"gamma"},
     "norm_matmul": {"gamma", "w", "wscale"},
     "norm_matmul_glu": {"gamma", "w", "wscale"},
     "rope_attention": {"step", "tables", "k_cache", "v_cache"},
@@ -50,17 +52,21 @@ def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] 
 
 
 def tensor_maps(launch: StreamLaunch) -> list[Any]:
-    """Where bulk copies find weights and activations: the last arguments of stream.cuh's kernels; none for others."""
+    """Where bulk copies find weights and activations: a kernel's last arguments, if it has any."""
     private = launch.kernel.tuning.private
-    if "SPAN_T" not in private:
+    if not {"SPAN_N", "SPAN_T"} & private.keys():
         return []
     rows, outs, width, *_ = map(int, launch.kernel.spec.unpack(launch.params).values())
-    w, _, q, scale, *_ = (bound.buffer.address + bound.offset for bound in launch.bound)
+    first, second, third, *more = (bound.buffer.address + bound.offset for bound in launch.bound)
+    if "SPAN_N" in private:  # a table of f16, 64 columns at a time
+        return [_tensor_map(second, (2 * width, outs), (2 * width,), (128, private["SPAN_N"]), 3)]
+    tokens = _tensor_map(third, (width, rows), (width,), (128, private["SPAN_T"]), 3)
+    if "STAGES" not in private:
+        return [tokens]
     row, own = width // 4, 2 * private["M_TILES"]  # a lane has `own` neighbouring rows of weights
     dims, steps = (row, 8, own, outs // (8 * own)), (own * row, row, 8 * own * row)
-    tokens = _tensor_map(q, (width, rows), (width,), (128, private["SPAN_T"]), 3)
-    scales = _tensor_map(scale, (width // 8, rows), (width // 8,), (16, private["SPAN_T"]), 0)  # of 32 columns each
-    return [_tensor_map(w, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens, scales]
+    scales = _tensor_map(more[0], (width // 8, rows), (width // 8,), (16, private["SPAN_T"]), 0)  # of 32 columns each
+    return [_tensor_map(first, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens, scales]
 
 
 def _tensor_map(address: int, dims: Sequence[int], steps: Sequence[int], box: Sequence[int], swizzle: int) -> Any:

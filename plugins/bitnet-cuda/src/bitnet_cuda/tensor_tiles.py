@@ -13,12 +13,14 @@ FULL_GPU = 100
 MULTIPROCESSORS = 132
 """Of a GPU with warpgroup products: H100 and H200."""
 ANY_SIZE = 1 << 20  # in place of a tile's: blocks that stay take tiles of their own, whatever the shape
+MOST_SHARED = 227 << 10
+"""Bytes of shared memory that a block of such a GPU may have."""
 MMA_ROWS = 9
 """Rows from which ternary products go to the tensor cores' tiles."""
 DENSE_ROWS = 5
 """The same for f16 heads: 8 rows took 3 % less of a whole step than with matmul_dense_few.cu."""
 BATCH_ROWS = 64
-"""Rows up to which a block keeps its weights in registers and takes the rows eight at a time."""
+"""Rows up to which a block keeps its weights in registers."""
 PROMPT_ROWS = 65
 """Rows from which a step is taken to hold a prompt: more than the sequences that decode at a time."""
 
@@ -26,8 +28,10 @@ PROMPT_ROWS = 65
 def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
     rows = int(params.get("rows", 1))
-    if name == "matmul_ternary" and MMA_ROWS <= rows <= BATCH_ROWS and (tile := _batch(rows, params)):
-        return tile
+    if name == "matmul_ternary" and MMA_ROWS <= rows <= BATCH_ROWS:
+        tile = _group(rows, params) if wgmma else None
+        if tile := tile or _batch(rows, params):
+            return tile
     if name.startswith("matmul_ternary") and rows >= PROMPT_ROWS and wgmma and (tile := _stream(name, params)):
         return tile
     if name == "matmul_ternary" and rows >= MMA_ROWS:
@@ -35,7 +39,7 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "matmul_ternary_block" and rows >= MMA_ROWS:
         return block_tile(64, 16 * ceil_div(rows, 16), (4, 1), 4, 4) if rows <= 32 else block_tile(64, 64, (2, 2), 4, 3)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
-        return _dense(rows, int(params["outs"]), most=64 if wgmma else 32)
+        return dense_tile(int(params["outs"])) if wgmma else _dense(rows, int(params["outs"]))
     if name == "attention" and rows >= PROMPT_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         group = int(params["n_heads"]) // int(params["n_kv_heads"])
         heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
@@ -53,6 +57,27 @@ def _batch(rows: int, params: Params) -> Tuning | None:
     tile = {"TILE_N": 32, "TILE_T": 32 if wide and rows > 16 else 16, "SPLITS": 1}
     fits = warps <= 16 and 4 * tile["TILE_N"] * tile["TILE_T"] * warps <= 48 << 10
     return tuned(32 * warps, tile, "batch", STEPS=steps) if fits else None
+
+
+def group_tile(m_tiles: int, span_t: int, warpgroups: int, width: int) -> Tuning:
+    """Constants of matmul_ternary_group.cu: 64 * m_tiles weight rows, span_t tokens; warpgroups share the columns."""
+    blocks = width // 128
+    shared = max(blocks * 128 * span_t, 256 * warpgroups * m_tiles * span_t) + 1024
+    tile = {"TILE_N": 64 * m_tiles, "TILE_T": span_t, "SPLITS": 1}
+    private = {"M_TILES": m_tiles, "SPAN_T": span_t, "BLOCKS": ceil_div(blocks, warpgroups), "SHARED": shared}
+    return tuned(128 * warpgroups, tile, "group", **private)
+
+
+def _group(rows: int, params: Params) -> Tuning | None:
+    """The smallest spans of tokens with which all blocks are on the GPU at once; None for what does not fit a block."""
+    if any(int(params[size]) % 4 for size in ("outs", "y_stride", "y_first")):
+        return None
+    outs, width = int(params["outs"]), int(params["width"])
+    wide, high = outs > MANY_OUTS, ceil_div(outs, 64)
+    spans = [t for t in (16, 32) if rows <= t or (not wide and high * ceil_div(rows, t) <= MULTIPROCESSORS)]
+    tile = group_tile(2 if wide else 1, (*spans, 64)[0], 2 if wide else 4, width)
+    fits = tile.private["SHARED"] <= MOST_SHARED and tile.private["BLOCKS"] <= 16
+    return tile if fits else None
 
 
 def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int) -> Tuning:
@@ -108,10 +133,17 @@ def attention_tile(head_dim: int, heads: int, rows: int, *, wgmma: bool = False)
     return tuned(2 * heads * rows, tile, "wgmma" if wgmma else "mma", HEAD_DIM=head_dim, SHARED=shared)
 
 
-def _dense(rows: int, outs: int, most: int) -> Tuning:
-    """Constants of matmul_dense_mma.cu: TILE_N rows of the table, in pieces of SUB_N, by at most so many rows of x."""
-    tile_t = next(tile for tile in (16, 32, most) if rows <= tile or tile == most)
-    tile = {"TILE_N": 512 if outs > 1 << 16 else 128, "TILE_T": tile_t}
-    shape = {"SUB_N": 128, "WARPS_N": 4, "WARPS_T": tile_t // 16, "STAGES": 4}
-    shared = shape["STAGES"] * (128 * shape["SUB_N"] + 256 * tile_t)
+def dense_tile(outs: int, stages: int = 4) -> Tuning:
+    """Constants of matmul_dense_stream.cu: pieces of SPAN_N table rows by 64 columns, TILE_N rows a block."""
+    span_n = 256
+    tile = {"TILE_N": span_n * ceil_div(outs, span_n * MULTIPROCESSORS), "TILE_T": 64}
+    shared = stages * (128 * span_n + 2 * 128 * 64) + 1024
+    return tuned(3 * 128, tile, "stream", SPAN_N=span_n, STAGES=stages, SHARED=shared)
+
+
+def _dense(rows: int, outs: int) -> Tuning:
+    """Constants of matmul_dense_mma.cu; a block's TILE_N rows of the table come in pieces of SUB_N."""
+    tile = {"TILE_N": 512 if outs > 1 << 16 else 128, "TILE_T": 16 if rows <= 16 else 32}
+    shape = {"SUB_N": 128, "WARPS_N": 4, "WARPS_T": tile["TILE_T"] // 16, "STAGES": 4}
+    shared = shape["STAGES"] * (128 * shape["SUB_N"] + 256 * tile["TILE_T"])
     return tuned(128 * shape["WARPS_T"], tile, "mma", **shape, SHARED=shared)

@@ -6,6 +6,7 @@
 // sums at once: the copy puts each 8 * OWN rows in the order of fragments. outs is a multiple of 8 * OWN, y_first and
 // y_stride of OWN.
 #include "barrier.cuh"
+#include "ring.cuh"
 #define WARPGROUPS (GROUP / 128 - 1)  // that multiply
 #define SPAN_N (64 * M_TILES * WARPGROUPS)
 #define OWN (2 * M_TILES)
@@ -22,15 +23,6 @@ struct Work {
 
     __device__ u32 first_n(u32 tile) const { return tile / across * SPAN_N; }
     __device__ u32 first_t(u32 tile) const { return tile % across * SPAN_T; }
-};
-
-// Places in the ring of stages, one after the other.
-struct Ring {
-    u32 stage, phase;
-
-    __device__ void step() {
-        if (++stage == STAGES) stage = 0, phase ^= 1;
-    }
 };
 
 __device__ inline Work work_of(u32 rows, u32 outs, u32 width) {

@@ -10,7 +10,23 @@
 __device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, u32 plane, bool add) {
     // start address, (unused) leading offset, 1024 bytes between groups of eight rows, all in 16 bytes; 128-byte mode
     unsigned long long descriptor = (shared_address(tokens) + 32 * plane) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
-#if SPAN_T == 64
+#if SPAN_T == 16
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %13, 0;"
+        "wgmma.mma_async.sync.aligned.m64n16k32.s32." CODE ".s8 {"
+        " %0, %1, %2, %3, %4, %5, %6, %7},"
+        "{%8, %9, %10, %11}, %12, p;}"
+        : A4(0), A4(4)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
+#elif SPAN_T == 32
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %21, 0;"
+        "wgmma.mma_async.sync.aligned.m64n32k32.s32." CODE ".s8 {"
+        " %0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15},"
+        "{%16, %17, %18, %19}, %20, p;}"
+        : A16(0)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
+#elif SPAN_T == 64
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %37, 0;"
         "wgmma.mma_async.sync.aligned.m64n64k32.s32." CODE ".s8 {"

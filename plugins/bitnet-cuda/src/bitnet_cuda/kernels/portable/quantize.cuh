@@ -1,5 +1,5 @@
 // Norm and int8 quantization of one row per block. Raw is a functor: raw(k, v) = the values of columns k..k+3 before the
-// norm, 0 from `width` on. A thread keeps its 4 * VECTORS values in registers, so that the row is read once.
+// norm, 0 from `width` on; gamma is asked for before the kernels ahead have ended. A thread keeps its 4 * VECTORS values in registers, so that the row is read once.
 // a = max(max|y|, floor), q = clip(round_half_even(y * (127 / a)), -128, 127), scale = a / 127: of the row (ABLOCK 0, floor
 // 1e-5), or of each 32 columns, which eight neighbouring threads have (ABLOCK 32, floor 1e-20).
 struct alignas(16) Four {
@@ -38,6 +38,10 @@ __device__ inline void quantize_row(Raw raw, const float* gamma, u32* q, float* 
     __shared__ float scratch[GROUP / 32];
     __shared__ u32 bits[GROUP / 32];
     float v[VECTORS][4], squares = 0.0f;
+    Four weights[VECTORS];
+#pragma unroll
+    for (int j = 0; NORM && j < VECTORS; j++) weights[j] = four_of(gamma, 4 * (threadIdx.x + j * GROUP), width);
+    wait_for_previous();
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
         raw(4 * (threadIdx.x + j * GROUP), v[j]);
@@ -49,10 +53,8 @@ __device__ inline void quantize_row(Raw raw, const float* gamma, u32* q, float* 
         bad = not_finite(squares);
         float inverse = 1.0f / sqrtf(squares / (float)width + eps);
 #pragma unroll
-        for (int j = 0; j < VECTORS; j++) {
-            Four weights = four_of(gamma, 4 * (threadIdx.x + j * GROUP), width);
-            for (int i = 0; i < 4; i++) v[j][i] = v[j][i] * inverse * weights.v[i];
-        }
+        for (int j = 0; j < VECTORS; j++)
+            for (int i = 0; i < 4; i++) v[j][i] = v[j][i] * inverse * weights[j].v[i];
     }
     u32 largest = 0;
 #pragma unroll
