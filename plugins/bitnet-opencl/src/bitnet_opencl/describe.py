@@ -67,6 +67,7 @@ def describe(device: cl.Device, index: int) -> DeviceInfo:
     shared = query(device, "svm_capabilities", 0)
     unified = bool(query(device, "host_unified_memory", False))
     extensions = device.extensions.split()
+    measured = nvidia_capability(device, extensions) >= PTX
     return DeviceInfo(
         backend="opencl",
         index=index,
@@ -80,9 +81,8 @@ def describe(device: cl.Device, index: int) -> DeviceInfo:
         alignment=ALIGNMENT,
         transfer=transfer_mode(shared, unified),
         physical_id=physical_id(device, extensions),
-        kernels=frozenset({"top_k"})
-        | (JOINED | SMALL_HEAD if nvidia_capability(device, extensions) >= PTX else frozenset()),
-        features=frozenset({"timings", "tunings"}),
+        kernels=frozenset({"top_k"}) | (JOINED | SMALL_HEAD if measured else frozenset()),
+        features=frozenset({"timings", "tunings"}) | ({"small-head"} if measured else frozenset()),
         extra=MappingProxyType(
             {
                 "opencl": device.version,

@@ -182,13 +182,17 @@ def _pack(wanted: Wanted) -> Tuning:
 
 
 def _draft(wanted: Wanted) -> Tuning:
-    tile = {"TILE_N": HEAD_GROUP, "TILE_T": power_of_two(wanted["rows"], FEW_ROWS)}
-    return Tuning(tile, private={"GROUP": wanted.profile.group(256), "LANES": LANES, "ROWS": 2})
+    if wanted["rows"] > 1:
+        raise unsupported("draft_logits", f"{wanted['rows']} rows, whose logits are faster at once")
+    private = {"ROWS": 4, "WORDS": 4} if wanted["width"] % 16 == 0 else {"ROWS": 2}
+    return Tuning(
+        {"TILE_N": HEAD_GROUP, "TILE_T": 1}, private={"GROUP": wanted.profile.group(256), "LANES": LANES, **private}
+    )
 
 
 def _rescore(wanted: Wanted) -> Tuning:
     private = {"GROUP": wanted.profile.group(256), "LANES": LANES, "DTYPE": 1, **aligned(wanted)}
-    return Tuning({"TILE_N": 512, "TILE_T": 1}, private={**private, "HEAD_GROUP": HEAD_GROUP})
+    return Tuning({"TILE_N": 1024, "TILE_T": 1}, private={**private, "HEAD_GROUP": HEAD_GROUP})
 
 
 FORMULAS: dict[str, Callable[[Wanted], Tuning]] = {
