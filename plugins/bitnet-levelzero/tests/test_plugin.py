@@ -25,7 +25,7 @@ from bitnet_core.plan.launcher import Launcher
 from bitnet_levelzero.compile import Compiler
 from bitnet_levelzero.describe import find_devices
 from bitnet_levelzero.device import SLOT, LevelZeroDevice
-from bitnet_levelzero.errors import TABLE, check
+from bitnet_levelzero.errors import RESULTS, check
 from bitnet_levelzero.recording import CommandList
 
 Floats = npt.NDArray[np.float32]
@@ -44,7 +44,9 @@ def test_every_result_of_the_header_becomes_an_exception() -> None:
 
     named = dict(re.findall(r"^\s+ZE_RESULT_(\w+) = (0x\w+|\d+),", header.read_text(encoding="utf-8"), re.MULTILINE))
     named = {name: int(value, 0) for name, value in named.items() if name not in ("SUCCESS", "FORCE_UINT32")}
-    assert {value: name for name, value in named.items()}.items() <= {at: row.name for at, row in TABLE.items()}.items()
+    assert {value: name for name, value in named.items()}.items() <= {
+        at: row.name for at, row in RESULTS.table.items()
+    }.items()
     with pytest.raises(LaunchError, match=r"ZE_RESULT_unnamed \(0x12345678\)"):
         check(0x12345678, "test")
 

@@ -11,7 +11,7 @@ from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.device import DeviceInfo
 from bitnet_core.testing.workbench import Bench
 from bitnet_opencl.compile import Compiler
-from bitnet_opencl.describe import find_devices
+from bitnet_opencl.describe import usable
 from bitnet_opencl.device import OpenCLDevice
 
 _KEEP = Compiler._keep
@@ -35,7 +35,7 @@ def keeping(monkeypatch: pytest.MonkeyPatch) -> None:
 def session_device(request: pytest.FixtureRequest) -> Iterator[OpenCLDevice]:
     """One device for the whole run; its absence is an error in CI and a skip elsewhere."""
     try:
-        listed = find_devices()
+        listed = usable()
     except BackendUnavailableError as error:
         if os.environ.get("CI") == "true" or request.config.getoption("--require-device", default=False):
             raise

@@ -29,8 +29,8 @@ from bitnet_opencl.clc.sources import Dialect, program_source
 from bitnet_opencl.compile import Compiler
 from bitnet_opencl.describe import physical_id, transfer_mode, usm_support
 from bitnet_opencl.device import OpenCLDevice
-from bitnet_opencl.errors import OUT_OF_RESOURCES, TABLE, check, status_name
-from bitnet_opencl.memory import STAGING_BYTES, PinnedSlots
+from bitnet_opencl.errors import STATUSES, check
+from bitnet_opencl.memory import SLOT
 from bitnet_opencl.plugin import bitnet_backend
 
 
@@ -62,28 +62,37 @@ def test_transfer_mode_table(raw: int, support: str, mode: TransferMode) -> None
 
 def test_one_card_has_one_address() -> None:
     """What CUDA and Vulkan call 0000:00:06.0 is bus 0, slot 6 to NVIDIA's OpenCL; AMD's tells device and function."""
-    nvidia = SimpleNamespace(pci_domain_id_nv=0, pci_bus_id_nv=0, pci_slot_id_nv=6)
-    assert physical_id(nvidia, ["cl_nv_device_attribute_query"]) == "0000:00:06.0"
-    second = SimpleNamespace(pci_domain_id_nv=1, pci_bus_id_nv=0x1A, pci_slot_id_nv=0)
-    assert physical_id(second, ["cl_nv_device_attribute_query"]) == "0001:1a:00.0"
-    amd = SimpleNamespace(topology_amd=SimpleNamespace(bus=-125, device=0, function=0))
-    assert physical_id(amd, []) == "0000:83:00.0"
-    assert physical_id(SimpleNamespace(), []) == ""
+    extensions = "cl_khr_fp64 cl_nv_device_attribute_query"
+    nvidia = SimpleNamespace(pci_domain_id_nv=0, pci_bus_id_nv=0, pci_slot_id_nv=6, extensions=extensions)
+    assert physical_id(nvidia) == "0000:00:06.0"
+    second = SimpleNamespace(pci_domain_id_nv=1, pci_bus_id_nv=0x1A, pci_slot_id_nv=0, extensions=extensions)
+    assert physical_id(second) == "0001:1a:00.0"
+    amd = SimpleNamespace(topology_amd=SimpleNamespace(bus=-125, device=0, function=0), extensions="")
+    assert physical_id(amd) == "0000:83:00.0"
+    assert physical_id(SimpleNamespace(extensions="")) == ""
 
 
 def test_every_status_becomes_an_exception() -> None:
     check(0, "nothing")
-    for status, (kind, _) in TABLE.items():
-        with pytest.raises(kind) as caught:
+    for status, row in STATUSES.table.items():
+        with pytest.raises(row.kind or LaunchError) as caught:
             check(status, "test")
         assert caught.value.code.endswith(f"({status})")
     with pytest.raises(LaunchError, match="CL status -12345"):
         check(-12345, "test")
-    assert status_name(-36) == "CL_INVALID_COMMAND_QUEUE (-36)"
-    assert status_name(-1001) == "CL_PLATFORM_NOT_FOUND_KHR (-1001)"
+    assert STATUSES.error(-36, "test").code == "CL_INVALID_COMMAND_QUEUE (-36)"
+    assert STATUSES.error(-1001, "test").code == "CL_PLATFORM_NOT_FOUND_KHR (-1001)"
     with pytest.raises(OutOfMemoryError) as out:
-        check(OUT_OF_RESOURCES, "alloc", requested=7)
+        check(-5, "alloc", requested=7)
     assert out.value.requested == 7
+    assert out.value.code == "CL_OUT_OF_RESOURCES (-5)"
+
+
+def test_statuses_have_the_names_of_the_binding() -> None:
+    cl = pytest.importorskip("pyopencl")
+    named = {value: name for name, value in vars(cl.status_code).items() if isinstance(value, int) and value < 0}
+    names = {status: row.name for status, row in STATUSES.table.items()}
+    assert {status: names.get(status, name) for status, name in named.items()} == named
 
 
 def test_every_source_has_a_kernel_of_the_catalogue() -> None:
@@ -200,21 +209,17 @@ def test_build_failures_carry_the_log(opencl_device: OpenCLDevice) -> None:
     assert "nowhere" in caught.value.log
 
 
-@pytest.mark.parametrize("nbytes", [1, 70_000, 2 * STAGING_BYTES + 5])
-def test_pinned_slots_carry_bytes(opencl_device: OpenCLDevice, nbytes: int) -> None:
-    """As on a device with memory of its own."""
+@pytest.mark.parametrize("nbytes", [1, 70_000, 3 * SLOT + 5])
+def test_slots_carry_bytes(opencl_device: OpenCLDevice, nbytes: int) -> None:
     device = opencl_device
-    slots = PinnedSlots(device._queue, device._context, device._reach)
     data = np.random.default_rng(1).integers(0, 256, nbytes, dtype=np.uint8)
     buffer = device.alloc(nbytes + 32)
-    slots.ring.upload(buffer, 16, memoryview(data))
+    device.upload(View(buffer, 16, nbytes), memoryview(data))
     found = np.empty(buffer.nbytes, np.uint8)
     device.download(whole(buffer), memoryview(found))
     np.testing.assert_array_equal(found[16:-16], data)
     assert not found[:16].any()
     assert not found[-16:].any()
-    slots.drained()
-    slots.close()
     device.free(buffer)
 
 

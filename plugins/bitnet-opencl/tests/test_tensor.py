@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bitnet_core.hal.device import Tuning
+from bitnet_core.hal.device import DeviceType, Tuning
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.testing.cases.case import Case, expected
 from bitnet_core.testing.cases.registry import all_cases
@@ -15,7 +16,6 @@ from bitnet_core.testing.workbench import Bench
 from bitnet_opencl import device as device_module
 from bitnet_opencl.clc import sources
 from bitnet_opencl.clc.sources import Dialect
-from bitnet_opencl.clc.tuning import Profile
 from bitnet_opencl.device import OpenCLDevice
 
 EMULATED = (Path(__file__).parent / "emulated" / "tensor.clh").read_text(encoding="utf-8")
@@ -47,7 +47,8 @@ def bench(session_device: OpenCLDevice, open_bench: Callable[[OpenCLDevice], Ben
         patch.setattr(device_module, "program_source", emulated_source)
         device = OpenCLDevice(session_device._device, session_device.info)
         device._abilities = [*device._abilities, "-cl-opt-disable"]
-        device.profile = Profile(max_group=128, lanes=32, units=4, ptx=True)
+        of_gpu = {**device.info.extra, "max_group": 128, "lanes": 32, "compute_units": 4, "ptx": True}
+        device.info = replace(device.info, type=DeviceType.GPU, extra=of_gpu)
         bench = open_bench(device)
         yield bench
         bench.close()

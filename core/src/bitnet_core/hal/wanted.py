@@ -34,6 +34,10 @@ class Wanted:
     def __getitem__(self, name: str) -> int:
         return int(self.constants[name] if name in self.constants else self.params[name])
 
+    def of_device(self, name: str) -> int:
+        """What DeviceInfo.extra has by this name, as a whole number."""
+        return int(self.info.extra[name])
+
     @property
     def room(self) -> int:
         """Rows that a tile or a workspace is for: a power of two, so that few kernels serve all numbers of rows."""

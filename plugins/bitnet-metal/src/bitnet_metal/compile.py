@@ -37,7 +37,7 @@ def constants_of(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning)
 
 def entry_points(spec: KernelSpec, tuning: Tuning) -> tuple[str, ...]:
     """Names of the functions; the second reads what all threadgroups of the first left in the workspace."""
-    first = f"{spec.name}_{tuning.variant}" if tuning.variant else spec.name
+    first = tuning.source(spec.name)
     return (first, f"{spec.name}_merge") if tuning.workspace else (first,)
 
 

@@ -35,7 +35,7 @@ class Compiler:
                 return _built(cl.Program(self._context, [self._device], [binary]), options)
             except cl.Error as exc:  # the driver does not take it back: as good as damaged
                 log.info("the driver refuses the cached program of %s (%s), building it again", kernel, exc)
-        with checked("compile", self._device.name, kernel=kernel):
+        with checked("compile", kernel=kernel):
             program = _built(cl.Program(self._context, source), options)
         self._keep(key, program)
         return program

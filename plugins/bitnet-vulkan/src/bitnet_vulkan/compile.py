@@ -41,15 +41,14 @@ class VulkanKernel:
     template: Handle
 
 
-def source_of(name: str, variant: str, info: DeviceInfo) -> Path:
-    """The SPIR-V file of a kernel, for the most features that the device has; UnsupportedError if there is none."""
+def source_of(name: str, info: DeviceInfo) -> Path:
+    """The SPIR-V file of a source, for the most features that the device has; UnsupportedError if there is none."""
     lacks = [word for word, ability in ((".sub", "subgroups"), (".dot", "dot")) if not info.extra[ability]]
-    stem = f"{name}_{variant}" if variant else name
     for ending in (".matrix", ".sub.dot", ".dot", ".sub", ""):
-        path = KERNELS / f"{stem}{ending}.spv"
+        path = KERNELS / f"{name}{ending}.spv"
         if path.exists() and not any(word in ending for word in lacks):
             return path
-    raise UnsupportedError(f"there is no kernel {stem}", backend=BACKEND, operation="compile")
+    raise UnsupportedError(f"there is no kernel {name}", backend=BACKEND, operation="compile")
 
 
 class Pipelines:
@@ -85,7 +84,7 @@ class Pipelines:
 
     def build(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> VulkanKernel:
         """Compile one kernel."""
-        path = source_of(spec.name, tuning.variant, self._info)
+        path = source_of(tuning.source(spec.name), self._info)
         given = {**constants, **tuning.tile, **tuning.private}
         if {".sub", ".matrix"} & set(path.suffixes):
             given["WAVE"] = int(self._info.extra["subgroups"])

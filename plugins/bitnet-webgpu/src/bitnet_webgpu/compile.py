@@ -39,8 +39,7 @@ def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> st
     binding = len(writes(spec, tuning))
     params = f"struct Params {{ {fields} }}\n@group(0) @binding({binding}) var<uniform> p: Params;\n"
     folders = [KERNELS / "subgroups", KERNELS] if values[SUBGROUPS] > 1 else [KERNELS]
-    name = f"{spec.name}_{tuning.variant}" if tuning.variant else spec.name
-    return consts + params + with_includes(folders, f"{name}.wgsl", backend=BACKEND)
+    return consts + params + with_includes(folders, f"{tuning.source(spec.name)}.wgsl", backend=BACKEND)
 
 
 def stages(grid: Grid, tuning: Tuning) -> dict[str, Grid]:
