@@ -14,21 +14,21 @@ from bitnet_opencl.compile import Compiler
 from bitnet_opencl.describe import usable
 from bitnet_opencl.device import OpenCLDevice
 
-_KEEP = Compiler._keep
+_BINARY = Compiler._binary
 
 
 @pytest.fixture(scope="session", autouse=True)
 def keeping_nothing() -> Iterator[None]:
     """Tests compile many programs once; asking for their binaries, which PoCL makes then, would take minutes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Compiler, "_keep", lambda *args: None)
+        patch.setattr(Compiler, "_binary", lambda *args: None)
         yield
 
 
 @pytest.fixture
 def keeping(monkeypatch: pytest.MonkeyPatch) -> None:
     """Binaries are kept in this test."""
-    monkeypatch.setattr(Compiler, "_keep", _KEEP)
+    monkeypatch.setattr(Compiler, "_binary", _BINARY)
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ PORTABLE = {"max_group": 256, "lanes": 32, "compute_units": 1, "nvidia": False, 
 PROFILES = {
     "portable": PORTABLE,
     "small": {**PORTABLE, "max_group": 64},
-    "nvidia": {**PORTABLE, "max_group": 512, "compute_units": 20, "ptx": True, "members": 1},
+    "nvidia": {**PORTABLE, "max_group": 1024, "compute_units": 20, "ptx": True, "members": 1},
 }
 """What DeviceInfo.extra has of GPUs; NVIDIA's, as far as it needs none of their instructions; a CPU runs one group at a
 time."""

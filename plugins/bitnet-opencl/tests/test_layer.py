@@ -60,7 +60,7 @@ def decode(runner: Runner) -> npt.NDArray[np.int32]:
     runner.forward([Span(0, 0, prompt)], [], PROMPT)
     if isinstance(device := runner.launcher.device, OpenCLDevice):  # a GPU's constants, for what is tested alone
         device._abilities = [*device._abilities, "-cl-opt-disable"]  # many barriers in one kernel: minutes otherwise
-        of_gpu = {**device.info.extra, "max_group": 32, "lanes": 32, "compute_units": 1, "members": 1}
+        of_gpu = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 1, "members": 1}
         device.info = replace(device.info, type=DeviceType.GPU, extra=of_gpu)
     return runner.decode_greedy([Span(0, PROMPT, (1,))], TOKENS)
 

@@ -20,12 +20,12 @@ from bitnet_core.errors import (
     OutOfMemoryError,
 )
 from bitnet_core.hal.device import DeviceType, TransferMode, Tuning, View, whole
+from bitnet_core.hal.opencl_c import program_source
 from bitnet_core.hal.program_cache import ProgramCache
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.plan.launcher import Launch, Launcher
-from bitnet_opencl import clc
-from bitnet_opencl.clc.sources import Dialect, program_source
+from bitnet_opencl import clc, recording
 from bitnet_opencl.compile import Compiler
 from bitnet_opencl.describe import physical_id, transfer_mode, usm_support
 from bitnet_opencl.device import OpenCLDevice
@@ -40,7 +40,7 @@ def test_import_loads_no_driver() -> None:
 
 
 def test_sources_and_tuning_need_no_binding() -> None:
-    code = "import sys, bitnet_opencl.clc.sources, bitnet_opencl.clc.tuning; assert 'pyopencl' not in sys.modules"
+    code = "import sys, bitnet_opencl.clc.tuning; assert 'pyopencl' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -103,7 +103,7 @@ def test_every_source_has_a_kernel_of_the_catalogue() -> None:
     for path in (*folder.glob("kernels/*.cl"), *folder.glob("nvidia/*.cl")):
         name = next(name for name in names if path.stem == name or path.stem.startswith(f"{name}_"))
         variant = path.stem[len(name) + 1 :]
-        source = program_source(CATALOGUE[name], {}, Tuning(variant=variant, workspace=16), Dialect.NVIDIA)
+        source = program_source(clc.NVIDIA, CATALOGUE[name], {}, Tuning(variant=variant, workspace=16))
         assert source.count(f"KERNEL {path.stem}(ARGUMENTS) {{") == source.count("KERNEL ") - 1 == 1, path
         for binding in (*CATALOGUE[name].bindings, SimpleNamespace(name="workspace")):
             assert f"uchar *{binding.name}_buffer" in source
@@ -112,7 +112,7 @@ def test_every_source_has_a_kernel_of_the_catalogue() -> None:
 
 
 def test_arguments_are_buffers_and_one_struct() -> None:
-    lines = program_source(CATALOGUE["rms_norm"], {}, Tuning(private={"GROUP": 8}), Dialect.PORTABLE).splitlines()
+    lines = program_source(clc.PORTABLE, CATALOGUE["rms_norm"], {}, Tuning(private={"GROUP": 8})).splitlines()
     fields = "ulong x_offset; ulong index_offset; ulong gamma_offset; ulong y_offset; uint rows; uint width; float eps;"
     assert lines[0] == f"typedef struct {{ {fields} }} launch_arguments;"
     assert lines[1].endswith("__global uchar *y_buffer, const launch_arguments launch")
@@ -196,7 +196,7 @@ def test_a_program_from_the_cache_computes(
         results.append(np.empty(64, np.float32))
         device.download(launch.views[3], memoryview(results[-1]).cast("B"))
         device.close()
-        monkeypatch.setattr(Compiler, "_keep", refuse)  # which follows a build from source
+        monkeypatch.setattr(Compiler, "_binary", refuse)  # which follows a build from source
     np.testing.assert_array_equal(results[0], results[1])
     assert results[0].any()
     assert len(list(tmp_path.rglob("*.bin"))) == 1
@@ -231,7 +231,7 @@ def test_replay_creates_nothing(opencl_device: OpenCLDevice, monkeypatch: pytest
 
     device, spec = opencl_device, CATALOGUE["embed_rows"]
     if not direct:
-        monkeypatch.setattr(device._enqueuer, "_function", None)
+        monkeypatch.setattr(recording, "_driver", lambda: None)
     launch = launch_of(device, spec, {"rows": 1, "hidden": 64, "first": 0, "count": 4}, (1024, 16, 256))
     table, step, x = launch.views
     device.upload(table, memoryview(np.arange(256, dtype=np.float32)).cast("B"))
@@ -258,7 +258,7 @@ def test_a_replay_that_the_driver_refuses_is_an_error(
     opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = opencl_device
-    monkeypatch.setattr(device._enqueuer, "_call", lambda *sizes: lambda: -52)
+    monkeypatch.setattr(recording, "_driver", lambda: lambda *arguments: -52)
     launch = launch_of(device, CATALOGUE["rms_norm"], {"rows": 1, "width": 4, "eps": 0.0}, (16, 4, 16, 16))
     recorded = Launcher(device).record([launch])
     with pytest.raises(LaunchError, match="CL_INVALID_KERNEL_ARGS"):

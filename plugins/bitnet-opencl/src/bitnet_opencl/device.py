@@ -10,26 +10,29 @@ from bitnet_core.errors import GpuError
 from bitnet_core.hal.base import TIMEOUT_VARIABLE, Recorded
 from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, TransferMode, Tuning
 from bitnet_core.hal.found import numbered
+from bitnet_core.hal.opencl_c import program_source
 from bitnet_core.hal.staged import StagedDevice
-from bitnet_core.hal.wanted import Constants, Params, Wanted
+from bitnet_core.hal.wanted import Constants, Tuned
 from bitnet_core.hal.words import words_of
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_opencl.clc.sources import Dialect, program_source
-from bitnet_opencl.clc.tuning import offered, tune
+from bitnet_opencl import clc
+from bitnet_opencl.clc import tuning
 from bitnet_opencl.compile import Compiler
 from bitnet_opencl.describe import abilities, query, usable
 from bitnet_opencl.errors import BACKEND, check, checked, converted
-from bitnet_opencl.memory import SLOT, SLOTS, OpenCLBuffer, pinned
-from bitnet_opencl.recording import Enqueuer, OpenCLKernel, OpenCLLaunch, Prepared, set_arguments, sizes_of
+from bitnet_opencl.memory import SLOTS, OpenCLBuffer, pinned
+from bitnet_opencl.recording import OpenCLKernel, OpenCLLaunch, Prepared, prepared, set_arguments, sizes_of
 
 _PAGE, _LINE = 4096, 64
 """Integrated GPUs use host memory in place from page to whole cache line."""
 _ZEROS = np.zeros(16, dtype=np.uint8)
 
 
-class OpenCLDevice(StagedDevice[OpenCLBuffer, OpenCLKernel]):
+class OpenCLDevice(Tuned, StagedDevice[OpenCLBuffer, OpenCLKernel]):
     """See bitnet_core.hal.device.Device."""
+
+    choose, offered = staticmethod(tuning.choose), staticmethod(tuning.offered)
 
     def __init__(self, device: cl.Device, info: DeviceInfo) -> None:
         super().__init__(info)
@@ -43,7 +46,6 @@ class OpenCLDevice(StagedDevice[OpenCLBuffer, OpenCLKernel]):
             slots = [pinned(self._context, self._queue) for _ in range(SLOTS)]
             self._stage(slots, [memoryview(slot.host) for slot in slots])
         self._compiler = Compiler(self._context, device)
-        self._enqueuer = Enqueuer(self._queue)
 
     def _converted(self, error: Exception, operation: str) -> GpuError | None:
         return converted(error, operation) if isinstance(error, cl.Error) else None
@@ -52,18 +54,6 @@ class OpenCLDevice(StagedDevice[OpenCLBuffer, OpenCLKernel]):
         """AMD's drivers tell; OpenCL itself has no such question."""
         kibibytes = query(self._device, "global_free_memory_amd", None)
         return int(kibibytes[0]) * 1024 if kibibytes else -1
-
-    def held_bytes(self) -> int:
-        """Page-locked memory."""
-        return SLOTS * SLOT
-
-    def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
-        """For this class of device; see bitnet_opencl.clc.tuning."""
-        return tune(Wanted(spec, constants, params, self.info))
-
-    def tunings(self, spec: KernelSpec, constants: Constants, params: Params) -> list[Tuning]:
-        """See bitnet_core.hal.device.TunableDevice."""
-        return offered(Wanted(spec, constants, params, self.info))
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> OpenCLBuffer:
         """HOST and SHARED memory is pinned by the driver (CL_MEM_ALLOC_HOST_PTR)."""
@@ -102,8 +92,8 @@ class OpenCLDevice(StagedDevice[OpenCLBuffer, OpenCLKernel]):
             cl.enqueue_copy(queue, to, origin, src_offset=source_at, dst_offset=target_at, byte_count=nbytes)
 
     def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> OpenCLKernel:
-        entry, dialect = tuning.source(spec.name), Dialect.NVIDIA if self.info.extra["nvidia"] else Dialect.PORTABLE
-        source = program_source(spec, constants, tuning, dialect)
+        folders = clc.NVIDIA if self.info.extra["nvidia"] else clc.PORTABLE
+        entry, source = tuning.source(spec.name), program_source(folders, spec, constants, tuning)
         program = self._compiler.build(entry, source, self._abilities)
         return OpenCLKernel(spec, dict(constants), tuning, program, entry, cl.Kernel(program, entry))
 
@@ -115,11 +105,11 @@ class OpenCLDevice(StagedDevice[OpenCLBuffer, OpenCLKernel]):
 
     def _record(self, recording: Recorded[OpenCLBuffer, OpenCLKernel]) -> None:
         """A kernel object for each launch, whose arguments stay."""
-        recording.native = tuple(self._enqueuer.prepare(launch) for launch in recording.launches)
+        recording.native = tuple(prepared(self._queue, launch) for launch in recording.launches)
 
     def _replay(self, recording: Recorded[OpenCLBuffer, OpenCLKernel]) -> None:
-        prepared: tuple[Prepared, ...] = recording.native
-        for one in prepared:
+        launches: tuple[Prepared, ...] = recording.native
+        for one in launches:
             if status := one.enqueue():
                 check(status, f"replay of {one.entry}")
         self._queue.flush()
@@ -127,10 +117,10 @@ class OpenCLDevice(StagedDevice[OpenCLBuffer, OpenCLKernel]):
     def _timings(self, recording: Recorded[OpenCLBuffer, OpenCLKernel]) -> list[float]:
         """By the device's clock; NVIDIA's driver counts about 5 us of its own for each."""
         self._wait()
-        prepared: tuple[Prepared, ...] = recording.native
+        launches: tuple[Prepared, ...] = recording.native
         properties = cl.command_queue_properties.PROFILING_ENABLE
         queue = cl.CommandQueue(self._context, self._device, properties=properties)
-        events = [cl.enqueue_nd_range_kernel(queue, one.kernel, one.items, one.group) for one in prepared]
+        events = [cl.enqueue_nd_range_kernel(queue, one.kernel, one.items, one.group) for one in launches]
         queue.finish()
         return [(event.profile.end - event.profile.start) * 1e-9 for event in events]
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from bitnet_core.hal.device import Tuning
 from bitnet_core.hal.wanted import Constants, Wanted
 from bitnet_core.kernels.catalogue import ceil_div
-from bitnet_core.kernels.small_head import HEAD_GROUP
 
 MOST_SPLITS = 32
 """Parts of the positions that a row's attention is split into."""
@@ -26,43 +25,20 @@ MEETING_BYTES = 2048
 """Of decoder_layer's workspace, before what attention hands on (meeting.clh)."""
 
 
-def group_of(wanted: Wanted, size: int) -> int:
-    """So many work-items, or as many as a group may have."""
-    return min(size, wanted.of_device("max_group"))
-
-
-def power_of_two(n: int, largest: int) -> int:
-    """The smallest power of two that is at least n, but no more than `largest`."""
-    return min(1 << max(0, n - 1).bit_length(), largest)
-
-
 def known_width(wanted: Wanted) -> Constants:
     """The width as a constant, where that is worth a program for each width."""
     return {"WIDTH": wanted["width"]} if wanted["width"] >= 1024 else {}
 
 
-def aligned(wanted: Wanted) -> Constants:
-    """Whether 8 elements of a table row start at a multiple of 16 bytes."""
-    return {"ALIGNED": int(wanted["width"] % 8 == 0)}
-
-
-def _rows(group: int, **tile: int) -> Callable[[Wanted], Tuning]:
-    """Groups of so many work-items."""
-    return lambda wanted: Tuning(tile, private={"GROUP": group_of(wanted, group)})
-
-
 def _quantize(wanted: Wanted) -> Tuning:
-    group, width = group_of(wanted, 512), wanted["width"]
-    if wanted.constants["ABLOCK"]:
-        return Tuning(private={"GROUP": group})
-    share = ceil_div(width, group)
-    return Tuning(private={"GROUP": group, "SHARE": share if width >= 1024 else power_of_two(share, 1024)})
+    share = {} if wanted["ABLOCK"] else {"SHARE": ceil_div(wanted["width"], 512)}
+    return Tuning(private={"GROUP": 512, **share})
 
 
 def _argmax(wanted: Wanted) -> Tuning:
     rows, splits = wanted["rows"], min(256, ceil_div(wanted["vocab"], 2048))
     if splits == 1:
-        return Tuning({"SPLITS": 1}, private={"GROUP": group_of(wanted, 1024)})
+        return Tuning({"SPLITS": 1}, private={"GROUP": 1024})
     return Tuning({"SPLITS": splits}, "split", {"GROUP": 256}, 4 * rows * (1 + 2 * splits))
 
 
@@ -72,7 +48,7 @@ def _products(wanted: Wanted) -> Tuning:
     if rows > FEW_ROWS and wanted.of_device("ptx"):
         tile_n = 64 if ceil_div(outs, 128) * ceil_div(rows, 64) < 2 * wanted.of_device("compute_units") else 128
         return Tuning({"TILE_N": tile_n, "TILE_T": 64, "SPLITS": 1}, "mma", {"GROUP": 128})
-    group, blocks = group_of(wanted, 128), "BLOCK" in wanted.constants
+    group, blocks = 128, "BLOCK" in wanted
     lanes, depth = (16, 3) if blocks or outs > 8192 else (32, 4)
     tile = {"TILE_N": group // lanes * 2, "TILE_T": min(wanted.room, FEW_ROWS), "SPLITS": 1}
     private = {"GROUP": group, "LANES": lanes}
@@ -83,23 +59,20 @@ def _products(wanted: Wanted) -> Tuning:
 
 
 def _dense(wanted: Wanted) -> Tuning:
-    group, rows = group_of(wanted, 128), 2
-    tile = {"TILE_N": group // LANES * rows, "TILE_T": min(wanted.room, 4)}
-    private = {"GROUP": group, "LANES": LANES, "ROWS": rows, **aligned(wanted), **known_width(wanted)}
-    return Tuning(tile, private=private)
+    private = {"GROUP": 128, "LANES": LANES, "ROWS": 2, "ALIGNED": int(wanted["width"] % 8 == 0)}
+    return Tuning({"TILE_N": 8, "TILE_T": min(wanted.room, 4)}, private={**private, **known_width(wanted)})
 
 
 def _attention(wanted: Wanted) -> Tuning:
     head_dim = wanted["head_dim"]
-    if wanted.of_device("ptx") and wanted["rows"] > FEW_ROWS and wanted.constants["KV"] == 1 and head_dim in (64, 128):
+    if wanted.of_device("ptx") and wanted["rows"] > FEW_ROWS and wanted["KV"] == 1 and head_dim in (64, 128):
         heads = wanted.shared_heads(HEADS)
         tile = {"TILE_N": heads, "TILE_T": 16 * max(1, 4 // heads), "SPLITS": 1}
         return Tuning(tile, "mma", {"GROUP": 2 * heads * tile["TILE_T"], "HEAD_DIM": head_dim})
     if head_dim <= 8 * LANES:
         return _teams(wanted, "split")
-    group = group_of(wanted, 256)
-    spans = {"CHUNK": 256, "SPREAD": group, "OWNED": ceil_div(head_dim, group)}
-    return Tuning({"TILE_N": 1, "TILE_T": 1, "SPLITS": 1}, private={"GROUP": group, "LANES": 8, **spans})
+    private = {"GROUP": 256, "LANES": 8, "CHUNK": 256, "SPREAD": 256, "OWNED": ceil_div(head_dim, 256)}
+    return Tuning({"TILE_N": 1, "TILE_T": 1, "SPLITS": 1}, private=private)
 
 
 def _parts(groups: int, splits: int, heads: int, active: int) -> int:
@@ -117,8 +90,8 @@ def _teams(wanted: Wanted, variant: str = "") -> Tuning:
     groups = wanted.room * (wanted["n_heads"] // heads)  # so that prompts of any length share few programs
     splits = min(MOST_SPLITS, ceil_div(2 * wanted.of_device("compute_units"), groups)) if wanted.of_device("ptx") else 1
     workspace = _parts(groups, splits, heads, active) if splits > 1 else 0
-    team = {"LANES": power_of_two(active, LANES), "HEAD_DIM": head_dim, "KEYS": 2, "HEADS": heads}
-    private = {"GROUP": group_of(wanted, 128), "GROUPS": groups if splits > 1 else 1, **team}
+    team = {"LANES": 1 << (active - 1).bit_length(), "HEAD_DIM": head_dim, "KEYS": 2, "HEADS": heads}
+    private = {"GROUP": 128, "GROUPS": groups if splits > 1 else 1, **team}
     return Tuning({"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}, variant, private, workspace)
 
 
@@ -127,9 +100,9 @@ def _norm_matmul(wanted: Wanted) -> Tuning:
     width, outs = wanted["width"], wanted["outs"]
     if wanted["rows"] > JOINED_ROWS:
         raise wanted.refused(f"it is not served for {wanted['rows']} rows")
-    group, lanes = group_of(wanted, 256), 16 if width <= 4096 else 32
+    group, lanes = 256, 16 if width <= 4096 else 32
     per_set = 2 if outs * lanes > 2 * wanted.of_device("compute_units") * group else 1
-    if width * (1.5 if wanted.constants["BLOCK"] else 1) + 12 * group > LOCAL_BYTES:
+    if width * (1.5 if wanted["BLOCK"] else 1) + 12 * group > LOCAL_BYTES:
         raise wanted.refused(f"it is not served for {width} columns")
     tile = {"TILE_N": group // lanes * per_set, "TILE_T": 1}
     return Tuning(tile, private={"GROUP": group, "LANES": lanes, "COLUMNS": wanted["columns"], "WIDTH": width})
@@ -141,7 +114,7 @@ def _layer(wanted: Wanted) -> Tuning:
     heads, kv_heads, dim, hidden, ffn = (wanted[n] for n in ("n_heads", "n_kv_heads", "head_dim", "hidden", "ffn"))
     if not members or dim % 8 or hidden % 4 or ffn % 4:
         raise wanted.refused("it is not served for such sizes" if members else "it is not served for this device")
-    group, at_once, active = group_of(wanted, 512), wanted.shared_heads(HEADS), ceil_div(dim, 8)
+    group, at_once, active = 512, wanted.shared_heads(HEADS), ceil_div(dim, 8)
     widest = max(ceil_div(size, 128) * 128 for size in (hidden, heads * dim, ffn))
     lanes = 16 if widest <= 8192 else 32  # rows of a lane shall fit in its registers
     sums = group // 32 * 16 * at_once * (dim // 4 + 1)
@@ -155,30 +128,10 @@ def _layer(wanted: Wanted) -> Tuning:
     return Tuning({"MEMBERS": members}, "", {**shape, **work}, workspace)
 
 
-def _pack(wanted: Wanted) -> Tuning:
-    group = group_of(wanted, 128)
-    return Tuning({"TILE_N": group // 8}, private={"GROUP": group, "LANES": 8})
-
-
-def _draft(wanted: Wanted) -> Tuning:
-    tile = {"TILE_N": HEAD_GROUP, "TILE_T": min(wanted.room, FEW_ROWS)}
-    return Tuning(tile, private={"GROUP": group_of(wanted, 256), "LANES": LANES, "ROWS": 2})
-
-
-def _rescore(wanted: Wanted) -> Tuning:
-    private = {"GROUP": group_of(wanted, 256), "LANES": LANES, "DTYPE": 1, **aligned(wanted)}
-    return Tuning({"TILE_N": 512, "TILE_T": 1}, private={**private, "HEAD_GROUP": HEAD_GROUP})
-
-
 FORMULAS: dict[str, Callable[[Wanted], Tuning]] = {
-    "embed_rows": _rows(256, TILE_N=1024),
-    "embed_rows_ternary": _rows(256, TILE_N=1024),
-    "rms_norm": _rows(512),
     "rms_norm_quantize": _quantize,
     "glu_norm_quantize": _quantize,
     "argmax_advance": _argmax,
-    "top_k": _rows(1024, SPLITS=1),
-    "rope_store_kv": _rows(64, TILE_N=1),
     "matmul_ternary": _products,
     "matmul_ternary_block": _products,
     "matmul_dense": _dense,
@@ -187,7 +140,4 @@ FORMULAS: dict[str, Callable[[Wanted], Tuning]] = {
     "norm_matmul": _norm_matmul,
     "norm_matmul_glu": _norm_matmul,
     "decoder_layer": _layer,
-    "pack_head": _pack,
-    "draft_logits": _draft,
-    "rescore_logits": _rescore,
 }

@@ -1,6 +1,7 @@
 """How each class of device wants each launch: which source, how many work-items, which tiles.
 
-Rows of a table for CPUs (cpu.toml) and for GPUs that nobody measured (gpu.toml); formulas for NVIDIA's.
+Rows of a table for CPUs (cpu.toml) and for GPUs that nobody measured (gpu.toml); for NVIDIA's formulas, and rows
+(nvidia.toml) where these say all.
 
 Private constants: GROUP (work-items of a group), LANES (work-items that share a row), ROWS and COLUMNS (register tile),
 DEPTH (loads on their way together), SHARE (elements of a row for each work-item), WIDTH (of a row), ALIGNED; SPREAD,
@@ -19,25 +20,27 @@ from bitnet_opencl.clc.nvidia_tuning import FORMULAS
 
 _SHARED_ROWS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense")
 """Products whose rows are shared among lanes."""
-CPU, GPU = (TuningTable(Path(__file__).with_name(name), "opencl") for name in ("cpu.toml", "gpu.toml"))
+CPU, GPU, NVIDIA = (
+    TuningTable(Path(__file__).with_name(f"{name}.toml"), "opencl") for name in ("cpu", "gpu", "nvidia")
+)
 
 
-def tune(wanted: Wanted) -> Tuning:
+def choose(wanted: Wanted) -> Tuning:
     """The tuning of one launch; UnsupportedError where an optional kernel does not serve it."""
-    device = wanted.info.extra
-    if device["ptx"] or device["members"]:
-        return FORMULAS[wanted.spec.name](wanted)
-    table = CPU if wanted.info.type is DeviceType.SOFTWARE else GPU
-    return table.tune(wanted.spec.name, wanted.params, int(device["max_group"]))
+    name, measured = wanted.spec.name, wanted.of_device("ptx") or wanted.of_device("members")
+    if measured and name in FORMULAS:
+        return FORMULAS[name](wanted)
+    table = NVIDIA if measured else CPU if wanted.info.type is DeviceType.SOFTWARE else GPU
+    return table.tune(name, wanted.params, wanted.of_device("max_group"))
 
 
 def offered(wanted: Wanted) -> list[Tuning]:
     """The tuning of one launch first, then others for products of few rows on a GPU that nobody measured: `bitnet tune`
     chooses among them. The more lanes share a row, the fewer rows a group has."""
-    usual, device = tune(wanted), wanted.info
+    usual, device = choose(wanted), wanted.info
     measured = device.type is DeviceType.SOFTWARE or device.extra["ptx"]
     if measured or usual.variant or wanted.spec.name not in _SHARED_ROWS:
         return [usual]
     work = usual.tile["TILE_N"] * usual.private["LANES"]
-    fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= int(device.extra["lanes"])]
+    fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= wanted.of_device("lanes")]
     return usual.and_with([({"TILE_N": work // lanes}, {"LANES": lanes}) for lanes in fitting])
