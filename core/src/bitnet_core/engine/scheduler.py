@@ -28,8 +28,11 @@ from bitnet_core.plan.small_head import Choice
 
 log = logging.getLogger(__name__)
 
-_MAX_BURST = 16
+_MAX_BURST = 32
 """Greedy tokens made before the host looks; bursts grow to this so that the first tokens come at once."""
+
+_LOOKING = 16
+"""Fewer tokens than these in a burst's time, and a look at each costs less than it may find."""
 
 _WAITING_SECONDS = 0.02
 """A burst takes about this long at most while another text waits for its turn."""
@@ -285,7 +288,7 @@ class Scheduler:
         if self.prompt_lookup == "off" or len(self.running) > 1:  # rows of several texts keep the device busy
             return []
         room = min(sequence.max_tokens - sequence.generated_tokens, self.limit - len(sequence.tokens), self.chunk)
-        slow = self._token_seconds * _MAX_BURST > self.burst_seconds  # else a look costs more than it may find
+        slow = self._token_seconds * _LOOKING > self.burst_seconds
         if room <= GUESSES or not (slow or self.prompt_lookup == "on"):
             return []
         guessed = sequence.lookup.guesses(sequence.tokens)

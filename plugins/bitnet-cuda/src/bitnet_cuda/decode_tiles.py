@@ -7,7 +7,7 @@ from bitnet_core.hal import Tuning
 from bitnet_core.hal.portable_tiles import FEW_ROWS, WORKSPACE, Constants, Params, shared_heads, tuned
 from bitnet_core.kernels.catalogue import ceil_div
 
-from bitnet_cuda.tensor_tiles import MULTIPROCESSORS
+from bitnet_cuda.tensor_tiles import FULL_GPU, MULTIPROCESSORS
 
 BLOCKS = 160
 """Thread blocks that keep a large GPU busy."""
@@ -46,7 +46,8 @@ def joined(name: str, constants: Constants, params: Params) -> Tuning:
         return block_row("block", columns, outs, 8 if name == "norm_matmul_glu" else 16)
     glu = name == "norm_matmul_glu"
     few = ternary(params, 2 * outs if glu else outs)
-    tile = {"TILE_N": few.tile["TILE_N"] // 2 if glu else 32, "TILE_T": 1}
+    narrow = 32 if ceil_div(outs, 32) <= FULL_GPU else 48
+    tile = {"TILE_N": few.tile["TILE_N"] // 2 if glu else narrow, "TILE_T": 1}
     return Tuning(tile, private={**few.private, "COLUMNS": columns})
 
 

@@ -13,7 +13,7 @@ from bitnet_cuda.errors import check
 
 AHEAD = 2
 """A kernel asks for the weights of the launch so many places further on, into the L2 cache."""
-MOST_AHEAD = 16 << 20
+MOST_AHEAD = 8 << 20
 """Bytes of a matrix to ask for, at most: they should still be in the cache when they are wanted."""
 EARLY = {
     "matmul_ternary": {"w", "wscale"},
@@ -44,11 +44,16 @@ def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
 
 
 def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] | None]:
-    """For each launch: the beginning of the ternary weights of the one AHEAD places on, if it has any."""
-    names = [[binding.name for binding in one.kernel.spec.bindings] for one in launches]
-    views = [one.bound[found.index("w")] if "w" in found else None for one, found in zip(launches, names, strict=True)]
-    weights = [view and Bound(view.buffer, view.offset, min(view.nbytes, MOST_AHEAD)) for view in views]
-    return [weights[i + AHEAD] if i + AHEAD < len(weights) else None for i in range(len(weights))]
+    """For each launch: the beginning of the weights of the one AHEAD places on, if it has any. Products with block
+    scales ask for none: what they read themselves leaves no room for it."""
+    ahead = [*map(_weights, launches[AHEAD:]), *[None] * AHEAD]
+    return [None if one.kernel.tuning.variant == "block" else its for one, its in zip(launches, ahead, strict=False)]
+
+
+def _weights(launch: StreamLaunch) -> Bound[StreamBuffer] | None:
+    named = zip(launch.kernel.spec.bindings, launch.bound, strict=False)
+    found = next((view for binding, view in named if binding.name in ("w", "codes")), None)
+    return found and Bound(found.buffer, found.offset, min(found.nbytes, MOST_AHEAD))
 
 
 def tensor_maps(launch: StreamLaunch) -> list[Any]:

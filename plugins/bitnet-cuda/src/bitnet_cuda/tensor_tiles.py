@@ -90,11 +90,6 @@ def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int)
 
 def _matmul(rows: int, outs: int) -> Tuning:
     """As measured on an H200 at the shapes of 2B-4T (docs/cuda-performance.md)."""
-    if rows <= 32:
-        tile_t = 16 if rows <= 16 else 32
-        return mma_tile(64, tile_t, (4, 1, 2), 6) if outs > MANY_OUTS else mma_tile(16, 16, (1, 1, 4), 8)
-    if rows <= 64:
-        return mma_tile(128, 64, (4, 2, 1), 4) if outs > MANY_OUTS else mma_tile(64, 32, (4, 1, 2), 6)
     if ceil_div(outs, 128) * ceil_div(rows, 128) >= FULL_GPU:
         return mma_tile(128, 128, (4, 2, 1), 4)
     return mma_tile(64, 64, (2, 2, 1), 4)
