@@ -18,7 +18,7 @@ from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
 from bitnet_core.testing.workbench import Bench
 from bitnet_opencl.clc.tuning import GPU
-from bitnet_opencl.describe import JOINED, SMALL_HEAD
+from bitnet_opencl.describe import KNOWN
 from bitnet_opencl.device import OpenCLDevice
 
 MOST_CASES = 4
@@ -57,7 +57,7 @@ def with_profile(session_device: OpenCLDevice, profile: Mapping[str, int]) -> Op
     Without optimization: many barriers in one kernel take minutes otherwise.
     """
     device = OpenCLDevice(session_device._device, session_device.info)
-    kernels = device.info.kernels | JOINED | SMALL_HEAD
+    kernels = frozenset(KNOWN["kernels"])
     device.info = replace(device.info, type=DeviceType.GPU, kernels=kernels, extra=profile)
     device._abilities = [*device._abilities, "-cl-opt-disable"]
     return device

@@ -16,7 +16,7 @@ from bitnet_core.plan.launcher import Launcher
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.upload import upload
 from bitnet_core.reference.device import NumpyDevice
-from bitnet_opencl.describe import JOINED
+from bitnet_opencl.describe import KNOWN
 from bitnet_opencl.device import OpenCLDevice
 
 PROMPT, TOKENS = 150, 6
@@ -41,7 +41,7 @@ def device(session_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> Ite
     """With the kernels that join others, and weights that are copied; it has the constants of what it is."""
     monkeypatch.setitem(SHAPES, "tiny-ternary", TERNARY)
     info = replace(session_device.info, transfer=TransferMode.EXPLICIT_COPY)
-    device = OpenCLDevice(session_device._device, replace(info, kernels=info.kernels | JOINED))
+    device = OpenCLDevice(session_device._device, replace(info, kernels=frozenset(KNOWN["kernels"])))
     yield device
     device.close()
 

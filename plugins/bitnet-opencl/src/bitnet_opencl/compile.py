@@ -21,9 +21,8 @@ class Compiler:
 
     def __init__(self, context: cl.Context, device: cl.Device, cache: ProgramCache | None = None) -> None:
         self._context, self._device, self._cache = context, device, cache or ProgramCache(BACKEND)
-        platform = device.platform
-        versions = (platform.version, device.version, device.driver_version)
-        self._identity = (platform.name, device.vendor, device.name, *versions)
+        made_by, versions = device.platform, (device.version, device.driver_version)
+        self._identity = (made_by.name, made_by.version, device.vendor, device.name, *versions)
 
     def build(self, kernel: str, source: str, options: list[str]) -> cl.Program:
         """The built program, from the cache where possible; KernelCompileError with the log where it does not build."""

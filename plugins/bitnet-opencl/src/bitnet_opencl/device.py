@@ -77,7 +77,8 @@ class OpenCLDevice(Tuned, StagedDevice[OpenCLBuffer, OpenCLKernel]):
 
     def _free(self, buffer: OpenCLBuffer) -> None:
         """The driver waits for what still uses it."""
-        buffer.handle.release()
+        with checked("free"):
+            buffer.handle.release()
 
     def _copy(self, source: OpenCLBuffer, source_at: int, target: OpenCLBuffer, target_at: int, nbytes: int) -> None:
         to, origin, queue = target.handle, source.handle, self._queue

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitnet_core.hal.device import Tuning
+from bitnet_core.hal.portable_tiles import FEW_ROWS
 from bitnet_core.hal.wanted import Constants, Wanted
 from bitnet_core.kernels.catalogue import ceil_div
 
 MOST_SPLITS = 32
 """Parts of the positions that a row's attention is split into."""
-FEW_ROWS = 8
-"""Up to this many rows the weights are streamed; above, tensor cores pay."""
 JOINED_ROWS = 2
 """Up to this many rows a norm in every group costs less than a launch of its own."""
 LANES, HEADS = 32, 4
@@ -48,10 +47,10 @@ def _products(wanted: Wanted) -> Tuning:
     if rows > FEW_ROWS and wanted.of_device("ptx"):
         tile_n = 64 if ceil_div(outs, 128) * ceil_div(rows, 64) < 2 * wanted.of_device("compute_units") else 128
         return Tuning({"TILE_N": tile_n, "TILE_T": 64, "SPLITS": 1}, "mma", {"GROUP": 128})
-    group, blocks = 128, "BLOCK" in wanted
+    blocks = "BLOCK" in wanted
     lanes, depth = (16, 3) if blocks or outs > 8192 else (32, 4)
-    tile = {"TILE_N": group // lanes * 2, "TILE_T": min(wanted.room, FEW_ROWS), "SPLITS": 1}
-    private = {"GROUP": group, "LANES": lanes}
+    tile = {"TILE_N": 256 // lanes, "TILE_T": min(wanted.room, FEW_ROWS), "SPLITS": 1}
+    private = {"GROUP": 128, "LANES": lanes}
     if not blocks:
         depth = min(depth, ceil_div(width // 64, lanes)) if width >= 1024 else 1
         private |= {"DEPTH": depth, **known_width(wanted)}

@@ -1,11 +1,8 @@
 """How each class of device wants each launch: which source, how many work-items, which tiles.
 
 Rows of a table for CPUs (cpu.toml) and for GPUs that nobody measured (gpu.toml); for NVIDIA's formulas, and rows
-(nvidia.toml) where these say all.
-
-Private constants: GROUP (work-items of a group), LANES (work-items that share a row), ROWS and COLUMNS (register tile),
-DEPTH (loads on their way together), SHARE (elements of a row for each work-item), WIDTH (of a row), ALIGNED; SPREAD,
-OWNED, CHUNK, KEYS, HEADS and HEAD_DIM (attention); GROUPS (most sets of groups that share work).
+(nvidia.toml) where these say all. gpu.toml says what the
+private constants are.
 """
 
 from __future__ import annotations
