@@ -22,8 +22,7 @@ from bitnet_core.errors import (
 from bitnet_core.hal.device import MemoryKind, whole
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.plan.launcher import Launcher
-from bitnet_levelzero.compile import Compiler
-from bitnet_levelzero.describe import find_devices
+from bitnet_levelzero.describe import usable
 from bitnet_levelzero.device import SLOT, LevelZeroDevice
 from bitnet_levelzero.errors import RESULTS, check
 from bitnet_levelzero.recording import CommandList
@@ -122,7 +121,7 @@ def test_host_memory_in_place(device: LevelZeroDevice, monkeypatch: pytest.Monke
     host.view(np.float32)[:] = 3
     assert device.wrap(memoryview(host)) is None
     monkeypatch.setenv("DRIVER_SYSTEM", "1")
-    other = LevelZeroDevice(find_devices()[0])
+    other = LevelZeroDevice(usable()[0])
     wrapped = other.wrap(memoryview(host))
     assert wrapped is not None
     index, gamma, y = (other.alloc(nbytes) for nbytes in (4, 256, 256))
@@ -141,13 +140,13 @@ def test_native_programs_are_kept_and_taken_back(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for turn in range(2):
-        other = LevelZeroDevice(find_devices()[0])
+        other = LevelZeroDevice(usable()[0])
         found, expected = sums(other)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
         other.close()
         if turn == 0:
             assert len(list(tmp_path.rglob("*.bin"))) == 1
-            monkeypatch.setattr(Compiler, "_keep", lambda *args: pytest.fail("compiled again"))
+            monkeypatch.setattr("bitnet_levelzero.compile._binary", lambda *args: pytest.fail("compiled again"))
 
 
 def test_lists_are_used_again(device: LevelZeroDevice, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,10 +167,10 @@ def test_lists_are_used_again(device: LevelZeroDevice, monkeypatch: pytest.Monke
 
 BROKEN = """
 from bitnet_levelzero import compile as module
-from bitnet_levelzero.describe import find_devices
+from bitnet_levelzero.describe import usable
 from bitnet_levelzero.device import LevelZeroDevice
 module.handles = lambda name: ["one driver", "another"]
-device = LevelZeroDevice(find_devices()[0])
+device = LevelZeroDevice(usable()[0])
 spirv = module.archive()["rms_norm.GROUP256"]
 module.archive = lambda: {"broken": spirv[:2000] + bytes(800)}
 try:

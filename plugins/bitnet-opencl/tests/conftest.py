@@ -41,7 +41,7 @@ def session_device(request: pytest.FixtureRequest) -> Iterator[OpenCLDevice]:
             raise
         pytest.skip(str(error))
     listed.sort(key=lambda found: "portable computing" not in found.info.driver.lower())
-    device = OpenCLDevice(*listed[0])
+    device = OpenCLDevice(listed[0])
     yield device
     device.close()
 

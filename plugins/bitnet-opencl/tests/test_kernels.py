@@ -11,6 +11,7 @@ import pytest
 from bitnet_core.discovery.measured import tiling_key
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal.device import DeviceType
+from bitnet_core.hal.found import Handled
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.testing.cases.case import Case, Launch, expected
@@ -56,7 +57,7 @@ def with_profile(session_device: OpenCLDevice, profile: Mapping[str, int]) -> Op
 
     Without optimization: many barriers in one kernel take minutes otherwise.
     """
-    device = OpenCLDevice(session_device._device, session_device.info)
+    device = OpenCLDevice(Handled(session_device._device, session_device.info))
     kernels = frozenset(KNOWN["kernels"])
     device.info = replace(device.info, type=DeviceType.GPU, kernels=kernels, extra=profile)
     device._abilities = [*device._abilities, "-cl-opt-disable"]

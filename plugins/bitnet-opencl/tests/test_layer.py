@@ -12,6 +12,7 @@ from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.hal.device import Device, DeviceType, TransferMode, View
+from bitnet_core.hal.found import Handled
 from bitnet_core.plan.launcher import Launcher
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.upload import upload
@@ -41,7 +42,7 @@ def device(session_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> Ite
     """With the kernels that join others, and weights that are copied; it has the constants of what it is."""
     monkeypatch.setitem(SHAPES, "tiny-ternary", TERNARY)
     info = replace(session_device.info, transfer=TransferMode.EXPLICIT_COPY)
-    device = OpenCLDevice(session_device._device, replace(info, kernels=frozenset(KNOWN["kernels"])))
+    device = OpenCLDevice(Handled(session_device._device, replace(info, kernels=frozenset(KNOWN["kernels"]))))
     yield device
     device.close()
 

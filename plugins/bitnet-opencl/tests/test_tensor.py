@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bitnet_core.hal.device import DeviceType, Tuning
+from bitnet_core.hal.found import Handled
 from bitnet_core.hal.opencl_c import program_source
 from bitnet_core.hal.sources import with_includes
 from bitnet_core.kernels.spec import KernelSpec
@@ -47,7 +48,7 @@ def emulated_source(folders: Sequence[Path], spec: KernelSpec, constants: Mappin
 def bench(session_device: OpenCLDevice, open_bench: Callable[[OpenCLDevice], Bench]) -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_module, "program_source", emulated_source)
-        device = OpenCLDevice(session_device._device, session_device.info)
+        device = OpenCLDevice(Handled(session_device._device, session_device.info))
         device._abilities = [*device._abilities, "-cl-opt-disable"]
         of_gpu = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 4, "ptx": True}
         device.info = replace(device.info, type=DeviceType.GPU, extra=of_gpu)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitnet_core.hal import Tuning
+from bitnet_core.hal.launches import Compiled
 from bitnet_core.hal.sources import source_text
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -20,12 +21,9 @@ SIMD = 32  # threads of a simdgroup, on every GPU of Apple
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class MetalKernel:
+class MetalKernel(Compiled):
     """Pipelines of one source: the kernel, and after it `_merge` where a workspace stands between the two."""
 
-    spec: KernelSpec
-    constants: Mapping[str, int]
-    tuning: Tuning
     pipelines: tuple[Handle, ...]
 
 

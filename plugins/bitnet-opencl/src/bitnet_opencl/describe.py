@@ -28,8 +28,7 @@ _NO_DRIVER = "Install the vendor's OpenCL driver, or `pip install bitnet-opencl[
 
 
 def usable() -> list[Handled]:
-    """Every device with a compiler; BackendUnavailableError where there is none. One that is left out keeps its
-    index."""
+    """Devices with a compiler; BackendUnavailableError if there are none. One that is left out keeps its index."""
     try:
         import pyopencl as cl
 
@@ -50,11 +49,6 @@ def usable() -> list[Handled]:
 
 def _unavailable(reason: str, hint: str = _NO_DRIVER) -> BackendUnavailableError:
     return BackendUnavailableError(reason, backend="opencl", hint=hint)
-
-
-def device_infos() -> list[DeviceInfo]:
-    """Of all devices that are `usable`."""
-    return [device.info for device in usable()]
 
 
 def describe(device: cl.Device, index: int) -> DeviceInfo:
@@ -145,8 +139,8 @@ def physical_id(device: cl.Device) -> str:
 def abilities(device: cl.Device) -> list[str]:
     """Build options: the language version and what the dialect may use on this device."""
     offered = extensions(device) if nvidia_capability(device) < DIALECT else {}
-    modern = device.version.startswith("OpenCL 3") and any(there for key, there in offered.items() if "arm" not in key)
-    options = ["-cl-std=CL3.0" if modern else "-cl-std=CL1.2"]
+    khronos = offered.get("integer_dot_product") or offered.get("subgroup_shuffle")
+    options = ["-cl-std=CL3.0" if khronos and device.version.startswith("OpenCL 3") else "-cl-std=CL1.2"]
     if query(device, "single_fp_config", 0) & CORRECTLY_ROUNDED_DIVIDE_SQRT:
         options.append("-cl-fp32-correctly-rounded-divide-sqrt")
     return options + [KNOWN["options"][key] for key, there in offered.items() if there]

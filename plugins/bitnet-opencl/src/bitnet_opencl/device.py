@@ -8,8 +8,8 @@ import numpy as np
 import pyopencl as cl
 from bitnet_core.errors import GpuError
 from bitnet_core.hal.base import TIMEOUT_VARIABLE, Recorded
-from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, TransferMode, Tuning
-from bitnet_core.hal.found import numbered
+from bitnet_core.hal.device import DeviceType, MemoryKind, TransferMode, Tuning
+from bitnet_core.hal.found import Handled
 from bitnet_core.hal.opencl_c import program_source
 from bitnet_core.hal.staged import StagedDevice
 from bitnet_core.hal.wanted import Constants, Tuned
@@ -19,8 +19,8 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_opencl import clc
 from bitnet_opencl.clc import tuning
 from bitnet_opencl.compile import Compiler
-from bitnet_opencl.describe import abilities, query, usable
-from bitnet_opencl.errors import BACKEND, check, checked, converted
+from bitnet_opencl.describe import abilities, query
+from bitnet_opencl.errors import check, checked, converted
 from bitnet_opencl.memory import SLOTS, OpenCLBuffer, pinned
 from bitnet_opencl.recording import OpenCLKernel, OpenCLLaunch, Prepared, prepared, set_arguments, sizes_of
 
@@ -34,18 +34,18 @@ class OpenCLDevice(Tuned, StagedDevice[OpenCLBuffer, OpenCLKernel]):
 
     choose, offered = staticmethod(tuning.choose), staticmethod(tuning.offered)
 
-    def __init__(self, device: cl.Device, info: DeviceInfo) -> None:
-        super().__init__(info)
-        self._device = device
-        self._abilities = abilities(device)
+    def __init__(self, found: Handled) -> None:
+        super().__init__(found.info)
+        self._device, info = found
+        self._abilities = abilities(self._device)
         self._patient = info.type in (DeviceType.CPU, DeviceType.SOFTWARE) and TIMEOUT_VARIABLE not in os.environ
         self._copies: list[cl.Event] = []  # which wait for themselves when they are dropped
         with self._entered("open"):
-            self._context = cl.Context([device])
-            self._queue = cl.CommandQueue(self._context, device)
+            self._context = cl.Context([self._device])
+            self._queue = cl.CommandQueue(self._context, self._device)
             slots = [pinned(self._context, self._queue) for _ in range(SLOTS)]
             self._stage(slots, [memoryview(slot.host) for slot in slots])
-        self._compiler = Compiler(self._context, device)
+        self._compiler = Compiler(self._context, self._device)
 
     def _converted(self, error: Exception, operation: str) -> GpuError | None:
         return converted(error, operation) if isinstance(error, cl.Error) else None
@@ -149,8 +149,3 @@ class OpenCLDevice(Tuned, StagedDevice[OpenCLBuffer, OpenCLKernel]):
             for slot in [] if self._lost else self._slots:
                 slot.host.base.release(self._queue)  # a cl.MemoryMap
                 slot.handle.release()
-
-
-def open_device(index: int) -> OpenCLDevice:
-    """The one with this index; DeviceNotFoundError if there is none."""
-    return OpenCLDevice(*numbered(usable(), index, BACKEND))

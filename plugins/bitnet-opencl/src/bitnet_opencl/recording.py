@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import pyopencl as cl
-from bitnet_core.hal.base import Launch
-from bitnet_core.hal.device import Tuning
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal.launches import Compiled, Launch
 
 from bitnet_opencl.memory import OpenCLBuffer
 
@@ -20,12 +18,9 @@ Size = tuple[int, int, int]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class OpenCLKernel:
+class OpenCLKernel(Compiled):
     """A built program with one kernel. `direct` serves launches that are not recorded."""
 
-    spec: KernelSpec
-    constants: Mapping[str, int]
-    tuning: Tuning
     program: cl.Program
     entry: str
     direct: cl.Kernel

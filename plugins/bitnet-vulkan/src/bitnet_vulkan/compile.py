@@ -11,6 +11,7 @@ from pathlib import Path
 from bitnet_core.errors import KernelCompileError, UnsupportedError
 from bitnet_core.hal import DeviceInfo, Tuning
 from bitnet_core.hal.failures import failure
+from bitnet_core.hal.launches import Compiled
 from bitnet_core.hal.program_cache import ProgramCache
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -30,12 +31,9 @@ SPIRV_MAGIC = b"\x03\x02\x23\x07"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VulkanKernel:
+class VulkanKernel(Compiled):
     """A pipeline with its constants, and its layout, whose only set is pushed through a template."""
 
-    spec: KernelSpec
-    constants: Mapping[str, int]
-    tuning: Tuning
     pipeline: Handle
     layout: Handle
     template: Handle

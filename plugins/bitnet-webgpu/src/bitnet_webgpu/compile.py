@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bitnet_core.hal import Grid, Tuning
 from bitnet_core.hal.checks import writes
+from bitnet_core.hal.launches import Compiled
 from bitnet_core.hal.sources import with_includes
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -20,12 +21,9 @@ SUBGROUPS = "SUBGROUPS"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class WebGpuKernel:
+class WebGpuKernel(Compiled):
     """Pipelines of one source: `main`, and after it `merge` where a workspace stands between the two."""
 
-    spec: KernelSpec
-    constants: Mapping[str, int]
-    tuning: Tuning
     layout: Handle
     pipelines: tuple[Handle, ...]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from bitnet_core.hal.device import Tuning
 from bitnet_core.hal.portable_tiles import FEW_ROWS
-from bitnet_core.hal.wanted import Constants, Wanted
+from bitnet_core.hal.wanted import Wanted
 from bitnet_core.kernels.catalogue import ceil_div
 
 MOST_SPLITS = 32
@@ -22,11 +22,6 @@ LOCAL_BYTES = 49152
 """Of local memory that a group may have."""
 MEETING_BYTES = 2048
 """Of decoder_layer's workspace, before what attention hands on (meeting.clh)."""
-
-
-def known_width(wanted: Wanted) -> Constants:
-    """The width as a constant, where that is worth a program for each width."""
-    return {"WIDTH": wanted["width"]} if wanted["width"] >= 1024 else {}
 
 
 def _quantize(wanted: Wanted) -> Tuning:
@@ -53,13 +48,15 @@ def _products(wanted: Wanted) -> Tuning:
     private = {"GROUP": 128, "LANES": lanes}
     if not blocks:
         depth = min(depth, ceil_div(width // 64, lanes)) if width >= 1024 else 1
-        private |= {"DEPTH": depth, **known_width(wanted)}
+        private |= {"DEPTH": depth, **({"WIDTH": width} if width >= 1024 else {})}
     return Tuning(tile, private=private)
 
 
 def _dense(wanted: Wanted) -> Tuning:
-    private = {"GROUP": 128, "LANES": LANES, "ROWS": 2, "ALIGNED": int(wanted["width"] % 8 == 0)}
-    return Tuning({"TILE_N": 8, "TILE_T": min(wanted.room, 4)}, private={**private, **known_width(wanted)})
+    width = wanted["width"]
+    private = {"GROUP": 128, "LANES": LANES, "ROWS": 2, "ALIGNED": int(width % 8 == 0)}
+    private |= {"WIDTH": width} if width >= 1024 else {}
+    return Tuning({"TILE_N": 8, "TILE_T": min(wanted.room, 4)}, private=private)
 
 
 def _attention(wanted: Wanted) -> Tuning:
