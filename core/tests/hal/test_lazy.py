@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from bitnet_core.errors import DeviceNotFoundError
 from bitnet_core.hal.described import described
-from bitnet_core.hal.lazy import LazyBackend
+from bitnet_core.hal.lazy import LazyBackend, LazyFinder
 from bitnet_core.reference.plugin import NumpyBackend
 
 MODULE = """
+from bitnet_core.hal.found import Handled
 from bitnet_core.reference.plugin import NumpyBackend
 
 def infos():
@@ -19,19 +20,39 @@ def infos():
 
 def Device(index):
     return NumpyBackend().open(index)
+
+def usable():
+    return [Handled("a handle", info) for info in infos()]
+
+def Opened(found):
+    assert found.handle == "a handle"
+    return Device(found.info.index)
 """
 
 
-def test_modules_are_imported_at_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "backend",
+    [
+        LazyBackend("late", (2, 0), "late_module:infos", "late_module:Device"),
+        LazyFinder("late", (2, 0), "late_module:usable", "late_module:Opened"),
+    ],
+    ids=lambda backend: type(backend).__name__,
+)
+def test_modules_are_imported_at_first_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: LazyBackend
+) -> None:
+    monkeypatch.delitem(sys.modules, "late_module", raising=False)
     (tmp_path / "late_module.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    backend = LazyBackend("late", (2, 0), "late_module:infos", "late_module:Device")
     assert "late_module" not in sys.modules
     infos = backend.devices()
     assert [info.index for info in infos] == [0]
     device = backend.open(0)
     assert device.info == infos[0]
     device.close()
+    if isinstance(backend, LazyFinder):
+        with pytest.raises(DeviceNotFoundError, match="no device late:7"):
+            backend.open(7)
 
 
 def test_a_device_that_is_not_there_is_answered_with_those_that_are() -> None:

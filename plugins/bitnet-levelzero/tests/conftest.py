@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from bitnet_core.errors import BackendUnavailableError
-from bitnet_levelzero.describe import find_devices
+from bitnet_levelzero.describe import usable
 from bitnet_levelzero.device import LevelZeroDevice
 
 SOURCES = [str(Path(__file__).parent / "driver" / name) for name in ("driver.c", "memory.c", "queue.c", "tables.c")]
@@ -66,7 +66,7 @@ def run() -> Callable[..., str]:
 def device(request: pytest.FixtureRequest) -> Iterator[LevelZeroDevice]:
     """A device of its own for each test; its absence is an error in CI and a skip elsewhere."""
     try:
-        found = find_devices()
+        found = usable()
     except BackendUnavailableError as error:
         if os.environ.get("CI") == "true" or request.config.getoption("--require-device", default=False):
             raise

@@ -26,6 +26,8 @@ class TestConformance(BackendConformance):
             device._compiler.kernel("broken.GROUP256", 256)
 
     def failures(self) -> Sequence[tuple[str, Callable[[], object], type[GpuError]]]:
-        from bitnet_levelzero.errors import TABLE, check
+        from bitnet_levelzero.errors import RESULTS, check
 
-        return [(row.name, partial(check, result, "test"), row.kind or LaunchError) for result, row in TABLE.items()]
+        return [
+            (row.name, partial(check, result, "test"), row.kind or LaunchError) for result, row in RESULTS.table.items()
+        ]

@@ -15,7 +15,7 @@ from bitnet_core.discovery.selection import ranked
 from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.device import DeviceType
 from bitnet_levelzero import api, describe
-from bitnet_levelzero.describe import find_devices, free_memory
+from bitnet_levelzero.describe import free_memory, usable
 from bitnet_levelzero.device import LevelZeroDevice
 from bitnet_levelzero.plugin import bitnet_backend
 from bitnet_levelzero.tuning import architecture
@@ -30,7 +30,7 @@ def test_no_loader_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(api, "load", missing)
     with pytest.raises(BackendUnavailableError, match="loader is not installed") as caught:
-        find_devices()
+        usable()
     assert "\n" not in str(caught.value)
 
 
@@ -48,11 +48,11 @@ def test_a_render_node_that_may_not_be_opened(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(api, "load", lambda: SimpleNamespace(zeInit=lambda flags: 0x78000001))
     monkeypatch.setattr(describe.os, "access", lambda path, mode: path != str(node))
     with pytest.raises(BackendUnavailableError, match=f"{node} may not be opened") as caught:
-        find_devices()
+        usable()
     assert "sudo usermod -aG render" in caught.value.hint
     monkeypatch.setattr(describe.os, "access", lambda path, mode: True)
     with pytest.raises(BackendUnavailableError) as caught:
-        find_devices()
+        usable()
     assert "may not be opened" not in str(caught.value)
 
 
@@ -69,14 +69,14 @@ def test_a_driver_that_is_too_old_is_named_with_both_versions(
 ) -> None:
     monkeypatch.setenv(variable, version)
     with pytest.raises(BackendUnavailableError, match=message):
-        find_devices()
+        usable()
 
 
 @pytest.mark.usefixtures("device")
 def test_a_driver_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRIVER_DEVICES", "")
     with pytest.raises(BackendUnavailableError, match="no Level Zero driver has a GPU"):
-        find_devices()
+        usable()
 
 
 def test_the_real_driver_without_a_gpu(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_families() -> None:
 def test_a_discrete_gpu_comes_before_an_integrated_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has memory of its own for the weights, all of which are read for each token."""
     monkeypatch.setenv("DRIVER_DEVICES", "id")
-    found = [one.info for one in find_devices()]
+    found = [one.info for one in usable()]
     assert [info.type for info in found] == [DeviceType.INTEGRATED, DeviceType.GPU]
     assert ranked(found)[0].request == "level-zero:1"
 
@@ -133,7 +133,7 @@ def test_a_discrete_gpu_comes_before_an_integrated_one(monkeypatch: pytest.Monke
 def test_tiles_are_devices_behind_their_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRIVER_DEVICES", "id")
     monkeypatch.setenv("DRIVER_TILES", "2")
-    found = find_devices()
+    found = usable()
     name = "test driver of bitnet-levelzero"
     assert [one.info.name for one in found] == [name, name, f"{name}, tile 0", f"{name}, tile 1"]
     assert [one.info.extra["tiles"] for one in found] == [1, 2, 1, 1]
@@ -149,7 +149,7 @@ def test_free_memory_is_what_sysman_says(device: LevelZeroDevice, monkeypatch: p
     assert device.free_memory() == 5_000_000_000
     monkeypatch.setenv("DRIVER_DEVICES", "d")
     monkeypatch.setenv("DRIVER_TILES", "2")
-    assert [free_memory(one) for one in find_devices()] == [10_000_000_000, 5_000_000_000, 5_000_000_000]
+    assert [free_memory(one) for one in usable()] == [10_000_000_000, 5_000_000_000, 5_000_000_000]
 
 
 def test_unknown_index(run: Run) -> None:

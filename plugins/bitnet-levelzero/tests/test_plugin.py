@@ -22,10 +22,9 @@ from bitnet_core.errors import (
 from bitnet_core.hal.device import MemoryKind, whole
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.plan.launcher import Launcher
-from bitnet_levelzero.compile import Compiler
-from bitnet_levelzero.describe import find_devices
+from bitnet_levelzero.describe import usable
 from bitnet_levelzero.device import SLOT, LevelZeroDevice
-from bitnet_levelzero.errors import TABLE, check
+from bitnet_levelzero.errors import RESULTS, check
 from bitnet_levelzero.recording import CommandList
 
 Floats = npt.NDArray[np.float32]
@@ -44,7 +43,9 @@ def test_every_result_of_the_header_becomes_an_exception() -> None:
 
     named = dict(re.findall(r"^\s+ZE_RESULT_(\w+) = (0x\w+|\d+),", header.read_text(encoding="utf-8"), re.MULTILINE))
     named = {name: int(value, 0) for name, value in named.items() if name not in ("SUCCESS", "FORCE_UINT32")}
-    assert {value: name for name, value in named.items()}.items() <= {at: row.name for at, row in TABLE.items()}.items()
+    assert {value: name for name, value in named.items()}.items() <= {
+        at: row.name for at, row in RESULTS.table.items()
+    }.items()
     with pytest.raises(LaunchError, match=r"ZE_RESULT_unnamed \(0x12345678\)"):
         check(0x12345678, "test")
 
@@ -120,7 +121,7 @@ def test_host_memory_in_place(device: LevelZeroDevice, monkeypatch: pytest.Monke
     host.view(np.float32)[:] = 3
     assert device.wrap(memoryview(host)) is None
     monkeypatch.setenv("DRIVER_SYSTEM", "1")
-    other = LevelZeroDevice(find_devices()[0])
+    other = LevelZeroDevice(usable()[0])
     wrapped = other.wrap(memoryview(host))
     assert wrapped is not None
     index, gamma, y = (other.alloc(nbytes) for nbytes in (4, 256, 256))
@@ -139,13 +140,13 @@ def test_native_programs_are_kept_and_taken_back(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for turn in range(2):
-        other = LevelZeroDevice(find_devices()[0])
+        other = LevelZeroDevice(usable()[0])
         found, expected = sums(other)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
         other.close()
         if turn == 0:
             assert len(list(tmp_path.rglob("*.bin"))) == 1
-            monkeypatch.setattr(Compiler, "_keep", lambda *args: pytest.fail("compiled again"))
+            monkeypatch.setattr("bitnet_levelzero.compile._binary", lambda *args: pytest.fail("compiled again"))
 
 
 def test_lists_are_used_again(device: LevelZeroDevice, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,10 +167,10 @@ def test_lists_are_used_again(device: LevelZeroDevice, monkeypatch: pytest.Monke
 
 BROKEN = """
 from bitnet_levelzero import compile as module
-from bitnet_levelzero.describe import find_devices
+from bitnet_levelzero.describe import usable
 from bitnet_levelzero.device import LevelZeroDevice
 module.handles = lambda name: ["one driver", "another"]
-device = LevelZeroDevice(find_devices()[0])
+device = LevelZeroDevice(usable()[0])
 spirv = module.archive()["rms_norm.GROUP256"]
 module.archive = lambda: {"broken": spirv[:2000] + bytes(800)}
 try:

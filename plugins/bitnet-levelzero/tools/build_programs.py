@@ -21,10 +21,11 @@ from itertools import product
 from pathlib import Path
 
 from bitnet_core.hal.device import Tuning
+from bitnet_core.hal.opencl_c import program_source
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_levelzero.tuning import TUNINGS, program_name
-from bitnet_opencl.clc.sources import Dialect, program_source_of_pointers
+from bitnet_opencl import clc
 
 ARCHIVE = Path(__file__).parents[1] / "src" / "bitnet_levelzero" / "programs.zip"
 CLANG = ("clang-15", "-c", "-target", "spir64-unknown-unknown", "-cl-std=CL2.0", "-O0", "-w", "-emit-llvm")
@@ -45,7 +46,7 @@ def programs() -> Iterator[tuple[str, KernelSpec, dict[str, int], Tuning]]:
 def build(job: tuple[str, KernelSpec, dict[str, int], Tuning]) -> tuple[str, bytes]:
     """(name, valid SPIR-V) of a program."""
     name, spec, constants, tuning = job
-    source = program_source_of_pointers(spec, constants, tuning, Dialect.PORTABLE)
+    source = program_source(clc.PORTABLE, spec, constants, tuning, pointers=True)
     with tempfile.TemporaryDirectory() as folder:
         raw, clean, out = (str(Path(folder) / file) for file in ("a.bc", "b.bc", "c.spv"))
         subprocess.run([*CLANG, "-o", raw], input=source.encode(), check=True)

@@ -11,37 +11,37 @@ from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.device import DeviceInfo
 from bitnet_core.testing.workbench import Bench
 from bitnet_opencl.compile import Compiler
-from bitnet_opencl.describe import find_devices
+from bitnet_opencl.describe import usable
 from bitnet_opencl.device import OpenCLDevice
 
-_KEEP = Compiler._keep
+_BINARY = Compiler._binary
 
 
 @pytest.fixture(scope="session", autouse=True)
 def keeping_nothing() -> Iterator[None]:
     """Tests compile many programs once; asking for their binaries, which PoCL makes then, would take minutes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Compiler, "_keep", lambda *args: None)
+        patch.setattr(Compiler, "_binary", lambda *args: None)
         yield
 
 
 @pytest.fixture
 def keeping(monkeypatch: pytest.MonkeyPatch) -> None:
     """Binaries are kept in this test."""
-    monkeypatch.setattr(Compiler, "_keep", _KEEP)
+    monkeypatch.setattr(Compiler, "_binary", _BINARY)
 
 
 @pytest.fixture(scope="session")
 def session_device(request: pytest.FixtureRequest) -> Iterator[OpenCLDevice]:
     """One device for the whole run; its absence is an error in CI and a skip elsewhere."""
     try:
-        listed = find_devices()
+        listed = usable()
     except BackendUnavailableError as error:
         if os.environ.get("CI") == "true" or request.config.getoption("--require-device", default=False):
             raise
         pytest.skip(str(error))
     listed.sort(key=lambda found: "portable computing" not in found.info.driver.lower())
-    device = OpenCLDevice(*listed[0])
+    device = OpenCLDevice(listed[0])
     yield device
     device.close()
 

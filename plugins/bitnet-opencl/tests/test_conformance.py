@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
-from bitnet_core.errors import GpuError
+from bitnet_core.errors import GpuError, LaunchError
 from bitnet_core.hal.device import Device
 from bitnet_core.testing import BackendConformance
 
@@ -22,6 +22,9 @@ class TestConformance(BackendConformance):
 
     def failures(self) -> Sequence[tuple[str, Callable[[], object], type[GpuError]]]:
         pytest.importorskip("pyopencl")
-        from bitnet_opencl.errors import TABLE, check, status_name
+        from bitnet_opencl.errors import STATUSES, check
 
-        return [(status_name(status), partial(check, status, "test"), kind) for status, (kind, _) in TABLE.items()]
+        return [
+            (row.name, partial(check, status, "test"), row.kind or LaunchError)
+            for status, row in STATUSES.table.items()
+        ]

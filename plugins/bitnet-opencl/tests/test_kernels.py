@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -10,25 +10,29 @@ import numpy as np
 import pytest
 from bitnet_core.discovery.measured import tiling_key
 from bitnet_core.errors import UnsupportedError
+from bitnet_core.hal.device import DeviceType
+from bitnet_core.hal.found import Handled
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.testing.cases.case import Case, Launch, expected
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
 from bitnet_core.testing.workbench import Bench
-from bitnet_opencl.clc.tuning import GPU, Profile
-from bitnet_opencl.describe import JOINED, SMALL_HEAD
+from bitnet_opencl.clc.tuning import GPU
+from bitnet_opencl.describe import KNOWN
 from bitnet_opencl.device import OpenCLDevice
 
 MOST_CASES = 4
 MOST_ELEMENTS = 3_000_000
 """Of a case's largest operand: larger ones take a CPU long and show no more."""
+PORTABLE = {"max_group": 256, "lanes": 32, "compute_units": 1, "nvidia": False, "ptx": False, "members": 0}
 PROFILES = {
-    "portable": Profile(max_group=256),
-    "small": Profile(max_group=64),
-    "nvidia": Profile(max_group=512, lanes=32, units=20, ptx=True, members=1),
+    "portable": PORTABLE,
+    "small": {**PORTABLE, "max_group": 64},
+    "nvidia": {**PORTABLE, "max_group": 1024, "compute_units": 20, "ptx": True, "members": 1},
 }
-"""NVIDIA's, as far as it needs none of their instructions; a CPU runs one group at a time."""
+"""What DeviceInfo.extra has of GPUs; NVIDIA's, as far as it needs none of their instructions; a CPU runs one group at a
+time."""
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +52,15 @@ def benches(
         bench.close()
 
 
-def with_profile(session_device: OpenCLDevice, profile: Profile) -> OpenCLDevice:
+def with_profile(session_device: OpenCLDevice, profile: Mapping[str, int]) -> OpenCLDevice:
     """Another device, with all kernels on offer.
 
     Without optimization: many barriers in one kernel take minutes otherwise.
     """
-    device = OpenCLDevice(session_device._device, session_device.info)
-    device.info = replace(device.info, kernels=device.info.kernels | JOINED | SMALL_HEAD)
+    device = OpenCLDevice(Handled(session_device._device, session_device.info))
+    kernels = frozenset(KNOWN["kernels"])
+    device.info = replace(device.info, type=DeviceType.GPU, kernels=kernels, extra=profile)
     device._abilities = [*device._abilities, "-cl-opt-disable"]
-    device.profile = profile
     return device
 
 

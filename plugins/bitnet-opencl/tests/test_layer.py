@@ -11,13 +11,13 @@ import pytest
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
-from bitnet_core.hal.device import Device, TransferMode, View
+from bitnet_core.hal.device import Device, DeviceType, TransferMode, View
+from bitnet_core.hal.found import Handled
 from bitnet_core.plan.launcher import Launcher
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.upload import upload
 from bitnet_core.reference.device import NumpyDevice
-from bitnet_opencl.clc.tuning import Profile
-from bitnet_opencl.describe import JOINED
+from bitnet_opencl.describe import KNOWN
 from bitnet_opencl.device import OpenCLDevice
 
 PROMPT, TOKENS = 150, 6
@@ -42,7 +42,7 @@ def device(session_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> Ite
     """With the kernels that join others, and weights that are copied; it has the constants of what it is."""
     monkeypatch.setitem(SHAPES, "tiny-ternary", TERNARY)
     info = replace(session_device.info, transfer=TransferMode.EXPLICIT_COPY)
-    device = OpenCLDevice(session_device._device, replace(info, kernels=info.kernels | JOINED))
+    device = OpenCLDevice(Handled(session_device._device, replace(info, kernels=frozenset(KNOWN["kernels"]))))
     yield device
     device.close()
 
@@ -61,7 +61,8 @@ def decode(runner: Runner) -> npt.NDArray[np.int32]:
     runner.forward([Span(0, 0, prompt)], [], PROMPT)
     if isinstance(device := runner.launcher.device, OpenCLDevice):  # a GPU's constants, for what is tested alone
         device._abilities = [*device._abilities, "-cl-opt-disable"]  # many barriers in one kernel: minutes otherwise
-        device.profile = Profile(max_group=32, members=1)
+        of_gpu = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 1, "members": 1}
+        device.info = replace(device.info, type=DeviceType.GPU, extra=of_gpu)
     return runner.decode_greedy([Span(0, PROMPT, (1,))], TOKENS)
 
 

@@ -20,17 +20,18 @@ from bitnet_core.errors import (
     OutOfMemoryError,
 )
 from bitnet_core.hal.device import DeviceType, TransferMode, Tuning, View, whole
+from bitnet_core.hal.found import Handled
+from bitnet_core.hal.opencl_c import program_source
 from bitnet_core.hal.program_cache import ProgramCache
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.plan.launcher import Launch, Launcher
-from bitnet_opencl import clc
-from bitnet_opencl.clc.sources import Dialect, program_source
+from bitnet_opencl import clc, recording
 from bitnet_opencl.compile import Compiler
 from bitnet_opencl.describe import physical_id, transfer_mode, usm_support
 from bitnet_opencl.device import OpenCLDevice
-from bitnet_opencl.errors import OUT_OF_RESOURCES, TABLE, check, status_name
-from bitnet_opencl.memory import STAGING_BYTES, PinnedSlots
+from bitnet_opencl.errors import STATUSES, check
+from bitnet_opencl.memory import SLOT
 from bitnet_opencl.plugin import bitnet_backend
 
 
@@ -40,7 +41,7 @@ def test_import_loads_no_driver() -> None:
 
 
 def test_sources_and_tuning_need_no_binding() -> None:
-    code = "import sys, bitnet_opencl.clc.sources, bitnet_opencl.clc.tuning; assert 'pyopencl' not in sys.modules"
+    code = "import sys, bitnet_opencl.clc.tuning; assert 'pyopencl' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -62,28 +63,37 @@ def test_transfer_mode_table(raw: int, support: str, mode: TransferMode) -> None
 
 def test_one_card_has_one_address() -> None:
     """What CUDA and Vulkan call 0000:00:06.0 is bus 0, slot 6 to NVIDIA's OpenCL; AMD's tells device and function."""
-    nvidia = SimpleNamespace(pci_domain_id_nv=0, pci_bus_id_nv=0, pci_slot_id_nv=6)
-    assert physical_id(nvidia, ["cl_nv_device_attribute_query"]) == "0000:00:06.0"
-    second = SimpleNamespace(pci_domain_id_nv=1, pci_bus_id_nv=0x1A, pci_slot_id_nv=0)
-    assert physical_id(second, ["cl_nv_device_attribute_query"]) == "0001:1a:00.0"
-    amd = SimpleNamespace(topology_amd=SimpleNamespace(bus=-125, device=0, function=0))
-    assert physical_id(amd, []) == "0000:83:00.0"
-    assert physical_id(SimpleNamespace(), []) == ""
+    extensions = "cl_khr_fp64 cl_nv_device_attribute_query"
+    nvidia = SimpleNamespace(pci_domain_id_nv=0, pci_bus_id_nv=0, pci_slot_id_nv=6, extensions=extensions)
+    assert physical_id(nvidia) == "0000:00:06.0"
+    second = SimpleNamespace(pci_domain_id_nv=1, pci_bus_id_nv=0x1A, pci_slot_id_nv=0, extensions=extensions)
+    assert physical_id(second) == "0001:1a:00.0"
+    amd = SimpleNamespace(topology_amd=SimpleNamespace(bus=-125, device=0, function=0), extensions="")
+    assert physical_id(amd) == "0000:83:00.0"
+    assert physical_id(SimpleNamespace(extensions="")) == ""
 
 
 def test_every_status_becomes_an_exception() -> None:
     check(0, "nothing")
-    for status, (kind, _) in TABLE.items():
-        with pytest.raises(kind) as caught:
+    for status, row in STATUSES.table.items():
+        with pytest.raises(row.kind or LaunchError) as caught:
             check(status, "test")
         assert caught.value.code.endswith(f"({status})")
     with pytest.raises(LaunchError, match="CL status -12345"):
         check(-12345, "test")
-    assert status_name(-36) == "CL_INVALID_COMMAND_QUEUE (-36)"
-    assert status_name(-1001) == "CL_PLATFORM_NOT_FOUND_KHR (-1001)"
+    assert STATUSES.error(-36, "test").code == "CL_INVALID_COMMAND_QUEUE (-36)"
+    assert STATUSES.error(-1001, "test").code == "CL_PLATFORM_NOT_FOUND_KHR (-1001)"
     with pytest.raises(OutOfMemoryError) as out:
-        check(OUT_OF_RESOURCES, "alloc", requested=7)
+        check(-5, "alloc", requested=7)
     assert out.value.requested == 7
+    assert out.value.code == "CL_OUT_OF_RESOURCES (-5)"
+
+
+def test_statuses_have_the_names_of_the_binding() -> None:
+    cl = pytest.importorskip("pyopencl")
+    named = {value: name for name, value in vars(cl.status_code).items() if isinstance(value, int) and value < 0}
+    names = {status: row.name for status, row in STATUSES.table.items()}
+    assert {status: names.get(status, name) for status, name in named.items()} == named
 
 
 def test_every_source_has_a_kernel_of_the_catalogue() -> None:
@@ -94,7 +104,7 @@ def test_every_source_has_a_kernel_of_the_catalogue() -> None:
     for path in (*folder.glob("kernels/*.cl"), *folder.glob("nvidia/*.cl")):
         name = next(name for name in names if path.stem == name or path.stem.startswith(f"{name}_"))
         variant = path.stem[len(name) + 1 :]
-        source = program_source(CATALOGUE[name], {}, Tuning(variant=variant, workspace=16), Dialect.NVIDIA)
+        source = program_source(clc.NVIDIA, CATALOGUE[name], {}, Tuning(variant=variant, workspace=16))
         assert source.count(f"KERNEL {path.stem}(ARGUMENTS) {{") == source.count("KERNEL ") - 1 == 1, path
         for binding in (*CATALOGUE[name].bindings, SimpleNamespace(name="workspace")):
             assert f"uchar *{binding.name}_buffer" in source
@@ -103,7 +113,7 @@ def test_every_source_has_a_kernel_of_the_catalogue() -> None:
 
 
 def test_arguments_are_buffers_and_one_struct() -> None:
-    lines = program_source(CATALOGUE["rms_norm"], {}, Tuning(private={"GROUP": 8}), Dialect.PORTABLE).splitlines()
+    lines = program_source(clc.PORTABLE, CATALOGUE["rms_norm"], {}, Tuning(private={"GROUP": 8})).splitlines()
     fields = "ulong x_offset; ulong index_offset; ulong gamma_offset; ulong y_offset; uint rows; uint width; float eps;"
     assert lines[0] == f"typedef struct {{ {fields} }} launch_arguments;"
     assert lines[1].endswith("__global uchar *y_buffer, const launch_arguments launch")
@@ -179,7 +189,7 @@ def test_a_program_from_the_cache_computes(
     spec, params = CATALOGUE["rms_norm"], {"rows": 1, "width": 64, "eps": 0.0}
     results = []
     for _ in range(2):
-        device = OpenCLDevice(opencl_device._device, opencl_device.info)
+        device = OpenCLDevice(Handled(opencl_device._device, opencl_device.info))
         launch = launch_of(device, spec, params, (256, 4, 256, 256))
         for view in (launch.views[0], launch.views[2]):
             device.upload(view, memoryview(np.arange(64, dtype=np.float32)).cast("B"))
@@ -187,7 +197,7 @@ def test_a_program_from_the_cache_computes(
         results.append(np.empty(64, np.float32))
         device.download(launch.views[3], memoryview(results[-1]).cast("B"))
         device.close()
-        monkeypatch.setattr(Compiler, "_keep", refuse)  # which follows a build from source
+        monkeypatch.setattr(Compiler, "_binary", refuse)  # which follows a build from source
     np.testing.assert_array_equal(results[0], results[1])
     assert results[0].any()
     assert len(list(tmp_path.rglob("*.bin"))) == 1
@@ -200,21 +210,17 @@ def test_build_failures_carry_the_log(opencl_device: OpenCLDevice) -> None:
     assert "nowhere" in caught.value.log
 
 
-@pytest.mark.parametrize("nbytes", [1, 70_000, 2 * STAGING_BYTES + 5])
-def test_pinned_slots_carry_bytes(opencl_device: OpenCLDevice, nbytes: int) -> None:
-    """As on a device with memory of its own."""
+@pytest.mark.parametrize("nbytes", [1, 70_000, 3 * SLOT + 5])
+def test_slots_carry_bytes(opencl_device: OpenCLDevice, nbytes: int) -> None:
     device = opencl_device
-    slots = PinnedSlots(device._queue, device._context, device._reach)
     data = np.random.default_rng(1).integers(0, 256, nbytes, dtype=np.uint8)
     buffer = device.alloc(nbytes + 32)
-    slots.ring.upload(buffer, 16, memoryview(data))
+    device.upload(View(buffer, 16, nbytes), memoryview(data))
     found = np.empty(buffer.nbytes, np.uint8)
     device.download(whole(buffer), memoryview(found))
     np.testing.assert_array_equal(found[16:-16], data)
     assert not found[:16].any()
     assert not found[-16:].any()
-    slots.drained()
-    slots.close()
     device.free(buffer)
 
 
@@ -226,7 +232,7 @@ def test_replay_creates_nothing(opencl_device: OpenCLDevice, monkeypatch: pytest
 
     device, spec = opencl_device, CATALOGUE["embed_rows"]
     if not direct:
-        monkeypatch.setattr(device._enqueuer, "_function", None)
+        monkeypatch.setattr(recording, "_driver", lambda: None)
     launch = launch_of(device, spec, {"rows": 1, "hidden": 64, "first": 0, "count": 4}, (1024, 16, 256))
     table, step, x = launch.views
     device.upload(table, memoryview(np.arange(256, dtype=np.float32)).cast("B"))
@@ -253,7 +259,7 @@ def test_a_replay_that_the_driver_refuses_is_an_error(
     opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = opencl_device
-    monkeypatch.setattr(device._enqueuer, "_call", lambda *sizes: lambda: -52)
+    monkeypatch.setattr(recording, "_driver", lambda: lambda *arguments: -52)
     launch = launch_of(device, CATALOGUE["rms_norm"], {"rows": 1, "width": 4, "eps": 0.0}, (16, 4, 16, 16))
     recorded = Launcher(device).record([launch])
     with pytest.raises(LaunchError, match="CL_INVALID_KERNEL_ARGS"):
@@ -264,18 +270,18 @@ def test_a_replay_that_the_driver_refuses_is_an_error(
 def test_waits_are_bounded(opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """An event that is never reached; a CPU is waited for only where a limit was asked for."""
     monkeypatch.setenv("BITNET_GPU_TIMEOUT", "0.05")
-    device = OpenCLDevice(opencl_device._device, opencl_device.info)
+    device = OpenCLDevice(Handled(opencl_device._device, opencl_device.info))
     assert not device._patient
     with pytest.raises(GpuTimeoutError, match=r"0\.05 s"):
         device._reach(SimpleNamespace(command_execution_status=1))
     monkeypatch.delenv("BITNET_GPU_TIMEOUT")
     if opencl_device.info.type is DeviceType.SOFTWARE:
-        assert OpenCLDevice(opencl_device._device, opencl_device.info)._patient
+        assert OpenCLDevice(Handled(opencl_device._device, opencl_device.info))._patient
     device.close()
 
 
 def test_a_lost_device_stays_lost(opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = OpenCLDevice(opencl_device._device, opencl_device.info)
+    device = OpenCLDevice(Handled(opencl_device._device, opencl_device.info))
     monkeypatch.setattr(device, "_patient", False)
     monkeypatch.setattr("pyopencl.enqueue_marker", lambda queue: SimpleNamespace(command_execution_status=-2))
     with pytest.raises(DeviceLostError, match="CL_DEVICE_NOT_AVAILABLE"):

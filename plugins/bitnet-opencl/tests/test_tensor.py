@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bitnet_core.hal.device import Tuning
+from bitnet_core.hal.device import DeviceType, Tuning
+from bitnet_core.hal.found import Handled
+from bitnet_core.hal.opencl_c import program_source
+from bitnet_core.hal.sources import with_includes
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.testing.cases.case import Case, expected
 from bitnet_core.testing.cases.registry import all_cases
 from bitnet_core.testing.compare import check_outputs
 from bitnet_core.testing.workbench import Bench
+from bitnet_opencl import clc
 from bitnet_opencl import device as device_module
-from bitnet_opencl.clc import sources
-from bitnet_opencl.clc.sources import Dialect
-from bitnet_opencl.clc.tuning import Profile
 from bitnet_opencl.device import OpenCLDevice
 
 EMULATED = (Path(__file__).parent / "emulated" / "tensor.clh").read_text(encoding="utf-8")
 KERNELS = ("matmul_ternary", "matmul_ternary_block", "attention")
 
 
-def emulated_source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning, dialect: Dialect) -> str:
+def emulated_source(folders: Sequence[Path], spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
     """The program with the portable dialect, and memory through which lanes exchange what they have."""
-    text = sources.program_source(spec, constants, tuning, Dialect.NVIDIA)
-    nvidia, tensor = (Dialect.NVIDIA.text(name, {}) for name in ("dialect.clh", "tensor.clh"))
+    text = program_source(clc.NVIDIA, spec, constants, tuning)
+    nvidia, tensor = (with_includes(clc.NVIDIA, name, backend="opencl") for name in ("dialect.clh", "tensor.clh"))
     assert tensor in text
-    text = text.replace(nvidia, Dialect.PORTABLE.text("dialect.clh", {})).replace(tensor, EMULATED)
+    portable = with_includes(clc.PORTABLE, "dialect.clh", backend="opencl")
+    text = text.replace(nvidia, portable).replace(tensor, EMULATED)
     text = text.replace("    PARAMETERS\n", "    PARAMETERS\n    __local uint exchanged[GROUP * 8];\n")
     text = text.replace(
         "over_row(float v, bool largest)", "over_row_of(float v, bool largest, __local uint *exchanged)"
@@ -45,9 +48,10 @@ def emulated_source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuni
 def bench(session_device: OpenCLDevice, open_bench: Callable[[OpenCLDevice], Bench]) -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_module, "program_source", emulated_source)
-        device = OpenCLDevice(session_device._device, session_device.info)
+        device = OpenCLDevice(Handled(session_device._device, session_device.info))
         device._abilities = [*device._abilities, "-cl-opt-disable"]
-        device.profile = Profile(max_group=128, lanes=32, units=4, ptx=True)
+        of_gpu = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 4, "ptx": True}
+        device.info = replace(device.info, type=DeviceType.GPU, extra=of_gpu)
         bench = open_bench(device)
         yield bench
         bench.close()

@@ -107,6 +107,10 @@ class Tuning:
         """What distinguishes it from other tunings."""
         return self.variant, self.workspace, tuple(sorted(self.tile.items())), tuple(sorted(self.private.items()))
 
+    def source(self, kernel: str) -> str:
+        """Name of the source of a kernel of that name."""
+        return f"{kernel}_{self.variant}" if self.variant else kernel
+
     def and_with(self, changes: Sequence[tuple[Mapping[str, int], Mapping[str, int]]]) -> list[Tuning]:
         """This one, then those that differ in (constants of the tile, private ones), for `TunableDevice.tunings`."""
         others = [replace(self, tile={**self.tile, **t}, private={**self.private, **p}) for t, p in changes]

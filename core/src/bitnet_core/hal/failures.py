@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypedDict, Unpack
 
@@ -77,3 +78,33 @@ def failure(
         message = f"{details.get('kernel') or 'a kernel'} does not compile"
     hint = hint or HINTS.get(kind, "")
     return kind(message, backend=backend, device=device, operation=operation, code=code, hint=hint, **details)
+
+
+class Statuses:
+    """What the numbers mean that an API returns, of which 0 is success.
+
+    table: by number. spelled: a status and its name ("" for one that is not in the table) as the vendor writes them.
+    operations: what a failure is called where no row says so; else it is a LaunchError.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        backend: str,
+        spelled: Callable[[int, str], str],
+        operations: Mapping[str, type[GpuError]] | None = None,
+    ) -> None:
+        self.table = {int(status, 0): row for status, row in known(file).items()}
+        self._backend, self._spelled, self._operations = backend, spelled, operations or {}
+
+    def error(self, status: int, operation: str, **details: Unpack[Details]) -> GpuError:
+        """The exception of a status, which is the log of a build too where there is no other."""
+        kind, hint, name = self.table.get(status, Known(None, ""))
+        kind, code = kind or self._operations.get(operation, LaunchError), self._spelled(status, name)
+        details.setdefault("log", code)
+        return failure(kind, operation, backend=self._backend, code=code, hint=hint, **details)
+
+    def check(self, status: int, operation: str, **details: Unpack[Details]) -> None:
+        """Raise the exception of a status, unless it is success."""
+        if status:
+            raise self.error(status, operation, **details)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from bitnet_core.hal.device import Buffer, Kernel
+from bitnet_core.hal.device import Buffer, Kernel, Tuning
+from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.kernels.types import Grid
 
 B = TypeVar("B", bound=Buffer)
 K = TypeVar("K", bound=Kernel)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Compiled:
+    """What every `Kernel` has; a plugin's adds what the driver made of it."""
+
+    spec: KernelSpec
+    constants: Mapping[str, int]
+    tuning: Tuning
 
 
 class Bound(NamedTuple, Generic[B]):

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from bitnet_core.hal.device import Device, DeviceInfo
+from bitnet_core.hal.found import numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,19 @@ class LazyBackend:
     def open(self, index: int) -> Device:
         """Open one of `devices()`."""
         device: Device = _named(self.opening)(index)
+        return device
+
+
+class LazyFinder(LazyBackend):
+    """One whose `listing` gives what it found of each device (`hal.found.Found`), of which `opening` takes one."""
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """All devices that the driver shows."""
+        return [found.info for found in _named(self.listing)()]
+
+    def open(self, index: int) -> Device:
+        """Open one of `devices()`."""
+        device: Device = _named(self.opening)(numbered(_named(self.listing)(), index, self.name))
         return device
 
 

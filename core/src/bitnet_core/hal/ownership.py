@@ -27,6 +27,10 @@ class Ownership(Generic[B, K]):
     def _enter_thread(self) -> None:
         """A plugin may write it: called first where the calling thread is not that of the last call."""
 
+    def _converted(self, error: Exception, operation: str) -> GpuError | None:
+        """A plugin may write it: our error for one that the driver's binding raised, None for any other."""
+        return None
+
     @contextmanager
     def _entered(self, operation: str, *, recording: bool = True) -> Iterator[None]:
         """recording: whether the operation is allowed inside `record()`. Errors of drivers get the device's name."""
@@ -41,10 +45,15 @@ class Ownership(Generic[B, K]):
         self._enter()
         try:
             yield
-        except GpuError as error:
-            self._lost |= isinstance(error, DeviceLostError)
-            error.device = error.device or self.info.name
-            raise
+        except Exception as error:
+            own = error if isinstance(error, GpuError) else self._converted(error, operation)
+            if own is None:
+                raise
+            self._lost |= isinstance(own, DeviceLostError)
+            own.device = own.device or self.info.name
+            if own is error:
+                raise
+            raise own from error
 
     def _enter(self) -> None:
         if (thread := threading.current_thread()) is not self._thread:  # its number may be used again

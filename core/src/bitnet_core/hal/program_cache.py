@@ -7,12 +7,17 @@ import logging
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import platformdirs
 
+from bitnet_core.errors import GpuError
+
 log = logging.getLogger(__name__)
+P = TypeVar("P")
 
 LIMIT = 256 << 20
 """Bytes that the programs of one backend may take: a model compiles some tens of programs of at most 1 MB each."""
@@ -71,6 +76,21 @@ class ProgramCache:
             self._trim()
         except OSError as error:
             log.info("compiled programs are not kept in %s: %s", self.folder, error)
+
+    def program(
+        self, key: str, load: Callable[[bytes], P], build: Callable[[], P], binary: Callable[[P], bytes | None]
+    ) -> P:
+        """What the driver makes of the program that is kept; what `build` makes, and its `binary` kept, where there is
+        none or the driver does not take it back."""
+        if kept := self.load(key):
+            try:
+                return load(kept)
+            except GpuError as error:  # as good as damaged
+                log.info("the driver refuses a cached program (%s), it is built again", error)
+        program = build()
+        if made := binary(program):
+            self.store(key, made)
+        return program
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.bin"

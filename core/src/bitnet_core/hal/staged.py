@@ -20,6 +20,10 @@ class StagedDevice(BaseDevice[B, K]):
         self._slots, self._views = slots, views
         self._ring: StagingRing[B] = StagingRing(views[:-1], _SlotCopies(self))
 
+    def held_bytes(self) -> int:
+        """The slots'."""
+        return sum(map(len, self._views))
+
     @abstractmethod
     def _fence(self) -> Any:
         """Something that is reached when all that is queued so far is done; the device begins."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from bitnet_core.hal.base import BaseDevice, Launch, Recorded
 from bitnet_core.hal.device import DeviceInfo, MemoryKind, Tuning
+from bitnet_core.hal.launches import Compiled
 from bitnet_core.hal.staging import StagingRing
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -38,12 +39,9 @@ class StreamBuffer:
 
 
 @dataclass(eq=False, frozen=True, slots=True)
-class StreamKernel:
+class StreamKernel(Compiled):
     """A loaded function with its constants."""
 
-    spec: KernelSpec
-    constants: Mapping[str, int]
-    tuning: Tuning
     module: Any
     function: Any
 

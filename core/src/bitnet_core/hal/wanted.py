@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal.device import DeviceInfo
+from bitnet_core.hal.device import DeviceInfo, Tuning
 from bitnet_core.hal.portable_tiles import Constants, Params, shared_heads
 from bitnet_core.kernels.spec import KernelSpec
 
-__all__ = ["Constants", "Params", "Wanted"]
+__all__ = ["Constants", "Params", "Tuned", "Wanted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,10 @@ class Wanted:
     def __getitem__(self, name: str) -> int:
         return int(self.constants[name] if name in self.constants else self.params[name])
 
+    def of_device(self, name: str) -> int:
+        """What DeviceInfo.extra has by this name, as a whole number."""
+        return int(self.info.extra[name])
+
     @property
     def room(self) -> int:
         """Rows that a tile or a workspace is for: a power of two, so that few kernels serve all numbers of rows."""
@@ -48,3 +53,20 @@ class Wanted:
         return UnsupportedError(
             f"{self.spec.name}: {why}", backend=self.info.backend, device=self.info.name, operation="tuning"
         )
+
+
+class Tuned:
+    """Before the base of a device whose tunings are functions of `Wanted`. choose: what `tuning` gives; offered: what
+    `tunings` gives."""
+
+    info: DeviceInfo
+    choose: Callable[[Wanted], Tuning]
+    offered: Callable[[Wanted], list[Tuning]]
+
+    def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
+        """See Device."""
+        return self.choose(Wanted(spec, constants, params, self.info))
+
+    def tunings(self, spec: KernelSpec, constants: Constants, params: Params) -> list[Tuning]:
+        """See TunableDevice."""
+        return self.offered(Wanted(spec, constants, params, self.info))

@@ -20,8 +20,8 @@ FOLDERS = tuple(Path(__file__).parent / "kernels" / name for name in ("nvidia", 
 
 def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
     """The translation unit: constants as macros, includes resolved."""
-    name = f"{spec.name}_{tuning.variant}.cu" if tuning.variant else f"{spec.name}.cu"
-    return source_text(FOLDERS, name, {**constants, **tuning.tile, **tuning.private}, backend="cuda")
+    macros = {**constants, **tuning.tile, **tuning.private}
+    return source_text(FOLDERS, f"{tuning.source(spec.name)}.cu", macros, backend="cuda")
 
 
 def options(architecture: str) -> list[bytes]:

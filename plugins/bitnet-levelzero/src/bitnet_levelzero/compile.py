@@ -5,10 +5,9 @@ from __future__ import annotations
 import ctypes
 import zipfile
 from ctypes import byref, c_size_t, c_void_p
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
-from bitnet_core.errors import GpuError
 from bitnet_core.hal.program_cache import ProgramCache
 
 from bitnet_levelzero.api import KernelDesc, ModuleDesc, call, created, handles, has, load
@@ -41,10 +40,8 @@ class Compiler:
         """(module, kernel) of a program, with its group size set; KernelCompileError with the compiler's log."""
         spirv, entry = archive()[program], program.partition(".")[0]
         key = ProgramCache.key(*self._identity, spirv)
-        module = self._native(key)
-        if module is None:
-            module = self._module(SPIRV, spirv, entry)
-            self._keep(key, module)
+        native = partial(self._module, NATIVE, entry="")
+        module = self._cache.program(key, native, lambda: self._module(SPIRV, spirv, entry), _binary)
         kernel = created("zeKernelCreate", module, byref(KernelDesc(pKernelName=entry.encode())))
         call("zeKernelSetGroupSize", kernel, group, 1, 1)
         return module, kernel
@@ -58,20 +55,14 @@ class Compiler:
         check(result, "compile", kernel=entry, log=text)
         return module
 
-    def _native(self, key: str) -> c_void_p | None:
-        binary = self._cache.load(key)
-        try:
-            return self._module(NATIVE, binary, "") if binary else None
-        except GpuError:  # the driver does not take it back: as good as damaged
-            return None
 
-    def _keep(self, key: str, module: c_void_p) -> None:
-        size = c_size_t()
-        if not has("zeModuleGetNativeBinary") or load().zeModuleGetNativeBinary(module, byref(size), None):
-            return  # a driver without binaries: it compiles each time
-        binary = ctypes.create_string_buffer(size.value)
-        if load().zeModuleGetNativeBinary(module, byref(size), binary) == 0:
-            self._cache.store(key, binary.raw[: size.value])
+def _binary(module: c_void_p) -> bytes | None:
+    """None where the driver gives no binaries: it compiles each time."""
+    size = c_size_t()
+    if not has("zeModuleGetNativeBinary") or load().zeModuleGetNativeBinary(module, byref(size), None):
+        return None
+    binary = ctypes.create_string_buffer(size.value)
+    return binary.raw[: size.value] if load().zeModuleGetNativeBinary(module, byref(size), binary) == 0 else None
 
 
 def _text(log: c_void_p) -> str:

@@ -46,7 +46,7 @@ class Found:
     info: DeviceInfo
 
 
-def find_devices() -> list[Found]:
+def usable() -> list[Found]:
     """Every GPU of every driver that is new enough, and behind it its tiles where it has several;
     BackendUnavailableError with the reason where there is none."""
     _start()
@@ -64,11 +64,6 @@ def find_devices() -> list[Found]:
     if not found:
         raise _unavailable("; ".join(reasons) or "no Level Zero driver has a GPU")
     return found
-
-
-def device_infos() -> list[DeviceInfo]:
-    """Of all that `find_devices` finds."""
-    return [found.info for found in find_devices()]
 
 
 def _start() -> None:

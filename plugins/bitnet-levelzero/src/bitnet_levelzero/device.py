@@ -11,15 +11,13 @@ import numpy as np
 from bitnet_core.errors import GpuError, OutOfMemoryError
 from bitnet_core.hal.base import Launch, Recorded
 from bitnet_core.hal.device import MemoryKind, Tuning
-from bitnet_core.hal.found import numbered
 from bitnet_core.hal.staged import StagedDevice
 from bitnet_core.hal.stream import host_view
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_levelzero.api import ContextDesc, EventDesc, EventPoolDesc, Timestamps, call, created
 from bitnet_levelzero.compile import Compiler
-from bitnet_levelzero.describe import ALIGNMENT, Found, find_devices, free_memory
-from bitnet_levelzero.errors import BACKEND
+from bitnet_levelzero.describe import ALIGNMENT, Found, free_memory
 from bitnet_levelzero.memory import GRANULE, Context, LevelZeroBuffer, allocated
 from bitnet_levelzero.recording import CommandList, LevelZeroKernel, Queue
 from bitnet_levelzero.tuning import TUNINGS, program_name
@@ -47,10 +45,6 @@ class LevelZeroDevice(StagedDevice[LevelZeroBuffer, LevelZeroKernel]):
     def free_memory(self) -> int:
         """By sysman, where it is on offer."""
         return free_memory(self._found)
-
-    def held_bytes(self) -> int:
-        """Page-locked memory."""
-        return SLOTS * SLOT
 
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """One of those that the wheel has programs for."""
@@ -153,8 +147,3 @@ class LevelZeroDevice(StagedDevice[LevelZeroBuffer, LevelZeroKernel]):
                 kernel.free()
             self._queue.destroy()
             call("zeContextDestroy", self._context.handle)
-
-
-def open_device(index: int) -> LevelZeroDevice:
-    """The one with this index; DeviceNotFoundError if there is none."""
-    return LevelZeroDevice(numbered(find_devices(), index, BACKEND))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pluggy
-from bitnet_core.hal.lazy import LazyBackend
+from bitnet_core.hal.lazy import LazyFinder
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
 
 @hookimpl
-def bitnet_backend() -> LazyBackend:
+def bitnet_backend() -> LazyFinder:
     """All GPUs of all Level Zero drivers, in the order of the loader, each followed by its tiles."""
-    return LazyBackend(
-        "level-zero", (2, 0), "bitnet_levelzero.describe:device_infos", "bitnet_levelzero.device:open_device"
+    return LazyFinder(
+        "level-zero", (2, 0), "bitnet_levelzero.describe:usable", "bitnet_levelzero.device:LevelZeroDevice"
     )

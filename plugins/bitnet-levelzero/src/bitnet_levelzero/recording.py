@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from ctypes import byref, c_uint32, c_void_p, sizeof
 from dataclasses import dataclass
 from typing import Any
 
-from bitnet_core.hal.base import Launch
-from bitnet_core.hal.device import Tuning
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal.launches import Compiled, Launch
 
 from bitnet_levelzero.api import SCALARS, FenceDesc, GroupCount, ListDesc, QueueDesc, call, created, load
 from bitnet_levelzero.errors import check
@@ -20,12 +17,9 @@ MOST_COMMANDS = 256
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class LevelZeroKernel:
+class LevelZeroKernel(Compiled):
     """A module with its one kernel. A launch captures the arguments that are set when it is appended."""
 
-    spec: KernelSpec
-    constants: Mapping[str, int]
-    tuning: Tuning
     module: c_void_p
     handle: c_void_p
 

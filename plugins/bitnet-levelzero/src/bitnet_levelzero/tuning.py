@@ -25,5 +25,4 @@ def architecture(device_id: int) -> Mapping[str, Any]:
 def program_name(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
     """Of the program's file, such as matmul_ternary_tiled.ADD0.GROUP256.SPLITS1.TILE_N64.TILE_T64."""
     named = {name: constants[name] for name in spec.constants} | dict(tuning.tile) | dict(tuning.private)
-    entry = f"{spec.name}_{tuning.variant}" if tuning.variant else spec.name
-    return ".".join((entry, *(f"{name}{value}" for name, value in sorted(named.items()))))
+    return ".".join((tuning.source(spec.name), *(f"{name}{value}" for name, value in sorted(named.items()))))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitnet_core.hal import Tuning
+from bitnet_core.hal.launches import Compiled
 from bitnet_core.hal.sources import source_text
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -20,12 +21,9 @@ SIMD = 32  # threads of a simdgroup, on every GPU of Apple
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class MetalKernel:
+class MetalKernel(Compiled):
     """Pipelines of one source: the kernel, and after it `_merge` where a workspace stands between the two."""
 
-    spec: KernelSpec
-    constants: Mapping[str, int]
-    tuning: Tuning
     pipelines: tuple[Handle, ...]
 
 
@@ -37,7 +35,7 @@ def constants_of(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning)
 
 def entry_points(spec: KernelSpec, tuning: Tuning) -> tuple[str, ...]:
     """Names of the functions; the second reads what all threadgroups of the first left in the workspace."""
-    first = f"{spec.name}_{tuning.variant}" if tuning.variant else spec.name
+    first = tuning.source(spec.name)
     return (first, f"{spec.name}_merge") if tuning.workspace else (first,)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pluggy
-from bitnet_core.hal.lazy import LazyBackend
+from bitnet_core.hal.lazy import LazyFinder
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
 
 @hookimpl
-def bitnet_backend() -> LazyBackend:
+def bitnet_backend() -> LazyFinder:
     """All devices of all OpenCL platforms, in the order of the drivers."""
-    return LazyBackend("opencl", (2, 0), "bitnet_opencl.describe:device_infos", "bitnet_opencl.device:open_device")
+    return LazyFinder("opencl", (2, 0), "bitnet_opencl.describe:usable", "bitnet_opencl.device:OpenCLDevice")

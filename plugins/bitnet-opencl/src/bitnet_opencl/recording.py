@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pyopencl as cl
-from bitnet_core.hal.base import Launch
-from bitnet_core.hal.device import Tuning
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal.launches import Compiled, Launch
 
 from bitnet_opencl.memory import OpenCLBuffer
 
@@ -20,12 +18,9 @@ Size = tuple[int, int, int]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class OpenCLKernel:
+class OpenCLKernel(Compiled):
     """A built program with one kernel. `direct` serves launches that are not recorded."""
 
-    spec: KernelSpec
-    constants: Mapping[str, int]
-    tuning: Tuning
     program: cl.Program
     entry: str
     direct: cl.Kernel
@@ -52,7 +47,7 @@ def sizes_of(launch: OpenCLLaunch) -> tuple[Size, Size]:
 
 
 def set_arguments(kernel: cl.Kernel, launch: OpenCLLaunch) -> None:
-    """Buffers, then offsets and parameters as one struct (clc.sources.program_source)."""
+    """Buffers, then offsets and parameters as one struct (bitnet_core.hal.opencl_c)."""
     bound = launch.bound
     for index, (buffer, _, _) in enumerate(bound):
         kernel.set_arg(index, buffer.handle)
@@ -60,33 +55,28 @@ def set_arguments(kernel: cl.Kernel, launch: OpenCLLaunch) -> None:
     kernel.set_arg(len(bound), packed + bytes(-len(packed) % 8))
 
 
-class Enqueuer:
-    """Enqueues of one queue, without the event and the microsecond that pyopencl adds to each where that can be helped:
-    its module is linked with the driver's loader, whose function is called directly."""
+@cache
+def _driver() -> Any:
+    """The loader's clEnqueueNDRangeKernel, with which pyopencl is linked: called directly it does without the event and
+    the microsecond that pyopencl adds. None on Windows, where a library does not show what it is linked with."""
+    try:
+        return ctypes.CDLL(cl._cl.__file__).clEnqueueNDRangeKernel
+    except (OSError, AttributeError):
+        return None
 
-    def __init__(self, queue: cl.CommandQueue) -> None:
-        self._queue = queue
-        try:
-            self._function: Any = ctypes.CDLL(cl._cl.__file__).clEnqueueNDRangeKernel
-        except (OSError, AttributeError):  # Windows: a library does not show what it is linked with
-            self._function = None
 
-    def prepare(self, launch: OpenCLLaunch) -> Prepared:
-        """The launch with a kernel object of its own."""
-        kernel = cl.Kernel(launch.kernel.program, launch.kernel.entry)
-        set_arguments(kernel, launch)
-        items, group = sizes_of(launch)
-        return Prepared(launch.kernel.entry, kernel, items, group, self._call(kernel, items, group))
+def _enqueue(*launch: Any) -> int:
+    cl.enqueue_nd_range_kernel(*launch)
+    return 0
 
-    def _call(self, kernel: cl.Kernel, items: Size, group: Size) -> Callable[[], int]:
-        if self._function is None:
-            queue = self._queue
 
-            def enqueue() -> int:
-                cl.enqueue_nd_range_kernel(queue, kernel, items, group)
-                return 0
-
-            return enqueue
+def prepared(queue: cl.CommandQueue, launch: OpenCLLaunch) -> Prepared:
+    """The launch with a kernel object of its own, for this queue."""
+    kernel, (items, group) = cl.Kernel(launch.kernel.program, launch.kernel.entry), sizes_of(launch)
+    set_arguments(kernel, launch)
+    call = partial(_enqueue, queue, kernel, items, group)
+    if function := _driver():
         size = ctypes.c_size_t * 3
-        handles = ctypes.c_void_p(self._queue.int_ptr), ctypes.c_void_p(kernel.int_ptr)
-        return partial(self._function, *handles, 3, None, size(*items), size(*group), 0, None, None)
+        handles = ctypes.c_void_p(queue.int_ptr), ctypes.c_void_p(kernel.int_ptr)
+        call = partial(function, *handles, 3, None, size(*items), size(*group), 0, None, None)
+    return Prepared(launch.kernel.entry, kernel, items, group, call)

@@ -24,7 +24,7 @@ FOLDERS = (KERNELS / "amd", PORTABLE)
 
 def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
     """The translation unit: constants as macros, includes resolved."""
-    name = f"{spec.name}_{tuning.variant}.cu" if tuning.variant else f"{spec.name}.cu"
+    name = f"{tuning.source(spec.name)}.cu"
     return source_text(FOLDERS, name, {**constants, **tuning.tile, **tuning.private}, backend="rocm")
 
 

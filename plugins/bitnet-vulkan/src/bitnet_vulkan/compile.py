@@ -11,6 +11,7 @@ from pathlib import Path
 from bitnet_core.errors import KernelCompileError, UnsupportedError
 from bitnet_core.hal import DeviceInfo, Tuning
 from bitnet_core.hal.failures import failure
+from bitnet_core.hal.launches import Compiled
 from bitnet_core.hal.program_cache import ProgramCache
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -30,26 +31,22 @@ SPIRV_MAGIC = b"\x03\x02\x23\x07"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VulkanKernel:
+class VulkanKernel(Compiled):
     """A pipeline with its constants, and its layout, whose only set is pushed through a template."""
 
-    spec: KernelSpec
-    constants: Mapping[str, int]
-    tuning: Tuning
     pipeline: Handle
     layout: Handle
     template: Handle
 
 
-def source_of(name: str, variant: str, info: DeviceInfo) -> Path:
-    """The SPIR-V file of a kernel, for the most features that the device has; UnsupportedError if there is none."""
+def source_of(name: str, info: DeviceInfo) -> Path:
+    """The SPIR-V file of a source, for the most features that the device has; UnsupportedError if there is none."""
     lacks = [word for word, ability in ((".sub", "subgroups"), (".dot", "dot")) if not info.extra[ability]]
-    stem = f"{name}_{variant}" if variant else name
     for ending in (".matrix", ".sub.dot", ".dot", ".sub", ""):
-        path = KERNELS / f"{stem}{ending}.spv"
+        path = KERNELS / f"{name}{ending}.spv"
         if path.exists() and not any(word in ending for word in lacks):
             return path
-    raise UnsupportedError(f"there is no kernel {stem}", backend=BACKEND, operation="compile")
+    raise UnsupportedError(f"there is no kernel {name}", backend=BACKEND, operation="compile")
 
 
 class Pipelines:
@@ -85,7 +82,7 @@ class Pipelines:
 
     def build(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> VulkanKernel:
         """Compile one kernel."""
-        path = source_of(spec.name, tuning.variant, self._info)
+        path = source_of(tuning.source(spec.name), self._info)
         given = {**constants, **tuning.tile, **tuning.private}
         if {".sub", ".matrix"} & set(path.suffixes):
             given["WAVE"] = int(self._info.extra["subgroups"])

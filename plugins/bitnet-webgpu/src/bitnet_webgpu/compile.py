@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bitnet_core.hal import Grid, Tuning
 from bitnet_core.hal.checks import writes
+from bitnet_core.hal.launches import Compiled
 from bitnet_core.hal.sources import with_includes
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -20,12 +21,9 @@ SUBGROUPS = "SUBGROUPS"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class WebGpuKernel:
+class WebGpuKernel(Compiled):
     """Pipelines of one source: `main`, and after it `merge` where a workspace stands between the two."""
 
-    spec: KernelSpec
-    constants: Mapping[str, int]
-    tuning: Tuning
     layout: Handle
     pipelines: tuple[Handle, ...]
 
@@ -39,8 +37,7 @@ def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> st
     binding = len(writes(spec, tuning))
     params = f"struct Params {{ {fields} }}\n@group(0) @binding({binding}) var<uniform> p: Params;\n"
     folders = [KERNELS / "subgroups", KERNELS] if values[SUBGROUPS] > 1 else [KERNELS]
-    name = f"{spec.name}_{tuning.variant}" if tuning.variant else spec.name
-    return consts + params + with_includes(folders, f"{name}.wgsl", backend=BACKEND)
+    return consts + params + with_includes(folders, f"{tuning.source(spec.name)}.wgsl", backend=BACKEND)
 
 
 def stages(grid: Grid, tuning: Tuning) -> dict[str, Grid]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
+from bitnet_core.errors import GpuError
 from bitnet_core.hal import MemoryKind, Tuning
 from bitnet_core.hal.checks import writes
 from bitnet_core.hal.found import numbered
@@ -15,7 +13,7 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_webgpu.compile import WebGpuKernel, built, source, stages
 from bitnet_webgpu.describe import request, usable
 from bitnet_webgpu.driver import BACKEND, ffi, lib, mapping, raw
-from bitnet_webgpu.errors import checked, converted
+from bitnet_webgpu.errors import converted, raised
 from bitnet_webgpu.recording import QueuedDevice, WebGpuBuffer
 from bitnet_webgpu.tuning import choose, offered
 
@@ -37,11 +35,8 @@ class WebGpuDevice(QueuedDevice):
         self._staging = self._made(PART, "COPY_DST|MAP_READ")
         self._mapping = mapping(self._mapped.append)
 
-    @contextmanager
-    def _entered(self, operation: str, *, recording: bool = True) -> Iterator[None]:
-        """As every device's, and what wgpu raises becomes an error of bitnet."""
-        with super()._entered(operation, recording=recording), checked(operation, self.info.name):
-            yield
+    def _converted(self, error: Exception, operation: str) -> GpuError | None:
+        return converted(error, operation) if isinstance(error, raised()) else None
 
     def free_memory(self) -> int:
         """WebGPU does not tell."""

@@ -39,6 +39,11 @@ def converted(error: Exception, operation: str, device: str = "", **details: Unp
     )
 
 
+def raised() -> tuple[type[Exception], ...]:
+    """What wgpu raises."""
+    return RuntimeError, module().GPUError
+
+
 @contextmanager
 def checked(operation: str, device: str = "", **details: Unpack[Details]) -> Iterator[None]:
     """Raise bitnet's exception for wgpu's."""
@@ -46,5 +51,5 @@ def checked(operation: str, device: str = "", **details: Unpack[Details]) -> Ite
         yield
     except GpuError:
         raise
-    except (RuntimeError, module().GPUError) as error:
+    except raised() as error:
         raise converted(error, operation, device, **details) from error

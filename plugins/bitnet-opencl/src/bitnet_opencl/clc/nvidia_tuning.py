@@ -1,125 +1,74 @@
 """How NVIDIA's GPUs of compute capability 8.0 and later want each launch; constants are what was measured on an H200.
 
-A profile without tensor cores (`ptx`) gets what needs none of their instructions, so that tests can run it anywhere.
+A device without tensor cores (`ptx`) gets what needs none of their instructions, so that tests can run it anywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal.device import Tuning
+from bitnet_core.hal.portable_tiles import FEW_ROWS
+from bitnet_core.hal.wanted import Wanted
 from bitnet_core.kernels.catalogue import ceil_div
-from bitnet_core.kernels.small_head import HEAD_GROUP
-
-from bitnet_opencl.clc.tuning import Constants, Params, Profile
 
 MOST_SPLITS = 32
 """Parts of the positions that a row's attention is split into."""
-FEW_ROWS = 8
-"""Up to this many rows the weights are streamed; above, tensor cores pay."""
 JOINED_ROWS = 2
 """Up to this many rows a norm in every group costs less than a launch of its own."""
-LANES = 32
-"""Of a warp."""
+LANES, HEADS = 32, 4
+"""Of a warp. Query heads of a group, at most, which share a key/value head."""
 LOCAL_BYTES = 49152
 """Of local memory that a group may have."""
 MEETING_BYTES = 2048
 """Of decoder_layer's workspace, before what attention hands on (meeting.clh)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A launch to tune."""
-
-    profile: Profile
-    constants: Constants
-    params: Params
-
-    def __getitem__(self, name: str) -> int:
-        return int(self.params[name])
-
-
-def unsupported(kernel: str, what: str) -> UnsupportedError:
-    """It is not served for what."""
-    return UnsupportedError(f"{kernel} is not served for {what}", backend="opencl", operation="tuning")
-
-
-def power_of_two(n: int, largest: int) -> int:
-    """The smallest power of two that is at least n, but no more than `largest`."""
-    return min(1 << max(0, n - 1).bit_length(), largest)
-
-
-def known_width(wanted: Wanted) -> Constants:
-    """The width as a constant, where that is worth a program for each width."""
-    return {"WIDTH": wanted["width"]} if wanted["width"] >= 1024 else {}
-
-
-def aligned(wanted: Wanted) -> Constants:
-    """Whether 8 elements of a table row start at a multiple of 16 bytes."""
-    return {"ALIGNED": int(wanted["width"] % 8 == 0)}
-
-
-def _rows(group: int, **tile: int) -> Callable[[Wanted], Tuning]:
-    """Groups of so many work-items."""
-    return lambda wanted: Tuning(tile, private={"GROUP": wanted.profile.group(group)})
-
-
 def _quantize(wanted: Wanted) -> Tuning:
-    group, width = wanted.profile.group(512), wanted["width"]
-    if wanted.constants["ABLOCK"]:
-        return Tuning(private={"GROUP": group})
-    share = ceil_div(width, group)
-    return Tuning(private={"GROUP": group, "SHARE": share if width >= 1024 else power_of_two(share, 1024)})
+    share = {} if wanted["ABLOCK"] else {"SHARE": ceil_div(wanted["width"], 512)}
+    return Tuning(private={"GROUP": 512, **share})
 
 
 def _argmax(wanted: Wanted) -> Tuning:
     rows, splits = wanted["rows"], min(256, ceil_div(wanted["vocab"], 2048))
     if splits == 1:
-        return Tuning({"SPLITS": 1}, private={"GROUP": wanted.profile.group(1024)})
+        return Tuning({"SPLITS": 1}, private={"GROUP": 1024})
     return Tuning({"SPLITS": splits}, "split", {"GROUP": 256}, 4 * rows * (1 + 2 * splits))
 
 
 def _products(wanted: Wanted) -> Tuning:
     """Ternary products, of one scale a row or of blocks; enough loads on their way without too many groups."""
-    profile, rows, outs, width = wanted.profile, wanted["rows"], wanted["outs"], wanted["width"]
-    if rows > FEW_ROWS and profile.ptx:
-        tile_n = 64 if ceil_div(outs, 128) * ceil_div(rows, 64) < 2 * profile.units else 128
+    rows, outs, width = wanted["rows"], wanted["outs"], wanted["width"]
+    if rows > FEW_ROWS and wanted.of_device("ptx"):
+        tile_n = 64 if ceil_div(outs, 128) * ceil_div(rows, 64) < 2 * wanted.of_device("compute_units") else 128
         return Tuning({"TILE_N": tile_n, "TILE_T": 64, "SPLITS": 1}, "mma", {"GROUP": 128})
-    group, blocks = profile.group(128), "BLOCK" in wanted.constants
+    blocks = "BLOCK" in wanted
     lanes, depth = (16, 3) if blocks or outs > 8192 else (32, 4)
-    tile = {"TILE_N": group // lanes * 2, "TILE_T": power_of_two(rows, FEW_ROWS), "SPLITS": 1}
-    private = {"GROUP": group, "LANES": lanes}
+    tile = {"TILE_N": 256 // lanes, "TILE_T": min(wanted.room, FEW_ROWS), "SPLITS": 1}
+    private = {"GROUP": 128, "LANES": lanes}
     if not blocks:
         depth = min(depth, ceil_div(width // 64, lanes)) if width >= 1024 else 1
-        private |= {"DEPTH": depth, **known_width(wanted)}
+        private |= {"DEPTH": depth, **({"WIDTH": width} if width >= 1024 else {})}
     return Tuning(tile, private=private)
 
 
 def _dense(wanted: Wanted) -> Tuning:
-    group, rows = wanted.profile.group(128), 2
-    tile = {"TILE_N": group // LANES * rows, "TILE_T": power_of_two(wanted["rows"], 4)}
-    private = {"GROUP": group, "LANES": LANES, "ROWS": rows, **aligned(wanted), **known_width(wanted)}
-    return Tuning(tile, private=private)
+    width = wanted["width"]
+    private = {"GROUP": 128, "LANES": LANES, "ROWS": 2, "ALIGNED": int(width % 8 == 0)}
+    private |= {"WIDTH": width} if width >= 1024 else {}
+    return Tuning({"TILE_N": 8, "TILE_T": min(wanted.room, 4)}, private=private)
 
 
 def _attention(wanted: Wanted) -> Tuning:
-    profile, head_dim = wanted.profile, wanted["head_dim"]
-    if profile.ptx and wanted["rows"] > FEW_ROWS and wanted.constants["KV"] == 1 and head_dim in (64, 128):
-        heads = _heads_at_once(wanted["n_heads"], wanted["n_kv_heads"])
+    head_dim = wanted["head_dim"]
+    if wanted.of_device("ptx") and wanted["rows"] > FEW_ROWS and wanted["KV"] == 1 and head_dim in (64, 128):
+        heads = wanted.shared_heads(HEADS)
         tile = {"TILE_N": heads, "TILE_T": 16 * max(1, 4 // heads), "SPLITS": 1}
         return Tuning(tile, "mma", {"GROUP": 2 * heads * tile["TILE_T"], "HEAD_DIM": head_dim})
     if head_dim <= 8 * LANES:
         return _teams(wanted, "split")
-    group = profile.group(256)
-    spans = {"CHUNK": 256, "SPREAD": group, "OWNED": ceil_div(head_dim, group)}
-    return Tuning({"TILE_N": 1, "TILE_T": 1, "SPLITS": 1}, private={"GROUP": group, "LANES": 8, **spans})
-
-
-def _heads_at_once(heads: int, kv_heads: int) -> int:
-    """Query heads of a group, which share a key/value head."""
-    return max(count for count in range(1, 5) if heads // kv_heads % count == 0)
+    private = {"GROUP": 256, "LANES": 8, "CHUNK": 256, "SPREAD": 256, "OWNED": ceil_div(head_dim, 256)}
+    return Tuning({"TILE_N": 1, "TILE_T": 1, "SPLITS": 1}, private=private)
 
 
 def _parts(groups: int, splits: int, heads: int, active: int) -> int:
@@ -129,81 +78,56 @@ def _parts(groups: int, splits: int, heads: int, active: int) -> int:
 
 def _teams(wanted: Wanted, variant: str = "") -> Tuning:
     """attend.clh: teams of lanes, and where rows are few the positions shared out to groups."""
-    profile, head_dim = wanted.profile, wanted["head_dim"]
+    head_dim = wanted["head_dim"]
     active = ceil_div(head_dim, 8)
     if active > LANES:
-        raise unsupported("rope_attention", f"heads of {head_dim} elements")
-    rows = power_of_two(wanted["rows"], 1 << 30)  # prompts of any length shall share few programs
-    heads = _heads_at_once(wanted["n_heads"], wanted["n_kv_heads"])
-    groups = rows * (wanted["n_heads"] // heads)
-    splits = min(MOST_SPLITS, ceil_div(2 * profile.units, groups)) if profile.ptx else 1
+        raise wanted.refused(f"it is not served for heads of {head_dim} elements")
+    heads = wanted.shared_heads(HEADS)
+    groups = wanted.room * (wanted["n_heads"] // heads)  # so that prompts of any length share few programs
+    splits = min(MOST_SPLITS, ceil_div(2 * wanted.of_device("compute_units"), groups)) if wanted.of_device("ptx") else 1
     workspace = _parts(groups, splits, heads, active) if splits > 1 else 0
-    team = {"LANES": power_of_two(active, LANES), "HEAD_DIM": head_dim, "KEYS": 2, "HEADS": heads}
-    private = {"GROUP": profile.group(128), "GROUPS": groups if splits > 1 else 1, **team}
+    team = {"LANES": 1 << (active - 1).bit_length(), "HEAD_DIM": head_dim, "KEYS": 2, "HEADS": heads}
+    private = {"GROUP": 128, "GROUPS": groups if splits > 1 else 1, **team}
     return Tuning({"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}, variant, private, workspace)
 
 
 def _norm_matmul(wanted: Wanted) -> Tuning:
     """Enough groups for all compute units, but not many more, as each does the norm again."""
-    profile, width, outs = wanted.profile, wanted["width"], wanted["outs"]
+    width, outs = wanted["width"], wanted["outs"]
     if wanted["rows"] > JOINED_ROWS:
-        raise unsupported("norm_matmul", f"{wanted['rows']} rows")
-    group, lanes = profile.group(256), 16 if width <= 4096 else 32
-    per_set = 2 if outs * lanes > 2 * profile.units * group else 1
-    if width * (1.5 if wanted.constants["BLOCK"] else 1) + 12 * group > LOCAL_BYTES:
-        raise unsupported("norm_matmul", f"{width} columns")
+        raise wanted.refused(f"it is not served for {wanted['rows']} rows")
+    group, lanes = 256, 16 if width <= 4096 else 32
+    per_set = 2 if outs * lanes > 2 * wanted.of_device("compute_units") * group else 1
+    if width * (1.5 if wanted["BLOCK"] else 1) + 12 * group > LOCAL_BYTES:
+        raise wanted.refused(f"it is not served for {width} columns")
     tile = {"TILE_N": group // lanes * per_set, "TILE_T": 1}
     return Tuning(tile, private={"GROUP": group, "LANES": lanes, "COLUMNS": wanted["columns"], "WIDTH": width})
 
 
 def _layer(wanted: Wanted) -> Tuning:
     """decoder_layer: a group for each compute unit; shapes are constants."""
-    profile, constants = wanted.profile, wanted.constants
+    members, block = wanted.of_device("members"), wanted["BLOCK"]
     heads, kv_heads, dim, hidden, ffn = (wanted[n] for n in ("n_heads", "n_kv_heads", "head_dim", "hidden", "ffn"))
-    if not profile.members or dim % 8 or hidden % 4 or ffn % 4:
-        raise unsupported("decoder_layer", "this device" if not profile.members else "such sizes")
-    group, at_once, active = profile.group(512), _heads_at_once(heads, kv_heads), ceil_div(dim, 8)
+    if not members or dim % 8 or hidden % 4 or ffn % 4:
+        raise wanted.refused("it is not served for such sizes" if members else "it is not served for this device")
+    group, at_once, active = 512, wanted.shared_heads(HEADS), ceil_div(dim, 8)
     widest = max(ceil_div(size, 128) * 128 for size in (hidden, heads * dim, ffn))
     lanes = 16 if widest <= 8192 else 32  # rows of a lane shall fit in its registers
     sums = group // 32 * 16 * at_once * (dim // 4 + 1)
-    codes = widest * 3 // 2 if constants["BLOCK"] else widest
+    codes = widest * 3 // 2 if block else widest
     if active > lanes or max(sums, codes) + 4 * (at_once + 2) * dim + 12 * group // 32 + 128 > LOCAL_BYTES:
-        raise unsupported("decoder_layer", f"heads of {dim} elements and {widest} columns")
+        raise wanted.refused(f"it is not served for heads of {dim} elements and {widest} columns")
     groups = heads // at_once
     shape = {"HIDDEN": hidden, "FFN": ffn, "N_HEADS": heads, "KV_HEADS": kv_heads, "HEAD_DIM": dim, "HEADS": at_once}
-    work = {"GROUP": group, "LANES": lanes, "KEYS": 1, "UP_ROWS": 1 if constants["BLOCK"] else 2}
-    workspace = MEETING_BYTES + _parts(groups, max(1, profile.members // groups), at_once, active)
-    return Tuning({"MEMBERS": profile.members}, "", {**shape, **work}, workspace)
-
-
-def _pack(wanted: Wanted) -> Tuning:
-    group = wanted.profile.group(128)
-    return Tuning({"TILE_N": group // 8}, private={"GROUP": group, "LANES": 8})
-
-
-def _draft(wanted: Wanted) -> Tuning:
-    if wanted["rows"] > 1:
-        raise unsupported("draft_logits", f"{wanted['rows']} rows, whose logits are faster at once")
-    private = {"ROWS": 4, "WORDS": 4} if wanted["width"] % 16 == 0 else {"ROWS": 2}
-    return Tuning(
-        {"TILE_N": HEAD_GROUP, "TILE_T": 1}, private={"GROUP": wanted.profile.group(256), "LANES": LANES, **private}
-    )
-
-
-def _rescore(wanted: Wanted) -> Tuning:
-    private = {"GROUP": wanted.profile.group(256), "LANES": LANES, "DTYPE": 1, **aligned(wanted)}
-    return Tuning({"TILE_N": 1024, "TILE_T": 1}, private={**private, "HEAD_GROUP": HEAD_GROUP})
+    work = {"GROUP": group, "LANES": lanes, "KEYS": 1, "UP_ROWS": 1 if block else 2}
+    workspace = MEETING_BYTES + _parts(groups, max(1, members // groups), at_once, active)
+    return Tuning({"MEMBERS": members}, "", {**shape, **work}, workspace)
 
 
 FORMULAS: dict[str, Callable[[Wanted], Tuning]] = {
-    "embed_rows": _rows(256, TILE_N=1024),
-    "embed_rows_ternary": _rows(256, TILE_N=1024),
-    "rms_norm": _rows(512),
     "rms_norm_quantize": _quantize,
     "glu_norm_quantize": _quantize,
     "argmax_advance": _argmax,
-    "top_k": _rows(1024, SPLITS=1),
-    "rope_store_kv": _rows(64, TILE_N=1),
     "matmul_ternary": _products,
     "matmul_ternary_block": _products,
     "matmul_dense": _dense,
@@ -212,7 +136,4 @@ FORMULAS: dict[str, Callable[[Wanted], Tuning]] = {
     "norm_matmul": _norm_matmul,
     "norm_matmul_glu": _norm_matmul,
     "decoder_layer": _layer,
-    "pack_head": _pack,
-    "draft_logits": _draft,
-    "rescore_logits": _rescore,
 }

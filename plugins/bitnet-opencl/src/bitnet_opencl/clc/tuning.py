@@ -1,73 +1,43 @@
 """How each class of device wants each launch: which source, how many work-items, which tiles.
 
-Rows of a table for CPUs (cpu.toml) and for GPUs that nobody measured (gpu.toml); formulas for NVIDIA's.
-
-Private constants: GROUP (work-items of a group), LANES (work-items that share a row), ROWS and COLUMNS (register tile),
-DEPTH (loads on their way together), SHARE (elements of a row for each work-item), WIDTH (of a row), ALIGNED; SPREAD,
-OWNED, CHUNK, KEYS, HEADS and HEAD_DIM (attention); GROUPS (most sets of groups that share work).
+Rows of a table for CPUs (cpu.toml) and for GPUs that nobody measured (gpu.toml); for NVIDIA's formulas, and rows
+(nvidia.toml) where these say all. gpu.toml says what the
+private constants are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from bitnet_core.hal.device import Tuning
+from bitnet_core.hal.device import DeviceType, Tuning
 from bitnet_core.hal.tuning_table import TuningTable
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal.wanted import Wanted
+
+from bitnet_opencl.clc.nvidia_tuning import FORMULAS
 
 _SHARED_ROWS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense")
 """Products whose rows are shared among lanes."""
-
-Constants = Mapping[str, int]
-Params = Mapping[str, int | float]
-
-CPU, GPU = (TuningTable(Path(__file__).with_name(name), "opencl") for name in ("cpu.toml", "gpu.toml"))
+CPU, GPU, NVIDIA = (
+    TuningTable(Path(__file__).with_name(f"{name}.toml"), "opencl") for name in ("cpu", "gpu", "nvidia")
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What tuning knows about a device.
-
-    cpu: work-items of a group run one after the other. lanes: work-items that surely sit in one subgroup, side by side.
-    units: compute units. nvidia: it takes NVIDIA's dialect. ptx: with the tensor cores of compute capability 8.0.
-    members: groups that run at the same time, so that they may wait for each other; 0 where that is not known.
-    """
-
-    cpu: bool = False
-    max_group: int = 256
-    lanes: int = 32
-    units: int = 1
-    nvidia: bool = False
-    ptx: bool = False
-    members: int = 0
-
-    def group(self, wanted: int) -> int:
-        """`wanted` work-items, or as many as a group may have."""
-        return min(wanted, self.max_group)
-
-
-def tune(profile: Profile, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
+def choose(wanted: Wanted) -> Tuning:
     """The tuning of one launch; UnsupportedError where an optional kernel does not serve it."""
-    if profile.ptx or profile.members:
-        from bitnet_opencl.clc.nvidia_tuning import FORMULAS, Wanted
+    name, measured = wanted.spec.name, wanted.of_device("ptx") or wanted.of_device("members")
+    if measured and name in FORMULAS:
+        return FORMULAS[name](wanted)
+    table = NVIDIA if measured else CPU if wanted.info.type is DeviceType.SOFTWARE else GPU
+    return table.tune(name, wanted.params, wanted.of_device("max_group"))
 
-        return FORMULAS[spec.name](Wanted(profile, constants, params))
-    return (CPU if profile.cpu else GPU).tune(spec.name, params, profile.max_group)
 
-
-def offered(profile: Profile, spec: KernelSpec, constants: Constants, params: Params) -> list[Tuning]:
+def offered(wanted: Wanted) -> list[Tuning]:
     """The tuning of one launch first, then others for products of few rows on a GPU that nobody measured: `bitnet tune`
     chooses among them. The more lanes share a row, the fewer rows a group has."""
-    usual = tune(profile, spec, constants, params)
-    lanes = usual.private.get("LANES", 0)
-    if profile.cpu or profile.ptx or usual.variant or spec.name not in _SHARED_ROWS:
+    usual, device = choose(wanted), wanted.info
+    measured = device.type is DeviceType.SOFTWARE or device.extra["ptx"]
+    if measured or usual.variant or wanted.spec.name not in _SHARED_ROWS:
         return [usual]
-    others = [count for count in (4, 8, 16, 32) if count != lanes and count <= profile.lanes]
-    return [usual, *(_with_lanes(usual, lanes, count) for count in others)]
-
-
-def _with_lanes(usual: Tuning, lanes: int, count: int) -> Tuning:
-    tile = {**usual.tile, "TILE_N": usual.tile["TILE_N"] * lanes // count}
-    return Tuning(tile, private={**usual.private, "LANES": count})
+    work = usual.tile["TILE_N"] * usual.private["LANES"]
+    fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= wanted.of_device("lanes")]
+    return usual.and_with([({"TILE_N": work // lanes}, {"LANES": lanes}) for lanes in fitting])
