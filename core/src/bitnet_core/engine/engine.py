@@ -48,7 +48,7 @@ Reopen = Callable[[GpuError], Device | None]
 def _whole(what: str, numbers: Iterable[int]) -> list[int]:
     """As ints; UsageError for anything else, such as fractions, which would fail in a step that others share."""
     try:
-        return [index(number) for number in numbers]
+        return list(map(index, numbers))
     except TypeError as exc:
         raise UsageError(f"{what} must be whole numbers: {exc}") from exc
 
@@ -280,7 +280,7 @@ class Engine:
             raise UsageError(f"logits are for 1 to {self.limit} tokens, not {len(tokens)}")
 
     def _check_tokens(self, ids: Sequence[int]) -> None:
-        if any(not 0 <= token < self.config.vocab for token in ids):
+        if ids and not 0 <= min(ids) <= max(ids) < self.config.vocab:
             raise UsageError(f"a token is outside 0..{self.config.vocab - 1}")
 
     def _guarded(self, action: Callable[[], T]) -> T:
