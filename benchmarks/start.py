@@ -3,7 +3,7 @@
     python benchmarks/make_gguf.py 2b4t /tmp/2b4t.gguf
     python benchmarks/start.py /tmp/2b4t.gguf --layout A -d cuda:0
 
-Files are warm from the second run on; the first does not count. Python must keep bytecode, as a package installed has it.
+Files are warm from the second run on; the first does not count. Python must keep bytecode, as it does for a package.
 """
 
 from __future__ import annotations
