@@ -6,16 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bitnet_core.hal import View
+from bitnet_core.hal import Tuning, View
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_cuda import recording
 
 
-def launch(name: str, **views: View) -> Any:
+def launch(name: str, variant: str = "", **views: View) -> Any:
     """A launch whose other bindings are buffers of their own."""
     spec = CATALOGUE[name]
     bound = tuple(views.get(binding.name) or view(16) for binding in spec.bindings)
-    return SimpleNamespace(kernel=SimpleNamespace(spec=spec), bound=bound)
+    return SimpleNamespace(kernel=SimpleNamespace(spec=spec, tuning=Tuning(variant=variant)), bound=bound)
 
 
 def view(nbytes: int) -> View:
@@ -51,3 +51,13 @@ def test_weights_are_asked_for_ahead_as_far_as_the_cache_keeps_them(monkeypatch:
     asked = [one and one[2] for one in recording.weights_ahead(launches)]
     assert asked == [640, recording.MOST_AHEAD, None]
     assert recording.weights_ahead([]) == []
+
+
+def test_products_with_block_scales_ask_for_nothing_and_the_last_layer_for_the_drafts() -> None:
+    weights: Any = view(640)
+    layer = [launch("rope_attention"), launch("norm_matmul", "block"), launch("norm_matmul_glu", "block", w=weights)]
+    last = [launch("norm_matmul", "block"), launch("rms_norm"), launch("draft_logits", codes=weights)]
+    asked = [one and one[2] for one in recording.weights_ahead(layer + last)]
+    assert asked == [640, None, None, None, None, None]
+    last[0] = launch("norm_matmul")
+    assert [one and one[2] for one in recording.weights_ahead(layer + last)][3] == 640

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from bitnet_core.hal import DeviceInfo, DeviceType
@@ -20,21 +22,7 @@ OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "draft_logits", "r
 TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu"})
 """Optional kernels from compute capability 8.0 on."""
 
-_ATTRIBUTES = {
-    "multiprocessor_count": "MULTIPROCESSOR_COUNT",
-    "max_threads_per_block": "MAX_THREADS_PER_BLOCK",
-    "max_shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK",
-    "max_registers_per_block": "MAX_REGISTERS_PER_BLOCK",
-    "warp_size": "WARP_SIZE",
-    "clock_khz": "CLOCK_RATE",
-    "memory_clock_khz": "MEMORY_CLOCK_RATE",
-    "memory_bus_bits": "GLOBAL_MEMORY_BUS_WIDTH",
-    "l2_cache_bytes": "L2_CACHE_SIZE",
-    "ecc": "ECC_ENABLED",
-    "integrated": "INTEGRATED",
-    "unified_addressing": "UNIFIED_ADDRESSING",
-    "concurrent_kernels": "CONCURRENT_KERNELS",
-}
+_ATTRIBUTES = tomllib.loads(Path(__file__).with_name("attributes.toml").read_text("utf-8"))
 
 
 def attribute(device: Any, name: str) -> int:

@@ -28,10 +28,9 @@ PROMPT_ROWS = 65
 def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
     rows = int(params.get("rows", 1))
-    if name == "matmul_ternary" and MMA_ROWS <= rows <= BATCH_ROWS:
-        tile = _group(rows, params) if wgmma else None
-        if tile := tile or _batch(rows, params):
-            return tile
+    few = name == "matmul_ternary" and MMA_ROWS <= rows <= BATCH_ROWS
+    if few and (tile := (_group(rows, params) if wgmma else None) or _batch(rows, params)):
+        return tile
     if name.startswith("matmul_ternary") and rows >= PROMPT_ROWS and wgmma and (tile := _stream(name, params)):
         return tile
     if name == "matmul_ternary" and rows >= MMA_ROWS:

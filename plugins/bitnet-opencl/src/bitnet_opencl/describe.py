@@ -72,7 +72,7 @@ def describe(device: cl.Device, index: int) -> DeviceInfo:
         transfer=transfer_mode(shared, unified),
         physical_id=physical_id(device),
         kernels=frozenset(name for name, needs in KNOWN["kernels"].items() if not needs or able[needs]),
-        features=frozenset({"timings", "tunings"}),
+        features=frozenset({"timings", "tunings", "small-head"} if able["ptx"] else {"timings", "tunings"}),
         extra=MappingProxyType(able),
         **{field: getattr(device, name) for field, name in KNOWN["info"].items()},
     )

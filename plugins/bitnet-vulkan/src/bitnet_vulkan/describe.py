@@ -144,6 +144,7 @@ def _described(about: Mapping[str, Any], index: int, able: Mapping[str, int]) ->
         "pipeline_cache": bytes(about["pipelineCacheUUID"]).hex(),
         "queue_family": about["families"][0],
     }
+    features = {"tunings": True, "timings": about["timestampComputeAndGraphics"], "small-head": able["resident"]}
     return DeviceInfo(
         backend=BACKEND,
         index=index,
@@ -157,7 +158,7 @@ def _described(about: Mapping[str, Any], index: int, able: Mapping[str, int]) ->
         transfer=TransferMode.UNIFIED if able["import"] and kind not in _DISCRETE else TransferMode.EXPLICIT_COPY,
         physical_id=pci_address(about) if PCI in about["extensions"] else uuid,
         kernels=offered(able),
-        features=frozenset({"tunings", "timings"} if about["timestampComputeAndGraphics"] else {"tunings"}),
+        features=frozenset(name for name, there in features.items() if there),
         extra=MappingProxyType(extra),
     )
 

@@ -132,7 +132,7 @@ def _small_head(wanted: Wanted, family: Family) -> Tuning:
         raise wanted.refused("so many rows, or such wide ones, are faster with all of the head")
     group = 4 * family["subgroups"]
     if wanted.spec.name == "draft_logits":
-        private = {"GROUP": group, "WIDTH": wanted["width"], "BATCH": 4}
+        private = {"GROUP": 2 * group, "WIDTH": wanted["width"], "BATCH": 4}
         return Tuning({"TILE_N": HEAD_GROUP, "TILE_T": 1}, private=private)
     if wanted.spec.name == "rescore_logits":
         return Tuning({"TILE_N": 1024, "TILE_T": 1}, private={"GROUP": group if family["software"] else 256})
@@ -153,9 +153,9 @@ def _layer(wanted: Wanted, family: Family) -> Tuning:
     shared = max(parts, widest + 256 + 12 * waves * heads) + fresh + blocks + 4 * heads + 16 * waves + 64
     if shared > family["shared_memory"]:
         raise wanted.refused("rows of such a width are served apart")
-    # what a lane has of rows, weights and scales shall fit in its registers: 128 of them at groups of 512
+    # what a lane has of rows, weights, scales, keys and values shall fit in its registers: 128 of them at groups of 512
     lanes, rows = 16 if widest <= 8192 else 32, 1 if wanted["BLOCK"] else 2
-    private = {"GROUP": group, "LANES": min(lanes, wave), "BATCH": 2, "ROWS": rows}
+    private = {"GROUP": group, "LANES": min(lanes, wave), "BATCH": 1, "ROWS": rows}
     shape = {"WIDTH": hidden, "FFN": ffn, "HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim}
     words = MEETING_WORDS + kv_heads + max(members, kv_heads) * heads * (dim + 2)
     return Tuning({"MEMBERS": members}, "resident", private | shape, 4 * words)

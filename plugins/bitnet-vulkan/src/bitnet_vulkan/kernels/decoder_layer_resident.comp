@@ -89,40 +89,47 @@ uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs),
     [[unroll]] for (uint i = 0; i < ((COLUMNS) / 4 + GROUP - 1) / GROUP; i++)                                         \
         TO[i] = LID + i * GROUP < COLUMNS / 4 ? FROM[LID + i * GROUP] : vec4(0.0);
 
-// The product of one row of weights with the codes, over all lanes.
-#define PRODUCT(TO, PACKED, UNITS_, PIECES, WIDE_)                                                                  \
+// The products of COUNT rows of weights with the codes, over all lanes.
+#define PRODUCTS(COUNT, TO, PACKED, UNITS_, PIECES, WIDE_)                                                          \
     {                                                                                                               \
-        int acc[4] = int[4](0, 0, 0, 0);                                                                            \
-        TO = 0.0;                                                                                                   \
+        int acc[COUNT][4];                                                                                          \
+        [[unroll]] for (uint j = 0; j < COUNT * 4; j++) acc[j / 4][j % 4] = 0;                                      \
+        [[unroll]] for (uint j = 0; j < COUNT; j++) TO[j] = 0.0;                                                    \
         [[unroll]] for (uint i = 0; i < PIECES; i++) {                                                              \
             uint c = min(LID % LANES + i * LANES, WIDE_ / 64 - 1);                                                  \
-            [[unroll]] for (uint s = 0; s < 4; s++)                                                                 \
-                acc[s] = wide_dot16(PACKED[i] & (0xc0c0c0c0u >> (2 * s)), q_shared[s * PLANE + c], acc[s]);         \
+            [[unroll]] for (uint s = 0; s < 4; s++) {                                                               \
+                uvec4 q = q_shared[s * PLANE + c];                                                                  \
+                [[unroll]] for (uint j = 0; j < COUNT; j++)                                                         \
+                    acc[j][s] = wide_dot16(PACKED[j][i] & (0xc0c0c0c0u >> (2 * s)), q, BLOCK == 0 ? acc[j][s] : 0); \
+            }                                                                                                       \
             if (BLOCK == 0) continue;                                                                               \
             vec4 scales = act_scales[c / 2 % BLOCKS], halves = act_halves[c / 2 % BLOCKS];                          \
-            TO += of_chunk(ivec4(acc[0], acc[1], acc[2], acc[3]), scales, halves, UNITS_[i % SCALED(PIECES)]);      \
-            acc = int[4](0, 0, 0, 0);                                                                               \
+            [[unroll]] for (uint j = 0; j < COUNT; j++)                                                             \
+                TO[j] += of_chunk(ivec4(acc[j][0], acc[j][1], acc[j][2], acc[j][3]), scales, halves,                \
+                                  UNITS_[j][i % SCALED(PIECES)]);                                                   \
         }                                                                                                           \
-        if (BLOCK == 0) {                                                                                           \
-            int sum = (acc[0] >> 6) + (acc[1] >> 4) + (acc[2] >> 2) + acc[3];                                       \
-            [[unroll]] for (uint d = LANES / 2; d > 0; d >>= 1) sum += subgroupShuffleXor(sum, d);                  \
-            TO = float(sum - made.sum) * made.scale * UNITS_[0].x;                                                  \
-        } else                                                                                                      \
-            [[unroll]] for (uint d = LANES / 2; d > 0; d >>= 1) TO += subgroupShuffleXor(TO, d);                    \
+        [[unroll]] for (uint j = 0; j < COUNT; j++) {                                                               \
+            if (BLOCK == 0) {                                                                                       \
+                int sum = (acc[j][0] >> 6) + (acc[j][1] >> 4) + (acc[j][2] >> 2) + acc[j][3];                       \
+                [[unroll]] for (uint d = LANES / 2; d > 0; d >>= 1) sum += subgroupShuffleXor(sum, d);              \
+                TO[j] = float(sum - made.sum) * made.scale * UNITS_[j][0].x;                                        \
+            } else                                                                                                  \
+                [[unroll]] for (uint d = LANES / 2; d > 0; d >>= 1) TO[j] += subgroupShuffleXor(TO[j], d);          \
+        }                                                                                                           \
     }
 
 // Adds the product of the codes with a matrix to x; `old` is what this invocation's first row held.
 #define ADD_TO_X(NAME, PIECES, WIDE_)                                                                               \
-    for (uint start = 0; start < most_rows(HIDDEN); start += SLOTS) {                                                 \
+    [[dont_unroll]] for (uint start = 0; start < most_rows(HIDDEN); start += SLOTS) {                               \
         uint r = start + slot(), n = first_of(HIDDEN) + r;                                                          \
         bool own = r < rows_of(HIDDEN) && LID % LANES == 0;                                                         \
         if (start > 0) {                                                                                            \
             WEIGHTS(NAME, HIDDEN, 1, 1, PIECES, WIDE_, start)                                                       \
             old = own ? x[n] : 0.0;                                                                                 \
         }                                                                                                           \
-        float value;                                                                                                \
-        PRODUCT(value, packed_##NAME[0], units_##NAME[0], PIECES, WIDE_)                                            \
-        if (own) x[n] = old + (lost ? uintBitsToFloat(NAN_BITS) : value);                                           \
+        float value[1];                                                                                             \
+        PRODUCTS(1, value, packed_##NAME, units_##NAME, PIECES, WIDE_)                                              \
+        if (own) x[n] = old + (lost ? uintBitsToFloat(NAN_BITS) : value[0]);                                        \
     }
 
 float old_x() { return LID % LANES == 0 && slot() < rows_of(HIDDEN) ? x[first_of(HIDDEN) + slot()] : 0.0; }
@@ -145,12 +152,12 @@ void main() {
     ROW(gain, gamma_qkv, HIDDEN)
     WEIGHTS(qkv, QKV, 1, 1, PER, WIDE, 0)
     Quantized made = codes_of(row, gain, 1, HIDDEN, WIDE, p.eps);
-    for (uint start = 0; start < most_rows(QKV); start += SLOTS) {
+    [[dont_unroll]] for (uint start = 0; start < most_rows(QKV); start += SLOTS) {
         if (start > 0) { WEIGHTS(qkv, QKV, 1, 1, PER, WIDE, start) }
         uint r = start + slot(), n = first_of(QKV) + r;
-        float value;
-        PRODUCT(value, packed_qkv[0], units_qkv[0], PER, WIDE)
-        if (r < rows_of(QKV) && LID % LANES == 0) qkv[n] = value;
+        float value[1];
+        PRODUCTS(1, value, packed_qkv, units_qkv, PER, WIDE)
+        if (r < rows_of(QKV) && LID % LANES == 0) qkv[n] = value[0];
     }
     arrive(0);
 
@@ -193,14 +200,13 @@ void main() {
     await(2);
     ROW(row, x4, HIDDEN)
     made = codes_of(row, gain, 1, HIDDEN, WIDE, p.eps);
-    for (uint start = 0; start < most_rows(FFN); start += SLOTS * UP_ROWS) {
+    [[dont_unroll]] for (uint start = 0; start < most_rows(FFN); start += SLOTS * UP_ROWS) {
         if (start > 0) { WEIGHTS(up, FFN, 2, UP_ROWS, PER, WIDE, start) }
+        float value[2 * UP_ROWS];
+        PRODUCTS(2 * UP_ROWS, value, packed_up, units_up, PER, WIDE)
         [[unroll]] for (uint j = 0; j < UP_ROWS; j++) {
             uint r = start + j * SLOTS + slot(), n = first_of(FFN) + r;
-            float gate, up;
-            PRODUCT(gate, packed_up[j], units_up[j], PER, WIDE)
-            PRODUCT(up, packed_up[UP_ROWS + j], units_up[UP_ROWS + j], PER, WIDE)
-            if (r < rows_of(FFN) && LID % LANES == 0) m[n] = glu(gate, up);
+            if (r < rows_of(FFN) && LID % LANES == 0) m[n] = glu(value[j], value[UP_ROWS + j]);
         }
     }
     arrive(3);

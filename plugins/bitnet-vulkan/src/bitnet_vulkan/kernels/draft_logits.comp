@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "prelude.glsl"
 // logits[l,n] = scale[n] * sum_k codes[n,k] x[l,k], f32 sums; bound[l,g] = the largest logits[l,n] - error[n] |x[l]| of the 64
-// rows n of group g, NaN if one of these is not finite. A workgroup does a group: LANES (a subgroup) share BATCH rows at a
-// time and keep their part of x in registers. WIDTH: columns, a multiple of 4.
+// rows n of group g, NaN if one of these is not finite. A workgroup does a group: a subgroup shares BATCH rows at a
+// time. WIDTH: columns, a multiple of 4.
 layout(std430, binding = 0) readonly buffer X { vec4 x[]; };
 layout(std430, binding = 1) readonly buffer Codes { uint codes[]; };
 layout(std430, binding = 1) readonly buffer Codes4 { uvec4 codes4[]; };
@@ -13,7 +13,7 @@ layout(std430, binding = 4) buffer Logits { float logits[]; };
 layout(std430, binding = 5) writeonly buffer Bound { float bound[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, stride; } p;
 
-const uint WORDS = WIDTH / 4, CHUNKS = (WIDTH + 15) / 16, PER = (CHUNKS + WAVE - 1) / WAVE, SIDE = 64;
+const uint WORDS = WIDTH / 4, CHUNKS = (WIDTH + 15) / 16, SIDE = 64;
 const float LOWEST = -3.4e38, SLACK = 1.000003;  // of a sum of squares in f32
 shared float best[WAVES];
 shared uint spoiled[WAVES];
@@ -26,36 +26,33 @@ uvec4 load(uint n, uint c) {
     return four;
 }
 
+// A byte in the lowest bits of 2^23 + 128, less that number, is exact; conversions of integers are slow on some GPUs.
 float dot_of(uint word, vec4 v, float sum) {
-    [[unroll]] for (uint i = 0; i < 4; i++) sum += float(signed_byte(word, i)) * v[i];
+    word ^= 0x80808080u;
+    [[unroll]] for (int i = 0; i < 4; i++)
+        sum += (uintBitsToFloat(0x4b000000u | bitfieldExtract(word, 8 * i, 8)) - 8388736.0) * v[i];
     return sum;
 }
 
 void main() {
     uint lane = gl_SubgroupInvocationID, first = gl_WorkGroupID.x * SIDE, l = gl_WorkGroupID.y;
-    vec4 kept[PER][4];
-    float squares = 0.0;
-    [[unroll]] for (uint i = 0; i < PER; i++)
-        [[unroll]] for (uint j = 0; j < 4; j++) {
-            uint at = 4 * (lane + i * WAVE) + j;
-            kept[i][j] = at < WORDS ? x[l * WORDS + at] : vec4(0.0);
-            squares += dot(kept[i][j], kept[i][j]);
-        }
-    float size = sqrt(subgroupAdd(squares)) * SLACK, low = LOWEST;
+    float low = LOWEST;
     uint bad = 0;
     for (uint row = gl_SubgroupID * BATCH; row < SIDE; row += WAVES * BATCH) {
         uint n0 = first + row;
         if (n0 >= p.outs) break;
-        float sums[BATCH];
+        float sums[BATCH], squares = 0.0;
         [[unroll]] for (uint r = 0; r < BATCH; r++) sums[r] = 0.0;
-        [[unroll]] for (uint i = 0; i < PER; i++) {
+        for (uint c = lane; c < CHUNKS; c += WAVE) {
             uvec4 packed[BATCH];
-            uint c = lane + i * WAVE;
-            [[unroll]] for (uint r = 0; r < BATCH; r++)
-                packed[r] = c < CHUNKS ? load(min(n0 + r, p.outs - 1), c) : uvec4(0);
-            [[unroll]] for (uint r = 0; r < BATCH; r++)
-                [[unroll]] for (uint j = 0; j < 4; j++) sums[r] = dot_of(packed[r][j], kept[i][j], sums[r]);
+            [[unroll]] for (uint r = 0; r < BATCH; r++) packed[r] = load(min(n0 + r, p.outs - 1), c);
+            [[unroll]] for (uint j = 0; j < 4; j++) {
+                vec4 v = WIDTH % 16 == 0 || 4 * c + j < WORDS ? x[l * WORDS + 4 * c + j] : vec4(0.0);
+                squares += dot(v, v);
+                [[unroll]] for (uint r = 0; r < BATCH; r++) sums[r] = dot_of(packed[r][j], v, sums[r]);
+            }
         }
+        float size = sqrt(subgroupAdd(squares)) * SLACK;
         [[unroll]] for (uint r = 0; r < BATCH; r++) {
             uint n = n0 + r;
             float value = subgroupAdd(sums[r]);

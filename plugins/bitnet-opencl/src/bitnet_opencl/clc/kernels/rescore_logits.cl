@@ -29,12 +29,17 @@ KERNEL rescore_logits(ARGUMENTS) {
     float squares = 0;
     int bad = 0;
     for (uint i = lid; i < width; i += GROUP) squares = fma(row[i], row[i], squares);
-    for (uint i = lid; i < groups; i += GROUP) bad |= isnan(bounds[i]);
+    float best = -INFINITY;
+    for (uint i = lid; i < groups; i += GROUP) {
+        bad |= isnan(bounds[i]);
+        best = fmax(best, bounds[i]);
+    }
     const float length = sqrt(group_sum(squares, scratch)) * LONGER;
     const bool all = group_sum_int(bad, scratch_int) != 0 || groups < k;
-    // the k-th largest bound, 8 bits at a time
-    uint threshold = 0, wanted = k;
-    for (uint shift = 32; !all && shift > 0;) {
+    best = group_max(best, scratch);
+    // the k-th largest bound: if it is not the largest, 8 bits at a time
+    uint threshold = k == 1 ? order_of(best) : 0, wanted = k;
+    for (uint shift = 32; !all && k > 1 && shift > 0;) {
         shift -= 8;
         for (uint i = lid; i < 256; i += GROUP) counts[i] = 0;
         barrier(CLK_LOCAL_MEM_FENCE);
