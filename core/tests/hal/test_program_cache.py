@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bitnet_core.errors import KernelCompileError
 from bitnet_core.hal.program_cache import ProgramCache
 
 
@@ -96,3 +97,26 @@ def test_processes_share_a_folder(tmp_path: Path) -> None:
     started = [subprocess.Popen([sys.executable, "-c", WORK, str(tmp_path), str(number)]) for number in range(4)]
     assert [process.wait(60) for process in started] == [0, 0, 0, 0]
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_program_that_the_driver_refuses_is_built_again(tmp_path: Path) -> None:
+    cache, built = ProgramCache("vendor", tmp_path), []
+
+    def load(binary: bytes) -> str:
+        if binary == b"old":
+            raise KernelCompileError("not for this driver")
+        return binary.decode()
+
+    def build() -> str:
+        built.append("new")
+        return "new"
+
+    key = cache.key("one")
+    cache.store(key, b"old")
+    assert [cache.program(key, load, build, str.encode) for _ in range(2)] == ["new", "new"]
+    assert built == ["new"]
+    assert cache.load(key) == b"new"
+    other = cache.key("of a driver without binaries")
+    assert [cache.program(other, load, build, lambda program: None) for _ in range(2)] == ["new", "new"]
+    assert cache.load(other) is None
+    assert built == ["new"] * 3

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from bitnet_core.errors import (
+    DeviceLostError,
     DeviceNotFoundError,
+    GpuError,
     GpuTimeoutError,
     KernelCompileError,
     LaunchError,
@@ -14,10 +17,10 @@ from bitnet_core.errors import (
     UnsupportedError,
 )
 from bitnet_core.hal.device import DeviceInfo, DeviceType, Tuning
-from bitnet_core.hal.failures import failure, known
+from bitnet_core.hal.failures import Statuses, failure, known
 from bitnet_core.hal.found import Handled, numbered
 from bitnet_core.hal.tuning_table import TuningTable
-from bitnet_core.hal.wanted import Wanted
+from bitnet_core.hal.wanted import Tuned, Wanted
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.reference.device import NumpyDevice
 
@@ -47,6 +50,47 @@ def test_a_table_of_failures_is_a_file(tmp_path: Path) -> None:
     assert found["is gone"] == (None, "Open it again", "")
 
 
+def test_a_status_finds_its_row(tmp_path: Path) -> None:
+    file = tmp_path / "errors.toml"
+    file.write_text('-4 = ["DeviceLostError", "", "GONE"]\n0x10 = ["", "Wait", "BUSY"]')
+    statuses = Statuses(
+        file, "toy", lambda status, name: f"TOY_{name or 'unnamed'} ({status})", {"alloc": OutOfMemoryError}
+    )
+    statuses.check(0, "alloc")
+    with pytest.raises(DeviceLostError, match=r"toy: submit failed \(during submit\) \[TOY_GONE \(-4\)\]"):
+        statuses.check(-4, "submit")
+    full = statuses.error(16, "alloc", requested=7)
+    assert (type(full), full.requested, full.hint, full.code) == (OutOfMemoryError, 7, "Wait", "TOY_BUSY (16)")
+    assert isinstance(statuses.error(16, "submit"), LaunchError)
+    assert statuses.error(5, "submit").code == "TOY_unnamed (5)"
+    assert statuses.error(5, "compile").log == "TOY_unnamed (5)"
+    assert statuses.error(5, "compile", log="line 3").log == "line 3"
+
+
+def test_what_a_binding_raises_becomes_an_error_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    class BindingError(Exception):
+        pass
+
+    class Toy(NumpyDevice):
+        def _converted(self, error: Exception, operation: str) -> GpuError | None:
+            found = isinstance(error, BindingError)
+            return failure(DeviceLostError, operation, backend="toy", said=str(error)) if found else None
+
+    device, raised = Toy(), iter((KeyError("ours"), BindingError("gone")))
+
+    def fail(*_: object) -> None:
+        raise next(raised)
+
+    monkeypatch.setattr(device, "_wait", fail)
+    with pytest.raises(KeyError):
+        device.synchronize()
+    with pytest.raises(DeviceLostError, match=f"toy {re.escape(device.info.name)}: gone") as caught:
+        device.synchronize()
+    assert isinstance(caught.value.__cause__, BindingError)
+    with pytest.raises(DeviceLostError, match="the device was lost"):
+        device.synchronize()
+
+
 def test_errors_of_an_open_device_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     device = NumpyDevice()
 
@@ -65,20 +109,34 @@ def test_tunings_beside_the_chosen_one() -> None:
         first,
         Tuning({"TILE_N": 8, "SPLITS": 1}, "few", {"GROUP": 64, "LANES": 2}, 8),
     ]
+    assert [first.source("top_k"), Tuning().source("top_k")] == ["top_k_few", "top_k"]
 
 
 def test_what_is_known_of_a_launch_to_be_tuned() -> None:
-    info = DeviceInfo("toy", 2, "card", DeviceType.GPU, kernels=frozenset({"top_k"}))
+    info = DeviceInfo(
+        "toy", 2, "card", DeviceType.GPU, kernels=frozenset({"top_k"}), extra={"units": "7", "fast": True}
+    )
     params = {"rows": 5, "n_heads": 12, "n_kv_heads": 2}
     wanted = Wanted(CATALOGUE["attention"], {"KV": 1}, params, info)
     assert (wanted["KV"], wanted["n_heads"]) == (1, 12)
     assert "rows" in wanted
     assert "k" not in wanted
     assert (wanted.room, wanted.shared_heads(4), wanted.shared_heads(8)) == (8, 3, 6)
+    assert (wanted.of_device("units"), wanted.of_device("fast")) == (7, 1)
     assert str(wanted.refused("too wide")).startswith("toy card: attention: too wide (during tuning)")
     Wanted(CATALOGUE["top_k"], {}, {}, info)
     with pytest.raises(UnsupportedError, match="norm_matmul: the device does not offer this kernel"):
         Wanted(CATALOGUE["norm_matmul"], {}, {}, info)
+
+
+def test_a_device_tuned_by_functions() -> None:
+    class Toy(Tuned, NumpyDevice):
+        choose = staticmethod(lambda wanted: Tuning({"SPLITS": wanted["rows"]}))
+        offered = staticmethod(lambda wanted: [Tuning({"SPLITS": wanted["rows"] + more}) for more in (0, 1)])
+
+    device, launch = Toy(), (CATALOGUE["argmax_advance"], {}, {"rows": 3, "vocab": 5})
+    assert device.tuning(*launch) == Tuning({"SPLITS": 3})
+    assert device.tunings(*launch) == [Tuning({"SPLITS": 3}), Tuning({"SPLITS": 4})]
 
 
 def test_the_device_with_an_index() -> None:

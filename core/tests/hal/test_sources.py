@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 from bitnet_core.errors import GpuTimeoutError, UnsupportedError
+from bitnet_core.hal.device import Tuning
+from bitnet_core.hal.opencl_c import program_source
 from bitnet_core.hal.sources import source_text, with_includes
 from bitnet_core.hal.waiting import ready_within
+from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.reference.device import NumpyDevice
 
 
@@ -24,6 +27,26 @@ def test_includes_come_once_and_the_first_folder_wins(tmp_path: Path) -> None:
     assert with_includes((shared,), "kernel.cu", backend="toy") == "theirs\nparts\nkernel\n"
     with pytest.raises(UnsupportedError, match="no kernel source other"):
         source_text((own, shared), "other.cu", {}, backend="toy")
+
+
+@pytest.mark.parametrize("workspace", [0, 16])
+def test_a_program_in_opencl_c(tmp_path: Path, workspace: int) -> None:
+    """Offsets in one struct, or pointers alone."""
+    (tmp_path / "prelude.clh").write_text("prelude\n")
+    (tmp_path / "embed_rows_few.cl").write_text("kernel\n")
+    spec = CATALOGUE["embed_rows"]
+    launch = spec, {"DTYPE": 1}, Tuning({"TILE_N": 4}, "few", {"GROUP": 8}, workspace)
+    whole, pointers = (program_source((tmp_path,), *launch, pointers=which) for which in (False, True))
+    for text in (whole, pointers):
+        assert text.endswith("#define DTYPE 1\n#define GROUP 8\n#define TILE_N 4\nprelude\nkernel\n")
+        assert "const uchar *table_buffer" in text
+        assert "__global uchar *x_buffer" in text
+        assert ("__global uchar *workspace_buffer = 0;" in text) == (not workspace)
+    assert whole.startswith("typedef struct { ulong table_offset;")
+    assert "const uint hidden = launch.hidden;" in whole
+    assert pointers.startswith("#define ARGUMENTS __global const uchar *table_buffer")
+    assert "const uint hidden" in pointers.partition("#define PARAMETERS")[0]
+    assert "const ulong table_offset = 0;" in pointers
 
 
 def test_a_wait_ends_when_it_is_ready_or_too_late() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from bitnet_core.hal import MemoryKind, View, whole
+from bitnet_core.hal import MemoryKind, TransferMode, View, whole
 from bitnet_core.hal.staged import StagedDevice
 from bitnet_core.hal.staging import StagingRing
 from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
@@ -94,3 +96,7 @@ def test_a_device_moves_bytes_through_slots() -> None:
     device.download(whole(buffer), around.data)
     assert not around[:20].any()
     assert not around[-20:].any()
+    shared = device.info.transfer is TransferMode.UNIFIED
+    assert device.held_bytes() == (3 * 256 if shared else 0)
+    device.info = replace(device.info, transfer=TransferMode.EXPLICIT_COPY if shared else TransferMode.UNIFIED)
+    assert device.held_bytes() == (0 if shared else 3 * 256)

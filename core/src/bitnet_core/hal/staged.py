@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Generic
 
 from bitnet_core.hal.base import BaseDevice
+from bitnet_core.hal.device import TransferMode
 from bitnet_core.hal.launches import B, K
 from bitnet_core.hal.staging import StagingRing
 
@@ -21,8 +22,8 @@ class StagedDevice(BaseDevice[B, K]):
         self._ring: StagingRing[B] = StagingRing(views[:-1], _SlotCopies(self))
 
     def held_bytes(self) -> int:
-        """The slots'."""
-        return sum(map(len, self._views))
+        """The slots', where host and device share memory."""
+        return sum(map(len, self._views)) if self.info.transfer is TransferMode.UNIFIED else 0
 
     @abstractmethod
     def _fence(self) -> Any:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from bitnet_core.hal import DeviceType, MemoryKind, TransferMode, Tuning
 from bitnet_core.hal.base import TIMEOUT_VARIABLE
 from bitnet_core.hal.found import numbered
-from bitnet_core.hal.wanted import Constants, Params, Wanted
+from bitnet_core.hal.wanted import Constants, Tuned
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_vulkan import tuning
@@ -25,8 +25,10 @@ SOFTWARE_TIMEOUT = 60.0
 """Seconds for a wait on a software device, which compiles a kernel when it first runs."""
 
 
-class VulkanDevice(QueuedDevice):
+class VulkanDevice(Tuned, QueuedDevice):
     """One logical device."""
+
+    choose, offered = staticmethod(tuning.choose), staticmethod(tuning.offered)
 
     def __init__(self, index: int) -> None:
         with ExitStack() as opened:
@@ -46,18 +48,6 @@ class VulkanDevice(QueuedDevice):
     def free_memory(self) -> int:
         """Bytes of device-local memory left."""
         return self._allocator.free_bytes()
-
-    def held_bytes(self) -> int:
-        """Bytes of staging, where host and device share memory."""
-        return SLOTS * SLOT if self.info.transfer is TransferMode.UNIFIED else 0
-
-    def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
-        """See tuning.py."""
-        return tuning.choose(Wanted(spec, constants, params, self.info))
-
-    def tunings(self, spec: KernelSpec, constants: Constants, params: Params) -> list[Tuning]:
-        """See bitnet_core.hal.device.TunableDevice."""
-        return tuning.offered(Wanted(spec, constants, params, self.info))
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         buffer = self._allocator.allocate(nbytes, kind)

@@ -37,7 +37,7 @@ def offered(wanted: Wanted) -> list[Tuning]:
         return first.and_with([({"TILE_N": n, "TILE_T": t}, {"GROUP": group}) for n, t, group in MATRIX_TILES])
     if "LANES" in first.private and wanted.spec.name != "matmul_dense" and "outs" in wanted:
         work = first.tile["TILE_N"] * first.private["LANES"]
-        fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= min(int(wanted.info.extra["subgroups"]), work)]
+        fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= min(wanted.of_device("subgroups"), work)]
         return first.and_with([({"TILE_N": work // lanes}, {"LANES": lanes}) for lanes in fitting])
     return [first]
 

@@ -6,16 +6,16 @@ from bitnet_core.errors import GpuError
 from bitnet_core.hal import MemoryKind, Tuning
 from bitnet_core.hal.checks import writes
 from bitnet_core.hal.found import numbered
-from bitnet_core.hal.wanted import Constants, Params, Wanted
+from bitnet_core.hal.wanted import Constants, Tuned
 from bitnet_core.hal.words import PART, words_of
 from bitnet_core.kernels.spec import KernelSpec
 
+from bitnet_webgpu import tuning
 from bitnet_webgpu.compile import WebGpuKernel, built, source, stages
 from bitnet_webgpu.describe import request, usable
 from bitnet_webgpu.driver import BACKEND, ffi, lib, mapping, raw
 from bitnet_webgpu.errors import converted, raised
 from bitnet_webgpu.recording import QueuedDevice, WebGpuBuffer
-from bitnet_webgpu.tuning import choose, offered
 
 _PATIENCE = 12
 """A wait may take this many times as long as elsewhere: drivers compile a pipeline when it is first dispatched, within
@@ -24,8 +24,10 @@ PENDING = 16 << 20
 """Bytes of uploads that wgpu may hold copies of before they are handed over."""
 
 
-class WebGpuDevice(QueuedDevice):
+class WebGpuDevice(Tuned, QueuedDevice):
     """One device of wgpu with its queue."""
+
+    choose, offered = staticmethod(tuning.choose), staticmethod(tuning.offered)
 
     def __init__(self, index: int) -> None:
         adapter = numbered(usable(), index, BACKEND)
@@ -45,14 +47,6 @@ class WebGpuDevice(QueuedDevice):
     def held_bytes(self) -> int:
         """The staging buffer of downloads."""
         return PART
-
-    def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
-        """See `bitnet_webgpu.tuning`."""
-        return choose(Wanted(spec, constants, params, self.info))
-
-    def tunings(self, spec: KernelSpec, constants: Constants, params: Params) -> list[Tuning]:
-        """For `bitnet tune`."""
-        return offered(Wanted(spec, constants, params, self.info))
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> WebGpuBuffer:
         if kind is not MemoryKind.DEVICE:

@@ -60,7 +60,7 @@ def _norm_product(wanted: Wanted) -> Tuning:
     width, joined = wanted["width"], wanted.spec.name == "norm_matmul_glu"
     if wanted["rows"] > 1:
         raise wanted.refused("several rows are faster with a launch for their norm")
-    room = int(wanted.info.extra["workgroup_storage"])
+    room = wanted.of_device("workgroup_storage")
     if width + width // 8 + 24 * GROUP > room or width > WIDEST:
         raise wanted.refused(f"{width} columns do not fit in {room} bytes of workgroup memory, or in registers")
     lanes = 4 if width <= 1024 else 8 if joined and width <= 4096 else 16 if width <= 8192 else 32
