@@ -195,6 +195,7 @@ class _Uploader:
         self.total = 0
         limits = [limit for limit in (device.info.max_binding, device.info.max_allocation) if limit]
         self.limit = min(limits, default=0)
+        self.unified = device.info.transfer is TransferMode.UNIFIED
         self.being_read: dict[str, Future[TernaryWeight]] = {}
 
     def all(self, positions: int) -> DeviceWeights:
@@ -203,8 +204,9 @@ class _Uploader:
         with reader_pool() as readers:
             if config.ternary_tables:
                 self._read_ahead(_table_names(config), readers)
+            tables = self._tables() if self.unified else {}  # while little else takes the host's memory
             layers = tuple(self._read_once(self._layer(i, readers)) for i in range(config.n_layers))
-            tables = {name: self._table(name) for name in _table_names(config)}
+            tables = tables or self._tables()
         return DeviceWeights(
             config=config,
             layers=layers,
@@ -246,10 +248,9 @@ class _Uploader:
 
     def _read_ahead(self, names: Iterable[str], readers: Executor) -> None:
         """Where memory is shared with the host, it counts more than time."""
-        if self.device.info.transfer is not TransferMode.UNIFIED:
-            for name in names:
-                if name not in self.being_read:
-                    self.being_read[name] = readers.submit(self.source.ternary, name)
+        for name in names:
+            if name not in self.being_read and not self.unified:
+                self.being_read[name] = readers.submit(self.source.ternary, name)
 
     def _layer(self, number: int, readers: Executor) -> LayerWeights:
         """readers: they go on with the next layer."""
@@ -303,6 +304,9 @@ class _Uploader:
                 f"{self.source.path}: {name} is {shape[0]} x {shape[1]}, not {expected[0]} x {expected[1]}"
             )
 
+    def _tables(self) -> dict[str, Dense | Linear]:
+        return {name: self._table(name) for name in _table_names(self.config)}
+
     def _table(self, name: str) -> Dense | Linear:
         """token_embd or output, in parts that the device can bind."""
         shape = self.config.vocab, self.config.hidden
@@ -328,7 +332,7 @@ class _Uploader:
     def _rows(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]]:
         """Place u8[rows, row_bytes] arrays: (first row, rows, view) of every part, without copies where possible."""
         arrays = [np.ascontiguousarray(array) for array in arrays]
-        placed = self._wrapped(arrays) if self.device.info.transfer is TransferMode.UNIFIED else None
+        placed = self._wrapped(arrays) if self.unified else None
         return self._copied(arrays) if placed is None else placed
 
     def _rows_per_part(self, row_bytes: int, rows: int) -> int:
