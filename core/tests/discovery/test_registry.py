@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import textwrap
 
 import pytest
 from bitnet_core.discovery.registry import Stage, registry
@@ -128,28 +127,6 @@ def test_names_that_core_does_not_know_are_ignored(install_plugin, caplog: pytes
     assert said == [
         "vendor:0 names kernels that this core does not know: matmul_fp4",
         "vendor:0 names features that this core does not know: telepathy",
-    ]
-
-
-def test_backends_are_asked_at_the_same_time_and_told_in_order(install_plugin) -> None:
-    """Each waits for the other; those that have no driver stand in the order of their names."""
-    meet = "import builtins, time; builtins.together = getattr(builtins, 'together', []); together = builtins.together"
-    late = """
-        def devices(self):
-            together.append(self.name)
-            limit = time.monotonic() + 10
-            while len(set(together)) < 2 and time.monotonic() < limit:
-                time.sleep(0.001)
-            time.sleep({delay})
-            raise BackendUnavailableError("no driver" if len(set(together)) == 2 else "alone", backend=self.name)
-        Backend.devices = devices
-        """
-    install_plugin("first", meet + textwrap.dedent(late.format(delay=0.05)))
-    install_plugin("second", meet + textwrap.dedent(late.format(delay=0)))
-    registry().look(["first", "second"])
-    assert [(entry.name, entry.reason) for entry in registry().quarantined] == [
-        ("first", "no driver"),
-        ("second", "no driver"),
     ]
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
@@ -136,31 +135,18 @@ class Registry:
 
     def devices(self, name: str) -> tuple[DeviceInfo, ...]:
         """The devices of one backend, asked for once. A backend that fails here is quarantined and has none."""
-        self.look([name])
+        self.ask_drivers([name])
+        if name not in self._devices:
+            try:
+                with quiet_stdout():
+                    self._devices[name] = bounded(lambda: self._listed(name), name, "looking for its devices")
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - a plugin may fail in any way; the others go on
+                self._devices[name] = ()
+                absent = isinstance(error, GpuError) and not isinstance(error, BackendIncompatibleError)
+                self._quarantine(name, *self._origins[name], Stage.DRIVER if absent else Stage.DEVICES, error)
         return self._devices[name]
-
-    def look(self, names: Sequence[str]) -> None:
-        """Ask backends for their devices, at the same time: drivers take most of it."""
-        self.ask_drivers(names)
-        names = [name for name in names if name not in self._devices]
-        before = len(self.quarantined)
-        with quiet_stdout():
-            if len(names) == 1:
-                self._devices[names[0]] = self._looked(names[0])
-            elif names:
-                with ThreadPoolExecutor(len(names)) as pool:
-                    self._devices.update(zip(names, pool.map(self._looked, names), strict=True))
-        self.quarantined[before:] = sorted(self.quarantined[before:], key=lambda entry: names.index(entry.name))
-
-    def _looked(self, name: str) -> tuple[DeviceInfo, ...]:
-        try:
-            return bounded(lambda: self._listed(name), name, "looking for its devices")
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - a plugin may fail in any way; the others go on
-            absent = isinstance(error, GpuError) and not isinstance(error, BackendIncompatibleError)
-            self._quarantine(name, *self._origins[name], Stage.DRIVER if absent else Stage.DEVICES, error)
-            return ()
 
     def _listed(self, name: str) -> tuple[DeviceInfo, ...]:
         """The devices that a backend lists, but for those that cannot be used: each is put in quarantine by itself."""
