@@ -27,10 +27,7 @@ SHAPES = {
     "bonsai-8b": (128, ((6144, 4096), (4096, 4096), (24576, 4096), (4096, 12288))),
 }
 """Columns of a weight scale (0: the row); rows and columns of a layer's matrices, of which every second adds to y."""
-BLOCK_TILES = [
-    block_tile(64, 64, (2, 2), 4, 3),
-    *(stream_tile(1, 64, stages) for stages in (4, 8, 12)),
-]
+BLOCK_TILES = [block_tile(64, 64, (2, 2), 4, 3)]
 ROW_TILES = [
     mma_tile(128, 128, (4, 2, 1), 4),
     *(stream_tile(*tile) for tile in ((1, 128, 6), (1, 128, 8), (2, 128, 6), (2, 128, 8))),

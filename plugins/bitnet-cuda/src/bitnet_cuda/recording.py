@@ -68,14 +68,16 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
     tokens = _tensor_map(third, (width, rows), (width,), (128, private["SPAN_T"]), 3)
     if "STAGES" not in private:
         return [tokens]
+    if "M_TILES" not in private:  # 512 columns at a time, with the scales of activations, each of 32 columns
+        scales = _tensor_map(more[0], (width // 8, rows), (width // 8,), (64, private["SPAN_T"]), 2)
+        return [_tensor_map(first, (width // 4, outs), (width // 4,), (128, 128), 3), tokens, scales]
     row, own = width // 4, 2 * private["M_TILES"]  # a lane has `own` neighbouring rows of weights
     dims, steps = (row, 8, own, outs // (8 * own)), (own * row, row, 8 * own * row)
-    scales = _tensor_map(more[0], (width // 8, rows), (width // 8,), (16, private["SPAN_T"]), 0)  # of 32 columns each
-    return [_tensor_map(first, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens, scales]
+    return [_tensor_map(first, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens]
 
 
 def _tensor_map(address: int, dims: Sequence[int], steps: Sequence[int], box: Sequence[int], swizzle: int) -> Any:
-    """Of bytes; what lies outside reads as zeros. swizzle: 1 for rows of 32 bytes, 3 for rows of 128."""
+    """Of bytes; what lies outside reads as zeros. swizzle: 1, 2, 3 for rows of 32, 64, 128 bytes."""
     api = driver()
     longs = [[api.cuuint64_t(n) for n in sizes] for sizes in (dims, steps)]
     ints = [[api.cuuint32_t(n) for n in sizes] for sizes in (box, [1] * len(box))]

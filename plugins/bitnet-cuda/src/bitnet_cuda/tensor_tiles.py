@@ -12,7 +12,7 @@ FULL_GPU = 100
 """Tiles that keep a large GPU busy."""
 MULTIPROCESSORS = 132
 """Of a GPU with warpgroup products: H100 and H200."""
-ANY_SIZE = 1 << 20  # in place of a tile's: blocks that stay take tiles of their own, whatever the shape
+IN_TURNS = {"TILE_N": 1 << 20, "TILE_T": 1 << 20, "SPLITS": MULTIPROCESSORS}  # blocks that stay take tiles of their own
 MOST_SHARED = 227 << 10
 """Bytes of shared memory that a block of such a GPU may have."""
 MMA_ROWS = 9
@@ -20,9 +20,7 @@ MMA_ROWS = 9
 DENSE_ROWS = 5
 """The same for f16 heads: 8 rows took 3 % less of a whole step than with matmul_dense_few.cu."""
 BATCH_ROWS = 64
-"""Rows up to which a block keeps its weights in registers."""
-PROMPT_ROWS = 65
-"""Rows from which a step is taken to hold a prompt: more than the sequences that decode at a time."""
+"""Rows up to which a block keeps its weights in registers; a step of more is taken to hold a prompt."""
 
 
 def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
@@ -31,15 +29,16 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     few = name == "matmul_ternary" and MMA_ROWS <= rows <= BATCH_ROWS
     if few and (tile := (_group(rows, params) if wgmma else None) or _batch(rows, params)):
         return tile
-    if name.startswith("matmul_ternary") and rows >= PROMPT_ROWS and wgmma and (tile := _stream(name, params)):
+    if name.startswith("matmul_ternary") and rows > BATCH_ROWS and wgmma and (tile := _stream(name, params)):
         return tile
     if name == "matmul_ternary" and rows >= MMA_ROWS:
-        return _matmul(rows, int(params["outs"]))
+        many = ceil_div(int(params["outs"]), 128) * ceil_div(rows, 128) >= FULL_GPU  # as measured on an H200 with 2B-4T
+        return mma_tile(128, 128, (4, 2, 1), 4) if many else mma_tile(64, 64, (2, 2, 1), 4)
     if name == "matmul_ternary_block" and rows >= MMA_ROWS:
         return block_tile(64, 16 * ceil_div(rows, 16), (4, 1), 4, 4) if rows <= 32 else block_tile(64, 64, (2, 2), 4, 3)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
         return dense_tile(int(params["outs"])) if wgmma else _dense(rows, int(params["outs"]))
-    if name == "attention" and rows >= PROMPT_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
+    if name == "attention" and rows > BATCH_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         group = int(params["n_heads"]) // int(params["n_kv_heads"])
         heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
         wgmma = wgmma and params["head_dim"] == 128
@@ -87,13 +86,6 @@ def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int)
     return tuned(32 * warps_n * warps_t * warps_k, tile, "mma", **shape, WARPS_K=warps_k, STAGES=stages, SHARED=shared)
 
 
-def _matmul(rows: int, outs: int) -> Tuning:
-    """As measured on an H200 at the shapes of 2B-4T (docs/cuda-performance.md)."""
-    if ceil_div(outs, 128) * ceil_div(rows, 128) >= FULL_GPU:
-        return mma_tile(128, 128, (4, 2, 1), 4)
-    return mma_tile(64, 64, (2, 2, 1), 4)
-
-
 def block_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, resident: int) -> Tuning:
     """Constants of matmul_ternary_block_mma.cu; four scales of activations a token lie beside each column block."""
     warps_n, warps_t = warps
@@ -103,10 +95,13 @@ def block_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, re
 
 
 def stream_tile(m_tiles: int, span_t: int, stages: int) -> Tuning:
-    """Constants of stream.cuh's kernels: two warpgroups of 64 * m_tiles weight rows each, span_t tokens."""
-    tile = {"TILE_N": ANY_SIZE, "TILE_T": ANY_SIZE, "SPLITS": MULTIPROCESSORS}
-    shared = stages * (4096 * m_tiles + 128 * span_t + 2048) + 1024
-    return tuned(3 * 128, tile, "stream", M_TILES=m_tiles, SPAN_T=span_t, STAGES=stages, SHARED=shared)
+    """Constants of matmul_ternary_stream.cu: two warpgroups of 64 * m_tiles weight rows each, span_t tokens."""
+    shared = stages * (4096 * m_tiles + 136 * span_t) + 1024
+    return tuned(3 * 128, IN_TURNS, "stream", M_TILES=m_tiles, SPAN_T=span_t, STAGES=stages, SHARED=shared)
+
+
+BLOCK_STREAM = tuned(3 * 128, IN_TURNS, "stream", SPAN_T=128, STAGES=3, SHARED=3 * 52224 + 2 * 24576 + 1024)
+"""Constants of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 128 weight rows."""
 
 
 def _stream(name: str, params: Params) -> Tuning | None:
@@ -114,7 +109,7 @@ def _stream(name: str, params: Params) -> Tuning | None:
     if any(int(params[size]) % group for size, group in (("outs", 32), ("y_stride", 4), ("y_first", 4))):
         return None
     if name == "matmul_ternary_block":
-        return stream_tile(1, 64, 8)
+        return BLOCK_STREAM
     across = ceil_div(int(params["rows"]), 128)
     small, large = (ceil_div(ceil_div(int(params["outs"]), n) * across, MULTIPROCESSORS) for n in (128, 256))
     return stream_tile(2 if 2 * large <= small else 1, 128, 8)

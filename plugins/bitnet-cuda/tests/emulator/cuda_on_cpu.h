@@ -40,6 +40,14 @@ inline float __uint_as_float(unsigned u) {
     memcpy(&f, &u, 4);
     return f;
 }
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+    unsigned result = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned from = selector >> 4 * i & 7;
+        result |= ((from < 4 ? a : b) >> from % 4 * 8 & 0xff) << 8 * i;
+    }
+    return result;
+}
 inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
 
 template <auto F>

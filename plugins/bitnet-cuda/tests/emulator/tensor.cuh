@@ -36,6 +36,13 @@ inline void load_matrices_transposed(unsigned* r, const void* row) {
 }
 inline unsigned shared_address(const void* p) { return (unsigned)(uintptr_t)p; }
 inline unsigned pack_halves(float a, float b) { return float_to_half(a) | (unsigned)float_to_half(b) << 16; }
+inline unsigned multiply_add_halves(unsigned a, unsigned b, unsigned c) {
+    auto one = [=](unsigned shift) {
+        auto part = [=](unsigned pair) { return half_to_float((unsigned short)(pair >> shift)); };
+        return fmaf(part(a), part(b), part(c));  // in f32 exact where it is exact in f16: elsewhere rounded twice
+    };
+    return pack_halves(one(0), one(16));
+}
 
 // mma.sync m16n8k16 f16.f16.f32 by the fragment layout of the PTX manual; sums in double.
 inline void mma_half(float* c, const unsigned* a, unsigned b0, unsigned b1) {

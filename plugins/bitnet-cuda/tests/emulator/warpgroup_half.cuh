@@ -13,3 +13,7 @@ void warpgroup_mma_half(float* c, const unsigned* a, const void* b, unsigned off
         mma_half(c + 4 * i, a, at(2 * t, 8 * i + g) | at(2 * t + 1, 8 * i + g) << 16,
                  at(2 * t + 8, 8 * i + g) | at(2 * t + 9, 8 * i + g) << 16);
 }
+inline void warpgroup_mma_half_wide(float* c, const unsigned* a, const void* b, unsigned offset, bool add) {
+    warpgroup_mma_half<0>(c, a, b, offset, add);
+    warpgroup_mma_half<0>(c + 32, a, (const char*)b + 64 * 128, offset, add);
+}

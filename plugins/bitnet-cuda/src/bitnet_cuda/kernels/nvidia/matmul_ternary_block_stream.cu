@@ -1,116 +1,187 @@
 // matmul_ternary_block on Hopper's warpgroup tensor cores (compute capability 9.0), for prompts:
 // y[t, n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over the 32 columns of a of (code[n, k] - 1) * q[t, k]), or
-// with scale[t] behind the sum where ABLOCK is 0; w[outs, width / 4], q[rows, width]. Tiles and copies are those of
-// stream.cuh, with 64 rows of weights for each warpgroup. Each plane, 32 columns, has exact sums of its own: a warpgroup
-// starts the four of a column block at once and then scales them, while the tensor cores work for the other warpgroup.
+// with scale[t] behind the sum where ABLOCK is 0; w[outs, width / 4], q[rows, width]. Tiles are taken in turns (turns.cuh).
+// Each plane, 32 columns, has exact sums of its own: integers as f16 have exact products, and sums in f32 that need no
+// conversion, which takes longer than twice the products. Tokens are the rows of a product, so that a lane has two scales of
+// activations and not those of all tokens. The last warpgroup unpacks weights to f16 for the others; 16 columns are
+// multiplied in the order 0, 2, 4, .. 14, 1, 3, .. in which bytes become pairs. outs, y_stride, y_first: multiples of 4.
 #include "prelude.cuh"
 #include "tensor.cuh"
-#include "signs.cuh"
-#define CODE "s8"
-#include "warpgroup.cuh"
+#include "halves.cuh"
+#include "warpgroup_half.cuh"
+#define WARPGROUPS 2  // that multiply
+#define SPAN_N 128
+#include "turns.cuh"
 
 #define HALVES (BLOCK == 64 ? 2 : 1)    // scales of a row of weights for 128 columns
-#define EXTRA (ABLOCK ? SPAN_T : 0)     // of each token the four scales of a column block
-#include "stream.cuh"
+#define PLANES (4 / HALVES)             // that share one
+#define WEIGHTS (SPAN_T * 8)            // 16-byte words of a stage: activations, weights of 64 columns, of 64 more,
+#define SCALES (WEIGHTS + SPAN_N * 16)  // scales of activations, four a token,
+#define FACTORS (SCALES + SPAN_T)       // scales of weights, SPAN_N for each of HALVES
+#define STAGE (FACTORS + 64)
+#define LINE (SPAN_N * 8 + SPAN_T * 4)  // 16-byte words of four column blocks as they come: codes, and scales of activations
 
-__device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full, Barrier* empty, const TensorMap& weights,
-                                  const TensorMap& tokens, const TensorMap& scales) {
-    Ring at = {0, 1};
-    for (u32 tile = blockIdx.z; tile < work.tiles; tile += gridDim.z)
-        for (u32 b = 0; b < work.blocks; b++, at.step()) {
-            Words* stage = stages + at.stage * STAGE;
-            barrier_wait(empty + at.stage, at.phase);
-            copy_block(work, stage, weights, tokens, tile, b, 16 * EXTRA, full + at.stage);
-            if (ABLOCK) copy_box(stage + FACTORS, scales, b * 16, work.first_t(tile), full + at.stage);
-        }
+// Plane s of a word of codes, less 1, times WEIGHT, as f16: bytes 0 and 2. The bits of 4^i code alone are that many times 2^-24.
+#define WEIGHT (1.0f / 512.0f)
+__device__ inline u32 plane_halves(u32 word, int s) {
+    const u32 i = 3 - s, pair = 0x00010001u;
+    return multiply_add_halves(word & 3 * pair << 2 * i, (0x7800 - 0x800 * i) * pair, 0x9800 * pair);
+}
+// Four signed bytes as f16: 0 and 2, 1 and 3. 1024 + 128 + byte is a number whose lowest bits are the byte, its sign turned round.
+__device__ inline void byte_halves(u32 word, u32& even, u32& odd) {
+    word ^= 0x80808080u;
+    even = multiply_add_halves(__byte_perm(word, 0x64646464u, 0x4240), 0x3c003c00u, 0xe480e480u);
+    odd = multiply_add_halves(__byte_perm(word, 0x64646464u, 0x4341), 0x3c003c00u, 0xe480e480u);
 }
 
-struct Multiplier {
-    Words* stages;
-    Barrier *full, *empty;
-    const float* wscale;
-    u32 outs, blocks, lane_codes, x, t;  // lane_codes: word of a stage's weights where this lane's begin; x: which half first
-    Ring at;
+// Copies of lines, four column blocks of a tile each, two under way.
+struct Lines {
+    Words* lines;
+    Barrier *come, *read;
+    u32 tile, first, count;  // of the next to ask for: its tile, its first column block, how many were before it
 
-    // The sums of a column block, plane by plane.
-    __device__ void multiply(int (*sums)[SPAN_T / 2]) const {
-        const Words* tokens = stages + at.stage * STAGE;
-        const u32* codes = (const u32*)(tokens + WEIGHTS) + lane_codes;
-        u32 packed[4], a[4][4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) packed[i] = codes[i % 2 * 64 + (i / 2 ? 4 * (1 - x) : 4 * x)];
-#pragma unroll
-        for (int i = 0; i < 16; i++) a[i / 4][i % 4] = signs(packed[i % 4], i / 4);
-        warpgroup_arrive();
-#pragma unroll
-        for (int s = 0; s < 4; s++) warpgroup_mma(sums[s], a[s], tokens, s, false);
-        warpgroup_commit();
-        warpgroup_wait<0>();
-    }
-    // acc += them, scaled.
-    __device__ void scale(float* acc, int (*sums)[SPAN_T / 2], const float (*weights)[HALVES]) const {
-        const Floats* factors = (const Floats*)(stages + at.stage * STAGE + FACTORS) + 2 * t;
-#pragma unroll
-        for (int i = 0; i < SPAN_T / 2; i++) {
-            Floats f = ABLOCK ? factors[i / 4 * 8 + i % 2] : Floats{1.0f, 1.0f, 1.0f, 1.0f};
-            const float* weight = weights[i % 4 / 2];
-            float low = (float)sums[0][i] * f.x + (float)sums[1][i] * f.y;
-            if (HALVES == 2) {
-                acc[i] += weight[0] * low;
-                acc[i] += weight[HALVES - 1] * ((float)sums[2][i] * f.z + (float)sums[3][i] * f.w);
-            } else {
-                acc[i] += weight[0] * (low + (float)sums[2][i] * f.z + (float)sums[3][i] * f.w);
-            }
-        }
-    }
-    __device__ void tile(float* acc, u32 n) {
-        const float* scales[OWN];  // of this lane's rows
-        float weights[OWN][HALVES], coming[OWN][HALVES];
-        auto load = [&](u32 block) {
-#pragma unroll
-            for (int i = 0; i < OWN * HALVES; i++)
-                coming[i / HALVES][i % HALVES] = scales[i / HALVES][(block * 128 + i % HALVES * 64) / BLOCK];
-        };
-#pragma unroll
-        for (int i = 0; i < SPAN_T / 2; i++) acc[i] = 0.0f;
-#pragma unroll
-        for (int i = 0; i < OWN; i++) scales[i] = wscale + (size_t)min(n + i, outs - 1) * ((blocks * 128 + BLOCK - 1) / BLOCK);
-        load(0);
-        for (u32 b = 0; b < blocks; b++, at.step()) {
-            int sums[4][SPAN_T / 2];
-#pragma unroll
-            for (int i = 0; i < OWN * HALVES; i++) weights[i / HALVES][i % HALVES] = coming[i / HALVES][i % HALVES];
-            load(min(b + 1, blocks - 1));
-            barrier_wait(full + at.stage, at.phase);
-            multiply(sums);
-            scale(acc, sums, weights);
-            sync_warp();
-            if (threadIdx.x % 32 == 0) barrier_arrive(empty + at.stage);
-        }
+    __device__ void ask(const Work& work, const TensorMap& weights, const TensorMap& scales) {
+        if (tile >= work.tiles) return;
+        u32 at = count % 2;
+        barrier_wait(read + at, (count / 2 + 1) % 2);
+        barrier_expect(come + at, 128 * SPAN_N + (ABLOCK ? 64 * SPAN_T : 0));
+        copy_box(lines + at * LINE, weights, first * 32, work.first_n(tile), come + at);
+        if (ABLOCK) copy_box(lines + at * LINE + SPAN_N * 8, scales, first * 16, work.first_t(tile), come + at);
+        count++, first += 4;
+        if (first >= work.blocks) first = 0, tile += gridDim.z;
     }
 };
 
-// y (+)= acc: a lane's rows n.. of tokens first, first + 1, first + 8, ..
-__device__ inline void store(float* y, const float* acc, const float* scale, u32 y_stride, u32 n, u32 outs, u32 first, u32 rows) {
-    if (n >= outs) return;
+// A column block of a line, as the warps that multiply want it: a thread unpacks a row of weights, in place p of `stage`.
+__device__ inline void unpack(Words* stage, const Words* line, u32 b, u32 p, u32 n, const float* factors) {
+    Words half[2] = {line[n * 8 + (2 * b ^ n % 8)], line[n * 8 + (2 * b + 1 ^ n % 8)]};
 #pragma unroll
-    for (int i = 0; i < SPAN_T / 8; i += 2) {  // what is added to is read for some at once
-        Outs old[4];
+    for (int i = 0; i < 16; i++) {  // s: plane; i / 2 % 2: columns 16.. of it; i % 2: odd bytes
+        u32 s = i / 4, odd = 8 * (i % 2);
+        Words v = half[i / 2 % 2];
+        v = {plane_halves(v.x >> odd, s), plane_halves(v.y >> odd, s), plane_halves(v.z >> odd, s), plane_halves(v.w >> odd, s)};
+        stage[WEIGHTS + s / 2 * (SPAN_N * 8) + p * 8 + ((i % 8) ^ p % 8)] = v;
+    }
+    ((Floats*)stage)[SCALES + p] = ABLOCK ? ((const Floats*)line)[SPAN_N * 8 + p * 4 + (b ^ p / 2 % 4)] : Floats{1.0f, 1.0f, 1.0f, 1.0f};
 #pragma unroll
-        for (int e = 0; ADD && e < 4; e++) {
-            u32 token = first + 8 * (i + e / 2) + e % 2;
-            if (token < rows) old[e] = *(const Outs*)(y + (size_t)token * y_stride + n);
+    for (int h = 0; h < HALVES; h++) ((float*)(stage + FACTORS))[h * SPAN_N + n] = factors[h];
+}
+
+// What the last warpgroup does: all column blocks of the tiles of this thread block.
+__device__ inline void unpack_tiles(const Work& work, Words* stages, Barrier* full, Barrier* empty, Lines lines,
+                                    const float* wscale, u32 outs, const TensorMap& weights, const TensorMap& tokens,
+                                    const TensorMap& scales) {
+    bool asks = threadIdx.x == 128 * WARPGROUPS;
+    u32 p = threadIdx.x % 128, of_row = (work.blocks * 128 + BLOCK - 1) / BLOCK, line = 0;
+    u32 n = p / 16 * 16 + p % 8 / 2 * 4 + p % 16 / 8 * 2 + p % 2;  // so that a lane's outputs are neighbours
+    Ring at = {0, 1};
+    if (asks) lines.ask(work, weights, scales);
+    for (u32 tile = blockIdx.z; tile < work.tiles; tile += gridDim.z) {
+        const float* row = wscale + (size_t)min(work.first_n(tile) + n, outs - 1) * of_row;
+        float coming[HALVES], factors[HALVES];
+        auto load = [&](u32 b) {
+#pragma unroll
+            for (int h = 0; h < HALVES; h++) coming[h] = row[(b * 128 + 64 * h) / BLOCK];
+        };
+        load(0);
+        for (u32 b = 0; b < work.blocks; b++, at.step()) {
+            if (b % 4 == 0) {
+                if (asks) lines.ask(work, weights, scales);
+                sync_warp();
+                barrier_wait(lines.come + line % 2, line / 2 % 2);
+            }
+#pragma unroll
+            for (int h = 0; h < HALVES; h++) factors[h] = coming[h];
+            load(min(b + 1, work.blocks - 1));
+            Words* stage = stages + at.stage * STAGE;
+            barrier_wait(empty + at.stage, at.phase);
+            if (asks) {
+                barrier_expect(full + at.stage, 128 * SPAN_T);
+                copy_box(stage, tokens, b * 128, work.first_t(tile), full + at.stage);
+            }
+            unpack(stage, lines.lines + line % 2 * LINE, b % 4, p, n, factors);
+            show_to_tensor_cores();
+            sync_warp();
+            if (p % 32 == 0) barrier_arrive(full + at.stage);
+            if (b % 4 < 3 && b + 1 < work.blocks) continue;
+            if (p % 32 == 0) barrier_arrive(lines.read + line % 2);
+            line++;
         }
+    }
+}
+
+// A warp's 16 tokens x SPAN_N outputs, acc as in mma.m16n8k16.
+struct Multiplier {
+    Words* stages;
+    Barrier *full, *empty;
+    u32 lane, row;  // row: of a stage's activations, whose address this lane gives
+    Ring at;
+
+    // Plane s of the activations.
+    __device__ void load(u32 (*a)[4], const Words* stage, int s) const {
+        u32 words[4];
+        load_matrices(words, stage + row * 8 + ((2 * s + lane / 16) ^ row % 8));
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            u32 token = first + 8 * (i + e / 2) + e % 2;
-            if (token >= rows) continue;
-            float factor = ABLOCK ? SIGN : SIGN * scale[token];
-            Outs v;
+        for (int i = 0; i < 4; i++) byte_halves(words[i], a[i / 2][i % 2], a[i / 2][2 + i % 2]);
+    }
+    // acc += the sums of a column block, plane by plane: one warpgroup's are scaled while the other's are made.
+    __device__ void block(float* acc, u32 (*a)[2][4], bool last) {
+        const Words* stage = stages + at.stage * STAGE;
+        const float* scales = (const float*)(stage + SCALES) + 4 * ((row & ~15u) + lane / 4);
+        float sums[SPAN_N / 2], part[SPAN_N / 2];
+        u32 used = at.stage;
+        at.step();
 #pragma unroll
-            for (int r = 0; r < OWN; r++) v.v[r] = acc[4 * (i + e / 2) + 2 * r + e % 2] * factor + (ADD ? old[e].v[r] : 0.0f);
-            *(Outs*)(y + (size_t)token * y_stride + n) = v;
+        for (int s = 0; s < 4; s++) {
+            const Words* weights = stage + WEIGHTS + s / 2 * (SPAN_N * 8);
+            warpgroup_arrive();
+            warpgroup_mma_half_wide(sums, a[s % 2][0], weights, s % 2 * 64, false);
+            warpgroup_mma_half_wide(sums, a[s % 2][1], weights, s % 2 * 64 + 32, true);
+            warpgroup_commit();
+            if (s < 3) load(a[(s + 1) % 2], stage, s + 1);
+            else if (!last) begin(a);
+            float unit[2] = {scales[s], scales[4 * 8 + s]};
+            warpgroup_wait<0>();
+#pragma unroll
+            for (int j = 0; j < SPAN_N / 2; j++) part[j] = (s % PLANES ? part[j] : 0.0f) + sums[j] * unit[j % 4 / 2];
+            if (s % PLANES == PLANES - 1) weigh(acc, part, (const Floats*)stage + FACTORS + s / PLANES * (SPAN_N / 4) + lane % 4);
         }
+        sync_warp();
+        if (lane == 0) barrier_arrive(empty + used);
+    }
+    // Waits for a stage, and loads its first plane.
+    __device__ void begin(u32 (*a)[2][4]) const {
+        barrier_wait(full + at.stage, at.phase);
+        load(a[0], stages + at.stage * STAGE, 0);
+    }
+    // acc += scales of weights * part.
+    __device__ void weigh(float* acc, const float* part, const Floats* factors) const {
+#pragma unroll
+        for (int i = 0; i < SPAN_N / 16; i++) {
+            Floats f = factors[4 * i];
+            float factor[4] = {f.x, f.y, f.z, f.w};
+#pragma unroll
+            for (int j = 0; j < 8; j++) acc[8 * i + j] += factor[j / 4 * 2 + j % 2] * part[8 * i + j];
+        }
+    }
+    __device__ void tile(float* acc, u32 blocks) {
+        u32 a[2][2][4];
+#pragma unroll
+        for (int i = 0; i < SPAN_N / 2; i++) acc[i] = 0.0f;
+        begin(a);
+        for (u32 b = 0; b < blocks; b++) block(acc, a, b + 1 == blocks);
+    }
+};
+
+// y (+)= a lane's row r of acc, four neighbouring outputs at a time from n on.
+__device__ inline void store(float* y, const float* acc, int r, u32 n, u32 outs, float factor) {
+#pragma unroll
+    for (int i = 0; i < SPAN_N / 16; i++) {
+        const float* sums = acc + 8 * i + 2 * r;
+        Floats* to = (Floats*)(y + n + 16 * i);
+        if (n + 16 * i >= outs) continue;
+        Floats old = ADD ? *to : Floats{0.0f, 0.0f, 0.0f, 0.0f};
+        *to = {old.x + sums[0] * factor, old.y + sums[1] * factor, old.z + sums[4] * factor, old.w + sums[5] * factor};
     }
 }
 
@@ -120,22 +191,29 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
                          const __grid_constant__ TensorMap weights, const __grid_constant__ TensorMap tokens,
                          const __grid_constant__ TensorMap scales) {
     DYNAMIC_SHARED(Words, pool);
-    __shared__ Barrier full[STAGES], empty[STAGES];
+    __shared__ Barrier full[STAGES], empty[STAGES], come[2], read[2];
     Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
-    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     Work work = work_of(rows, outs, width);
-    start_barriers(full, empty);
+    for (u32 i = 0; threadIdx.x == 0 && i < 2; i++) barrier_init(come + i, 1), barrier_init(read + i, 4);
+    start_barriers(full, empty, 1 + 4);  // copies, and the warps that unpack
     if (warp >= 4 * WARPGROUPS) {
-        fewer_registers<24>();
-        if (threadIdx.x == 128 * WARPGROUPS) copy_tiles(work, stages, full, empty, weights, tokens, scales);
+        fewer_registers<72>();
+        Lines lines = {stages + STAGES * STAGE, come, read, blockIdx.z, 0, 0};
+        unpack_tiles(work, stages, full, empty, lines, wscale, outs, weights, tokens, scales);
         return;
     }
-    more_registers<240>();
-    Multiplier multiplier = {stages, full, empty, wscale, outs, work.blocks, (warp * 16 + g) * 8 + t, g / 4, t, {0, 0}};
+    more_registers<216>();
+    Multiplier multiplier = {stages, full, empty, lane, warp * 16 + lane % 16, {0, 0}};
     for (u32 tile = blockIdx.z; tile < work.tiles; tile += gridDim.z) {
-        u32 n = work.first_n(tile) + warp * 16 + OWN * g;
-        float acc[SPAN_T / 2];
-        multiplier.tile(acc, n);
-        store(y + y_first, acc, scale, y_stride, n, outs, work.first_t(tile) + 2 * t, rows);
+        float acc[SPAN_N / 2];
+        multiplier.tile(acc, work.blocks);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            u32 token = work.first_t(tile) + warp * 16 + lane / 4 + 8 * r;
+            if (token < rows)
+                store(y + (size_t)token * y_stride + y_first, acc, r, work.first_n(tile) + lane % 4 * 4, outs,
+                      ABLOCK ? 1.0f / WEIGHT : scale[token] / WEIGHT);
+        }
     }
 }

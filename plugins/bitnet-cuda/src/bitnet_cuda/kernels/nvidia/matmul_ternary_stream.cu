@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
     Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
     Work work = work_of(rows, outs, width);
-    start_barriers(full, empty);
+    start_barriers(full, empty, 1);
     if (warp >= 4 * WARPGROUPS) {
         fewer_registers<24>();
         if (threadIdx.x == 128 * WARPGROUPS) copy_tiles(work, stages, full, empty, weights, tokens, scale, qsum, rows);

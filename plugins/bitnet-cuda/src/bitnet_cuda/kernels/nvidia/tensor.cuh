@@ -63,3 +63,9 @@ __device__ inline u32 pack_halves(float a, float b) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
     return pair;
 }
+// a * b + c of each pair of f16, rounded once.
+__device__ inline u32 multiply_add_halves(u32 a, u32 b, u32 c) {
+    u32 pair;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(a), "r"(b), "r"(c));
+    return pair;
+}

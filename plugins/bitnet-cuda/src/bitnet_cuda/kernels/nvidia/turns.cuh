@@ -1,0 +1,31 @@
+// Thread blocks that stay, one on each multiprocessor, and take tiles of SPAN_N weight rows x SPAN_T tokens in turns
+// (compute capability 9.0). The first WARPGROUPS multiply; the others fill STAGES stages of shared memory for them, a column
+// block of 128 each, so that what ends a tile overlaps with what comes for the next.
+#include "barrier.cuh"
+#include "ring.cuh"
+
+struct Work {
+    u32 tiles, across, blocks;  // across: tiles side by side along the tokens
+
+    __device__ u32 first_n(u32 tile) const { return tile / across * SPAN_N; }
+    __device__ u32 first_t(u32 tile) const { return tile % across * SPAN_T; }
+};
+
+__device__ inline Work work_of(u32 rows, u32 outs, u32 width) {
+    u32 across = (rows + SPAN_T - 1) / SPAN_T;
+    return {(outs + SPAN_N - 1) / SPAN_N * across, across, width / 128};
+}
+
+// A stage is full when its copies have come and `filling` threads have arrived, and empty when all warps that multiply have
+// read it. All threads come here first, and read what earlier kernels wrote only after it.
+__device__ inline void start_barriers(Barrier* full, Barrier* empty, u32 filling) {
+    if (threadIdx.x == 0) {
+        for (u32 i = 0; i < STAGES; i++) {
+            barrier_init(full + i, filling);
+            barrier_init(empty + i, 4 * WARPGROUPS);
+        }
+        show_barriers();
+    }
+    __syncthreads();
+    wait_for_previous();
+}
