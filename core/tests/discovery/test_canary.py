@@ -78,3 +78,14 @@ def test_a_damaged_cache_is_an_empty_one(install_plugin: Any, tmp_path: Path, co
     (tmp_path / "cache" / "drivers.json").write_bytes(content)
     install_plugin("vulkan")
     assert len(devices()) == 2
+
+
+def test_what_is_known_ends_with_the_next_start_of_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    keys = []
+    for boot in ("one", "one", "two"):
+        monkeypatch.setattr(canary, "BOOT_ID", tmp_path / boot)
+        canary.BOOT_ID.write_text(boot)
+        keys.append(canary._key("vulkan", "1.0"))
+    assert keys[0] == keys[1] != keys[2]
+    monkeypatch.setattr(canary, "BOOT_ID", tmp_path / "on another system")
+    assert canary._key("vulkan", "1.0") == canary._key("vulkan", "1.0") not in keys

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -91,35 +91,24 @@ def _on_a_device(
     options: EngineOptions,
     progress: Progress | None,
 ) -> Model:
-    """The model on the first device that can hold it."""
-    tokenizer, placed = _tokenizer_and_device(source, device, fallback)
-    while True:
-        try:
-            return _placed(source, tokenizer, *placed, options, progress)
-        except (OutOfMemoryError, *DEVICE_FAILURES) as exc:
-            following = open_next(placed[1], exc)
-            if following is None:
-                raise
-            log.warning("%s, going on with %s", exc, following[1].selected.request)
-            placed = following
-
-
-def _tokenizer_and_device(
-    source: ModelSource, device: str | DeviceRequest | None, fallback: bool
-) -> tuple[Tokenizer, tuple[Device, BackendStartupSummary]]:
-    """Both at once: drivers begin while a vocabulary is read. What is wrong with the file is told first."""
+    """The model on the first device that can hold it. Drivers begin, and weights come there, while the vocabulary is
+    read; but what is wrong with the file is told before what is with a device."""
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(load_tokenizer, source.tokenizer)
         try:
             placed = open_device(device, fallback)
+            while True:
+                try:
+                    return _placed(source, reading, *placed, options, progress)
+                except (OutOfMemoryError, *DEVICE_FAILURES) as exc:
+                    following = open_next(placed[1], exc)
+                    if following is None:
+                        raise
+                    log.warning("%s, going on with %s", exc, following[1].selected.request)
+                    placed = following
         except GpuError:
             reading.result()
             raise
-    try:
-        return reading.result(), placed
-    except BaseException:
-        placed[0].close()
-        raise
 
 
 def open_source(
@@ -139,7 +128,7 @@ def open_source(
 
 def _placed(
     source: ModelSource,
-    tokenizer: Tokenizer,
+    tokenizer: Future[Tokenizer],
     device: Device,
     summary: BackendStartupSummary,
     options: EngineOptions,
@@ -147,7 +136,7 @@ def _placed(
 ) -> Model:
     """The model on a device, which is closed if it cannot be used."""
     try:
-        decide_layout(source, lambda _: _self_test(source, tokenizer, device))
+        decide_layout(source, lambda _: _self_test(source, tokenizer.result(), device))
         return Model(source, tokenizer, device, summary, options, progress)
     except BaseException:
         with suppress(GpuError):  # what led here is the error that counts

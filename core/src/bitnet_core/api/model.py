@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -54,18 +54,19 @@ class Model:
     def __init__(
         self,
         source: ModelSource,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | Future[Tokenizer],
         device: Device,
         summary: BackendStartupSummary,
         options: EngineOptions,
         progress: Progress | None = None,
     ) -> None:
-        self.source, self.tokenizer, self.summary = source, tokenizer, summary
+        self.source, self.summary = source, summary
         self.config = source.config
         self.defaults = sampling_defaults(source)
         self._template: ChatTemplate | None = None
         self._grammars: Grammars | None = None
         self._engine = Engine(source, device, options, reopen=self._reopen, progress=progress)
+        self.tokenizer = tokenizer.result() if isinstance(tokenizer, Future) else tokenizer
         self._closed = False
         self._threads: ThreadPoolExecutor | None = None
 

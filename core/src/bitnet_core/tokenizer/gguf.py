@@ -98,10 +98,9 @@ def _merges_from_scores(vocabulary: Vocabulary, ids: dict[str, int]) -> list[tup
 
 
 def _ids_by_text(vocabulary: Vocabulary) -> dict[str, int]:
-    ids: dict[str, int] = {}
-    for index, text in enumerate(vocabulary.tokens):
-        ids.setdefault(text, index)
-    return ids
+    """Of a text that is there twice, the first."""
+    last = len(vocabulary.tokens) - 1
+    return dict(zip(reversed(vocabulary.tokens), range(last, -1, -1), strict=True))
 
 
 def _finish(
@@ -116,7 +115,8 @@ def _finish(
     for token in (bos_id, eos_id, vocabulary.eot_id, vocabulary.padding_id):
         if token is not None and types[token] == TokenType.NORMAL and vocabulary.tokens[token]:
             types[token] = TokenType.CONTROL  # files without token types
-    specials = [i for i, kind in enumerate(types) if kind in (TokenType.CONTROL, TokenType.USER_DEFINED)]
+    control, own = TokenType.CONTROL, TokenType.USER_DEFINED
+    specials = [i for i, kind in enumerate(types) if kind is control or kind is own]
     backend.add_tokens(
         [
             AddedToken(vocabulary.tokens[i], special=types[i] == TokenType.CONTROL, normalized=False)

@@ -74,7 +74,8 @@ class Tokenizer:
         self.byte_level = byte_level
         self.space_prefix = space_prefix
         self.chat_template: Any = None
-        self.specials = {tokens[i]: i for i, kind in enumerate(types) if kind == TokenType.CONTROL and tokens[i]}
+        control = TokenType.CONTROL
+        self.specials = {tokens[i]: i for i, kind in enumerate(types) if kind is control and tokens[i]}
         check_specials(list(self.specials))
 
     def tag(self, text: str) -> int | None:
