@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import time
+
 import pytest
 from bitnet_core.engine.blocks import BlockPool, chain_digests
 
@@ -68,3 +71,34 @@ def test_eviction(eviction: str, victim: str) -> None:
     assert pool.take() == blocks[victim]
     assert pool.evictions == 1
     assert pool.match([victim.encode()]) == []
+
+
+@pytest.mark.parametrize("eviction", ["lru", "fifo", "lfu"])
+def test_the_block_of_least_worth_goes_whatever_came_before(eviction: str) -> None:
+    """Against looking at all blocks: prefixes matched, released, registered and evicted in random order."""
+    pool = BlockPool(24, eviction)  # type: ignore[arg-type]
+    rng, known, held = random.Random(7), 0, []
+    for _ in range(4000):
+        idle = [(pool._worth(s), b) for b, s in pool._shared.items() if b not in pool._owners]
+        full = not pool._free
+        action = rng.random()
+        if action < 0.35 and (block := pool.take()) is not None:
+            assert not full or block == min(idle)[1]
+            known += 1
+            pool.register(block, str(known).encode())
+            held.append([block])
+        elif action < 0.45 and pool._by_digest:
+            held.append(pool.match([rng.choice(list(pool._by_digest))]))
+        elif held:
+            pool.release(held.pop(rng.randrange(len(held))))
+    assert pool.evictions > 500
+    assert len(pool._idle) <= 2 * pool.total
+
+
+def test_a_full_cache_gives_blocks_as_fast_as_an_empty_one() -> None:
+    """What a block costs does not grow with the cache: a server's is always full of prefixes."""
+    pool = BlockPool(20_000)
+    filled(pool, *map(str, range(pool.total)))
+    began = time.perf_counter()
+    assert None not in [pool.take() for _ in range(1000)]
+    assert time.perf_counter() - began < 1  # it took 2 ms a block and more where all were looked at

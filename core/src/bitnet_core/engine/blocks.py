@@ -7,11 +7,11 @@ tokens and of all tokens before it, so equal digests mean equal keys and values.
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import Literal
-
-import numpy as np
 
 from bitnet_core.kernels.catalogue import KV_BLOCK
 
@@ -21,8 +21,10 @@ Eviction = Literal["lru", "fifo", "lfu"]
 def chain_digests(tokens: Sequence[int], known: Sequence[bytes] = ()) -> list[bytes]:
     """Digest of every full block of `tokens`; the first len(known) are taken as they are."""
     digests = list(known)
-    for start in range(len(digests) * KV_BLOCK, len(tokens) - KV_BLOCK + 1, KV_BLOCK):
-        block = np.asarray(tokens[start : start + KV_BLOCK], "<i4").tobytes()
+    rest = tokens[len(digests) * KV_BLOCK : len(tokens) // KV_BLOCK * KV_BLOCK]
+    data = struct.pack(f"<{len(rest)}i", *rest)
+    for start in range(0, len(data), 4 * KV_BLOCK):
+        block = data[start : start + 4 * KV_BLOCK]
         digests.append(hashlib.sha256((digests[-1] if digests else b"") + block).digest())
     return digests
 
@@ -47,6 +49,7 @@ class BlockPool:
         self._owners: dict[int, int] = {}
         self._shared: dict[int, _Shared] = {}
         self._by_digest: dict[bytes, int] = {}
+        self._idle: list[tuple[tuple[int, int], int]] = []  # a heap of worth and block, also of what is no longer so
         self._clock = 0
 
     @property
@@ -109,8 +112,13 @@ class BlockPool:
             self._owners[block] -= 1
             if not self._owners[block]:
                 del self._owners[block]
-                if block not in self._shared:
+                if shared := self._shared.get(block):
+                    heappush(self._idle, (self._worth(shared), block))
+                else:
                     self._free.append(block)
+        if len(self._idle) > 2 * self.total:
+            self._idle = [entry for entry in set(self._idle) if self._is_idle(*entry)]
+            heapify(self._idle)
 
     def _touch(self, shared: _Shared) -> None:
         self._clock += 1
@@ -123,12 +131,17 @@ class BlockPool:
             return shared.registered, 0
         return (shared.uses, shared.used) if self.eviction == "lfu" else (shared.used, 0)
 
+    def _is_idle(self, worth: tuple[int, int], block: int) -> bool:
+        """Still: nobody owns the block, and nobody has used it since."""
+        shared = self._shared.get(block)
+        return shared is not None and block not in self._owners and self._worth(shared) == worth
+
     def _evict(self) -> bool:
-        idle = [(shared, block) for block, shared in self._shared.items() if block not in self._owners]
-        if not idle:
-            return False
-        shared, block = min(idle, key=lambda pair: self._worth(pair[0]))
-        del self._shared[block], self._by_digest[shared.digest]
-        self._free.append(block)
-        self.evictions += 1
-        return True
+        while self._idle:
+            worth, block = heappop(self._idle)
+            if self._is_idle(worth, block):
+                del self._by_digest[self._shared.pop(block).digest]
+                self._free.append(block)
+                self.evictions += 1
+                return True
+        return False

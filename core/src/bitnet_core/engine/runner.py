@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -93,7 +94,8 @@ class Runner:
             part = slice(start, start + scratch.wanted)
             index = np.asarray(wanted[part], np.int32)
             scratch.upload("index", index)
-            self.launcher.run(self.plan.head(scratch, rows, len(index)))
+            keep = self._list_length(wants[part]) if self._short(wants[part]) else 0
+            self.launcher.run(self.plan.head(scratch, rows, len(index), keep))
             yield from self._scores(scratch, wants[part], columns)
 
     def decode_greedy(self, rows: Sequence[Span], count: int) -> npt.NDArray[np.int32]:
@@ -126,7 +128,7 @@ class Runner:
 
     def decode_step(self, rows: Sequence[Span], wants: Sequence[Want]) -> list[Scores]:
         """One step; of each row what `wants` says, in the order of choosing.in_order."""
-        if self.shortlists and all(want.k and not want.rest and want.mask is None for want in wants):
+        if self._short(wants):
             k = self._list_length(wants)
             self._replay_uploaded(f"top{k}", rows)
             return self._listed(self._decode, wants, k, self.tokens)
@@ -144,6 +146,10 @@ class Runner:
             self.launcher.run([self.plan.shortlist(scratch, short, k, masked=bool(masks))])
             listed = self._listed(scratch, wants[:short], k, columns)
         return listed + self._whole(scratch, short, len(wants), columns)
+
+    def _short(self, wants: Sequence[Want]) -> bool:
+        """The largest logits are all that is wanted."""
+        return self.shortlists and all(want.k and not want.rest and want.mask is None for want in wants)
 
     def _list_length(self, wants: Sequence[Want]) -> int:
         longest = max(want.k for want in wants)
@@ -275,13 +281,11 @@ class Runner:
     def _step(self, spans: Sequence[Span], size: int) -> npt.NDArray[np.int32]:
         """i32[size, 4] step buffer; rows past those of `spans` store nothing and attend to nothing."""
         step = np.zeros((size, STEP_FIELDS), np.int32)
-        counts = [len(span.tokens) for span in spans]
-        positions = np.concatenate(
-            [np.arange(s.position, s.position + n, dtype=np.int32) for s, n in zip(spans, counts, strict=True)]
-        )
-        lanes = np.repeat([span.lane for span in spans], counts)
-        rows = len(positions)
-        step[:rows, 0] = np.concatenate([span.tokens for span in spans])
+        firsts, lanes, counts = np.array([(span.position, span.lane, len(span.tokens)) for span in spans]).T
+        rows = int(counts.sum())
+        positions = np.arange(rows) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
+        lanes = np.repeat(lanes, counts)
+        step[:rows, 0] = np.fromiter(chain.from_iterable(span.tokens for span in spans), np.int32, rows)
         step[:rows, 1] = positions
         step[:rows, 2] = self.cache.slots(lanes, positions)
         step[:rows, 3] = lanes

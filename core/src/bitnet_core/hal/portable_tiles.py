@@ -112,21 +112,23 @@ def argmax_advance(params: Params) -> Tuning:
 
 
 def words(params: Params, element_bytes: int) -> int:
-    """32-bit words of a row of the head that a lane reads at a time. UnsupportedError for several rows: drafts of eight
-    took a quarter more time than all their logits on an H200."""
-    if (rows := int(params["rows"])) > 1:
-        raise UnsupportedError(f"drafts of {rows} rows cost more than all their logits", operation="tuning")
+    """32-bit words of a row of the head that a lane reads at a time."""
     return 4 if element_bytes * int(params["width"]) % 16 == 0 else 1
 
 
 def draft_logits(params: Params) -> Tuning:
-    """Drafts of the exact small head."""
+    """Drafts of the exact small head. UnsupportedError for several rows: those of eight took a quarter more time than
+    all their logits on an H200."""
+    if (rows := int(params["rows"])) > 1:
+        raise UnsupportedError(f"drafts of {rows} rows cost more than all their logits", operation="tuning")
     return tuned(256, {"TILE_N": HEAD_GROUP, "TILE_T": 1}, WORDS=words(params, 1), RESIDENT=4)
 
 
 def rescore_logits(params: Params) -> Tuning:
-    """The logits that drafts leave open."""
-    return tuned(256, {"TILE_N": 1024, "TILE_T": 1}, WORDS=words(params, 2))
+    """The logits that drafts leave open: the more rows, the fewer blocks for each, which all look for its bound."""
+    rows = int(params["rows"])
+    tile_n = 1024 if rows <= 2 else 4096 if rows <= 16 else 8192
+    return tuned(256, {"TILE_N": tile_n, "TILE_T": 1}, WORDS=words(params, 2))
 
 
 CHOICES = {

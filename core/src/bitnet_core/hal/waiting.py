@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from bitnet_core.errors import UsageError
 
-SPIN = 0.002
-"""Seconds in which the driver is asked without a pause: what a token takes."""
-PAUSE = 1e-4
-"""Seconds between questions after that."""
+SPIN = 0.005
+"""Seconds in which the driver is asked without a pause: what a token takes, or a prompt of a fast GPU."""
+LATE = 0.005
+"""Pauses between questions after that, as a share of the time waited so far: so much longer may a wait be."""
 TIMEOUT_VARIABLE = "BITNET_GPU_TIMEOUT"
 """Seconds that a device may take for one wait, before GpuTimeoutError."""
 
@@ -35,5 +35,5 @@ def ready_within(seconds: float, ready: Callable[[], bool]) -> bool:
         waited = time.perf_counter() - began
         if waited > seconds:
             return False
-        time.sleep(0 if waited < SPIN else PAUSE)
+        time.sleep(0 if waited < SPIN else LATE * waited)
     return True

@@ -63,8 +63,9 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
         return []
     rows, outs, width, *_ = map(int, launch.kernel.spec.unpack(launch.params).values())
     first, second, third, *more = (bound.buffer.address + bound.offset for bound in launch.bound)
-    if "SPAN_N" in private:  # a table of f16, 64 columns at a time
-        return [_tensor_map(second, (2 * width, outs), (2 * width,), (128, private["SPAN_N"]), 3)]
+    if "SPAN_N" in private:  # a head, 128 bytes of its rows at a time
+        row = width if launch.kernel.spec.name == "draft_logits" else 2 * width
+        return [_tensor_map(second, (row, outs), (row,), (128, private["SPAN_N"]), 3)]
     tokens = _tensor_map(third, (width, rows), (width,), (128, private["SPAN_T"]), 3)
     if "STAGES" not in private:
         return [tokens]

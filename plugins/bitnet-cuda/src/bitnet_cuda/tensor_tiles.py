@@ -38,6 +38,8 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
         return block_tile(64, 16 * ceil_div(rows, 16), (4, 1), 4, 4) if rows <= 32 else block_tile(64, 64, (2, 2), 4, 3)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
         return dense_tile(int(params["outs"])) if wgmma else _dense(rows, int(params["outs"]))
+    if name == "draft_logits" and rows > 1 and wgmma and int(params["width"]) % 16 == 0:
+        return drafts_tile(rows, int(params["outs"]))
     if name == "attention" and rows > BATCH_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         group = int(params["n_heads"]) // int(params["n_kv_heads"])
         heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
@@ -128,6 +130,14 @@ def dense_tile(outs: int, stages: int = 4) -> Tuning:
     tile = {"TILE_N": span_n * ceil_div(outs, span_n * MULTIPROCESSORS), "TILE_T": 64}
     shared = stages * (128 * span_n + 2 * 128 * 64) + 1024
     return tuned(3 * 128, tile, "stream", SPAN_N=span_n, STAGES=stages, SHARED=shared)
+
+
+def drafts_tile(rows: int, outs: int) -> Tuning:
+    """Constants of draft_logits_stream.cu: pieces of SPAN_N rows of the head by 128 columns, TILE_N rows a block."""
+    span_n, (span_t, stages) = 256, (16, 5) if rows <= 16 else (32, 4)
+    tile = {"TILE_N": span_n * min(8, ceil_div(outs, span_n * MULTIPROCESSORS)), "TILE_T": span_t}
+    shared = stages * (128 * span_n + 3 * 128 * span_t) + 1024
+    return tuned(3 * 128, tile, "stream", SPAN_N=span_n, SPAN_T=span_t, STAGES=stages, SHARED=shared)
 
 
 def _dense(rows: int, outs: int) -> Tuning:

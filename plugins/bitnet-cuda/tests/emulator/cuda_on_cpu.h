@@ -30,6 +30,7 @@ T shuffle_xor(T value, int mask) {
     return other;
 }
 inline unsigned atomicAdd(unsigned* p, unsigned n) { return (*p += n) - n; }
+inline void atomicMax(unsigned* p, unsigned n) { *p = *p < n ? n : *p; }
 inline unsigned __float_as_uint(float f) {
     unsigned u;
     memcpy(&u, &f, 4);

@@ -88,6 +88,8 @@ def cases() -> Iterator[Case]:
     name = "draft_logits"
     for rows, outs, width in ((1, 1, 4), (1, 63, 128), (2, 65, 260), (8, 500, 256), (1, 300, 2560), (1, 70001, 16)):
         yield Case(name, f"l{rows}-n{outs}-k{width}", _draft, (rows, outs, width))
+    for rows, outs, width in ((9, 300, 2560), (17, 600, 272), (40, 2100, 144)):
+        yield Case(name, f"l{rows}-n{outs}-k{width}", _draft, (rows, outs, width))
     yield Case(name, "stride", _draft, (3, 130, 128, 141))
     yield Case(name, "spoiled", _draft, (4, 130, 128, 0, _spoiled_x))
     name = "rescore_logits"
@@ -95,5 +97,6 @@ def cases() -> Iterator[Case]:
         yield Case(name, f"l{rows}-n{outs}-k{width}-top{k}", _rescore, (rows, outs, width, k))
     for rows, outs, width, k in ((1, 5000, 256, 64), (2, 3000, 128, 8), (1, 500, 128, 8), (1, 500, 128, 40)):
         yield Case(name, f"l{rows}-n{outs}-k{width}-top{k}", _rescore, (rows, outs, width, k))
+    yield Case(name, "l20-n9000-k64-top1", _rescore, (20, 9000, 64, 1))
     yield Case(name, "stride", _rescore, (3, 700, 128, 1, 711))
     yield Case(name, "spoiled", _rescore, (4, 700, 128, 1, 0, _spoiled_x))
