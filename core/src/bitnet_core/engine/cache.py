@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
@@ -39,6 +37,7 @@ class KVCache:
         self.nbytes = 2 * config.n_layers * size
         self._buffers: list[Buffer] = []
         self._rows = np.full((sequences, self.max_blocks), -1, np.int32)
+        self._tables: list[list[int]] = [[] for _ in range(sequences)]
         try:
             self.keys = tuple(self._alloc(size) for _ in range(config.n_layers))
             self.values = tuple(self._alloc(size) for _ in range(config.n_layers))
@@ -48,13 +47,15 @@ class KVCache:
             self.free()
             raise
 
-    def set_table(self, lane: int, blocks: Sequence[int]) -> None:
+    def set_table(self, lane: int, blocks: list[int]) -> None:
         """Make `blocks` the table of a lane; uploads only if it differs."""
-        row = np.full(self.max_blocks, -1, np.int32)
+        if self._tables[lane] == blocks:
+            return
+        self._tables[lane] = list(blocks)
+        row = self._rows[lane]
         row[: len(blocks)] = blocks
-        if not np.array_equal(row, self._rows[lane]):
-            self._rows[lane] = row
-            self._pool.upload(self.tables.part(lane * row.nbytes, row.nbytes), row.data.cast("B"))
+        row[len(blocks) :] = -1
+        self._pool.upload(self.tables.part(lane * row.nbytes, row.nbytes), row.data.cast("B"))
 
     def slots(self, lanes: npt.NDArray[np.int64], positions: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """i32[n] cache slots of positions of lanes; -1 where the block is not there."""

@@ -141,9 +141,7 @@ class Plan:
             (
                 scratch.view("logits", rows),
                 scratch.view("mask", rows) if masked else scratch.view("index", rows),
-                scratch.view("ids", rows, 4 * k),
-                scratch.view("values", rows, 4 * k),
-                scratch.view("total", rows),
+                *scratch.lists(rows, k),
             ),
             {"MASK": int(masked)},
         )

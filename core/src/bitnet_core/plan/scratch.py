@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bitnet_core.hal.device import Buffer, Device, View
+from bitnet_core.hal.device import Buffer, Device, View, whole
 from bitnet_core.kernels.catalogue import STEP_FIELDS, ceil_div
 from bitnet_core.kernels.small_head import HEAD_GROUP
 from bitnet_core.model.config import ModelConfig
@@ -49,9 +49,7 @@ def scratch_row_bytes(config: ModelConfig) -> tuple[dict[str, int], dict[str, in
         "history": 4 * (HISTORY + 1),
         "bound": 4 * ceil_div(config.vocab, HEAD_GROUP),
         "mask": 4 * ceil_div(config.tokens, 32),
-        "ids": 4 * SHORTLIST,
-        "values": 4 * SHORTLIST,
-        "total": 8,
+        "lists": 8 * SHORTLIST + 8,
     }
     return step, wanted
 
@@ -69,7 +67,8 @@ class Scratch:
             for name, nbytes in step.items():
                 self._buffers[name] = pool.alloc(rows * nbytes)
             for name, nbytes in head.items():
-                self._buffers[name] = pool.alloc(wanted * nbytes)
+                gaps = 2 * device.info.alignment if name == "lists" else 0
+                self._buffers[name] = pool.alloc(wanted * nbytes + gaps)
         except BaseException:
             self.free()
             raise
@@ -77,6 +76,13 @@ class Scratch:
     def view(self, name: str, rows: int, row_bytes: int | None = None) -> View:
         """The first `rows` rows of a buffer; row_bytes where a launch uses shorter rows than it has room for."""
         return View(self._buffers[name], 0, rows * (self._row_bytes[name] if row_bytes is None else row_bytes))
+
+    def lists(self, rows: int, k: int) -> tuple[View, View, View]:
+        """Shortlists of `rows` rows: ids i32[rows, k], values f32[rows, k] and totals f32[rows, 2], in this order, so
+        that one download reads them."""
+        step = ceil_div(4 * rows * k, self.device.info.alignment) * self.device.info.alignment
+        every = whole(self._buffers["lists"])
+        return every.part(0, 4 * rows * k), every.part(step, 4 * rows * k), every.part(2 * step, 8 * rows)
 
     def upload(self, name: str, values: npt.NDArray[np.int32]) -> None:
         """Write the start of an i32 buffer from a C-contiguous array."""

@@ -60,8 +60,9 @@ def block_row(variant: str, columns: int, outs: int, piece: int, **tile: int) ->
 
 def rope_attention(params: Params) -> Tuning:
     """rope_attention_mma.cu: heads of a block, and blocks that share a row's positions, 16 a warp each at least."""
-    tile_n = shared_heads(params, 4)
-    splits = min(32, max(1, BLOCKS // (int(params["rows"]) * (int(params["n_heads"]) // tile_n))))
+    tile_n, dim = shared_heads(params, 4), int(params["head_dim"])
+    blocks = int(params["rows"]) * (int(params["n_heads"]) // tile_n)
+    splits = min(32, max(1, BLOCKS // blocks))
     tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits}
-    dim, group = int(params["head_dim"]), 512 if splits > 1 else 256  # two of these fit on a multiprocessor
-    return tuned(group, tile, "mma", workspace=WORKSPACE, DIM=dim, SHARED=group * dim)
+    group, resident = (512, 1) if splits > 1 else (256, 2 if blocks <= 2 * MULTIPROCESSORS else 3)
+    return tuned(group, tile, "mma", workspace=WORKSPACE, DIM=dim, SHARED=group * dim, RESIDENT=resident)

@@ -6,7 +6,8 @@
 //   out^T[16 elements x 8] += V^T[16 x positions] . weights^T, a warp for 16 elements and every PARTSth tile of 16 positions.
 // Queries and weights are split into two f16, so that products have 22 bits. Lane (g, t) of a warp reads chunks (eight elements)
 // t, t + 4, ... of positions g and g + 8 of K, which are A fragments as they stand; values lie in shared memory, swizzled by
-// row. What earlier steps have cached is asked for before the kernels ahead have ended.
+// row. What earlier steps have cached is asked for before the kernels ahead have ended. RESIDENT blocks are to fit on a
+// multiprocessor.
 #include "prelude.cuh"
 #include "rope_element.cuh"
 #include "tensor.cuh"
@@ -133,7 +134,7 @@ __device__ inline void weigh(Shared& s, float& top, float& total) {
     if (threadIdx.x < 4) s.rescale[h] = before == minus_infinity() ? 0.0f : expf(before - top);
 }
 
-KERNEL rope_attention(const float* qkv, const Row* step, const CosSin* rope, const float* q_gamma, const float* k_gamma,
+KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, const CosSin* rope, const float* q_gamma, const float* k_gamma,
                       u32* k_cache, u32* v_cache, const int* tables, float* out, u32* workspace, u32 rows, u32 n_heads,
                       u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks, float scale, float eps,
                       const u8* ahead, u32 ahead_bytes) {
