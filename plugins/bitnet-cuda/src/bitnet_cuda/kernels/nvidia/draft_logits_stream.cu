@@ -14,7 +14,8 @@
 #define PLANES (SPAN_N * 8)  // 16-byte words of a stage: codes, then the bytes of x
 #define STAGE (PLANES + COLUMNS * 8)
 #define GROUPS (TILE_N / 64)
-#define OWN (SPAN_T / 4)  // rows of x of a thread that makes bytes
+#define OWN (SPAN_T / 4)    // rows of x of a thread that makes bytes
+#define AHEAD (64 / SPAN_T)  // stages whose x it has asked for
 
 // Of each row of x: the power of two as a biased exponent, 0 where a value is not finite, and its length.
 struct Rows {
@@ -52,7 +53,7 @@ __device__ inline u32 digits(float v) {
     return integer + 0x808080u ^ 0x808080u;
 }
 
-// Four columns of each of a thread's rows warp % 4, warp % 4 + 4, .. of a stage, asked for one stage ahead.
+// Four columns of each of a thread's rows warp % 4, warp % 4 + 4, .. of a stage, asked for AHEAD stages ahead.
 struct Coming {
     Floats v[OWN];
 
@@ -71,7 +72,8 @@ struct Coming {
         for (u32 i = 0; i < OWN; i++) {
             u32 row = threadIdx.x / 32 % 4 + 4 * i;
             float factor = __uint_as_float(of.exponent[row] << 23);
-            u32 a = digits(v[i].x * factor), b = digits(v[i].y * factor), c = digits(v[i].z * factor), d = digits(v[i].w * factor);
+            u32 a = digits(v[i].x * factor), b = digits(v[i].y * factor);
+            u32 c = digits(v[i].z * factor), d = digits(v[i].w * factor);
             u32 *to = planes + (row * 8 + (column / 4 ^ row % 8)) * 4 + column % 4, low = __byte_perm(a, b, 0x5140);
             u32 next = __byte_perm(c, d, 0x5140);
             to[0] = __byte_perm(__byte_perm(a, b, 0x0062), __byte_perm(c, d, 0x0062), 0x5410);
@@ -152,18 +154,22 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
     if (warp >= 8) {
         fewer_registers<136>();
         Ring at = {0, 1};
-        Coming coming, now;
-        coming.load((const Floats*)x, 0, rows - t_first, width);
-        for (u32 i = 0; i < count; i++, at.step()) {
-            now = coming;
-            coming.load((const Floats*)x, (i + 1) % chunks, rows - t_first, width);
-            barrier_wait(empty + at.stage, at.phase);
-            if (threadIdx.x == 256 && i >= STAGES) copy(i, at.stage);
-            now.put((u32*)(stages + at.stage * STAGE + PLANES), of);
-            show_to_tensor_cores();
-            sync_warp();
-            if (lane == 0) barrier_arrive(full + at.stage);
-        }
+        Coming coming[AHEAD];
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; i++) coming[i].load((const Floats*)x, i % chunks, rows - t_first, width);
+        for (u32 first = 0; first < count; first += AHEAD)
+#pragma unroll
+            for (u32 j = 0; j < AHEAD; j++, at.step()) {
+                u32 i = first + j;
+                if (i >= count) break;
+                barrier_wait(empty + at.stage, at.phase);
+                if (threadIdx.x == 256 && i >= STAGES) copy(i, at.stage);
+                coming[j].put((u32*)(stages + at.stage * STAGE + PLANES), of);
+                coming[j].load((const Floats*)x, (i + AHEAD) % chunks, rows - t_first, width);
+                show_to_tensor_cores();
+                sync_warp();
+                if (lane == 0) barrier_arrive(full + at.stage);
+            }
         barrier_wait(&done, 0);
         u32 groups = (outs + 63) / 64;
         for (u32 i = threadIdx.x - 256; i < GROUPS * SPAN_T; i += 128) {
