@@ -20,16 +20,16 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.plan.launcher import Launch
 from bitnet_cuda import compile
 from bitnet_cuda.device import CudaDevice
-from bitnet_cuda.tensor_tiles import block_tile, mma_tile, stream_tile
+from bitnet_cuda.tensor_tiles import mma_tile, stream_tile
 
 SHAPES = {
     "2b4t": (0, ((3840, 2560), (2560, 2560), (13824, 2560), (2560, 6912))),
     "bonsai-8b": (128, ((6144, 4096), (4096, 4096), (24576, 4096), (4096, 12288))),
 }
 """Columns of a weight scale (0: the row); rows and columns of a layer's matrices, of which every second adds to y."""
-BLOCK_TILES = [block_tile(64, 64, (2, 2), 4, 3)]
+BLOCK_TILES = [mma_tile(64, 64, (2, 2), 4, 3)]
 ROW_TILES = [
-    mma_tile(128, 128, (4, 2, 1), 4),
+    mma_tile(128, 128, (4, 2), 4),
     *(stream_tile(*tile) for tile in ((1, 128, 6), (1, 128, 8), (2, 128, 6), (2, 128, 8))),
 ]
 

@@ -33,9 +33,9 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
         return tile
     if name == "matmul_ternary" and rows >= MMA_ROWS:
         many = ceil_div(int(params["outs"]), 128) * ceil_div(rows, 128) >= FULL_GPU  # as measured on an H200 with 2B-4T
-        return mma_tile(128, 128, (4, 2, 1), 4) if many else mma_tile(64, 64, (2, 2, 1), 4)
+        return mma_tile(128, 128, (4, 2), 4) if many else mma_tile(64, 64, (2, 2), 4)
     if name == "matmul_ternary_block" and rows >= MMA_ROWS:
-        return block_tile(64, 16 * ceil_div(rows, 16), (4, 1), 4, 4) if rows <= 32 else block_tile(64, 64, (2, 2), 4, 3)
+        return mma_tile(64, 16 * ceil_div(rows, 16), (4, 1), 4, 4) if rows <= 32 else mma_tile(64, 64, (2, 2), 4, 3)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
         return dense_tile(int(params["outs"])) if wgmma else _dense(rows, int(params["outs"]))
     if name == "draft_logits" and rows > 1 and wgmma and int(params["width"]) % 16 == 0:
@@ -80,20 +80,11 @@ def _group(rows: int, params: Params) -> Tuning | None:
     return tile if fits else None
 
 
-def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int, int], stages: int) -> Tuning:
-    """Constants of matmul_ternary_mma.cu: warps along weight rows, tokens and planes; column blocks under way."""
-    warps_n, warps_t, warps_k = warps
-    shared = max(stages * (32 * tile_n + 128 * tile_t), 4 * tile_n * tile_t if warps_k > 1 else 0)
-    tile, shape = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, {"WARPS_N": warps_n, "WARPS_T": warps_t}
-    return tuned(32 * warps_n * warps_t * warps_k, tile, "mma", **shape, WARPS_K=warps_k, STAGES=stages, SHARED=shared)
-
-
-def block_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, resident: int) -> Tuning:
-    """Constants of matmul_ternary_block_mma.cu; four scales of activations a token lie beside each column block."""
-    warps_n, warps_t = warps
-    tile, shape = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, {"WARPS_N": warps_n, "WARPS_T": warps_t}
-    shared = stages * (32 * tile_n + 144 * tile_t)
-    return tuned(32 * warps_n * warps_t, tile, "mma", **shape, STAGES=stages, RESIDENT=resident, SHARED=shared)
+def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, resident: int = 0) -> Tuning:
+    """Constants of matmul_ternary_mma.cu; with `resident` blocks a multiprocessor, of matmul_ternary_block_mma.cu."""
+    shared = stages * (32 * tile_n + (144 if resident else 128) * tile_t)  # there with four scales a token
+    tile, shape = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, {"WARPS_N": warps[0], "WARPS_T": warps[1]}
+    return tuned(32 * warps[0] * warps[1], tile, "mma", **shape, STAGES=stages, RESIDENT=resident, SHARED=shared)
 
 
 def stream_tile(m_tiles: int, span_t: int, stages: int) -> Tuning:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -16,13 +18,16 @@ BACKEND = "webgpu"
 
 @cache
 def module() -> Any:
-    """PyPI `wgpu` with its native library."""
+    """PyPI `wgpu` with its native library, which does not ask OpenGL: that takes half the time for nothing."""
     try:
         import wgpu  # type: ignore[import-untyped]  # the package has no types
-        import wgpu.backends.wgpu_native  # type: ignore[import-untyped]
+        import wgpu.backends.wgpu_native.extras  # type: ignore[import-untyped]
     except (ImportError, OSError, RuntimeError) as exc:
         said, hint = f"wgpu cannot be used: {exc}".splitlines()[0], "Install it: pip install bitnet-webgpu"
         raise failure(BackendUnavailableError, "load", backend=BACKEND, said=said, hint=hint) from exc
+    if sys.platform != "win32":  # where it would also choose Direct3D's shader model
+        with suppress(RuntimeError):  # another user of wgpu in this process was first
+            wgpu.backends.wgpu_native.extras.set_instance_extras(backends=["Primary"])
     return wgpu
 
 

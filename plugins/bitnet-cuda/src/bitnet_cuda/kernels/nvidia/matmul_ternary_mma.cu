@@ -1,14 +1,12 @@
 // matmul_ternary on tensor cores (compute capability 8.0 and later): mma.sync m16n8k32 u8.s8, exact integers.
 // I2_S blocks are already fragments: of the 32 bytes of a row's block, lane (g, t) of a warp takes words t and 4 + t of
 // rows g and g + 8; plane s of those words is the A fragment for columns 32s..32s+31 of the block.
-// A thread block makes the tile of ternary_tile.cuh. WARPS_N x WARPS_T warps share it; WARPS_K groups of them share the
-// columns, each with its own planes, and add up in shared memory at the end.
+// A thread block makes the tile of ternary_tile.cuh. WARPS_N x WARPS_T warps share it.
 #include "prelude.cuh"
 #include "tensor.cuh"
 
 #define M_TILES (TILE_N / WARPS_N / 16)
 #define T_TILES (TILE_T / WARPS_T / 8)
-#define PLANES (4 / WARPS_K)
 #define WEIGHTS 0
 #define TOKENS (TILE_N * 2)
 #include "ternary_tile.cuh"
@@ -18,8 +16,7 @@ KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const
                       u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
     DYNAMIC_SHARED(Words, pool);
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
-    u32 warp_k = warp / (WARPS_N * WARPS_T), n_warp = warp % WARPS_N * (TILE_N / WARPS_N);
-    u32 t_warp = warp / WARPS_N % WARPS_T * (TILE_T / WARPS_T);
+    u32 n_warp = warp % WARPS_N * (TILE_N / WARPS_N), t_warp = warp / WARPS_N * (TILE_T / WARPS_T);
     u32 blocks = width / 128, x = g / 4;
     Tile tile = {w, q, blockIdx.x * TILE_N, outs, blockIdx.y * TILE_T, rows, blocks};
     int acc[M_TILES][T_TILES][4];
@@ -47,8 +44,8 @@ KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const
             packed[m][3] = codes[128 * m + 64 + 4 * (1 - x)];
         }
 #pragma unroll
-        for (int p = 0; p < PLANES; p++) {
-            u32 s = warp_k * PLANES + p, q_words[T_TILES + 1][2];
+        for (int s = 0; s < 4; s++) {
+            u32 q_words[T_TILES + 1][2];
 #pragma unroll
             for (int i = 0; i < T_TILES; i += 2)
                 load_matrices(q_words[i], tokens + i * 64 + ((2 * s + lane / 8 % 2) ^ lane % 8));
@@ -65,21 +62,6 @@ KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const
         next = next + 1 == STAGES ? 0 : next + 1;
     }
     copy_wait<0>();
-    if (WARPS_K > 1) {
-        const u32 group = WARPS_N * WARPS_T * 32;
-        int* sums = (int*)pool + threadIdx.x % group;
-        for (u32 k = 1; k < WARPS_K; k++) {
-            __syncthreads();
-#pragma unroll
-            for (int i = 0; i < M_TILES * T_TILES * 4; i++)
-                if (warp_k == k) sums[i * group] = acc[i / (4 * T_TILES)][i / 4 % T_TILES][i % 4];
-            __syncthreads();
-#pragma unroll
-            for (int i = 0; i < M_TILES * T_TILES * 4; i++)
-                if (warp_k == 0) acc[i / (4 * T_TILES)][i / 4 % T_TILES][i % 4] += sums[i * group];
-        }
-        if (warp_k != 0) return;
-    }
     store_tile<M_TILES, T_TILES, 16>(
         y + y_first, y_stride, tile.n_first + n_warp + g, outs, tile.t_first + t_warp + 2 * t, rows,
         [&](int m, int i, int j, u32 n, u32 token) {
