@@ -102,10 +102,6 @@ static float subgroupShuffleXor(float v, uint d) {
     barrier();
     return exchanged[LID ^ d];
 }
-static uint subgroupMax(uint v) {
-    for (uint d = 1; d < 32; d *= 2) v = std::max(v, (uint)subgroupShuffleXor((float)v, d));
-    return v;
-}
 
 enum Order { gl_CooperativeMatrixLayoutRowMajor, gl_CooperativeMatrixLayoutColumnMajor };
 template <class T, uint R, uint C>

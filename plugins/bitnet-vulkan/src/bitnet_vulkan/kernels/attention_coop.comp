@@ -7,8 +7,7 @@
 #include "prelude.glsl"
 // attention for many rows and f16 caches on matrix units: a subgroup makes 16 rows of one head, TILE_N heads of one
 // key/value head and TILE_T rows to a workgroup, STEP positions at a time through shared memory while the next ones are on
-// their way to registers. Each row keeps a running maximum; the sums so far are multiplied element by element in those steps
-// in which it grows for one of the subgroup's rows.
+// their way to registers. Each row keeps a running maximum; the sums so far are multiplied element by element where it grows.
 // Factors that are not f16 already are the sum of two, so that products are good to 22 bits.
 layout(std430, binding = 0) readonly buffer Q { vec4 q[]; };
 layout(std430, binding = 1) readonly buffer K { uvec4 k_cache[]; };
@@ -127,7 +126,6 @@ void main() {
             largest = max(largest, subgroupShuffleXor(largest, 1));
             float factor = exp(before - largest);
             total *= factor;
-            bool grew = subgroupMax(largest == before ? 0u : 1u) != 0;
             [[unroll]] for (uint i = 0; i < 4; i++) {
                 [[unroll]] for (uint e = 0; e < 4; e++) {
                     bool seen = mine && here + int(4 * i + e) <= position;
@@ -143,14 +141,12 @@ void main() {
                 uint at = area + row * WEIGHTS + column0 / 8 + i / 2;
                 work[at + HIGH] = uvec4(high[0], high[1]);
                 work[at + LOW] = uvec4(low[0], low[1]);
-                if (grew) work[area + row * WEIGHTS + column0 / 8 + i / 2] = floatBitsToUint(vec4(factor));
+                work[area + row * WEIGHTS + column0 / 8 + i / 2] = floatBitsToUint(vec4(factor));
             }
             subgroupBarrier();
-            if (grew) {
-                SUM factors;
-                coopMatLoad(factors, work, area, WEIGHTS, gl_CooperativeMatrixLayoutRowMajor);
-                [[unroll]] for (uint d = 0; d < PARTS; d++) sums[d] = sums[d] * factors;
-            }
+            SUM factors;
+            coopMatLoad(factors, work, area, WEIGHTS, gl_CooperativeMatrixLayoutRowMajor);
+            [[unroll]] for (uint d = 0; d < PARTS; d++) sums[d] = sums[d] * factors;
             [[unroll]] for (uint n = 0; n < 2; n++) {
                 LEFT high;
                 LEFT low;  // apart: glslang 13 spoils the second of two
