@@ -102,6 +102,10 @@ static float subgroupShuffleXor(float v, uint d) {
     barrier();
     return exchanged[LID ^ d];
 }
+static bool subgroupAll(bool v) {
+    for (uint d = 1; d < 32; d *= 2) v = subgroupShuffleXor(v, d) != 0 && v;
+    return v;
+}
 
 enum Order { gl_CooperativeMatrixLayoutRowMajor, gl_CooperativeMatrixLayoutColumnMajor };
 template <class T, uint R, uint C>

@@ -24,14 +24,14 @@ KNOWN: dict[str, Any] = tomllib.loads(Path(__file__).with_name("devices.toml").r
 STRUCTS: dict[str, dict[str, dict[str, Any]]] = KNOWN["structs"]
 ABILITIES = ("dot", "subgroups", "matrix", "half-matrix", "import", "resident")
 """Keys of DeviceInfo.extra, 0 where the device has not: packed 4x8 dot products; the size of subgroups that pipelines
-ask for, with arithmetic and shuffles; subgroups of 32 that multiply 16 x 16 x 32 bytes to s32 sums, and 16 x 16 x 16
-halves to f32 sums; alignment of host memory that may be imported; workgroups that surely run at the same time."""
+ask for, with votes, arithmetic and shuffles; subgroups of 32 that multiply 16 x 16 x 32 bytes to s32 sums, and halves
+of 16 x 16 x 16 to f32 sums; alignment of host memory that may be imported; workgroups that run at the same time."""
 _DISCRETE = (2, 3)
 """VkPhysicalDeviceType: discrete, virtual."""
 PUSH, PCI = "VK_KHR_push_descriptor", "VK_EXT_pci_bus_info"
-_COMPUTE_STAGE, _BASIC_ARITHMETIC_SHUFFLE = 0x20, 0x1 | 0x4 | 0x10
+_COMPUTE_STAGE, _OPERATIONS = 0x20, 0x1 | 0x2 | 0x4 | 0x10
 _LOCAL_HEAP, _GRAPHICS_QUEUE, _COMPUTE_QUEUE = 1, 1, 2
-"""Bits of VkShaderStageFlags and VkSubgroupFeatureFlags, of VkMemoryHeapFlags and VkQueueFlags."""
+"""Bits of VkShaderStageFlags and VkSubgroupFeatureFlags (those of `subgroups`), VkMemoryHeapFlags and VkQueueFlags."""
 
 
 def device_infos() -> list[DeviceInfo]:
@@ -96,7 +96,7 @@ def abilities(instance: Handle, handle: Handle, about: Mapping[str, Any]) -> dic
     """By name in ABILITIES, less what BITNET_VULKAN_WITHOUT names."""
     off = left_out()
     sized = about["subgroupSizeControl"] and about["computeFullSubgroups"] and "subgroups" not in off
-    able = about["supportedOperations"] & _BASIC_ARITHMETIC_SHUFFLE == _BASIC_ARITHMETIC_SHUFFLE
+    able = about["supportedOperations"] & _OPERATIONS == _OPERATIONS
     stages = about["supportedStages"] & about["requiredSubgroupSizeStages"] & _COMPUTE_STAGE
     size = min(max(32, about["minSubgroupSize"]), about["maxSubgroupSize"])
     subgroups = size if sized and able and stages and size >= 8 else 0  # eight neighbours share 32 columns

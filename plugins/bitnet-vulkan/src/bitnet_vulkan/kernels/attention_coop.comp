@@ -2,12 +2,15 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_vote : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #define SUBGROUP
 #include "prelude.glsl"
 // attention for many rows and f16 caches on matrix units: a subgroup makes 16 rows of one head, TILE_N heads of one
 // key/value head and TILE_T rows to a workgroup, STEP positions at a time through shared memory while the next ones are on
-// their way to registers. Each row keeps a running maximum; the sums so far are multiplied element by element where it grows.
+// their way to registers. Each row keeps a running maximum; the sums so far are multiplied element by element in those steps
+// in which it grows for one of the subgroup's rows. A vote tells so: after a maximum NVIDIA's compiler took the branch for one
+// that invocations take apart, and matrices came out wrong.
 // Factors that are not f16 already are the sum of two, so that products are good to 22 bits.
 layout(std430, binding = 0) readonly buffer Q { vec4 q[]; };
 layout(std430, binding = 1) readonly buffer K { uvec4 k_cache[]; };
@@ -126,6 +129,7 @@ void main() {
             largest = max(largest, subgroupShuffleXor(largest, 1));
             float factor = exp(before - largest);
             total *= factor;
+            bool grew = !subgroupAll(largest == before);
             [[unroll]] for (uint i = 0; i < 4; i++) {
                 [[unroll]] for (uint e = 0; e < 4; e++) {
                     bool seen = mine && here + int(4 * i + e) <= position;
@@ -141,12 +145,14 @@ void main() {
                 uint at = area + row * WEIGHTS + column0 / 8 + i / 2;
                 work[at + HIGH] = uvec4(high[0], high[1]);
                 work[at + LOW] = uvec4(low[0], low[1]);
-                work[area + row * WEIGHTS + column0 / 8 + i / 2] = floatBitsToUint(vec4(factor));
+                if (grew) work[area + row * WEIGHTS + column0 / 8 + i / 2] = floatBitsToUint(vec4(factor));
             }
             subgroupBarrier();
-            SUM factors;
-            coopMatLoad(factors, work, area, WEIGHTS, gl_CooperativeMatrixLayoutRowMajor);
-            [[unroll]] for (uint d = 0; d < PARTS; d++) sums[d] = sums[d] * factors;
+            if (grew) {
+                SUM factors;
+                coopMatLoad(factors, work, area, WEIGHTS, gl_CooperativeMatrixLayoutRowMajor);
+                [[unroll]] for (uint d = 0; d < PARTS; d++) sums[d] = sums[d] * factors;
+            }
             [[unroll]] for (uint n = 0; n < 2; n++) {
                 LEFT high;
                 LEFT low;  // apart: glslang 13 spoils the second of two
