@@ -130,6 +130,36 @@ def test_names_that_core_does_not_know_are_ignored(install_plugin, caplog: pytes
     ]
 
 
+def test_drivers_are_asked_at_the_same_time_but_for_one_that_two_backends_share(
+    install_plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuda and opencl wait for each other; vulkan and webgpu, whose driver may be one, never meet. What is told of them
+    stands in the order of their names."""
+    monkeypatch.setattr("bitnet_core.discovery.registry.silent_drivers", lambda _: {})
+    monkeypatch.setattr("builtins.inside", [], raising=False)
+    asked = """
+        import time
+        def devices(self):
+            inside.append(self.name)
+            met, limit = set(inside), time.monotonic() + {seconds}
+            while time.monotonic() < limit and not {{"cuda", "opencl"}} <= met:
+                met |= set(inside)
+                time.sleep(0.001)
+            inside.remove(self.name) if self.name in ("vulkan", "webgpu") else None
+            raise BackendUnavailableError(" ".join(sorted(met)), backend=self.name)
+        Backend.devices = devices
+        """
+    names = ["cuda", "opencl", "vulkan", "webgpu"]
+    for name in names:
+        install_plugin(name, asked.format(seconds=10 if name in ("cuda", "opencl") else 0.1))
+    registry().look(names)
+    told = {entry.name: set(entry.reason.split()) for entry in registry().quarantined}
+    assert list(told) == names
+    assert {"cuda", "opencl"} <= told["cuda"] & told["opencl"]
+    assert "webgpu" not in told["vulkan"]
+    assert "vulkan" not in told["webgpu"]
+
+
 def test_two_distributions_with_one_name(install_plugin) -> None:
     install_plugin("vendor")
     install_plugin("vendor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 AMD, INTEL, NVIDIA = "0x1002", "0x8086", "0x10de"
@@ -23,6 +24,7 @@ class KnownBackend:
     variables: tuple[str, ...] = ()  # of the driver, that change which devices it shows
     libraries: tuple[str, ...] = ()  # parts of the names of its driver's libraries
     modules: tuple[str, ...] = ()  # top-level modules that are slow to import or load the driver
+    own_driver: bool = True  # no other backend calls it: threads that make instances of Vulkan at once crash some
 
 
 _TABLE = (
@@ -77,6 +79,7 @@ _TABLE = (
         variables=("VK_ICD_FILENAMES", "VK_DRIVER_FILES", "VK_INSTANCE_LAYERS"),
         libraries=("libvulkan",),
         modules=("vulkan",),
+        own_driver=False,
     ),
     KnownBackend("metal", "bitnet-metal", 50, systems=("darwin",), modules=("Metal",)),
     KnownBackend(
@@ -86,6 +89,7 @@ _TABLE = (
         variables=("WGPU_BACKEND", "WGPU_BACKEND_TYPE", "WGPU_ADAPTER_NAME"),
         libraries=("libwgpu",),
         modules=("wgpu",),
+        own_driver=False,
     ),
     KnownBackend("cpu", "bitnet-cpu", 20),
     KnownBackend("numpy", "bitnet-core", 0, modules=("numpy",)),
@@ -109,6 +113,12 @@ INTEGRATED = 15
 """Rank of a GPU that reads the CPU's memory: below the native CPU until `bitnet tune` has found it quicker."""
 SOFTWARE = 10
 """Rank of a CPU behind a GPU API, and of a CPU backend that core does not know: below the native CPU."""
+
+
+def by_driver(names: Sequence[str]) -> list[list[str]]:
+    """The same backends: those that may share a driver together, each of the others by itself."""
+    shared = [name for name in names if name not in KNOWN or not KNOWN[name].own_driver]
+    return [[name] for name in names if name not in shared] + ([shared] if shared else [])
 
 
 def install_hint(*names: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
@@ -18,7 +19,7 @@ import pluggy
 from bitnet_core.discovery.apart import bounded, checked_fields, described, quiet_stdout
 from bitnet_core.discovery.canary import silent_drivers
 from bitnet_core.discovery.guarded import guard, sound
-from bitnet_core.discovery.known import GPU_BACKENDS, RESERVED
+from bitnet_core.discovery.known import GPU_BACKENDS, RESERVED, by_driver
 from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError, GpuError
 from bitnet_core.hal import hooks
 from bitnet_core.hal.device import API_VERSION, FEATURES, Backend, Device, DeviceInfo, DeviceType, TransferMode
@@ -135,18 +136,29 @@ class Registry:
 
     def devices(self, name: str) -> tuple[DeviceInfo, ...]:
         """The devices of one backend, asked for once. A backend that fails here is quarantined and has none."""
-        self.ask_drivers([name])
-        if name not in self._devices:
-            try:
-                with quiet_stdout():
-                    self._devices[name] = bounded(lambda: self._listed(name), name, "looking for its devices")
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # noqa: BLE001 - a plugin may fail in any way; the others go on
-                self._devices[name] = ()
-                absent = isinstance(error, GpuError) and not isinstance(error, BackendIncompatibleError)
-                self._quarantine(name, *self._origins[name], Stage.DRIVER if absent else Stage.DEVICES, error)
+        self.look([name])
         return self._devices[name]
+
+    def look(self, names: Sequence[str]) -> None:
+        """Ask backends for their devices, at the same time but for those that may share a driver."""
+        self._ask_drivers(names)
+        unasked = [name for name in names if name not in self._devices]
+        before = len(self.quarantined)
+        queues = by_driver(unasked)
+        with quiet_stdout(), ThreadPoolExecutor(len(queues) or 1) as pool:
+            for found in pool.map(lambda queue: {name: self._looked(name) for name in queue}, queues):
+                self._devices.update(found)
+        self.quarantined[before:] = sorted(self.quarantined[before:], key=lambda entry: unasked.index(entry.name))
+
+    def _looked(self, name: str) -> tuple[DeviceInfo, ...]:
+        try:
+            return bounded(lambda: self._listed(name), name, "looking for its devices")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a plugin may fail in any way; the others go on
+            absent = isinstance(error, GpuError) and not isinstance(error, BackendIncompatibleError)
+            self._quarantine(name, *self._origins[name], Stage.DRIVER if absent else Stage.DEVICES, error)
+            return ()
 
     def _listed(self, name: str) -> tuple[DeviceInfo, ...]:
         """The devices that a backend lists, but for those that cannot be used: each is put in quarantine by itself."""
@@ -163,7 +175,7 @@ class Registry:
             raise BackendUnavailableError("the driver shows no device", backend=name)
         return tuple(usable)
 
-    def ask_drivers(self, names: Iterable[str]) -> None:
+    def _ask_drivers(self, names: Sequence[str]) -> None:
         """Find out whether the GPU drivers of these backends answer at all, all at once (see `canary`)."""
         asked = {name: self._origins[name][1] for name in names if name in GPU_BACKENDS and name not in self._devices}
         for name, reason in silent_drivers({name: v for name, v in asked.items() if name not in self._asked}).items():
