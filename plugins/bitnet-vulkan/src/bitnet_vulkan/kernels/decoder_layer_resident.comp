@@ -70,19 +70,19 @@ uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs),
 // Pieces of a row of weights that have scales of their own.
 #define SCALED(PIECES) (BLOCK == 0 ? 1 : PIECES)
 
-// Rows START + r SLOTS + slot of this workgroup's, of each of MATRICES matrices, and their scales.
-#define WEIGHTS(NAME, OUTS, MATRICES, ROWS_, PIECES, WIDE_, START)                                                  \
+// Rows START + r SLOTS + slot of this workgroup's, of each of MATRICES matrices, and their scales: PACKED and UNITS_.
+#define WEIGHTS(PACKED, UNITS_, NAME, OUTS, MATRICES, ROWS_, PIECES, WIDE_, START)                                    \
     [[unroll]] for (uint j = 0; j < MATRICES * ROWS_; j++) {                                                        \
         uint r = START + j % ROWS_ * SLOTS + slot(), n = j / ROWS_ * OUTS + first_of(OUTS) + r;                     \
         bool own = r < rows_of(OUTS);                                                                               \
         [[unroll]] for (uint i = 0; i < PIECES; i++) {                                                              \
             uint c = LID % LANES + i * LANES;                                                                       \
-            packed_##NAME[j][i] = own && c < WIDE_ / 64 ? w_##NAME[n * (WIDE_ / 64) + c] : uvec4(0);                \
+            PACKED[j][i] = own && c < WIDE_ / 64 ? w_##NAME[n * (WIDE_ / 64) + c] : uvec4(0);                       \
             if (BLOCK != 0)                                                                                         \
-                units_##NAME[j][i % SCALED(PIECES)] =                                                               \
+                UNITS_[j][i % SCALED(PIECES)] =                                                                     \
                     own && c < WIDE_ / 64 ? UNITS(scale_##NAME, n, c, WIDE_) : vec2(0.0);                           \
         }                                                                                                           \
-        if (BLOCK == 0) units_##NAME[j][0].x = own ? scale_##NAME[n] : 0.0;                                         \
+        if (BLOCK == 0) UNITS_[j][0].x = own ? scale_##NAME[n] : 0.0;                                               \
     }
 
 #define ROW(TO, FROM, COLUMNS)                                                                                      \
@@ -118,21 +118,39 @@ uint rows_of(uint outs) { return min(most_rows(outs), outs - min(first_of(outs),
         }                                                                                                           \
     }
 
+// The rows of weights STEP further on, while those at hand are multiplied; the loop's last turn has none to ask for.
+#define NEXT(NAME, OUTS, MATRICES, ROWS_, PIECES, WIDE_, START)                                                     \
+    uvec4 next[MATRICES * ROWS_][PIECES];                                                                           \
+    vec2 next_units[MATRICES * ROWS_][SCALED(PIECES)];                                                              \
+    if (most_rows(OUTS) > SLOTS * ROWS_) { WEIGHTS(next, next_units, NAME, OUTS, MATRICES, ROWS_, PIECES, WIDE_, START + SLOTS * ROWS_) }
+
+#define TAKE_NEXT(NAME, OUTS, MATRICES, ROWS_, PIECES)                                                              \
+    if (most_rows(OUTS) > SLOTS * ROWS_)                                                                            \
+        [[unroll]] for (uint j = 0; j < MATRICES * ROWS_; j++)                                                      \
+            [[unroll]] for (uint i = 0; i < PIECES; i++) {                                                          \
+                packed_##NAME[j][i] = next[j][i];                                                                   \
+                units_##NAME[j][i % SCALED(PIECES)] = next_units[j][i % SCALED(PIECES)];                            \
+            }
+
 // Adds the product of the codes with a matrix to x; `old` is what this invocation's first row held.
 #define ADD_TO_X(NAME, PIECES, WIDE_)                                                                               \
     [[dont_unroll]] for (uint start = 0; start < most_rows(HIDDEN); start += SLOTS) {                               \
-        uint r = start + slot(), n = first_of(HIDDEN) + r;                                                          \
-        bool own = r < rows_of(HIDDEN) && LID % LANES == 0;                                                         \
-        if (start > 0) {                                                                                            \
-            WEIGHTS(NAME, HIDDEN, 1, 1, PIECES, WIDE_, start)                                                       \
-            old = own ? x[n] : 0.0;                                                                                 \
-        }                                                                                                           \
+        NEXT(NAME, HIDDEN, 1, 1, PIECES, WIDE_, start)                                                              \
+        float next_old = old_x(start + SLOTS);                                                                      \
         float value[1];                                                                                             \
         PRODUCTS(1, value, packed_##NAME, units_##NAME, PIECES, WIDE_)                                              \
-        if (own) x[n] = old + (lost ? uintBitsToFloat(NAN_BITS) : value[0]);                                        \
+        uint r = start + slot();                                                                                    \
+        if (LID % LANES == 0 && r < rows_of(HIDDEN))                                                                \
+            x[first_of(HIDDEN) + r] = old + (lost ? uintBitsToFloat(NAN_BITS) : value[0]);                          \
+        TAKE_NEXT(NAME, HIDDEN, 1, 1, PIECES)                                                                                  \
+        old = next_old;                                                                                             \
     }
 
-float old_x() { return LID % LANES == 0 && slot() < rows_of(HIDDEN) ? x[first_of(HIDDEN) + slot()] : 0.0; }
+// Of x, row `start` + slot of this workgroup's.
+float old_x(uint start) {
+    uint r = start + slot();
+    return LID % LANES == 0 && r < rows_of(HIDDEN) ? x[first_of(HIDDEN) + r] : 0.0;
+}
 
 #include "layer_attention.glsl"
 
@@ -150,14 +168,15 @@ void main() {
     if (LID == 0) lost = meetings[LOST] != 0;
     ROW(row, x4, HIDDEN)
     ROW(gain, gamma_qkv, HIDDEN)
-    WEIGHTS(qkv, QKV, 1, 1, PER, WIDE, 0)
+    WEIGHTS(packed_qkv, units_qkv, qkv, QKV, 1, 1, PER, WIDE, 0)
     Quantized made = codes_of(row, gain, 1, HIDDEN, WIDE, p.eps);
     [[dont_unroll]] for (uint start = 0; start < most_rows(QKV); start += SLOTS) {
-        if (start > 0) { WEIGHTS(qkv, QKV, 1, 1, PER, WIDE, start) }
+        NEXT(qkv, QKV, 1, 1, PER, WIDE, start)
         uint r = start + slot(), n = first_of(QKV) + r;
         float value[1];
         PRODUCTS(1, value, packed_qkv, units_qkv, PER, WIDE)
         if (r < rows_of(QKV) && LID % LANES == 0) qkv[n] = value[0];
+        TAKE_NEXT(qkv, QKV, 1, 1, PER)
     }
     arrive(0);
 
@@ -187,35 +206,36 @@ void main() {
     arrive(1);
 
     ROW(gain, gamma_o, QUERIES)
-    WEIGHTS(o, HIDDEN, 1, 1, PER_O, WIDE_O, 0)
+    WEIGHTS(packed_o, units_o, o, HIDDEN, 1, 1, PER_O, WIDE_O, 0)
     await(1);
     ROW(row, heads4, QUERIES)
-    old = old_x();
+    old = old_x(0);
     made = codes_of(row, gain, NORM, QUERIES, WIDE_O, p.eps);
     ADD_TO_X(o, PER_O, WIDE_O)
     arrive(2);
 
     ROW(gain, gamma_up, HIDDEN)
-    WEIGHTS(up, FFN, 2, UP_ROWS, PER, WIDE, 0)
+    WEIGHTS(packed_up, units_up, up, FFN, 2, UP_ROWS, PER, WIDE, 0)
     await(2);
     ROW(row, x4, HIDDEN)
     made = codes_of(row, gain, 1, HIDDEN, WIDE, p.eps);
     [[dont_unroll]] for (uint start = 0; start < most_rows(FFN); start += SLOTS * UP_ROWS) {
-        if (start > 0) { WEIGHTS(up, FFN, 2, UP_ROWS, PER, WIDE, start) }
+        NEXT(up, FFN, 2, UP_ROWS, PER, WIDE, start)
         float value[2 * UP_ROWS];
         PRODUCTS(2 * UP_ROWS, value, packed_up, units_up, PER, WIDE)
         [[unroll]] for (uint j = 0; j < UP_ROWS; j++) {
             uint r = start + j * SLOTS + slot(), n = first_of(FFN) + r;
             if (r < rows_of(FFN) && LID % LANES == 0) m[n] = glu(value[j], value[UP_ROWS + j]);
         }
+        TAKE_NEXT(up, FFN, 2, UP_ROWS, PER)
     }
     arrive(3);
 
     ROW(gain, gamma_down, FFN)
-    WEIGHTS(down, HIDDEN, 1, 1, PER_M, WIDE_M, 0)
+    WEIGHTS(packed_down, units_down, down, HIDDEN, 1, 1, PER_M, WIDE_M, 0)
     await(3);
     ROW(row, m4, FFN)
-    old = old_x();
+    old = old_x(0);
     made = codes_of(row, gain, NORM, FFN, WIDE_M, p.eps);
     ADD_TO_X(down, PER_M, WIDE_M)
 }
