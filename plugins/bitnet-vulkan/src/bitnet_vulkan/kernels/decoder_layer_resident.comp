@@ -183,19 +183,16 @@ void main() {
     uint unit = gl_WorkGroupID.x;
     Share s = share_of(unit, uint(step.y + 1));
     Octet keys[BATCH][OCTETS], values[BATCH][OCTETS];
-    vec2 turn[FRESH];
+    vec2 turn[FRESH], gain_qk[FRESH];
     if (step.y >= 0 && unit < KV_HEADS * s.splits) {
         fetch(s, step, s.first, keys, values);
-        [[unroll]] for (uint i = 0; i < FRESH; i++) {
-            uint d = (LID + i * GROUP) % DIM;
-            turn[i] = rope[position * (DIM / 2) + (INTERLEAVED == 1 ? d / 2 : d % (DIM / 2))];
-        }
+        turn_of(position, turn, gain_qk);
     }
     await(0);
     if (step.y < 0)
         for (uint i = gl_WorkGroupID.x * GROUP + LID; i < QUERIES; i += MEMBERS * GROUP) heads[i] = 0.0;
     while (step.y >= 0 && unit < KV_HEADS * s.splits) {
-        stage(s, turn);
+        stage(s, turn, gain_qk);
         attend(s, step, seen_again, keys, values);
         unit += MEMBERS;
         if (MEMBERS >= KV_HEADS || unit >= KV_HEADS * s.splits) break;

@@ -6,7 +6,7 @@
 const uint SHARERS = DIM / 8 < WAVE ? DIM / 8 : WAVE, OCTETS = DIM / 8 / SHARERS, PLACES = GROUP / SHARERS;
 const uint SPAN = PLACES * BATCH, FRESH = ((HEADS + 2) * DIM + GROUP - 1) / GROUP;
 const uint MOST_SPLITS = MEMBERS < KV_HEADS ? 1 : MEMBERS / KV_HEADS;
-const uint AT_ONCE = MOST_SPLITS < 16 ? MOST_SPLITS : 16;  // parts of other workgroups
+const uint AT_ONCE = MOST_SPLITS < 8 ? MOST_SPLITS : 8;  // parts of other workgroups
 const float LOWEST = -3.0e38;
 shared vec4 fresh[(HEADS + 2) * DIM / 4];
 // Sums of squares of WAVE elements of the new heads; parts of the subgroups are in q_shared, which is free meanwhile.
@@ -50,35 +50,48 @@ void newest_of(uint at, out Octet made[OCTETS]) {
     [[unroll]] for (uint o = 0; o < OCTETS; o++) made[o] = encode(v[o], factor, largest / 127.0);
 }
 
+// Element d of a head of a key/value head (its queries, key and value, in that order), as qkv has it.
+uint element(Share s, uint which, uint d) {
+    return (which < HEADS ? s.kv_head * HEADS + which : which * KV_HEADS + s.kv_head) * DIM + d;
+}
+// The element that d is rotated with.
+uint other_of(uint d) { return INTERLEAVED == 1 ? d ^ 1u : d < DIM / 2 ? d + DIM / 2 : d - DIM / 2; }
+
+// What turns the elements of an invocation at this position, and their gammas with those of their others.
+void turn_of(uint position, out vec2 turn[FRESH], out vec2 gain[FRESH]) {
+    [[unroll]] for (uint i = 0; i < FRESH; i++) {
+        uint e = LID + i * GROUP, d = e % DIM;
+        turn[i] = rope[position * (DIM / 2) + (INTERLEAVED == 1 ? d / 2 : d % (DIM / 2))];
+        if (QKNORM == 1)
+            gain[i] = e / DIM < HEADS ? vec2(q_gamma[d], q_gamma[other_of(d)]) : vec2(k_gamma[d], k_gamma[other_of(d)]);
+    }
+}
+
 // Rotated queries, and the newest key and value, of a key/value head.
-void stage(Share s, vec2 turn[FRESH]) {
-    const uint HALF = DIM / 2;
+void stage(Share s, vec2 turn[FRESH], vec2 gain[FRESH]) {
+    vec2 pair[FRESH];
+    [[unroll]] for (uint i = 0; i < FRESH; i++) {
+        uint e = LID + i * GROUP, which = e / DIM, d = e % DIM;
+        pair[i] = which < HEADS + 2 ? vec2(qkv[element(s, which, d)], qkv[element(s, which, other_of(d))]) : vec2(0.0);
+    }
     if (QKNORM == 1) {
         [[unroll]] for (uint i = 0; i < FRESH; i++) {
-            uint e = LID + i * GROUP, which = e / DIM;
-            if (which >= HEADS + 2) break;
-            float v = qkv[(which < HEADS ? s.kv_head * HEADS + which : which * KV_HEADS + s.kv_head) * DIM + e % DIM];
-            float squares = subgroupAdd(v * v);
-            if (subgroupElect()) fresh_squares[e / WAVE] = squares;
+            float squares = sum_of_wave(pair[i].x * pair[i].x);
+            if (LID % WAVE == 0 && LID + i * GROUP < (HEADS + 2) * DIM) fresh_squares[(LID + i * GROUP) / WAVE] = squares;
         }
         work_barrier();
     }
     [[unroll]] for (uint i = 0; i < FRESH; i++) {
         uint e = LID + i * GROUP, which = e / DIM, d = e % DIM;
         if (which >= HEADS + 2) break;
-        uint base = (which < HEADS ? s.kv_head * HEADS + which : which * KV_HEADS + s.kv_head) * DIM;
-        bool first = INTERLEAVED == 1 ? d % 2 == 0 : d < HALF;
-        uint other = INTERLEAVED == 1 ? d ^ 1u : first ? d + HALF : d - HALF;
-        float own = qkv[base + d], away = qkv[base + other];
         if (QKNORM == 1 && which <= HEADS) {
             float squares = 0.0;
             [[unroll]] for (uint w = 0; w < DIM / WAVE; w++) squares += fresh_squares[which * (DIM / WAVE) + w];
-            float inverse = not_finite(squares) ? uintBitsToFloat(NAN_BITS) : 1.0 / sqrt(squares / float(DIM) + p.eps);
-            own *= inverse * (which < HEADS ? q_gamma[d] : k_gamma[d]);
-            away *= inverse * (which < HEADS ? q_gamma[other] : k_gamma[other]);
+            pair[i] *= gain[i] * (not_finite(squares) ? uintBitsToFloat(NAN_BITS) : 1.0 / sqrt(squares / float(DIM) + p.eps));
         }
-        if (which <= HEADS) own = own * turn[i].x + away * (first ? -turn[i].y : turn[i].y);
-        fresh[e / 4][e % 4] = which < HEADS ? own * p.scale : own;
+        bool first = other_of(d) > d;
+        if (which <= HEADS) pair[i].x = pair[i].x * turn[i].x + pair[i].y * (first ? -turn[i].y : turn[i].y);
+        fresh[e / 4][e % 4] = which < HEADS ? pair[i].x * p.scale : pair[i].x;
     }
 }
 

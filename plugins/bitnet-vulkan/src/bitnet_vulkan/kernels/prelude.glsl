@@ -55,8 +55,23 @@ shared float group_scratch[WAVES];
 shared uvec2 group_found[WAVES];
 shared int group_totals[WAVES];
 
+// Over the subgroup, all of whose invocations are there. By shuffles: NVIDIA's driver makes much more of subgroupAdd.
+#define OVER_WAVE(v, JOINED) [[unroll]] for (uint d = WAVE / 2; d > 0; d >>= 1) v = JOINED;
+float sum_of_wave(float v) {
+    OVER_WAVE(v, v + subgroupShuffleXor(v, d))
+    return v;
+}
+int sum_of_wave(int v) {
+    OVER_WAVE(v, v + subgroupShuffleXor(v, d))
+    return v;
+}
+uint max_of_wave(uint v) {
+    OVER_WAVE(v, max(v, subgroupShuffleXor(v, d)))
+    return v;
+}
+
 float group_sum(float v) {
-    v = subgroupAdd(v);
+    v = sum_of_wave(v);
     barrier();
     if (subgroupElect()) group_scratch[gl_SubgroupID] = v;
     barrier();
@@ -69,8 +84,8 @@ float group_sum(float v) {
 
 // The sum of the first, and the largest of the second.
 void group_sum_max(inout float sum, inout uint largest) {
-    sum = subgroupAdd(sum);
-    largest = subgroupMax(largest);
+    sum = sum_of_wave(sum);
+    largest = max_of_wave(largest);
     if (subgroupElect()) group_found[gl_SubgroupID] = uvec2(floatBitsToUint(sum), largest);
     barrier();
     sum = 0.0;
@@ -82,7 +97,7 @@ void group_sum_max(inout float sum, inout uint largest) {
 }
 
 int group_sum(int v) {
-    v = subgroupAdd(v);
+    v = sum_of_wave(v);
     if (subgroupElect()) group_totals[gl_SubgroupID] = v;
     barrier();
     v = 0;
