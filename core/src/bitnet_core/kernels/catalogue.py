@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from bitnet_core.kernels import base, joined, small_head
+from bitnet_core.kernels import base, delta, joined, small_head
 from bitnet_core.kernels.parts import (
     DENSE_TYPES,
     KV_BLOCK,
     KV_TYPES,
     RELU2,
+    SIGMOID,
     SILU,
     STEP_FIELDS,
     ceil_div,
@@ -17,10 +18,12 @@ from bitnet_core.kernels.spec import KernelSpec
 
 __all__ = [
     "CATALOGUE",
+    "DELTA_KERNELS",
     "DENSE_TYPES",
     "KV_BLOCK",
     "KV_TYPES",
     "RELU2",
+    "SIGMOID",
     "SILU",
     "STEP_FIELDS",
     "ceil_div",
@@ -49,6 +52,17 @@ CATALOGUE: dict[str, KernelSpec] = {
         small_head.PACK_HEAD,
         small_head.DRAFT_LOGITS,
         small_head.RESCORE_LOGITS,
+        delta.HADAMARD_ROTATE,
+        delta.GLU,
+        delta.CAUSAL_CONV1D,
+        delta.GATED_DELTA_RULE,
+        delta.GATED_RMS_NORM,
     )
 }
 """Every kernel by name."""
+
+DELTA_KERNELS = frozenset(
+    spec.name
+    for spec in (delta.HADAMARD_ROTATE, delta.GLU, delta.CAUSAL_CONV1D, delta.GATED_DELTA_RULE, delta.GATED_RMS_NORM)
+)
+"""What a device offers that computes models with delta nets, rotated ones too."""

@@ -22,6 +22,9 @@ blocks), q = 0, qsum = 0, so that it cannot pass for an answer.
 
 **Block scales**: where BLOCK is not 0, wscale is f32[N, ceil(width / BLOCK)], a scale for BLOCK columns of a row.
 
+**States** of delta nets are f32, for each sequence one of a fixed size, which position 0 begins as zeros. A sequence's
+rows in a step stand next to each other at rising positions, and go on from the state that the last step left.
+
 **Masks** are i32[L, ceil(V / 32)]: bit i % 32 of word i / 32 is 1 where token i may be chosen.
 
 **Dense tables**: DTYPE 0 f32, 1 f16, 2 bf16, 3 q8_0 (32 elements: f16 d, i8[32]), 4 q6_K (256 elements, 210 bytes).
@@ -41,7 +44,7 @@ KV_BLOCK = 64
 
 KV_TYPES = ("f32", "f16", "int8")
 DENSE_TYPES: tuple[DenseType, ...] = ("f32", "f16", "bf16", "q8_0", "q6_K")
-RELU2, SILU = 0, 1
+RELU2, SILU, SIGMOID = 0, 1, 2
 STEP_FIELDS = 4
 """i32 values of one row of the step buffer."""
 

@@ -15,6 +15,7 @@ import psutil
 from bitnet_core.errors import OutOfMemoryError
 from bitnet_core.hal.base import BaseDevice, Launch, Recorded
 from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, TransferMode, Tuning
+from bitnet_core.kernels.catalogue import DELTA_KERNELS
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.reference.meanings import MEANINGS
 
@@ -36,7 +37,7 @@ def numpy_info() -> DeviceInfo:
         max_binding=total,
         alignment=ALIGNMENT,
         transfer=TransferMode.UNIFIED,
-        kernels=frozenset({"top_k"}),
+        kernels=frozenset({"top_k", *DELTA_KERNELS}),
         features=frozenset({"timings"}),
         extra=MappingProxyType({"active_kernel": "numpy"}),
     )

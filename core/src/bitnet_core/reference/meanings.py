@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.reference import attention, choose, dense, fused, quantize, small_head, ternary
+from bitnet_core.reference import attention, choose, delta, dense, fused, quantize, small_head, ternary
 from bitnet_core.reference.quantize import Arrays
 
 MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
@@ -28,5 +28,10 @@ MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "pack_head": small_head.pack_head,
     "draft_logits": small_head.draft_logits,
     "rescore_logits": small_head.rescore_logits,
+    "hadamard_rotate": delta.hadamard_rotate,
+    "glu": delta.glu,
+    "causal_conv1d": delta.causal_conv1d,
+    "gated_delta_rule": delta.gated_delta_rule,
+    "gated_rms_norm": delta.gated_rms_norm,
 }
 """Arrays are flat, of the binding's dtype, and may be longer than the launch needs."""

@@ -54,6 +54,8 @@ def check_outputs(case: Case, launch: Launch, expected: Arrays, actual: Arrays) 
 def _row_length(launch: Launch, name: str, size: int) -> int:
     if name == "y" and "y_stride" in launch.params:
         return int(launch.params["y_stride"])
+    if name == "state":
+        return int(launch.params["value_dim" if "value_dim" in launch.params else "channels"])
     return max(1, size // int(launch.params.get("rows", 1)))
 
 

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from functools import cache
 
-from bitnet_core.testing.cases import attention, choose, dense, embed, fused, layer, quantize, rope, small_head, ternary
+from bitnet_core.testing.cases import (
+    attention,
+    choose,
+    delta,
+    dense,
+    embed,
+    fused,
+    layer,
+    quantize,
+    rope,
+    small_head,
+    ternary,
+)
 from bitnet_core.testing.cases.case import Case
 
-_MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused, layer, small_head)
+_MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused, layer, small_head, delta)
 
 
 @cache

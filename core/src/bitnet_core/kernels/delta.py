@@ -1,0 +1,151 @@
+"""What models with gated delta nets and rotated weights (Qwen3.5, Bonsai 2) need beside the base kernels; all optional.
+
+Formulas: Yang et al. 2024 (arXiv 2412.06464) for the delta rule, Dao's causal-conv1d for the convolution, llama.cpp's
+src/models/qwen35.cpp for how Qwen3.5 puts them together.
+"""
+
+from __future__ import annotations
+
+from bitnet_core.kernels import sizes
+from bitnet_core.kernels.parts import ANY, EPS, RELU2, ROWS, SIGMOID, SILU, STEP_FIELDS, ceil_div, per_row, u32
+from bitnet_core.kernels.sizes import product
+from bitnet_core.kernels.spec import Binding, Constants, KernelSpec, Params
+from bitnet_core.kernels.types import Grid
+
+STEP = Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS))
+
+
+def _blocks_by_rows(params: Params, tile: Constants) -> Grid:
+    """A workgroup for each block of a row."""
+    return int(params["width"]) // int(params["block"]), int(params["rows"]), 1
+
+
+def _heads_by_rows(params: Params, tile: Constants) -> Grid:
+    """A workgroup for each head of a row."""
+    return int(params["n_heads"]), int(params["rows"]), 1
+
+
+def _channels(params: Params, tile: Constants) -> Grid:
+    """TILE_N channels, all rows one after the other."""
+    return ceil_div(int(params["channels"]), tile["TILE_N"]), 1, 1
+
+
+def _heads_by_columns(params: Params, tile: Constants) -> Grid:
+    """TILE_N columns of a head's state, all rows one after the other."""
+    return int(params["n_heads"]), ceil_div(int(params["value_dim"]), tile["TILE_N"]), 1
+
+
+def _mixed(params: Params, constants: Constants) -> int:
+    """[q | k | v] of every row."""
+    heads, groups = int(params["n_heads"]), int(params["n_key_heads"])
+    return int(params["rows"]) * (2 * groups * int(params["key_dim"]) + heads * int(params["value_dim"]))
+
+
+def _inputs(params: Params, constants: Constants) -> int:
+    """Of one sequence: which sequences a launch touches stands in the step."""
+    return (int(params["taps"]) - 1) * int(params["channels"])
+
+
+HADAMARD_ROTATE = KernelSpec(
+    name="hadamard_rotate",
+    meaning="y[t] = H(signs * x[t]), or signs * H(x[t]) where INVERSE is 1. H takes each `block` columns z to H z, "
+    "H[i, j] = (-1)^popcount(i & j) / sqrt(block): the normalized Walsh-Hadamard transform in Sylvester's order, its "
+    "own inverse.",
+    bindings=(
+        Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
+        Binding("signs", "f32", "r", "[width]", product("width")),
+        Binding("y", "f32", "w", "[rows, width]", product("rows", "width")),
+    ),
+    params=(ROWS, u32("width", "columns, a multiple of block"), u32("block", "a power of two, 2..16384")),
+    constants={"INVERSE": (0, 1)},
+    grid=_blocks_by_rows,
+    base=False,
+)
+
+GLU = KernelSpec(
+    name="glu",
+    meaning="m = act(gate) * up with gate_up = [gate | up] and act as in glu_norm_quantize, in f32 and without the "
+    "norm: what is rotated before it is quantized.",
+    bindings=(
+        Binding("gate_up", "f32", "r", "[rows, 2 * width]", product("rows", "width", times=2)),
+        Binding("m", "f32", "w", "[rows, width]", product("rows", "width")),
+    ),
+    params=(ROWS, u32("width", "columns F")),
+    constants={"ACT": (RELU2, SILU)},
+    grid=per_row,
+    base=False,
+)
+
+CAUSAL_CONV1D = KernelSpec(
+    name="causal_conv1d",
+    meaning="y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the "
+    "inputs of the row's own sequence: rows of the step before it, and before these state[sequence], oldest first; "
+    "zeros before position 0. Then state[sequence] holds the last taps - 1 inputs. Rows with position < 0 give zeros "
+    "and leave all states alone.",
+    bindings=(
+        Binding("x", "f32", "r", "[rows, channels]", product("rows", "channels")),
+        STEP,
+        Binding("weight", "f32", "r", "[channels, taps]", product("channels", "taps")),
+        Binding("state", "f32", "rw", "[sequences, taps - 1, channels]", _inputs),
+        Binding("y", "f32", "w", "[rows, channels]", product("rows", "channels")),
+    ),
+    params=(ROWS, u32("channels", "columns"), u32("taps", "inputs of an output, 2..64")),
+    tuning=("TILE_N",),
+    grid=_channels,
+    base=False,
+)
+
+GATED_DELTA_RULE = KernelSpec(
+    name="gated_delta_rule",
+    meaning="For each row, one after the other, and value head h with q and k of key head h % n_key_heads of qkv = "
+    "[q | k | v]: q = q / sqrt(|q|^2 + eps) / sqrt(key_dim), k = k / sqrt(|k|^2 + eps); with gates = [a | b] the "
+    "decay is g = exp(rate[h] * softplus(a[h] + dt[h])), softplus(z) = log(1 + exp(z)), and beta = 1 / (1 + "
+    "exp(-b[h])). Then with S = state[sequence, h], zeros at position 0: S = g S; S = S + k (beta (v - S^T k))^T; "
+    "out[t, h] = S^T q. Rows with position < 0 give zeros and leave all states alone.",
+    bindings=(
+        Binding("qkv", "f32", "r", "[rows, 2 * n_key_heads * key_dim + n_heads * value_dim]", _mixed),
+        Binding("gates", "f32", "r", "[rows, 2 * n_heads]", product("rows", "n_heads", times=2)),
+        Binding("rate", "f32", "r", "[n_heads], below 0", product("n_heads")),
+        Binding("dt", "f32", "r", "[n_heads]", product("n_heads")),
+        STEP,
+        Binding(
+            *("state", "f32", "rw", "[sequences, n_heads, key_dim, value_dim]"),
+            product("n_heads", "key_dim", "value_dim"),
+        ),
+        Binding("out", "f32", "w", "[rows, n_heads * value_dim]", product("rows", "n_heads", "value_dim")),
+    ),
+    params=(
+        ROWS,
+        u32("n_heads", "value heads, a multiple of n_key_heads"),
+        u32("n_key_heads", "key heads, and query heads"),
+        u32("key_dim", "elements of a key, 1..1024"),
+        u32("value_dim", "elements of a value, 1..1024"),
+        EPS,
+    ),
+    tuning=("TILE_N",),
+    grid=_heads_by_columns,
+    base=False,
+)
+
+GATED_RMS_NORM = KernelSpec(
+    name="gated_rms_norm",
+    meaning="y[t, h'] = x[t, h] / sqrt(mean(x[t, h]^2) + eps) * gamma * act(gate[t, h]) for each head h, without the "
+    "norm where NORM is 0; act(a) = a / (1 + exp(-a)) (ACT 1) or 1 / (1 + exp(-a)) (ACT 2); h' = h % groups * "
+    "(n_heads / groups) + h / groups: with groups of 1 the heads stay in their order.",
+    bindings=(
+        Binding("x", "f32", "r", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),
+        Binding("gate", "f32", "r", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),
+        Binding("gamma", "f32", "r", f"[head_dim] {ANY.format('NORM')}", sizes.where("NORM", product("head_dim"))),
+        Binding("y", "f32", "w", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),
+    ),
+    params=(
+        ROWS,
+        u32("n_heads", "heads"),
+        u32("head_dim", "elements of a head"),
+        u32("groups", "a divisor of n_heads"),
+        EPS,
+    ),
+    constants={"NORM": (0, 1), "ACT": (SILU, SIGMOID)},
+    grid=_heads_by_rows,
+    base=False,
+)
