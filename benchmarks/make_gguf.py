@@ -23,7 +23,9 @@ def write(source: SyntheticSource, path: Path) -> None:
     norms = ["attn_norm", "ffn_norm", "attn_sub_norm", "ffn_sub_norm"]
     blocks = [f"blk.{layer}." for layer in range(config.n_layers)]
     vectors = ["output_norm", *(block + norm for block in blocks for norm in norms)]
-    linears = {block + name: shape for block in blocks for name, shape in config.linears().items()}
+    linears = {
+        block + name: shape for layer, block in enumerate(blocks) for name, shape in config.linears(layer).items()
+    }
     with GGUFWriter(path) as writer:
         writer.metadata("general.architecture", config.arch)
         writer.metadata("general.name", config.name)

@@ -237,7 +237,7 @@ def test_bandwidth_of_what_computes_on_the_host_is_the_hosts(
 def test_synthetic_shapes(shape: str) -> None:
     source = SyntheticSource(shape)
     config = source.config
-    for name, (rows, columns) in config.linears().items():
+    for name, (rows, columns) in config.linears(0).items():
         weight = source.ternary(f"blk.0.{name}")
         assert (weight.rows, weight.columns, weight.codes.shape) == (rows, columns, (rows, weight.width // 4))
         codes = np.concatenate([weight.codes.ravel()[:4096] >> shift & 3 for shift in (0, 2, 4, 6)])

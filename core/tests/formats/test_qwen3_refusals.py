@@ -57,7 +57,8 @@ def _read(path: Path) -> None:
     ("key", "value", "words"),
     [
         ("prism.hadamard.version", 1, "the weights are rotated"),
-        ("general.architecture", "qwen35", "gated delta nets"),
+        ("general.architecture", "qwen35", "qwen35.attention.head_count' is missing"),
+        ("general.architecture", "qwen35moe", "mixture of experts"),
         ("general.architecture", "maple", "mixture of experts"),
         ("general.architecture", "minicpm", "minicpm.attention.head_count"),
         ("general.architecture", "gpt-oss", "architecture 'gpt-oss' is not supported"),

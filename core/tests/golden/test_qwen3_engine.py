@@ -18,7 +18,7 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.sampling import SamplingParams
 from bitnet_core.formats.open import open_model
-from bitnet_core.plan.upload import Linear
+from bitnet_core.plan.weights import Linear
 from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.reference.float_model import FloatModel
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bitnet_core.discovery.selection import open_listed
-from bitnet_core.engine.cache import block_bytes
+from bitnet_core.engine.cache import cache_bytes
 from bitnet_core.engine.options import EngineOptions, free_share, widest_chunk
 from bitnet_core.errors import GpuError, UsageError
 from bitnet_core.hal.device import Device, DeviceInfo, TransferMode
@@ -34,12 +34,13 @@ def _fit(source: ModelSource, device: Device) -> Finding:
     """Weights of a device that works in the host's memory are used where the file is mapped, so they count little."""
     info, options, config = device.info, EngineOptions(), source.config
     chunk = widest_chunk(config, info, options.prefill_chunk, options.max_sequences)
-    plan = plan_memory(source, kv_cache=0, sequences=options.max_sequences, chunk=chunk)
+    sequences = options.lanes(source, device, options.max_sequences, chunk)
+    plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk)
     try:
-        blocks = options.cache_blocks(config, info, options.max_sequences, free_share(device, plan.total))
+        blocks = options.cache_blocks(config, info, sequences, free_share(device, plan.total))
     except UsageError as error:
         return Finding("warning", "model-fits", f"{info.request}: no, {error}")
-    cache = 2 * config.n_layers * blocks * block_bytes(config, options.kv_dtype)
+    cache = cache_bytes(config, options.kv_dtype, blocks, sequences)
     free = device.free_memory()
     free = info.total_memory if free < 0 else free
     need = plan.total + cache - (plan.weights if info.transfer is TransferMode.UNIFIED else 0)

@@ -1,4 +1,4 @@
-"""The paged key/value cache on the device: one key and one value buffer per layer, and the block tables."""
+"""What is kept of texts on the device: paged keys and values, block tables, and states of delta nets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from bitnet_core.hal.device import Buffer, Device, View
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
-from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.plan.pool import MemoryPool
 
 
@@ -16,8 +16,14 @@ def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
     return KV_BLOCK * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim)
 
 
+def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, sequences: int) -> int:
+    """Bytes of a cache, block tables apart."""
+    return 2 * config.attention_layers * blocks * block_bytes(config, kv_dtype) + sequences * config.state_bytes
+
+
 class KVCache:
-    """`blocks` blocks in every layer and tables for `sequences` lanes; a lane is a sequence's row of the tables."""
+    """`blocks` blocks in every layer with attention, tables for `sequences` lanes, and in every delta net a state for
+    each lane; a lane is a sequence's row of the tables."""
 
     def __init__(
         self,
@@ -33,14 +39,16 @@ class KVCache:
         self._device, self._pool = device, pool
         self.blocks, self.sequences = blocks, sequences
         self.max_blocks = ceil_div(context, KV_BLOCK)
-        size = blocks * block_bytes(config, kv_dtype)
-        self.nbytes = 2 * config.n_layers * size
+        size, layers = blocks * block_bytes(config, kv_dtype), config.attention_layers
+        self.nbytes = cache_bytes(config, kv_dtype, blocks, sequences)
         self._buffers: list[Buffer] = []
+        net = config.delta
         self._rows = np.full((sequences, self.max_blocks), -1, np.int32)
         self._tables: list[list[int]] = [[] for _ in range(sequences)]
         try:
-            self.keys = tuple(self._alloc(size) for _ in range(config.n_layers))
-            self.values = tuple(self._alloc(size) for _ in range(config.n_layers))
+            self.keys = tuple(self._alloc(size) for _ in range(layers))
+            self.values = tuple(self._alloc(size) for _ in range(layers))
+            self.states = tuple(self._states(net) for _ in range(config.n_layers - layers)) if net else ()
             self.tables = self._alloc(self._rows.nbytes)
             device.upload(self.tables, self._rows.data.cast("B"))
         except BaseException:
@@ -67,6 +75,12 @@ class KVCache:
         for buffer in self._buffers:
             self._pool.free(buffer)
         self._buffers.clear()
+
+    def _states(self, net: DeltaNet) -> tuple[View, View]:
+        """Of one delta net: f32[sequences, taps - 1, channels], f32[sequences, heads, key_dim, value_dim]. A kernel
+        begins them as zeros at position 0."""
+        inputs, heads = net.state_sizes
+        return self._alloc(4 * self.sequences * inputs), self._alloc(4 * self.sequences * heads)
 
     def _alloc(self, nbytes: int) -> View:
         buffer = self._pool.alloc(nbytes)

@@ -47,8 +47,11 @@ class SamplingDefaults:
         return ", ".join(f"{name.replace('_', '-')} {getattr(self, name):g}" for name in named)
 
 
-_FAMILIES: Final = {"qwen3": SamplingDefaults(0.6, 20, 0.95, origin="the Qwen3 family")}
-"""By architecture: generation_config.json of Qwen's own Qwen3 models."""
+_FAMILIES: Final = {
+    "qwen3": SamplingDefaults(0.6, 20, 0.95, origin="the Qwen3 family"),
+    "qwen35": SamplingDefaults(0.7, 20, 0.95, origin="Bonsai 27B"),
+}
+"""By architecture: generation_config.json of Qwen's own Qwen3 models, and PrismML's scripts for Bonsai 27B."""
 
 
 def sampling_defaults(source: ModelSource) -> SamplingDefaults:

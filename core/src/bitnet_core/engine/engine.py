@@ -29,7 +29,8 @@ from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.launcher import Recorded
 from bitnet_core.plan.memory import DeviceMemoryPlan, plan_memory
-from bitnet_core.plan.upload import DeviceWeights, Progress
+from bitnet_core.plan.upload import Progress
+from bitnet_core.plan.weights import DeviceWeights
 
 log = logging.getLogger(__name__)
 
@@ -75,12 +76,17 @@ class Engine:
         self.context = self.options.context_of(self.config)
         self.sequences = self.options.max_sequences
         chunk = max(self.options.prefill_chunk, self.sequences)
-        self.scheduler = Scheduler(self.context, chunk, self.options.burst_seconds)
+        self.scheduler = Scheduler(self.context, chunk, self.options.burst_seconds, recurrent=bool(self.config.delta))
         self.lock = threading.RLock()
         self._abandoned: deque[TokenSequence] = deque()
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
         self._freed = False
+        if self.options.prompt_lookup == "on" and self.config.delta:
+            raise UsageError(
+                'prompt_lookup is "on", but the delta nets of this model keep states, which cannot go back to before a '
+                "guess that was wrong"
+            )
         if self.options.prompt_lookup == "on" and "like-rows" not in device.info.features:
             raise UsageError(
                 f'prompt_lookup is "on", but {device.info.request} computes several rows in another way than one'
@@ -252,7 +258,9 @@ class Engine:
 
     def _use(self, device: Device) -> None:
         self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
-        self.scheduler.prompt_lookup = self.options.prompt_lookup if "like-rows" in device.info.features else "off"
+        self.sequences = self.options.lanes(self.source, device, self.sequences, self.scheduler.chunk)
+        checkable = "like-rows" in device.info.features and self.config.delta is None
+        self.scheduler.prompt_lookup = self.options.prompt_lookup if checkable else "off"
         self.placement = Placement(self.source, device, self.options, self.scheduler, self.sequences)
 
     def _ready(self) -> Runner:
@@ -260,7 +268,7 @@ class Engine:
         if self._freed:
             raise closed()
         self.placement.load(self._progress)
-        return self.placement.runner(self.sequences)
+        return self.placement.runner()
 
     def _step(self) -> list[Update]:
         self._ready()
@@ -357,4 +365,5 @@ class Engine:
             return False
         self.placement.drop_runner()
         self.sequences //= 2
+        self.placement.sequences = self.sequences
         return True

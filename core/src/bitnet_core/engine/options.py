@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from math import inf, nan
 from numbers import Integral
 from typing import get_args
 
 from bitnet_core.engine.blocks import Eviction
-from bitnet_core.engine.cache import block_bytes
+from bitnet_core.engine.cache import block_bytes, cache_bytes
 from bitnet_core.errors import UsageError
 from bitnet_core.hal.device import Device, DeviceInfo, DeviceType
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div
 from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.source import ModelSource
+from bitnet_core.plan.memory import plan_memory
 from bitnet_core.plan.pool import MemoryPoolConfig
 from bitnet_core.plan.scratch import scratch_row_bytes
 from bitnet_core.plan.small_head import Choice
+
+log = logging.getLogger(__name__)
 
 DEFAULT_CONTEXT = 1 << 17
 """Longest context in tokens that is taken from a model file alone; a longer one has to be asked for."""
@@ -78,19 +83,38 @@ class EngineOptions:
             raise UsageError(f"context {self.context} is more than the model's {config.context} tokens")
         return self.context or min(config.context, DEFAULT_CONTEXT)
 
+    def lanes(self, source: ModelSource, device: Device, sequences: int, chunk: int) -> int:
+        """Texts at a time: `sequences`, or as many as find room for the states of their delta nets in half of what the
+        cache may take, and in the device's largest buffer; at least one."""
+        config = source.config
+        if config.delta is None:
+            return sequences
+        taken = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk).total
+        budget = free_share(device, taken) if self.kv_budget is None else self.kv_budget
+        largest = 4 * max(config.delta.state_sizes)
+        if any(limit < largest for limit in _limits(device.info)):
+            raise UsageError(
+                f"a delta net's state of one text takes {largest:,} bytes, more than {device.info.request} can bind"
+            )
+        fit = min(budget // 2 // config.state_bytes, *(limit // largest for limit in _limits(device.info)), sequences)
+        if fit < sequences:
+            log.info("states of delta nets take %d bytes a text: %d texts at a time", config.state_bytes, max(fit, 1))
+        return max(fit, 1)
+
     def cache_blocks(self, config: ModelConfig, info: DeviceInfo, sequences: int, share: int) -> int:
-        """Blocks that the budget, or without one the share of the device's memory, and its largest buffer hold, no more
-        than full sequences can use."""
-        size = block_bytes(config, self.kv_dtype)
-        budget = max(share, _LEAST_BLOCKS * 2 * config.n_layers * size) if self.kv_budget is None else self.kv_budget
+        """Blocks that the budget, or without one the share of the device's memory, and its largest buffer hold beside
+        the states of delta nets, no more than full sequences can use."""
+        size, states = block_bytes(config, self.kv_dtype), cache_bytes(config, self.kv_dtype, 0, sequences)
+        need = cache_bytes(config, self.kv_dtype, 1, 0)
+        budget = max(share, _LEAST_BLOCKS * need + states) if self.kv_budget is None else self.kv_budget
         blocks = min(
-            budget // (2 * config.n_layers * size),
+            max(0, budget - states) // need,
             sequences * ceil_div(self.context_of(config), KV_BLOCK),
             *(limit // size for limit in _limits(info)),
         )
         if not blocks:
-            need = 2 * config.n_layers * size
-            raise UsageError(f"a kv_budget of {budget:,} bytes is too small: one block takes {need:,}")
+            kept = f", and the states of {sequences} texts {states:,}" if states else ""
+            raise UsageError(f"a kv_budget of {budget:,} bytes is too small: one block takes {need:,}{kept}")
         return blocks
 
 

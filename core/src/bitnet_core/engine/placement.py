@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from bitnet_core.engine.blocks import BlockPool
-from bitnet_core.engine.cache import KVCache, block_bytes
+from bitnet_core.engine.cache import KVCache, cache_bytes
 from bitnet_core.engine.options import EngineOptions, free_share
 from bitnet_core.engine.runner import Runner
 from bitnet_core.engine.scheduler import Scheduler
-from bitnet_core.errors import UsageError
+from bitnet_core.errors import UnsupportedError, UsageError
 from bitnet_core.hal.device import Device
 from bitnet_core.model.source import ModelSource
+from bitnet_core.plan.hybrid import needed_kernels
 from bitnet_core.plan.launcher import Launcher
 from bitnet_core.plan.memory import plan_memory
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.small_head import add_small_head
-from bitnet_core.plan.upload import DeviceWeights, Progress, upload
+from bitnet_core.plan.upload import Progress, upload
+from bitnet_core.plan.weights import DeviceWeights
 
 
 def closed() -> UsageError:
@@ -25,13 +27,14 @@ def closed() -> UsageError:
 class Placement:
     """What an engine keeps on a device; its scheduler is told of every new runner.
 
-    blocks: of the cache, as many as the options give it; a smaller number holds from the next runner on.
+    blocks: of the cache, as many as the options give it; a smaller number holds from the next runner on. sequences: at
+    a time, the same.
     """
 
     def __init__(
         self, source: ModelSource, device: Device, options: EngineOptions, scheduler: Scheduler, sequences: int
     ) -> None:
-        self.source, self.device, self.options = source, device, options
+        self.source, self.device, self.options, self.sequences = source, device, options, sequences
         self.config = source.config
         self.launcher, self.pool = Launcher(device), MemoryPool(device, options.pool)
         plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=scheduler.chunk)
@@ -55,12 +58,13 @@ class Placement:
 
     @property
     def cache_bytes(self) -> int:
-        """Of keys and values."""
-        return 2 * self.config.n_layers * self.blocks * block_bytes(self.config, self.options.kv_dtype)
+        """Of keys and values, and of the states of delta nets."""
+        return cache_bytes(self.config, self.options.kv_dtype, self.blocks, self.sequences)
 
     def load(self, progress: Progress | None) -> None:
-        """Put the weights there, if they are not."""
+        """Put the weights there, if they are not. UnsupportedError where the device lacks kernels of such models."""
         if self._weights is None:
+            self._check_kernels()
             weights = upload(self.source, self.device, self._scheduler.context, progress)
             try:
                 add_small_head(weights, self.launcher, self.options.small_head)
@@ -69,8 +73,19 @@ class Placement:
                 raise
             self._weights = weights
 
-    def runner(self, sequences: int) -> Runner:
-        """The runner, built with an empty cache for so many sequences if there is none."""
+    def _check_kernels(self) -> None:
+        info = self.device.info
+        if lacking := sorted(needed_kernels(self.config) - info.kernels):
+            raise UnsupportedError(
+                f"cannot run models of architecture {self.config.arch}: it lacks the kernels {', '.join(lacking)}",
+                backend=info.backend,
+                device=info.name,
+                operation="load",
+                hint="The cpu backend (bitnet-cpu) has them: --device cpu",
+            )
+
+    def runner(self) -> Runner:
+        """The runner, built with an empty cache if there is none."""
         if self._runner is None:
             cache = KVCache(
                 self.device,
@@ -78,7 +93,7 @@ class Placement:
                 self.config,
                 kv_dtype=self.options.kv_dtype,
                 blocks=self.blocks,
-                sequences=sequences,
+                sequences=self.sequences,
                 context=self._scheduler.context,
             )
             try:

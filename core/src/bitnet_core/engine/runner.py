@@ -18,11 +18,12 @@ from bitnet_core.engine.masks import RowMasks
 from bitnet_core.engine.scores import Logits, Scores, Want
 from bitnet_core.hal.device import Device
 from bitnet_core.kernels.catalogue import STEP_FIELDS
+from bitnet_core.plan.hybrid import HybridPlan
 from bitnet_core.plan.launcher import Launch, Launcher, Recorded
 from bitnet_core.plan.layers import Plan
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.scratch import HISTORY, SHORTLIST, Scratch, logit_rows
-from bitnet_core.plan.upload import DeviceWeights
+from bitnet_core.plan.weights import DeviceWeights
 
 _LISTS = (1, 16, 64, SHORTLIST)
 """Lengths of shortlists, so that few recordings serve all."""
@@ -54,7 +55,7 @@ class Runner:
     ) -> None:
         self.device, self.launcher, self.pool = device, launcher, pool
         self.weights, self.cache = weights, cache
-        self.plan = Plan(weights, launcher, kv_dtype)
+        self.plan = (HybridPlan if weights.config.delta else Plan)(weights, launcher, kv_dtype)
         self.vocab, self.tokens = weights.config.vocab, weights.config.tokens
         self.shortlists = "top_k" in device.info.kernels
         self._decode = Scratch(device, pool, weights.config, cache.sequences, cache.sequences)

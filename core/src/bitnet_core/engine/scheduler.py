@@ -62,10 +62,12 @@ class Scheduler:
     burst_seconds: about how long greedy bursts may take, so that text keeps flowing on slow devices. counts: COUNTED,
     the evictions of block pools that are gone, and the tokens of steps that only decode. seconds: of steps with prompts
     ("prefill") and without ("decode"). errors: what ended texts, and what the engine adds. prompt_lookup: as in
-    EngineOptions, "off" where the device computes a row in another way among others.
+    EngineOptions, "off" where the device computes a row in another way among others. recurrent: layers keep states,
+    which stand for a whole text: no other one can begin with its blocks, and a step that failed may have moved them on.
     """
 
-    def __init__(self, context: int, chunk: int, burst_seconds: float = 0.1) -> None:
+    def __init__(self, context: int, chunk: int, burst_seconds: float = 0.1, *, recurrent: bool = False) -> None:
+        self.recurrent = recurrent
         self.context, self.chunk, self.burst_seconds = context, chunk, burst_seconds
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
@@ -115,7 +117,11 @@ class Scheduler:
         if self.running:
             taking_part = [(sequence, sequence.generated_tokens == 0) for sequence in self.running]
             began = time.perf_counter()
-            done = self._advance()
+            try:
+                done = self._advance()
+            except Exception:
+                self._start_over()
+                raise
             self._book_time(taking_part, time.perf_counter() - began, done)
         updates, self._ended = self._ended + done, []
         return updates
@@ -126,6 +132,11 @@ class Scheduler:
         if all(sequence.greedy for sequence in self.running):
             return self._greedy()
         return self._sampled()
+
+    def _start_over(self) -> None:
+        """States that a step may have moved on are of no use: all texts compute their tokens again."""
+        for sequence in self.running[::-1] if self.recurrent else []:
+            self._preempt(sequence)
 
     def fail_all(self, error: Exception) -> list[Update]:
         """End every text with an error that is nobody's own."""
@@ -170,7 +181,8 @@ class Scheduler:
         for sequence in list(self.waiting):
             if not self._lanes:
                 return
-            digests = sequence.digests(len(sequence.tokens) - 1) if sequence.scored is None else []
+            shares = sequence.scored is None and not self.recurrent
+            digests = sequence.digests(len(sequence.tokens) - 1) if shares else []
             known = self._blocks.match(digests)
             if len(known) < len(digests) and digests[len(known)] in coming:
                 self._blocks.release(known)
@@ -381,7 +393,7 @@ class Scheduler:
         if not sequence.max_tokens and not sequence.pending:
             sequence.finish_reason = "length"
         self.counts["generated_tokens"] += len(accepted)
-        if sequence.computed // KV_BLOCK > before // KV_BLOCK:
+        if sequence.computed // KV_BLOCK > before // KV_BLOCK and not self.recurrent:
             digests = sequence.digests(sequence.computed)
             for index in range(before // KV_BLOCK, len(digests)):
                 self._blocks.register(sequence.blocks[index], digests[index])

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from bitnet_core.engine.cache import block_bytes
 from bitnet_core.engine.engine import Engine
-from bitnet_core.errors import ModelError
+from bitnet_core.errors import ModelError, UsageError
 from bitnet_core.hal.device import View
 from bitnet_core.kernels.catalogue import KV_BLOCK
 from bitnet_core.output import new_file
@@ -27,7 +27,9 @@ _LONGEST_HEADER = 4096
 
 
 def save_state(engine: Engine, path: Path, *, force: bool = False) -> int:
-    """Write all full blocks of the cache; how many they are. UsageError where the file cannot be written."""
+    """Write all full blocks of the cache; how many they are. UsageError where the file cannot be written, and for a
+    model with delta nets."""
+    _check_kind(engine)
     with engine.lock:
         blocks = engine.kept_blocks()
         header = json.dumps(_identity(engine) | {"blocks": len(blocks)}).encode()
@@ -42,7 +44,9 @@ def save_state(engine: Engine, path: Path, *, force: bool = False) -> int:
 
 def load_state(engine: Engine, path: Path) -> int:
     """Take the blocks of a file into the cache, as many as have room, without giving up what is there; how many they
-    are. ModelError for a file of another model or kind of cache, and for a damaged one, of which nothing is used."""
+    are. ModelError for a file of another model or kind of cache, and for a damaged one, of which nothing is used.
+    UsageError for a model with delta nets."""
+    _check_kind(engine)
     with engine.lock:
         try:
             with path.open("rb") as file:
@@ -51,6 +55,14 @@ def load_state(engine: Engine, path: Path) -> int:
                 return _take(engine, file, count)
         except OSError as exc:
             raise ModelError(f"{path}: cannot be read: {exc.strerror or exc}") from exc
+
+
+def _check_kind(engine: Engine) -> None:
+    if engine.config.delta:
+        raise UsageError(
+            "the prompt cache of a model with delta nets cannot be saved or loaded: blocks of keys and values are of "
+            "no use without the states of its delta nets at the same place in the text, and those are not kept"
+        )
 
 
 def _parts(engine: Engine, blocks: list[tuple[bytes, int]], head: bytes) -> Iterator[bytes]:
@@ -72,7 +84,7 @@ def _views(engine: Engine, block: int) -> Iterator[View]:
 
 
 def _size(engine: Engine) -> int:
-    return 2 * engine.config.n_layers * block_bytes(engine.config, engine.options.kv_dtype)
+    return 2 * engine.config.attention_layers * block_bytes(engine.config, engine.options.kv_dtype)
 
 
 def _identity(engine: Engine) -> dict[str, Any]:

@@ -73,6 +73,13 @@ class Keys:
             raise self._bad(key, f"is {short(value)}, not a list of names")
         return value
 
+    def numbers(self, name: str) -> list[int]:
+        """A list of whole numbers; empty if absent."""
+        value = self._values.get(self._prefix + name, np.empty(0, np.int32))
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
+            raise self._bad(self._prefix + name, f"is {short(value)}, not a list of whole numbers")
+        return [int(number) for number in value]
+
     def group(self, name: str) -> dict[str, Any]:
         """A nested mapping; empty if absent."""
         key, value = self._value(name, {})

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from bitnet_core.model.config import ModelConfig
 
-LINEARS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 SUB_NORMS = ("attn_sub_norm", "ffn_sub_norm")
 
 
 def matrices(config: ModelConfig) -> dict[str, tuple[int, int]]:
     """(rows, columns) of every matrix of the layers."""
-    shapes = config.linears()
-    return {f"blk.{i}.{name}": shapes[name] for i in range(config.n_layers) for name in LINEARS}
+    return {f"blk.{i}.{name}": shape for i in range(config.n_layers) for name, shape in config.linears(i).items()}
 
 
 def ternaries(config: ModelConfig) -> dict[str, tuple[int, int]]:
@@ -25,12 +23,41 @@ def tables(config: ModelConfig) -> dict[str, tuple[int, int]]:
     return {"token_embd": shape} if config.tied_head else {"token_embd": shape, "output": shape}
 
 
+def floats(config: ModelConfig) -> dict[str, tuple[int, int]]:
+    """(rows, columns) of the small matrices that are not ternary: the convolution and the gates of delta nets."""
+    if config.delta is None:
+        return {}
+    gate = (config.delta.value_heads, config.hidden)
+    shapes = {"ssm_conv1d": (config.delta.channels, config.delta.conv), "ssm_alpha": gate, "ssm_beta": gate}
+    return {f"blk.{i}.{name}": shapes[name] for i in range(config.n_layers) if config.is_delta(i) for name in shapes}
+
+
 def vectors(config: ModelConfig) -> dict[str, int]:
-    """Length of every norm weight."""
+    """Length of every norm weight and of what else is a vector."""
+    names = {
+        f"blk.{i}.{name}": n
+        for i in range(config.n_layers)
+        for name, n in (_delta(config) if config.is_delta(i) else _attention(config)).items()
+    }
+    return {**names, "output_norm": config.hidden}
+
+
+def _attention(config: ModelConfig) -> dict[str, int]:
     layer = {"attn_norm": config.hidden, "ffn_norm": config.hidden}
     if config.sub_norms:
         layer |= {"attn_sub_norm": config.q_width, "ffn_sub_norm": config.ffn}
     if config.qk_norm:
         layer |= {"attn_q_norm": config.head_dim, "attn_k_norm": config.head_dim}
-    names = {f"blk.{i}.{name}": n for i in range(config.n_layers) for name, n in layer.items()}
-    return {**names, "output_norm": config.hidden}
+    return layer
+
+
+def _delta(config: ModelConfig) -> dict[str, int]:
+    assert config.delta is not None
+    heads = config.delta.value_heads
+    norms = {"attn_norm": config.hidden, "ffn_norm": config.hidden, "ssm_norm": config.delta.value_dim}
+    return norms | {"ssm_a": heads, "ssm_dt": heads}
+
+
+def signs_name(width: int) -> str:
+    """The vector of +1 and -1 by which rows of `width` columns are multiplied before their Hadamard rotation."""
+    return f"hadamard_signs.{width}"

@@ -28,8 +28,8 @@ def row_order(config: ModelConfig, *, to_interleaved: bool) -> dict[str, Order]:
 
 
 def reordered(weight: TernaryWeight, order: Order | None) -> TernaryWeight:
-    """The weight with its rows in another order; itself for None."""
+    """The weight with these of its rows, in this order; itself for None."""
     if order is None:
         return weight
     scales = weight.scales if weight.scale_kind == "tensor" else weight.scales[order]
-    return replace(weight, codes=weight.codes[order], scales=scales)
+    return replace(weight, rows=len(order), codes=weight.codes[order], scales=scales)

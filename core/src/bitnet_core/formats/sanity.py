@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.names import LINEARS, matrices, tables, vectors
+from bitnet_core.formats.names import floats, matrices, tables, vectors
 from bitnet_core.formats.ternary.codes import Bytes
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.rope import LONG_FACTORS
@@ -29,7 +29,7 @@ SCALES = 1e-4, 1e3
 NONZERO = 0.3, 0.95
 """Ordinary shares of non-zero codes: absmean gives 0.69 for Gaussian weights; 1.0 means that plain signs were taken."""
 
-_EXTRA = re.compile(rf"blk\.\d+\.({'|'.join(LINEARS)})\.(bias|scale)")
+_EXTRA = re.compile(r"blk\.\d+\.\w+\.(bias|scale)")
 _ZEROS = np.array([sum((byte >> s & 3) == 1 for s in (0, 2, 4, 6)) for byte in range(256)], np.uint8)
 
 
@@ -39,7 +39,7 @@ def check_shapes(path: Path, config: ModelConfig, shapes: Mapping[str, tuple[int
     Raises ModelError naming the tensor.
     """
     expected: dict[str, tuple[int, ...]] = {name: (n,) for name, n in vectors(config).items()}
-    expected |= tables(config) | matrices(config)
+    expected |= tables(config) | matrices(config) | floats(config)
     for name, shape in expected.items():
         if name not in shapes:
             raise ModelError(f"{path}: tensor {name!r} is missing: the file is incomplete or of another kind of model")
@@ -54,11 +54,10 @@ def check_shapes(path: Path, config: ModelConfig, shapes: Mapping[str, tuple[int
 def _check_extra(path: Path, config: ModelConfig, name: str, shape: tuple[int, ...]) -> None:
     match = _EXTRA.fullmatch(name)
     if match:
-        linear = name.removesuffix(f".{match[2]}")
-        rows = matrices(config).get(linear, (0, 0))[0]
-        known = shape == (rows,) if match[2] == "bias" else shape in ((), (1,))
+        rows = 0 if config.delta else matrices(config).get(name.removesuffix(f".{match[1]}"), (0, 0))[0]
+        known = rows > 0 and (shape == (rows,) if match[1] == "bias" else shape in ((), (1,)))
     elif name in LONG_FACTORS | {"rope_freqs"}:
-        known = shape == (config.head_dim // 2,)
+        known = shape == (config.rotary_pairs,)
     else:
         known = name == "output" and config.tied_head
     if not known:

@@ -12,6 +12,7 @@ import numpy as np
 
 from bitnet_core.engine.engine import Engine
 from bitnet_core.errors import UsageError
+from bitnet_core.formats.names import matrices
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
 from bitnet_core.measure.bandwidth import Progress, read_bandwidth
 from bitnet_core.measure.memory import host_memory
@@ -176,8 +177,8 @@ def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Run:
 
 
 def bytes_per_token(config: ModelConfig, head_bytes: int, kv_dtype: str, position: int, sequences: int = 1) -> int:
-    """Bytes that decoding one token at `position` has to read: the keys and values of all positions before it, and the
-    share of one of `sequences` texts in every ternary matrix and the head."""
-    layer = sum(rows * padded(columns) // 4 for rows, columns in config.linears().values())
+    """Bytes that decoding one token at `position` has to read: the keys and values of all positions before it, the
+    states of delta nets, and the share of one of `sequences` texts in every ternary matrix and the head."""
+    layers = sum(rows * padded(columns) // 4 for rows, columns in matrices(config).values())
     kv = 2 * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim) * position
-    return config.n_layers * kv + (config.n_layers * layer + head_bytes) // sequences
+    return config.attention_layers * kv + config.state_bytes + (layers + head_bytes) // sequences

@@ -10,13 +10,51 @@ RopeScaling = Literal["none", "linear", "yarn", "llama3", "longrope"]
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaNet:
+    """Layers with a gated delta net (Yang et al. 2024, arXiv 2412.06464) in place of attention, as Qwen3.5 has them.
+
+    Every `interval`-th layer is attention nevertheless, with an output gate. Value head h reads key head
+    h % key_heads.
+    """
+
+    interval: int
+    conv: int  # inputs that an output of the causal convolution sees
+    key_heads: int
+    value_heads: int  # a multiple of key_heads
+    key_dim: int  # elements of a key (and a query) head
+    value_dim: int
+    regrouped: bool = False  # ssm_out takes value head r * key_heads + g as number g * (value_heads / key_heads) + r
+
+    @property
+    def key_width(self) -> int:
+        """Columns of the queries, and of the keys."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def value_width(self) -> int:
+        """Columns of the values."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """Columns of [q | k | v], which the convolution runs over."""
+        return 2 * self.key_width + self.value_width
+
+    @property
+    def state_sizes(self) -> tuple[int, int]:
+        """f32 values that a layer keeps of one sequence: the convolution's last inputs, and the heads' states."""
+        return (self.conv - 1) * self.channels, self.value_heads * self.key_dim * self.value_dim
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Shape and rules of a BitNet transformer.
 
-    Linear layers are named as in GGUF: attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down.
+    Linear layers are named as in GGUF: attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down; in a model with
+    delta nets attn_gate in every layer, and attn_qkv and ssm_out where others have attn_q, attn_k, attn_v, attn_output.
     """
 
-    arch: str  # "bitnet-b1.58", "bitnet-25", "bitnet", "llama", "minicpm" or "qwen3"
+    arch: str  # "bitnet-b1.58", "bitnet-25", "bitnet", "llama", "minicpm", "qwen3" or "qwen35"
     name: str
     n_layers: int
     hidden: int
@@ -43,6 +81,9 @@ class ModelConfig:
     activation_block: int = 0  # columns that share an activation scale; 0 = one scale a row
     ternary_tables: bool = False  # token_embd and output are ternary (ModelSource.ternary), not dense
     vocab_tokens: int = 0  # tokens that exist: ids from here on are never chosen; 0 = all of vocab
+    rope_dim: int = 0  # elements of a head that are rotated, as pairs (j, j + head_dim/2) of the first; 0 = all of them
+    delta: DeltaNet | None = None
+    hadamard: int = 0  # columns of a block of the Hadamard rotation that inputs of ternary matrices take; 0 = none
 
     @property
     def tokens(self) -> int:
@@ -59,14 +100,45 @@ class ModelConfig:
         """Columns of the key (and of the value) projection's output."""
         return self.n_kv_heads * self.head_dim
 
-    def linears(self) -> dict[str, tuple[int, int]]:
+    @property
+    def rotary_pairs(self) -> int:
+        """Pairs of a head that have a frequency."""
+        return (self.rope_dim or self.head_dim) // 2
+
+    def is_delta(self, layer: int) -> bool:
+        """Whether a layer is a delta net."""
+        return self.delta is not None and (layer + 1) % self.delta.interval != 0
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers with keys and values in the cache."""
+        return sum(not self.is_delta(layer) for layer in range(self.n_layers))
+
+    @property
+    def state_bytes(self) -> int:
+        """What the delta nets keep of one sequence, whatever its length."""
+        return 4 * (self.n_layers - self.attention_layers) * sum(self.delta.state_sizes) if self.delta else 0
+
+    def linears(self, layer: int) -> dict[str, tuple[int, int]]:
         """(rows N, columns K) of every ternary matrix of one layer: y[N] = W[N, K] x[K]."""
-        return {
-            "attn_q": (self.q_width, self.hidden),
-            "attn_k": (self.kv_width, self.hidden),
-            "attn_v": (self.kv_width, self.hidden),
-            "attn_output": (self.hidden, self.q_width),
+        return self._mixer(layer) | {
             "ffn_gate": (self.ffn, self.hidden),
             "ffn_up": (self.ffn, self.hidden),
             "ffn_down": (self.hidden, self.ffn),
         }
+
+    def _mixer(self, layer: int) -> dict[str, tuple[int, int]]:
+        """What comes before the feed-forward part."""
+        if self.delta and self.is_delta(layer):
+            return {
+                "attn_qkv": (self.delta.channels, self.hidden),
+                "attn_gate": (self.delta.value_width, self.hidden),
+                "ssm_out": (self.hidden, self.delta.value_width),
+            }
+        attention = {
+            "attn_q": (self.q_width, self.hidden),
+            "attn_k": (self.kv_width, self.hidden),
+            "attn_v": (self.kv_width, self.hidden),
+            "attn_output": (self.hidden, self.q_width),
+        }
+        return attention | ({"attn_gate": (self.q_width, self.hidden)} if self.delta else {})

@@ -29,7 +29,8 @@ def factors_name(config: ModelConfig, positions: int) -> str:
 def rope_table(
     config: ModelConfig, positions: int, freq_factors: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[np.float32]:
-    """f32[positions, head_dim / 2, 2] of (cos, sin). freq_factors (the tensor `factors_name`) divide the frequencies.
+    """f32[positions, head_dim / 2, 2] of (cos, sin). freq_factors (the tensor `factors_name`, f32[config.rotary_pairs])
+    divide the frequencies.
 
     ModelError if the model's values give frequencies that are no numbers."""
     with np.errstate(all="ignore"):
@@ -38,6 +39,7 @@ def rope_table(
             inverse /= freq_factors.astype(np.float32)
     if not np.isfinite(inverse).all():
         raise _no_numbers(config)
+    inverse = np.pad(inverse, (0, config.head_dim // 2 - len(inverse)))  # what has no frequency is not turned
     angles = np.arange(positions, dtype=np.float32)[:, None] * inverse.astype(np.float32)[None, :]
     table = np.empty((*angles.shape, 2), np.float32)
     np.multiply(np.cos(angles), np.float32(magnitude), out=table[..., 0])
@@ -46,15 +48,15 @@ def rope_table(
 
 
 def frequency_factors(config: ModelConfig) -> npt.NDArray[np.float32]:
-    """f32[head_dim / 2]: what Llama 3's scaling divides each frequency by, as GGUF stores it (rope_freqs)."""
+    """f32[config.rotary_pairs]: what Llama 3's scaling divides each frequency by, as GGUF stores it (rope_freqs)."""
     plain, _ = _inverse_frequencies(replace(config, rope_scaling="none"))
     scaled, _ = _inverse_frequencies(config)
     return (plain / scaled).astype(np.float32)
 
 
 def _inverse_frequencies(config: ModelConfig) -> tuple[npt.NDArray[np.float32], float]:
-    """(f32[head_dim / 2], factor on cos and sin)."""
-    dim = config.head_dim
+    """(f32[config.rotary_pairs], factor on cos and sin)."""
+    dim = 2 * config.rotary_pairs
     exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
     powers = np.power(float(config.rope_theta), exponents.astype(np.float64)).astype(np.float32)
     inverse = np.float32(1.0) / powers
@@ -79,7 +81,7 @@ def _yarn(
     config: ModelConfig, inverse: npt.NDArray[np.float32], powers: npt.NDArray[np.float32]
 ) -> tuple[npt.NDArray[np.float32], float]:
     """Low frequencies are interpolated, high ones kept, with a ramp between; cos and sin grow with the factor."""
-    dim, base = config.head_dim, config.rope_theta
+    dim, base = 2 * config.rotary_pairs, config.rope_theta
     original = config.rope_original_context or config.context
     if base <= 1:
         raise _no_numbers(config)

@@ -14,7 +14,7 @@ from bitnet_core.hal.device import View
 from bitnet_core.kernels.catalogue import CATALOGUE, KV_TYPES, RELU2, SILU, kv_row_bytes
 from bitnet_core.plan.launcher import Launch, Launcher
 from bitnet_core.plan.scratch import HISTORY, Scratch
-from bitnet_core.plan.upload import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
+from bitnet_core.plan.weights import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,10 @@ class CacheViews(Protocol):
 
     @property
     def values(self) -> tuple[View, ...]: ...
+
+    @property
+    def states(self) -> tuple[tuple[View, View], ...]:
+        """Of each delta net: the convolution's last inputs, and the heads' states."""
 
     @property
     def tables(self) -> View:
@@ -73,33 +77,38 @@ class Plan:
         """
         config, head = self.config, self.weights.head
         normed, logits = scratch.view("normed", wanted), scratch.view("logits", wanted)
-        norm = self.launcher.prepare(
-            CATALOGUE["rms_norm"],
-            {"rows": wanted, "width": config.hidden, "eps": config.norm_eps},
-            (scratch.view("x", rows), scratch.view("index", wanted), self.weights.output_norm, normed),
-        )
+        norm = self._rms_norm(scratch, rows, wanted, "index", self.weights.output_norm, normed)
         if isinstance(head, Linear):
             quantize = self._norm_quantize(scratch, wanted, normed, None, head)
             return [norm, quantize, *self._matmul(scratch, wanted, head, logits, config.vocab)]
         if keep and (small := self._small_head(scratch, head, wanted, keep)):
             return [norm, *small]
-        return [norm, *self._dense_head(head, wanted, normed, logits)]
+        return [norm, *self._dense(head, wanted, normed, logits)]
 
-    def _dense_head(self, head: Dense, wanted: int, normed: View, logits: View) -> list[Launch]:
+    def _rms_norm(self, scratch: Scratch, rows: int, wanted: int, index: str, gamma: View, y: View) -> Launch:
+        """y[wanted, H]: the rows of x, of a step of `rows`, that a buffer numbers."""
+        return self.launcher.prepare(
+            CATALOGUE["rms_norm"],
+            {"rows": wanted, "width": self.config.hidden, "eps": self.config.norm_eps},
+            (scratch.view("x", rows), scratch.view(index, wanted), gamma, y),
+        )
+
+    def _dense(self, matrix: Dense, rows: int, x: View, y: View) -> list[Launch]:
+        """y[rows, matrix.rows] = matrix x."""
         return [
             self.launcher.prepare(
                 CATALOGUE["matmul_dense"],
                 {
-                    "rows": wanted,
+                    "rows": rows,
                     "outs": part.count,
-                    "width": self.config.hidden,
-                    "y_stride": self.config.vocab,
+                    "width": matrix.columns,
+                    "y_stride": matrix.rows,
                     "y_first": part.first,
                 },
-                (normed, part.table, logits),
-                {"DTYPE": head.dtype},
+                (x, part.table, y),
+                {"DTYPE": matrix.dtype},
             )
-            for part in head.parts
+            for part in matrix.parts
         ]
 
     def _small_head(self, scratch: Scratch, head: Dense, wanted: int, keep: int) -> list[Launch]:
@@ -150,8 +159,11 @@ class Plan:
         return {"rows": rows, "vocab": self.config.tokens, "stride": self.config.vocab}
 
     def _embed(self, scratch: Scratch, rows: int) -> list[Launch]:
-        embedding, hidden = self.weights.embedding, self.config.hidden
-        step, x = scratch.view("step", rows), scratch.view("x", rows)
+        return self._embedded(scratch, rows, scratch.view("x", rows))
+
+    def _embedded(self, scratch: Scratch, rows: int, x: View) -> list[Launch]:
+        """x[rows, H]: rows of the table as it is."""
+        embedding, hidden, step = self.weights.embedding, self.config.hidden, scratch.view("step", rows)
         if isinstance(embedding, Linear):
             return [
                 self.launcher.prepare(
@@ -237,19 +249,35 @@ class Plan:
         if decode and (joined := self._joined("rope_attention", cached | eps, views, self._rotated())):
             launches.append(joined)
         else:
-            queries = scratch.view("queries", rows)
-            launches += [
-                self.launcher.prepare(
-                    CATALOGUE["rope_store_kv"],
-                    {"rows": rows, **self._heads(), **eps},
-                    (*source, queries, *caches),
-                    self._rotated(),
-                ),
-                self.launcher.prepare(
-                    CATALOGUE["attention"], cached, (queries, *caches, step, cache.tables, heads), {"KV": self.kv}
-                ),
-            ]
+            launches += self._attend(scratch, cache, rows, layer, qkv, caches, heads)
         return launches + self._norm_matmul(scratch, rows, heads, layer.attn_sub_norm, layer.attn_output, x, add=1)
+
+    def _attend(
+        self,
+        scratch: Scratch,
+        cache: CacheViews,
+        rows: int,
+        layer: LayerWeights,
+        qkv: View,
+        caches: tuple[View, View],
+        heads: View,
+    ) -> list[Launch]:
+        """heads[rows, q_width] from qkv, in two launches."""
+        queries, step = scratch.view("queries", rows), scratch.view("step", rows)
+        return [
+            self.launcher.prepare(
+                CATALOGUE["rope_store_kv"],
+                {"rows": rows, **self._heads(), "eps": self.config.norm_eps},
+                (qkv, step, self.weights.rope, *self._head_gammas(layer), queries, *caches),
+                self._rotated(),
+            ),
+            self.launcher.prepare(
+                CATALOGUE["attention"],
+                {"rows": rows, **self._cached(cache)},
+                (queries, *caches, step, cache.tables, heads),
+                {"KV": self.kv},
+            ),
+        ]
 
     def _feed_forward(self, scratch: Scratch, rows: int, layer: LayerWeights) -> list[Launch]:
         config, down = self.config, layer.ffn_down
@@ -259,14 +287,18 @@ class Plan:
         gate_up = scratch.view("gate_up", rows)
         return [
             *self._norm_matmul(scratch, rows, x, layer.ffn_norm, layer.gate_up, gate_up),
-            self.launcher.prepare(
-                CATALOGUE["glu_norm_quantize"],
-                {"rows": rows, "width": config.ffn, "stride": down.width, "eps": config.norm_eps},
-                (gate_up, layer.ffn_sub_norm or layer.ffn_norm, *self._quantized(scratch, rows, down.width)),
-                {"ACT": self.activation, "NORM": int(layer.ffn_sub_norm is not None), "ABLOCK": self.ablock},
-            ),
+            self._glu_quantize(scratch, rows, gate_up, layer),
             *self._matmul(scratch, rows, down, x, config.hidden, add=1),
         ]
+
+    def _glu_quantize(self, scratch: Scratch, rows: int, gate_up: View, layer: LayerWeights) -> Launch:
+        width = layer.ffn_down.width
+        return self.launcher.prepare(
+            CATALOGUE["glu_norm_quantize"],
+            {"rows": rows, "width": self.config.ffn, "stride": width, "eps": self.config.norm_eps},
+            (gate_up, layer.ffn_sub_norm or layer.ffn_norm, *self._quantized(scratch, rows, width)),
+            {"ACT": self.activation, "NORM": int(layer.ffn_sub_norm is not None), "ABLOCK": self.ablock},
+        )
 
     def _norm_matmul_glu(self, rows: int, x: View, m: View, layer: LayerWeights) -> Launch | None:
         """m[rows, F] for a few rows in one launch, where gate and up are in one part."""

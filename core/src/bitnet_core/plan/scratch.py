@@ -8,7 +8,7 @@ import numpy.typing as npt
 from bitnet_core.hal.device import Buffer, Device, View, whole
 from bitnet_core.kernels.catalogue import STEP_FIELDS, ceil_div
 from bitnet_core.kernels.small_head import HEAD_GROUP
-from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.weights import padded
 from bitnet_core.plan.pool import MemoryPool
 
@@ -29,7 +29,8 @@ def logit_rows(config: ModelConfig, chunk: int) -> int:
 
 def scratch_row_bytes(config: ModelConfig) -> tuple[dict[str, int], dict[str, int]]:
     """Bytes per row of the step, and per row whose logits are wanted, of every scratch buffer."""
-    widest = max(padded(config.hidden), padded(config.q_width), padded(config.ffn))
+    mixed = config.delta.value_width if config.delta else 0
+    widest = max(padded(columns) for columns in (config.hidden, config.q_width, config.ffn, mixed))
     scales = 4 * (widest // config.activation_block if config.activation_block else 1)
     step = {
         "x": 4 * config.hidden,
@@ -42,6 +43,8 @@ def scratch_row_bytes(config: ModelConfig) -> tuple[dict[str, int], dict[str, in
         "gate_up": 8 * config.ffn,
         "step": 4 * STEP_FIELDS,
     }
+    if config.delta:
+        step |= _of_delta_nets(config, config.delta)
     wanted = {
         "index": 4,
         "normed": 4 * config.hidden,
@@ -52,6 +55,22 @@ def scratch_row_bytes(config: ModelConfig) -> tuple[dict[str, int], dict[str, in
         "lists": 8 * SHORTLIST + 8,
     }
     return step, wanted
+
+
+def _of_delta_nets(config: ModelConfig, net: DeltaNet) -> dict[str, int]:
+    """What a model with delta nets needs beside the others, or more of (plan.hybrid)."""
+    heads = max(config.q_width, net.value_width)
+    widest = max(config.hidden, config.ffn, heads)
+    return {
+        "qkv": 4 * max(config.q_width + 2 * config.kv_width, net.channels),
+        "heads": 4 * heads,
+        "gate": 4 * heads,
+        "mixed": 4 * net.channels,
+        "gates": 8 * net.value_heads,
+        "plain": 4 * widest,
+        "row": 4,
+        **({"turned": 4 * widest} if config.hadamard else {}),
+    }
 
 
 class Scratch:
@@ -69,6 +88,8 @@ class Scratch:
             for name, nbytes in head.items():
                 gaps = 2 * device.info.alignment if name == "lists" else 0
                 self._buffers[name] = pool.alloc(wanted * nbytes + gaps)
+            if "row" in step:
+                self.upload("row", np.arange(rows, dtype=np.int32))
         except BaseException:
             self.free()
             raise

@@ -9,7 +9,7 @@ from bitnet_core.errors import OutOfMemoryError, UnsupportedError
 from bitnet_core.hal.device import DeviceType
 from bitnet_core.kernels.catalogue import CATALOGUE, DENSE_TYPES, ceil_div
 from bitnet_core.plan.launcher import Launcher
-from bitnet_core.plan.upload import Dense, DeviceWeights, SmallHead
+from bitnet_core.plan.weights import Dense, DeviceWeights, SmallHead
 
 log = logging.getLogger(__name__)
 

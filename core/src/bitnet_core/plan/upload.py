@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -13,13 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import GpuError, ModelError, UsageError
+from bitnet_core.formats import dense
+from bitnet_core.formats.names import matrices, signs_name
 from bitnet_core.formats.threads import reader_pool
 from bitnet_core.hal.device import Buffer, Device, TransferMode, View, whole
 from bitnet_core.kernels.catalogue import DENSE_TYPES, ceil_div
-from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.rope import factors_name, rope_table
 from bitnet_core.model.source import ModelSource
-from bitnet_core.model.weights import TernaryWeight, padded
+from bitnet_core.model.weights import DenseWeight, TernaryWeight, padded
+from bitnet_core.plan.weights import DeltaWeights, Dense, DensePart, DeviceWeights, LayerWeights, Linear, LinearPart
 
 UPLOAD_CHUNK = 32 << 20
 """Bytes handed to the device at once, so that pages of a mapped file need not all stay in memory."""
@@ -32,121 +34,6 @@ _WIDEST_BLOCK = 256
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is under way, units done, units in all): ("load", bytes, bytes) here."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinearPart:
-    """Consecutive rows of a ternary matrix that one launch serves; block 0 means one scale per row."""
-
-    codes: View  # u8[outs, width / 4]
-    scales: View  # f32[outs] or f32[outs, ceil(width / block)]
-    outs: int
-    y_first: int
-    block: int
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """Ternary matrices that share their input, stacked by rows: y[outs] = W[outs, columns] x."""
-
-    outs: int
-    columns: int
-    parts: tuple[LinearPart, ...]
-
-    @property
-    def width(self) -> int:
-        """Columns padded to whole blocks."""
-        return padded(self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class SmallHead:
-    """The int8 copy of an f16 head (kernels/small_head.py): codes i8[V, H], scale and error f32[V]."""
-
-    codes: View
-    scale: View
-    error: View
-
-    @property
-    def nbytes(self) -> int:
-        """All of it, which every draft reads."""
-        return self.codes.nbytes + self.scale.nbytes + self.error.nbytes
-
-
-@dataclass(frozen=True, slots=True)
-class DensePart:
-    """Rows first..first + count of an embedding table or head."""
-
-    table: View
-    first: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Dense:
-    """An embedding table or head, in as many parts as binding it takes; dtype indexes DENSE_TYPES."""
-
-    dtype: int
-    rows: int
-    columns: int
-    parts: tuple[DensePart, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """One transformer layer on the device."""
-
-    attn_norm: View
-    qkv: Linear
-    q_norm: View | None
-    k_norm: View | None
-    attn_sub_norm: View | None
-    attn_output: Linear
-    ffn_norm: View
-    gate_up: Linear
-    ffn_sub_norm: View | None
-    ffn_down: Linear
-
-
-@dataclass(slots=True)
-class DeviceWeights:
-    """All weights of a model on one device. Wrapped host memory stays referenced for as long as this object."""
-
-    config: ModelConfig
-    layers: tuple[LayerWeights, ...]
-    embedding: Dense | Linear
-    head: Dense | Linear
-    output_norm: View
-    rope: View  # f32[positions, head_dim / 2, 2]
-    positions: int
-    nbytes: int  # allocated on the device, wrapped host memory not counted
-    wrapped_bytes: int
-    _buffers: list[Buffer] = field(repr=False)
-    _hosts: list[npt.NDArray[Any]] = field(repr=False)
-    small_head: SmallHead | None = None
-
-    @property
-    def head_bytes(self) -> int:
-        """Bytes of the head that choosing a token reads."""
-        if self.small_head:
-            return self.small_head.nbytes
-        if isinstance(self.head, Dense):
-            return sum(part.table.nbytes for part in self.head.parts)
-        return sum(part.codes.nbytes + part.scales.nbytes for part in self.head.parts)
-
-    def alloc(self, device: Device, nbytes: int) -> View:
-        """Room for more, freed with the rest."""
-        buffer = device.alloc(nbytes)
-        self._buffers.append(buffer)
-        self.nbytes += nbytes
-        return whole(buffer).part(0, nbytes)
-
-    def free(self, device: Device) -> None:
-        """Give all buffers back."""
-        for buffer in self._buffers:
-            device.free(buffer)
-        self._buffers.clear()
-        self._hosts.clear()
 
 
 def weight_bytes(source: ModelSource) -> int:
@@ -162,7 +49,7 @@ def _table_bytes(source: ModelSource) -> int:
 
 
 def _linear_bytes(config: ModelConfig) -> int:
-    return config.n_layers * sum(rows * padded(columns) // 4 for rows, columns in config.linears().values())
+    return sum(rows * padded(columns) // 4 for rows, columns in matrices(config).values())
 
 
 def _table_names(config: ModelConfig) -> tuple[str, ...]:
@@ -219,7 +106,15 @@ class _Uploader:
             wrapped_bytes=self.wrapped,
             _buffers=self.buffers,
             _hosts=self.hosts,
+            signs=self._signs(),
         )
+
+    def _signs(self) -> dict[int, View]:
+        """Of the inputs of all matrices, where they are rotated."""
+        if not self.config.hadamard:
+            return {}
+        widths = {columns for _, columns in matrices(self.config).values()} | {self.config.hidden}
+        return {width: self._norm(signs_name(width), width) for width in sorted(widths)}
 
     def _read_once(self, layer: LayerWeights) -> LayerWeights:
         """Where all weights are copies, the file's pages should not count as this process's memory beside them."""
@@ -241,7 +136,7 @@ class _Uploader:
         name = factors_name(self.config, positions)
         if not self.source.has(name):
             return None
-        factors, size = self.source.vector(name), self.config.head_dim // 2
+        factors, size = self.source.vector(name), self.config.rotary_pairs
         if factors.shape != (size,) or not ((factors > 0) & np.isfinite(factors)).all():
             raise ModelError(f"{self.source.path}: {name} must be {size} positive numbers")
         return factors
@@ -255,25 +150,54 @@ class _Uploader:
     def _layer(self, number: int, readers: Executor) -> LayerWeights:
         """readers: they go on with the next layer."""
         config, prefix = self.config, f"blk.{number}."
-        sub_norms = config.sub_norms
+        is_delta, sub_norms = config.is_delta(number), config.sub_norms
+        linears = config.linears(number)
+        inputs = ("attn_qkv",) if is_delta else ("attn_q", "attn_k", "attn_v")
+        normed = config.qk_norm and not is_delta
         for layer in range(number, min(number + LAYERS_AHEAD, config.n_layers)):
-            self._read_ahead((f"blk.{layer}.{linear}" for linear in config.linears()), readers)
+            self._read_ahead((f"blk.{layer}.{linear}" for linear in config.linears(layer)), readers)
         return LayerWeights(
             attn_norm=self._norm(prefix + "attn_norm", config.hidden),
-            qkv=self._linear(prefix, "attn_q", "attn_k", "attn_v"),
-            q_norm=self._norm(prefix + "attn_q_norm", config.head_dim) if config.qk_norm else None,
-            k_norm=self._norm(prefix + "attn_k_norm", config.head_dim) if config.qk_norm else None,
+            qkv=self._linear(prefix, linears, *inputs),
+            q_norm=self._norm(prefix + "attn_q_norm", config.head_dim) if normed else None,
+            k_norm=self._norm(prefix + "attn_k_norm", config.head_dim) if normed else None,
             attn_sub_norm=self._norm(prefix + "attn_sub_norm", config.q_width) if sub_norms else None,
-            attn_output=self._linear(prefix, "attn_output"),
+            attn_output=self._linear(prefix, linears, "ssm_out" if is_delta else "attn_output"),
             ffn_norm=self._norm(prefix + "ffn_norm", config.hidden),
-            gate_up=self._linear(prefix, "ffn_gate", "ffn_up"),
+            gate_up=self._linear(prefix, linears, "ffn_gate", "ffn_up"),
             ffn_sub_norm=self._norm(prefix + "ffn_sub_norm", config.ffn) if sub_norms else None,
-            ffn_down=self._linear(prefix, "ffn_down"),
+            ffn_down=self._linear(prefix, linears, "ffn_down"),
+            gate=self._linear(prefix, linears, "attn_gate") if config.delta else None,
+            delta=self._delta(prefix, config.delta) if config.delta and is_delta else None,
         )
 
-    def _linear(self, prefix: str, *names: str) -> Linear:
+    def _delta(self, prefix: str, net: DeltaNet) -> DeltaWeights:
+        """What a delta net has beside its ternary matrices."""
+        conv = self._floats(prefix + "ssm_conv1d", (net.channels, net.conv))
+        return DeltaWeights(
+            conv=self._vector(dense.decode(conv.data, conv.dtype, conv.columns)),
+            gates=self._gates(prefix, (net.value_heads, self.config.hidden)),
+            rate=self._norm(prefix + "ssm_a", net.value_heads),
+            dt=self._norm(prefix + "ssm_dt", net.value_heads),
+            norm=self._norm(prefix + "ssm_norm", net.value_dim),
+        )
+
+    def _gates(self, prefix: str, shape: tuple[int, int]) -> Dense:
+        """ssm_alpha and ssm_beta, one below the other."""
+        alpha, beta = (self._floats(prefix + name, shape) for name in ("ssm_alpha", "ssm_beta"))
+        if alpha.dtype != beta.dtype:
+            raise ModelError(
+                f"{self.source.path}: {prefix}ssm_alpha and ssm_beta are of different types: not supported"
+            )
+        return self._dense([alpha, beta])
+
+    def _floats(self, name: str, shape: tuple[int, int]) -> DenseWeight:
+        weight = self.source.dense(name)
+        self._check_shape(name, (weight.rows, weight.columns), shape)
+        return weight
+
+    def _linear(self, prefix: str, shapes: Mapping[str, tuple[int, int]], *names: str) -> Linear:
         """The named matrices of a layer, which share their input."""
-        shapes = self.config.linears()
         return self._stacked([self._ternary(prefix + name, shapes[name]) for name in names])
 
     def _stacked(self, weights: Sequence[TernaryWeight]) -> Linear:
@@ -312,10 +236,14 @@ class _Uploader:
         shape = self.config.vocab, self.config.hidden
         if self.config.ternary_tables:
             return self._stacked([self._ternary(name, shape)])
-        weight = self.source.dense(name)
-        self._check_shape(name, (weight.rows, weight.columns), shape)
-        parts = tuple(DensePart(view, first, count) for first, count, view in self._rows([weight.data]))
-        return Dense(DENSE_TYPES.index(weight.dtype), weight.rows, weight.columns, parts)
+        weight = self._floats(name, shape)
+        return self._dense([weight])
+
+    def _dense(self, weights: Sequence[DenseWeight]) -> Dense:
+        """Matrices of one type, stacked."""
+        data, first = [weight.data for weight in weights], weights[0]
+        parts = tuple(DensePart(view, start, count) for start, count, view in self._rows(data))
+        return Dense(DENSE_TYPES.index(first.dtype), sum(map(len, data)), first.columns, parts)
 
     def _norm(self, name: str, size: int) -> View:
         values = self.source.vector(name)

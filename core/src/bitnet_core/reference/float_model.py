@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import UsageError
+from bitnet_core.formats.names import signs_name
 from bitnet_core.model.rope import factors_name, rope_table
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import TernaryWeight
 from bitnet_core.reference.dense import decode_table
+from bitnet_core.reference.float_delta import convolved, delta_rule, hadamard, regrouped, sigmoid
 from bitnet_core.reference.ternary import unpack_codes
 
 Array = npt.NDArray[np.float64]
@@ -45,7 +47,7 @@ class FloatModel:
         hidden = self._hidden(np.asarray(tokens))
         step = chunk or len(tokens)
         for first in range(0, len(tokens), step):
-            rows = hidden[first : first + step]
+            rows = self._turned(hidden[first : first + step])
             parts = [rows @ part.T for part in self._table("token_embd" if self.config.tied_head else "output")]
             use(first, np.concatenate(parts, axis=1).astype(np.float32))
 
@@ -67,9 +69,12 @@ class FloatModel:
             here = (tokens >= first) & (tokens < first + len(part))
             x[here] = part[tokens[here] - first]
             first += len(part)
+        if config.hadamard:
+            x = self._signed(hadamard(x, config.hadamard))
         for index in range(config.n_layers):
             layer = f"blk.{index}."
-            x = x + self._attention(layer, self._normed(x, layer + "attn_norm"), angles)
+            h = self._normed(x, layer + "attn_norm")
+            x = x + (self._delta_net(layer, h) if config.is_delta(index) else self._attention(layer, h, angles))
             x = x + self._feed_forward(layer, self._normed(x, layer + "ffn_norm"))
         return self._normed(x, "output_norm")
 
@@ -86,7 +91,20 @@ class FloatModel:
         heads = out.reshape(len(x), -1)
         if self.config.sub_norms:
             heads = self._normed(heads, layer + "attn_sub_norm")
+        if self.config.delta:
+            heads = heads * sigmoid(self._product(x, layer + "attn_gate"))
         return self._product(heads, layer + "attn_output")
+
+    def _delta_net(self, layer: str, x: Array) -> Array:
+        net = self.config.delta
+        assert net is not None
+        qkv = convolved(self._product(x, layer + "attn_qkv"), self._floats(layer + "ssm_conv1d"))
+        steps = np.logaddexp(0, x @ self._floats(layer + "ssm_alpha").T + self.source.vector(layer + "ssm_dt"))
+        beta = sigmoid(x @ self._floats(layer + "ssm_beta").T)
+        heads = delta_rule(net, qkv, np.exp(steps * self.source.vector(layer + "ssm_a")), beta)
+        gate = self._product(x, layer + "attn_gate").reshape(heads.shape)
+        gated = self._normed(heads, layer + "ssm_norm") * gate * sigmoid(gate)
+        return self._product(regrouped(net, gated), layer + "ssm_out")
 
     def _heads(self, layer: str, name: str, x: Array) -> Array:
         heads = self._product(x, layer + name).reshape(len(x), -1, self.config.head_dim)
@@ -118,7 +136,19 @@ class FloatModel:
         mean = (x * x).mean(axis=-1, keepdims=True)
         return np.asarray(x / np.sqrt(mean + self.config.norm_eps) * self.source.vector(name))
 
+    def _signed(self, x: Array) -> Array:
+        return np.asarray(x * self.source.vector(signs_name(x.shape[1])))
+
+    def _turned(self, x: Array) -> Array:
+        """What the ternary matrices of the model multiply in place of x."""
+        return hadamard(self._signed(x), self.config.hadamard) if self.config.hadamard else x
+
+    def _floats(self, name: str) -> Array:
+        weight = self.source.dense(name)
+        return decode_table(weight.data, weight.dtype).astype(np.float64)
+
     def _product(self, x: Array, name: str) -> Array:
+        x = self._turned(x)
         return np.concatenate([x @ part.T for part in _parts(self.source.ternary(name))], axis=1)
 
     def _table(self, name: str) -> Iterator[Array]:

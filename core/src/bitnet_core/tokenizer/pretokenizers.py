@@ -23,11 +23,14 @@ _LLAMA3: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_QWEN2: Final = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_QWEN35: Final = _QWEN2.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
 
 PRE_TOKENIZERS: Final = (
     PreTokenizer("llama-bpe", (_LLAMA3,), ignore_merges=True, add_bos=True),
     PreTokenizer("gpt-2", (_GPT2 + r"|\s+",)),
-    PreTokenizer("qwen2", (_LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}"),)),
+    PreTokenizer("qwen2", (_QWEN2,)),
+    PreTokenizer("qwen35", (_QWEN35,)),
     PreTokenizer("falcon3", (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9]")),
     PreTokenizer("falcon", (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),
     PreTokenizer("default", (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),

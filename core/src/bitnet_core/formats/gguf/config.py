@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from bitnet_core.errors import ModelError
+from bitnet_core.formats.gguf import qwen35
+from bitnet_core.formats.gguf.hadamard import check_unrotated
 from bitnet_core.formats.gguf.multipliers import read_multipliers
 from bitnet_core.formats.keys import MAX_LAYERS, Keys, short
 from bitnet_core.formats.names import SUB_NORMS
@@ -16,11 +18,10 @@ from bitnet_core.model.config import Activation, ModelConfig, RopeScaling
 from bitnet_core.model.rope import LONG_FACTORS
 from bitnet_core.model.source import Finding
 
-ARCHITECTURES = ("bitnet-b1.58", "bitnet-25", "bitnet", "llama", "minicpm", "qwen3")
+ARCHITECTURES = ("bitnet-b1.58", "bitnet-25", "bitnet", "llama", "minicpm", "qwen3", "qwen35")
 
 UNSUPPORTED = {
-    "qwen35": "a hybrid of attention and gated delta nets (Qwen3.5, Bonsai 27B), and delta nets are not computed yet",
-    "qwen35moe": "a mixture of experts with gated delta nets, which are not computed yet",
+    "qwen35moe": "a mixture of experts, which is not computed yet",
     "qwen3moe": "a mixture of experts, which is not computed yet",
     "maple": "a mixture of experts with sliding-window attention, which is not computed yet",
 }
@@ -42,10 +43,9 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
 
     Raises ModelError for an unknown architecture and for missing, mistyped or contradictory keys.
     """
-    check_unrotated(path, metadata)
     arch = _architecture(path, metadata)
     keys = Keys(path, metadata, f"{arch}.")
-    hidden, heads, kv_heads, head_dim = _heads(path, keys)
+    hidden, heads, kv_heads, head_dim = _heads(path, keys, arch)
     layers = keys.count("block_count", limit=MAX_LAYERS)
     vocab = keys.count("vocab_size", _tokens(metadata))
     activation, findings = _activation(path, keys, arch, layers, hidden, vocab)
@@ -74,10 +74,13 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
         rope_original_context=original,
         rope_beta_fast=fast,
         rope_beta_slow=slow,
-        qk_norm=arch == "qwen3",
-        activation_block=GROUP_SCALED if arch in ("minicpm", "qwen3") else 0,
+        qk_norm=arch in ("qwen3", "qwen35"),
+        activation_block=GROUP_SCALED if arch in ("minicpm", "qwen3", "qwen35") else 0,
         vocab_tokens=_last_token(metadata, vocab),
     )
+    if arch == qwen35.ARCHITECTURE:
+        return qwen35.with_delta_nets(path, keys, metadata, config), findings
+    check_unrotated(path, metadata)
     return read_multipliers(path, keys, arch).config(config), findings
 
 
@@ -93,7 +96,7 @@ def _architecture(path: Path, metadata: Mapping[str, Any]) -> str:
     return arch
 
 
-def _heads(path: Path, keys: Keys) -> tuple[int, int, int, int]:
+def _heads(path: Path, keys: Keys, arch: str) -> tuple[int, int, int, int]:
     """The row's width, query heads, key/value heads, and the width of a head."""
     heads = keys.count("attention.head_count")
     hidden = keys.count("embedding_length")
@@ -103,7 +106,8 @@ def _heads(path: Path, keys: Keys) -> tuple[int, int, int, int]:
     kv_heads = keys.count("attention.head_count_kv", heads)
     if keys.count("attention.value_length", head_dim) != head_dim:
         raise ModelError(f"{path}: key_length and value_length differ, which no supported model has")
-    if (rotated := keys.count("rope.dimension_count", head_dim)) != head_dim:
+    rotated = keys.count("rope.dimension_count", head_dim)
+    if rotated != head_dim and arch != qwen35.ARCHITECTURE:
         raise ModelError(f"{path}: rope.dimension_count {rotated} is not the head size {head_dim}: not supported")
     if heads % kv_heads:
         raise ModelError(f"{path}: head_count {heads} is not a multiple of head_count_kv {kv_heads}")
@@ -134,15 +138,6 @@ def _last_token(metadata: Mapping[str, Any], vocab: int) -> int:
     return count
 
 
-def check_unrotated(path: Path, metadata: Mapping[str, Any]) -> None:
-    """Raises ModelError for weights that want a Hadamard rotation of their inputs: without it the text is garbage."""
-    if any(key.startswith("prism.hadamard") for key in metadata):
-        raise ModelError(
-            f"{path}: the weights are rotated (its prism.hadamard keys ask for a Hadamard transform of the activations,"
-            " as in Bonsai 2), which is not computed yet; use a model without the rotation"
-        )
-
-
 def _activation(
     path: Path, keys: Keys, arch: str, layers: int, hidden: int, vocab: int
 ) -> tuple[Activation, list[Finding]]:
@@ -156,7 +151,7 @@ def _activation(
         raise ModelError(f"{path}: the activation {name[:40]!r} is not supported, only relu2 and silu")
     if arch in ("bitnet-b1.58", "bitnet-25"):
         return "relu2", []
-    if arch in ("llama", "minicpm", "qwen3") or (layers, hidden) in _SHAPES_OF_1BITLLM:
+    if arch in ("llama", "minicpm", "qwen3", "qwen35") or (layers, hidden) in _SHAPES_OF_1BITLLM:
         return "silu", []
     if layers == 30 and vocab == 128256:
         text = "no key names the activation; the shape is that of BitNet 2B-4T, which uses squared ReLU"

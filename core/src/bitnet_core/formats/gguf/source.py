@@ -12,15 +12,18 @@ import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense, sanity
+from bitnet_core.formats.gguf import qwen35
 from bitnet_core.formats.gguf import ternary as gguf_ternary
 from bitnet_core.formats.gguf.config import read_config
 from bitnet_core.formats.gguf.container import GGUFFile, Tensor
+from bitnet_core.formats.gguf.hadamard import Signs
 from bitnet_core.formats.gguf.multipliers import read_multipliers
 from bitnet_core.formats.gguf.types import I2_S_TAIL
 from bitnet_core.formats.i2_s_layout.statistics import Decision, Neurons, decide
 from bitnet_core.formats.keys import Keys
 from bitnet_core.formats.mapped import forget_pages
-from bitnet_core.formats.names import tables, ternaries
+from bitnet_core.formats.names import floats, tables, ternaries
+from bitnet_core.formats.rotation import Order, reordered
 from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.tiles import Tiles
 from bitnet_core.model.config import ModelConfig
@@ -53,8 +56,15 @@ class GGUFSource:
                 raise ModelError(f"{path}: has no tensors: it holds a vocabulary, not a model")
             self._config, findings = read_config(path, self._file.metadata, self._tensors.keys())
             arch = self._config.arch
+            self._signs: Signs = {}
+            if self._config.hadamard:
+                self._signs = qwen35.rotation_of(path, self._file.metadata, self._config).signs
             self._multipliers = read_multipliers(path, Keys(path, self._file.metadata, f"{arch}."), arch)
+            if self._config.delta:
+                self._tensors = qwen35.renamed(self._config, self._tensors)
             shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
+            if self._config.delta:
+                shapes = qwen35.shapes(self._config, shapes)
             sanity.check_shapes(path, self._config, shapes)
             self._config = replace(self._config, ternary_tables=self._has_ternary_tables())
             self._matrices = ternaries(self._config)
@@ -113,6 +123,7 @@ class GGUFSource:
                 data, tensor.type.name, rows, columns, self._decision.layout, self._tiles, self._quantize
             )
             weight = self._multipliers.matrix(name, self._with_extra_scale(name, weight))
+            weight = reordered(weight, self._order(name))
             sanity.check_scales(weight.scales)
         except ModelError as error:
             raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
@@ -129,12 +140,15 @@ class GGUFSource:
             raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
 
     def vector(self, name: str) -> npt.NDArray[np.float32]:
+        if name in self._signs:
+            return self._signs[name]
         tensor = self._tensor(name)
         kind = dense.KERNEL_TYPES.get(tensor.type.name)
         if kind is None or len(tensor.shape) != 1:
             raise ModelError(f"{self.path}: tensor {tensor.name!r} of type {tensor.type.name} is no vector of numbers")
         values = dense.decode(self._file.data(tensor)[None], kind, tensor.shape[0]).reshape(-1)
-        return self._multipliers.vector(name, values)
+        order = self._order(name)
+        return self._multipliers.vector(name, values if order is None else values[order])
 
     def has(self, name: str) -> bool:
         return name in self._tensors
@@ -174,6 +188,9 @@ class GGUFSource:
         except KeyError:
             raise ModelError(f"{self.path}: has no tensor {name!r}") from None
 
+    def _order(self, name: str) -> Order | None:
+        return qwen35.row_order(self._config, name) if self._config.delta else None
+
     def _has_ternary_tables(self) -> bool:
         """Whether embedding and head can be used as ternary. One without the other, or in a model whose activations
         have one scale a row, is used as f16."""
@@ -190,19 +207,22 @@ class GGUFSource:
 
     def _look(self) -> list[Finding]:
         """Refuses biases and unsound norms and scales; what is odd about the matrices."""
-        odd = sanity.Oddities()
+        odd, small = sanity.Oddities(), floats(self._config)
         for name, tensor in self._tensors.items():
             try:
                 if name.endswith(".bias") and self.vector(name).any():
                     raise ModelError("is a bias, and layers with biases do not run")
                 if name in self._matrices:
                     scales, share = gguf_ternary.sample(
-                        self._file.data(tensor), tensor.type, *self._matrices[name], self._tiles, self._quantize
+                        self._file.data(tensor), tensor.type, *_matrix(tensor), self._tiles, self._quantize
                     )
                     sanity.check_scales(scales)
                     odd.look(name, scales, None if tensor.type.name == "Q1_0" else share)
                 elif len(tensor.shape) == 1:
                     sanity.check_norm(self.vector(name))
+                elif name in small:
+                    weight = self.dense(name)
+                    sanity.check_norm(dense.decode(weight.data, weight.dtype, weight.columns))
             except ModelError as error:
                 raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
         return odd.findings()

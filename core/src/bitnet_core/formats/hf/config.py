@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.config import GROUP_SCALED, UNSUPPORTED
+from bitnet_core.formats.gguf.qwen35 import ARCHITECTURE
 from bitnet_core.formats.hf.names import canonical
 from bitnet_core.formats.keys import MAX_LAYERS, Keys, short
 from bitnet_core.formats.names import SUB_NORMS
@@ -128,10 +129,13 @@ def _mlx(path: Path, keys: Keys) -> dict[str, int]:
 def _check_known(path: Path, values: Mapping[str, Any], kind: str) -> None:
     if "hadamard" in values or "hadamard" in kind:
         raise ModelError(
-            f"{path}: the weights are rotated (hadamard), as in Bonsai 2, and the rotation is not computed yet; use a "
-            "model without it"
+            f"{path}: the weights are rotated (hadamard), as in Bonsai 2: use the model's GGUF file, the one form that is read"
         )
     family = kind.removesuffix("_text").replace("qwen3_5", "qwen35").replace("_moe", "moe")
+    if family == ARCHITECTURE:
+        raise ModelError(
+            f"{path}: model_type {kind} has gated delta nets: use the model's GGUF file, the one form that is read"
+        )
     if family in UNSUPPORTED:
         raise ModelError(f"{path}: model_type {kind} is not supported: {UNSUPPORTED[family]}")
     if kind not in ("bitnet", "llama"):

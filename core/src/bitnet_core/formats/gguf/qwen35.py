@@ -1,0 +1,158 @@
+"""What is peculiar to GGUF files of arch `qwen35` (Qwen3.5, Bonsai 27B, Bonsai 2): keys, names, and the order of rows.
+
+Layers are gated delta nets but for every `full_attention_interval`-th, which is attention. There attn_q holds for each
+head its query rows and then its gate rows, and only the first rope.dimension_count elements of a head are rotated, in
+pairs (j, j + half of them). Here the gate is a matrix of its own, attn_gate, and the rows of each query and key head
+are put in an order in which its pairs are (j, j + head_dim / 2), as everywhere else; products of queries and keys do
+not see that. RMSNorm's weights are stored as what is multiplied with (1 + those of the checkpoint).
+Keys and tensors: llama.cpp, src/models/qwen35.cpp and conversion/qwen.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from bitnet_core.errors import ModelError
+from bitnet_core.formats.gguf.hadamard import Rotation, is_rotated, read_rotation
+from bitnet_core.formats.keys import Keys, short
+from bitnet_core.formats.names import matrices
+from bitnet_core.formats.rotation import Order
+from bitnet_core.model.config import DeltaNet, ModelConfig
+
+ARCHITECTURE = "qwen35"
+
+_KEYS = frozenset({
+    *("block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size"),
+    *("attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length"),
+    *("attention.layer_norm_rms_epsilon", "rope.freq_base", "rope.dimension_count", "rope.dimension_sections"),
+    *("rope.scaling.type", "full_attention_interval", "ssm.conv_kernel", "ssm.state_size", "ssm.group_count"),
+    *("ssm.time_step_rank", "ssm.inner_size"),
+})  # fmt: skip
+_MOST_TAPS = 64
+_WIDEST_HEAD = 1024
+_MOST_HEADS = 1 << 12
+_STORED = {"ffn_norm": "post_attention_norm", "ssm_dt": "ssm_dt.bias"}
+_HERE = {stored: name for name, stored in _STORED.items()}
+_LAYER = re.compile(r"blk\.(\d+)\.(.+)")
+
+T = TypeVar("T")
+
+
+def with_delta_nets(path: Path, keys: Keys, metadata: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
+    """The model with its delta nets and its rotation. ModelError for keys that are not heeded or make no sense."""
+    _check_keys(path, keys)
+    delta = _delta(path, keys)
+    config = replace(config, delta=delta, rope_dim=_rope_dim(path, keys, config.head_dim))
+    if not is_rotated(metadata):
+        return config
+    rotation = rotation_of(path, metadata, config)
+    return replace(config, hadamard=rotation.block, delta=replace(delta, regrouped=rotation.regrouped))
+
+
+def rotation_of(path: Path, metadata: Mapping[str, Any], config: ModelConfig) -> Rotation:
+    """What the `prism.hadamard` keys of a file say."""
+    shapes = matrices(config)
+    names = {f"{stored_name(config, name)}.weight" for name in shapes} | {"output.weight"}
+    return read_rotation(path, metadata, names, {columns for _, columns in shapes.values()} | {config.hidden})
+
+
+def _check_keys(path: Path, keys: Keys) -> None:
+    """ModelError for a key of the architecture that is not heeded, or that asks for what is not computed."""
+    if unknown := sorted(keys.names_below("") - _KEYS):
+        raise ModelError(
+            f"{path}: the key {short(f'{ARCHITECTURE}.{unknown[0]}')} is not heeded, and may change the model"
+        )
+    if (scaling := keys.text("rope.scaling.type", "none")) != "none":
+        raise ModelError(f"{path}: the RoPE scaling {short(scaling)} is not computed for architecture {ARCHITECTURE}")
+
+
+def _delta(path: Path, keys: Keys) -> DeltaNet:
+    """The delta nets of a file. ModelError for sizes that contradict each other."""
+    heads, groups = (
+        keys.count("ssm.time_step_rank", limit=_MOST_HEADS),
+        keys.count("ssm.group_count", limit=_MOST_HEADS),
+    )
+    inner = keys.count("ssm.inner_size")
+    if heads % groups or inner % heads:
+        raise ModelError(
+            f"{path}: ssm.inner_size {inner}, ssm.time_step_rank {heads} and ssm.group_count {groups} must each be a "
+            "multiple of the next"
+        )
+    if inner // heads > _WIDEST_HEAD:
+        raise ModelError(f"{path}: value heads of {inner // heads} elements; at most {_WIDEST_HEAD} are possible")
+    return DeltaNet(
+        interval=keys.count("full_attention_interval"),
+        conv=keys.count("ssm.conv_kernel", limit=_MOST_TAPS),
+        key_heads=groups,
+        value_heads=heads,
+        key_dim=keys.count("ssm.state_size", limit=_WIDEST_HEAD),
+        value_dim=inner // heads,
+    )
+
+
+def _rope_dim(path: Path, keys: Keys, head_dim: int) -> int:
+    """Elements of a head that are rotated. For text all sections carry one position, so only their sum counts."""
+    rotated = keys.count("rope.dimension_count", head_dim, limit=head_dim)
+    if rotated % 2:
+        raise ModelError(f"{path}: rope.dimension_count {rotated} is odd, so RoPE has no pairs")
+    sections = keys.numbers("rope.dimension_sections")
+    if sections and (min(sections) < 0 or sum(sections) != rotated // 2):
+        raise ModelError(f"{path}: rope.dimension_sections {short(sections)} do not add up to {rotated // 2} pairs")
+    return rotated
+
+
+def stored_name(config: ModelConfig, name: str) -> str:
+    """The name in a file, without ".weight", of what is `name` elsewhere."""
+    match = _LAYER.fullmatch(name)
+    if not match:
+        return name
+    last = match[2]
+    if last == "attn_gate" and not config.is_delta(int(match[1])):
+        last = "attn_q"
+    return f"blk.{match[1]}.{_STORED.get(last, last)}"
+
+
+def renamed(config: ModelConfig, tensors: Mapping[str, T]) -> dict[str, T]:
+    """The tensors of a file by the names they have elsewhere; the gate of attention beside the queries that it shares a
+    tensor with."""
+    found: dict[str, T] = {}
+    for stored, tensor in tensors.items():
+        match = _LAYER.fullmatch(stored)
+        name = f"blk.{match[1]}.{_HERE.get(match[2], match[2])}" if match else stored
+        found[name if stored_name(config, name) == stored else f"{stored} (unused)"] = tensor
+        if match and match[2] == "attn_q":
+            found[f"blk.{match[1]}.attn_gate"] = tensor
+    return found
+
+
+def shapes(config: ModelConfig, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Shapes of `renamed` tensors as `row_order` leaves them."""
+    whole, half = (2 * config.q_width, config.hidden), (config.q_width, config.hidden)
+    shared = ("attn_q", "attn_gate")
+    gated = {name for name in tensors if name.endswith(shared) and row_order(config, name) is not None}
+    return {name: half if name in gated and shape == whole else shape for name, shape in tensors.items()}
+
+
+def row_order(config: ModelConfig, name: str) -> Order | None:
+    """The stored row of each row of a matrix, or element of a vector; None where they are as stored."""
+    match = _LAYER.fullmatch(name)
+    if not match or config.is_delta(int(match[1])):
+        return None
+    dim, heads, pairs = config.head_dim, np.arange(config.n_heads)[:, None], config.rotary_pairs
+    first, rest = np.arange(pairs), np.arange(2 * pairs, dim)
+    head = np.concatenate([first, rest[: dim // 2 - pairs], first + pairs, rest[dim // 2 - pairs :]])
+    orders = {
+        "attn_q": 2 * dim * heads + head,
+        "attn_gate": 2 * dim * heads + dim + np.arange(dim),
+        "attn_k": dim * np.arange(config.n_kv_heads)[:, None] + head,
+        "attn_q_norm": head,
+        "attn_k_norm": head,
+    }
+    order = orders.get(match[2])
+    return None if order is None else order.reshape(-1)

@@ -1,0 +1,142 @@
+"""Weights on a device, in the form that the plan binds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from bitnet_core.hal.device import Buffer, Device, View, whole
+from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.weights import padded
+
+
+@dataclass(frozen=True, slots=True)
+class LinearPart:
+    """Consecutive rows of a ternary matrix that one launch serves; block 0 means one scale per row."""
+
+    codes: View  # u8[outs, width / 4]
+    scales: View  # f32[outs] or f32[outs, ceil(width / block)]
+    outs: int
+    y_first: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Ternary matrices that share their input, stacked by rows: y[outs] = W[outs, columns] x."""
+
+    outs: int
+    columns: int
+    parts: tuple[LinearPart, ...]
+
+    @property
+    def width(self) -> int:
+        """Columns padded to whole blocks."""
+        return padded(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class SmallHead:
+    """The int8 copy of an f16 head (kernels/small_head.py): codes i8[V, H], scale and error f32[V]."""
+
+    codes: View
+    scale: View
+    error: View
+
+    @property
+    def nbytes(self) -> int:
+        """All of it, which every draft reads."""
+        return self.codes.nbytes + self.scale.nbytes + self.error.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class DensePart:
+    """Rows first..first + count of an embedding table or head."""
+
+    table: View
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """An embedding table or head, in as many parts as binding it takes; dtype indexes DENSE_TYPES."""
+
+    dtype: int
+    rows: int
+    columns: int
+    parts: tuple[DensePart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaWeights:
+    """What a delta net has beside its ternary matrices: conv f32[channels, taps], gates of 2 value_heads rows, rate and
+    dt f32[value_heads], norm f32[value_dim]."""
+
+    conv: View
+    gates: Dense
+    rate: View
+    dt: View
+    norm: View
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One transformer layer on the device. In a delta net qkv is attn_qkv, and attn_output ssm_out."""
+
+    attn_norm: View
+    qkv: Linear
+    q_norm: View | None
+    k_norm: View | None
+    attn_sub_norm: View | None
+    attn_output: Linear
+    ffn_norm: View
+    gate_up: Linear
+    ffn_sub_norm: View | None
+    ffn_down: Linear
+    gate: Linear | None = None
+    delta: DeltaWeights | None = None
+
+
+@dataclass(slots=True)
+class DeviceWeights:
+    """All weights of a model on one device. Wrapped host memory stays referenced for as long as this object."""
+
+    config: ModelConfig
+    layers: tuple[LayerWeights, ...]
+    embedding: Dense | Linear
+    head: Dense | Linear
+    output_norm: View
+    rope: View  # f32[positions, head_dim / 2, 2]
+    positions: int
+    nbytes: int  # allocated on the device, wrapped host memory not counted
+    wrapped_bytes: int
+    _buffers: list[Buffer] = field(repr=False)
+    _hosts: list[npt.NDArray[Any]] = field(repr=False)
+    small_head: SmallHead | None = None
+    signs: dict[int, View] = field(default_factory=dict)  # of the Hadamard rotation, f32[width] by width
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of the head that choosing a token reads."""
+        if self.small_head:
+            return self.small_head.nbytes
+        if isinstance(self.head, Dense):
+            return sum(part.table.nbytes for part in self.head.parts)
+        return sum(part.codes.nbytes + part.scales.nbytes for part in self.head.parts)
+
+    def alloc(self, device: Device, nbytes: int) -> View:
+        """Room for more, freed with the rest."""
+        buffer = device.alloc(nbytes)
+        self._buffers.append(buffer)
+        self.nbytes += nbytes
+        return whole(buffer).part(0, nbytes)
+
+    def free(self, device: Device) -> None:
+        """Give all buffers back."""
+        for buffer in self._buffers:
+            device.free(buffer)
+        self._buffers.clear()
+        self._hosts.clear()

@@ -1,0 +1,212 @@
+"""A tiny rotated hybrid (Bonsai 2's kind: gated delta nets, PTQ1_0 and PQ2_0, prism.hadamard) gives the logits that
+transformers gives for its weights with the rotation undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import bitnet_core
+import numpy as np
+import numpy.typing as npt
+import pytest
+from bitnet_core.api import Model
+from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.options import EngineOptions
+from bitnet_core.engine.state import load_state, save_state
+from bitnet_core.errors import OutOfMemoryError, UnsupportedError, UsageError
+from bitnet_core.formats.open import open_model
+from bitnet_core.model.source import ModelSource
+from bitnet_core.reference.device import NumpyDevice, numpy_info
+from bitnet_core.reference.float_model import FloatModel
+
+BONSAI2 = Path(__file__).parent / "bonsai2"
+FILE = BONSAI2 / "rotated-PTQ1_0.gguf"
+
+Rows = npt.NDArray[np.float32]
+
+
+@pytest.fixture
+def source() -> Iterator[ModelSource]:
+    opened = open_model(FILE, strict=True)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def model() -> Iterator[Model]:
+    with bitnet_core.load(FILE, "numpy") as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def reference() -> dict[str, Any]:
+    with np.load(BONSAI2 / "reference.npz") as archive:
+        return dict(archive)
+
+
+def both(reference: dict[str, Any], logits: Callable[[Any], Any]) -> Any:
+    return np.concatenate([logits(reference[f"tokens_{run}"])[int(reference[f"first_{run}"]) :] for run in "ab"])
+
+
+def expected(reference: dict[str, Any]) -> Rows:
+    return np.concatenate([reference[f"logits_{run}"] for run in "ab"])
+
+
+def test_what_the_file_says(source: ModelSource) -> None:
+    config = source.config
+    assert source.format == "GGUF v3, PTQ1_0 + PQ2_0"
+    assert (config.arch, config.hadamard, config.rope_dim, config.head_dim) == ("qwen35", 128, 16, 64)
+    assert config.delta is not None
+    assert (config.delta.key_heads, config.delta.value_heads, config.delta.regrouped) == (2, 6, True)
+    assert [config.is_delta(layer) for layer in range(2)] == [True, False]
+    assert config.state_bytes == 4 * (3 * 640 + 6 * 64 * 64)
+
+
+def test_float_activations_give_the_logits_of_transformers(source: ModelSource, reference: dict[str, Any]) -> None:
+    np.testing.assert_allclose(both(reference, FloatModel(source).logits), expected(reference), atol=1e-3)
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "no rotation": lambda config: replace(config, hadamard=0),
+    "other blocks": lambda config: replace(config, hadamard=64),
+    "heads not regrouped": lambda config: replace(config, delta=replace(config.delta, regrouped=False)),
+    "all of a head turned": lambda config: replace(config, rope_dim=64),
+    "no norm of heads": lambda config: replace(config, qk_norm=False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_comparison_notices(change: str, source: Any, reference: dict[str, Any]) -> None:
+    source._config = CHANGES[change](source.config)
+    found = both(reference, FloatModel(source).logits)
+    assert np.abs(found - expected(reference)).max() > 0.1
+
+
+@pytest.mark.parametrize("kv_dtype", ["f16", "f32", "int8"])
+def test_the_engine_stays_near(kv_dtype: str, reference: dict[str, Any], float_model: ModuleType) -> None:
+    with bitnet_core.load(FILE, "numpy", kv_dtype=kv_dtype) as model:
+        found, wanted = both(reference, model.engine.logits), expected(reference)
+    assert float_model.divergence(wanted, found).mean() <= 1e-2
+    assert (found.argmax(axis=1) == wanted.argmax(axis=1)).mean() >= 0.9
+
+
+def test_chunks_and_single_tokens_give_the_same_logits(
+    model: Model, reference: dict[str, Any], float_model: ModuleType
+) -> None:
+    """But for int8 codes on a boundary, which the order of a sum moves."""
+    tokens = reference["tokens_b"]
+    at_once = model.engine.logits(tokens)
+    for chunk in (32, 7, 1):
+        found = model.engine.logits(tokens, chunk)
+        assert float_model.divergence(at_once, found).max() <= 1e-3
+        np.testing.assert_allclose(found, at_once, atol=0.2)
+
+
+def prompts(reference: dict[str, Any]) -> list[list[int]]:
+    return [reference["tokens_b"][start : start + 9 + start].tolist() for start in (0, 5, 30)]
+
+
+def greedy(model: Model, prompt: list[int]) -> tuple[int, ...]:
+    return model.generate(prompt, max_tokens=24, temperature=0).tokens
+
+
+def test_texts_in_one_batch_are_what_they_are_alone(model: Model, reference: dict[str, Any]) -> None:
+    alone = [greedy(model, prompt) for prompt in prompts(reference)]
+    streams = [model.generate(prompt, max_tokens=24, temperature=0, stream=True) for prompt in prompts(reference)]
+    for stream, tokens in zip(streams, alone, strict=True):
+        for _ in stream:
+            pass
+        assert stream.result.tokens == tokens
+
+
+def test_a_text_that_goes_on_is_computed_from_its_beginning(model: Model) -> None:
+    """Nothing of an earlier text is taken over, however much of it is the same."""
+    first = greedy(model, list(range(150)))
+    longer = [*range(150), *first, 7, 8]
+    went_on = greedy(model, longer)
+    assert model.engine.figures()["prefix_hits"] == 0
+    with bitnet_core.load(FILE, "numpy") as fresh:
+        assert greedy(fresh, longer) == went_on
+
+
+def test_more_texts_than_lanes_take_turns(reference: dict[str, Any], model: Model) -> None:
+    alone = [greedy(model, prompt) for prompt in prompts(reference)]
+    with bitnet_core.load(FILE, "numpy", max_sequences=2) as narrow:
+        found = narrow.generate(prompts(reference), max_tokens=24, temperature=0)
+    assert [one.tokens for one in found] == alone
+
+
+def test_a_text_that_steps_back_says_the_same(model: Model) -> None:
+    """Two texts of four blocks each in a cache of six: one steps back, and computes its states again."""
+    long_prompts = [(np.arange(180) * step % 300).tolist() for step in (7, 11)]
+    alone = [greedy(model, prompt) for prompt in long_prompts]
+    with bitnet_core.load(FILE, "numpy", max_sequences=2, kv_budget=4 * model.config.state_bytes) as narrow:
+        assert narrow.engine.memory()["cache_blocks"] == 6
+        found = narrow.generate(long_prompts, max_tokens=24, temperature=0)
+        assert narrow.engine.figures()["preemptions"] > 0
+    assert [one.tokens for one in found] == alone
+
+
+def test_states_count_as_cache(source: ModelSource) -> None:
+    engine = Engine(source, NumpyDevice(), EngineOptions(max_sequences=3))
+    engine.logits([1, 2, 3])
+    cache = engine.cache()
+    assert engine.memory()["kv_cache_bytes"] == cache.nbytes
+    assert cache.nbytes == sum(view.nbytes for view in (*cache.keys, *cache.values)) + 3 * source.config.state_bytes
+    assert engine.memory_plan().kv_cache == cache.nbytes
+    engine.close()
+
+
+def test_states_take_half_of_the_budget_at_most(source: ModelSource) -> None:
+    engine = Engine(source, NumpyDevice(), EngineOptions(max_sequences=32, kv_budget=10 * source.config.state_bytes))
+    assert engine.sequences == 5
+    assert engine.placement.cache_bytes <= 10 * source.config.state_bytes
+    engine.close()
+    with pytest.raises(UsageError, match="the states of 1 texts"):
+        Engine(source, NumpyDevice(), EngineOptions(kv_budget=source.config.state_bytes // 2))
+
+
+def test_a_step_that_failed_is_no_part_of_the_text(
+    source: ModelSource, reference: dict[str, Any], model: Model
+) -> None:
+    """States that it moved on are given up: the step after lack of memory begins the text again."""
+
+    class Short(NumpyDevice):
+        fails = 0
+
+        def replay(self, recording: Any) -> None:
+            super().replay(recording)
+            self.fails += 1
+            if self.fails == 5:
+                raise OutOfMemoryError("no room", requested=1, free=0)
+
+    prompt = prompts(reference)[1]
+    engine = Engine(source, Short(), EngineOptions(max_sequences=1))
+    sequence = engine.add(prompt, max_tokens=24)
+    while engine.step():
+        pass
+    assert tuple(sequence.generated) == greedy(model, prompt)
+    engine.close()
+
+
+def test_what_would_have_to_go_back_is_refused(source: ModelSource, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot go back"):
+        Engine(source, NumpyDevice(), EngineOptions(prompt_lookup="on"))
+    engine = Engine(source, NumpyDevice(), EngineOptions(max_sequences=1))
+    for action in (save_state, load_state):
+        with pytest.raises(UsageError, match="cannot be saved or loaded"):
+            action(engine, tmp_path / "state")
+    engine.close()
+
+
+def test_a_device_without_the_kernels_is_refused_by_name(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = replace(numpy_info(), kernels=frozenset({"top_k"}))
+    monkeypatch.setattr("bitnet_core.reference.device.numpy_info", lambda: bare)
+    with pytest.raises(
+        UnsupportedError, match=r"architecture qwen35: it lacks the kernels causal_conv1d, gated_delta_rule"
+    ):
+        Engine(source, NumpyDevice(), EngineOptions(max_sequences=1))
