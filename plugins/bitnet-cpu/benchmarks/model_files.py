@@ -73,7 +73,7 @@ def write(path: Path, ternary: str, head: str) -> None:
         out.tensor("token_embd.weight", (rows, columns), head, head_bytes)
         names = []
         for layer in range(config.n_layers):
-            for name, (n, k) in config.linears().items():
+            for name, (n, k) in config.linears(layer).items():
                 nbytes = n * k // 4 + 32 if ternary == "I2_S" else n * k // 256 * 66
                 out.tensor(f"blk.{layer}.{name}.weight", (n, k), ternary, nbytes)
                 names.append(f"blk.{layer}.{name}")

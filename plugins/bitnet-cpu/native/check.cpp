@@ -11,8 +11,9 @@ namespace {
 constexpr std::array<const char*, KERNEL_COUNT> NAMES = {
     "embed_rows",        "rms_norm_quantize", "matmul_ternary", "matmul_ternary_block", "rope_store_kv", "attention",
     "glu_norm_quantize", "rms_norm",          "matmul_dense",   "argmax_advance",       "top_k",
-    "embed_rows_ternary", "pack_head", "draft_logits", "rescore_logits"};
-constexpr std::array<size_t, KERNEL_COUNT> VIEWS = {3, 5, 6, 6, 8, 6, 5, 4, 3, 6, 5, 4, 4, 6, 5};
+    "embed_rows_ternary", "pack_head", "draft_logits", "rescore_logits",
+    "hadamard_rotate", "glu", "causal_conv1d", "gated_delta_rule", "gated_rms_norm"};
+constexpr std::array<size_t, KERNEL_COUNT> VIEWS = {3, 5, 6, 6, 8, 6, 5, 4, 3, 6, 5, 4, 4, 6, 5, 3, 2, 5, 7, 4};
 constexpr uint64_t MOST_WIDTH = 1u << 20;  // columns: 32-bit sums and float counts stay exact
 constexpr uint64_t MOST_ELEMENTS = uint64_t(1) << 40;
 
@@ -222,6 +223,62 @@ size_t check_rescore(const Launch& l, const Checker& check) {
   return size_t(p.k) * 8;
 }
 
+size_t check_hadamard(const Launch& l, const Checker& check) {
+  const auto p = params_of<HadamardParams>(l);
+  const bool power = p.block >= 2 && p.block <= 16384 && (p.block & (p.block - 1)) == 0;
+  check.require(power && p.width > 0 && p.width <= MOST_WIDTH && p.width % p.block == 0, "block or width makes no sense");
+  check.holds(0, "x", p.rows, p.width, 4);
+  check.holds(1, "signs", p.width, 1, 4);
+  check.holds(2, "y", p.rows, p.width, 4);
+  return size_t(p.block) * 4;
+}
+
+void check_glu(const Launch& l, const Checker& check) {
+  const auto p = params_of<GluParams>(l);
+  check.require(p.width > 0 && p.width <= MOST_WIDTH, "width makes no sense");
+  check.holds(0, "gate_up", p.rows, 2 * uint64_t(p.width), 4);
+  check.holds(1, "m", p.rows, p.width, 4);
+}
+
+size_t check_conv(const Launch& l, const Checker& check) {
+  const auto p = params_of<ConvParams>(l);
+  check.require(p.channels > 0 && p.channels <= MOST_WIDTH && p.taps >= 2 && p.taps <= 64, "channels or taps makes no sense");
+  check.holds(0, "x", p.rows, p.channels, 4);
+  check.holds(1, "step", p.rows, 4, 4);
+  check.holds(2, "weight", p.channels, p.taps, 4);
+  check.holds(3, "state", p.taps - 1, p.channels, 4);
+  check.holds(4, "y", p.rows, p.channels, 4);
+  return size_t(l.constants.tile_n) * (p.taps + 2) * 4;
+}
+
+size_t check_delta(const Launch& l, const Checker& check) {
+  const auto p = params_of<DeltaParams>(l);
+  check.require(p.key_dim > 0 && p.key_dim <= 1024 && p.value_dim > 0 && p.value_dim <= 1024, "key_dim or value_dim makes no sense");
+  check.require(p.n_key_heads > 0 && p.n_heads > 0 && p.n_heads <= 4096 && p.n_heads % p.n_key_heads == 0,
+                "n_heads is no multiple of n_key_heads");
+  const uint64_t columns = uint64_t(p.n_heads) * p.value_dim;
+  check.holds(0, "qkv", p.rows, 2 * uint64_t(p.n_key_heads) * p.key_dim + columns, 4);
+  check.holds(1, "gates", p.rows, 2 * uint64_t(p.n_heads), 4);
+  check.holds(2, "rate", p.n_heads, 1, 4);
+  check.holds(3, "dt", p.n_heads, 1, 4);
+  check.holds(4, "step", p.rows, 4, 4);
+  check.holds(5, "state", p.key_dim, columns, 4);
+  check.holds(6, "out", p.rows, columns, 4);
+  return size_t(p.key_dim) * 8;
+}
+
+size_t check_gated_norm(const Launch& l, const Checker& check) {
+  const auto p = params_of<GatedNormParams>(l);
+  check.require(p.n_heads > 0 && p.n_heads <= 65536 && p.head_dim > 0 && p.head_dim <= 65536, "n_heads or head_dim makes no sense");
+  check.require(p.groups > 0 && p.n_heads % p.groups == 0, "groups is no divisor of n_heads");
+  const uint64_t width = uint64_t(p.n_heads) * p.head_dim;
+  check.holds(0, "x", p.rows, width, 4);
+  check.holds(1, "gate", p.rows, width, 4);
+  if (l.constants.norm) check.holds(2, "gamma", p.head_dim, 1, 4);
+  check.holds(3, "y", p.rows, width, 4);
+  return size_t(p.head_dim) * 4;
+}
+
 // Bounds of one launch; returns the scratch it needs.
 size_t check_bounds(const Launch& l, const Checker& check, const Path& path) {
   switch (l.kernel) {
@@ -255,6 +312,11 @@ size_t check_bounds(const Launch& l, const Checker& check, const Path& path) {
     case PACK_HEAD: return check_pack(l, check);
     case DRAFT_LOGITS: return check_draft(l, check), 0;
     case RESCORE_LOGITS: return check_rescore(l, check);
+    case HADAMARD_ROTATE: return check_hadamard(l, check);
+    case GLU: return check_glu(l, check), 0;
+    case CAUSAL_CONV1D: return check_conv(l, check);
+    case GATED_DELTA_RULE: return check_delta(l, check);
+    case GATED_RMS_NORM: return check_gated_norm(l, check);
     default: check.fail("is no kernel");
   }
 }
@@ -273,6 +335,10 @@ std::array<uint64_t, 3> expected_grid(const Launch& l) {
     case MATMUL_TERNARY_BLOCK:
     case MATMUL_DENSE:
     case ATTENTION: return {tiles(l.params[1], n), tiles(rows, t), 1};
+    case HADAMARD_ROTATE: return {l.params[1] / l.params[2], rows, 1};
+    case CAUSAL_CONV1D: return {tiles(l.params[1], n), 1, 1};
+    case GATED_DELTA_RULE: return {l.params[1], tiles(l.params[4], n), 1};
+    case GATED_RMS_NORM: return {l.params[1], rows, 1};
     case ROPE_STORE_KV: return {tiles(uint64_t(l.params[1]) + 2 * uint64_t(l.params[2]), n), rows, 1};
     default: return {rows, 1, 1};
   }
@@ -291,7 +357,7 @@ void check_constants(KernelId id, const Constants& c) {
     if (!right) throw Unsupported(NAMES[id] + (": " + std::string(text)));
   };
   require(c.dtype <= Q6_K && c.norm <= 1 && c.add <= 1 && c.kv <= KV_INT8 && c.interleaved <= 1 && c.qknorm <= 1 &&
-              c.act <= 1 && c.mask <= 1 && (c.ablock == 0 || c.ablock == 32),
+              c.act <= (id == GATED_RMS_NORM ? 2 : 1) && c.mask <= 1 && c.inverse <= 1 && (c.ablock == 0 || c.ablock == 32),
           "a constant is outside the catalogue");
   const bool blocks = id == MATMUL_TERNARY_BLOCK || id == EMBED_ROWS_TERNARY;
   require(!blocks || c.block == 64 || c.block == 128 || c.block == 256, "BLOCK is not 64, 128 or 256");
@@ -301,7 +367,8 @@ void check_constants(KernelId id, const Constants& c) {
   require(!head || c.tile_t == 1, "a workgroup is for one row");
   require(!(embed || head) || (c.tile_n != 0 && c.tile_n % 256 == 0), "TILE_N is no multiple of 256");
   require(id != ROPE_STORE_KV || c.tile_n == 1, "a workgroup is for one head");
-  require(id != PACK_HEAD || c.tile_n != 0, "TILE_N is missing");
+  const bool tiled = id == PACK_HEAD || id == CAUSAL_CONV1D || id == GATED_DELTA_RULE;
+  require(!tiled || (c.tile_n != 0 && c.tile_n <= MOST_WIDTH), "TILE_N is missing, or absurd");
 }
 
 void prepare(Launch& launch, size_t view_count, const Path& path) {

@@ -22,6 +22,11 @@ enum KernelId : uint32_t {
   PACK_HEAD,
   DRAFT_LOGITS,
   RESCORE_LOGITS,
+  HADAMARD_ROTATE,
+  GLU,
+  CAUSAL_CONV1D,
+  GATED_DELTA_RULE,
+  GATED_RMS_NORM,
   KERNEL_COUNT,
 };
 
@@ -40,7 +45,7 @@ struct Bytes {
 
 // Compile-time constants of the catalogue and tile sizes; those that a kernel lacks stay 0.
 struct Constants {
-  uint32_t dtype, norm, add, block, ablock, kv, interleaved, qknorm, act, mask, tile_n, tile_t;
+  uint32_t dtype, norm, add, block, ablock, kv, interleaved, qknorm, act, mask, inverse, tile_n, tile_t;
 };
 
 struct Launch;
@@ -98,6 +103,23 @@ struct DraftParams {
 };
 struct RescoreParams {
   uint32_t rows, outs, width, stride, k;
+};
+struct HadamardParams {
+  uint32_t rows, width, block;
+};
+struct GluParams {
+  uint32_t rows, width;
+};
+struct ConvParams {
+  uint32_t rows, channels, taps;
+};
+struct DeltaParams {
+  uint32_t rows, n_heads, n_key_heads, key_dim, value_dim;
+  float eps;
+};
+struct GatedNormParams {
+  uint32_t rows, n_heads, head_dim, groups;
+  float eps;
 };
 
 template <class P>

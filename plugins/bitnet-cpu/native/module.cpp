@@ -122,6 +122,7 @@ Compiled compile(const std::string& kernel, const nb::dict& constants, const std
   c.qknorm = constant(constants, "QKNORM");
   c.act = constant(constants, "ACT");
   c.mask = constant(constants, "MASK");
+  c.inverse = constant(constants, "INVERSE");
   c.tile_n = constant(constants, "TILE_N");
   c.tile_t = constant(constants, "TILE_T");
   check_constants(compiled.kernel, c);

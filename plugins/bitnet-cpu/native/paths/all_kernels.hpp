@@ -2,9 +2,14 @@
 #pragma once
 #include "kernels/argmax_advance.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/causal_conv1d.hpp"
 #include "kernels/embed_rows.hpp"
 #include "kernels/embed_rows_ternary.hpp"
+#include "kernels/gated_delta_rule.hpp"
+#include "kernels/gated_rms_norm.hpp"
+#include "kernels/glu.hpp"
 #include "kernels/glu_norm_quantize.hpp"
+#include "kernels/hadamard_rotate.hpp"
 #include "kernels/matmul_dense.hpp"
 #include "kernels/matmul_ternary.hpp"
 #include "kernels/matmul_ternary_block.hpp"
@@ -20,7 +25,8 @@ namespace bitnet::BITNET_PATH {
 constexpr Path PATH = {
     BITNET_PATH_NAME,
     {embed_rows, rms_norm_quantize, matmul_ternary, matmul_ternary_block, rope_store_kv, attention, glu_norm_quantize,
-     rms_norm, matmul_dense, argmax_advance, top_k, embed_rows_ternary, pack_head, draft_logits, rescore_logits},
+     rms_norm, matmul_dense, argmax_advance, top_k, embed_rows_ternary, pack_head, draft_logits, rescore_logits,
+     hadamard_rotate, glu, causal_conv1d, gated_delta_rule, gated_rms_norm},
     PANEL_ROWS,
 };
 

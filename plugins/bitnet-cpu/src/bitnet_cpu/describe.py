@@ -10,6 +10,7 @@ from types import MappingProxyType
 import psutil
 from bitnet_core.errors import BackendUnavailableError, UsageError
 from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
+from bitnet_core.kernels.catalogue import DELTA_KERNELS
 
 from bitnet_cpu import __version__
 
@@ -70,7 +71,7 @@ def cpu_info(path: str | None = None, threads: int | None = None) -> DeviceInfo:
         max_binding=total,
         alignment=ALIGNMENT,
         transfer=TransferMode.UNIFIED,
-        kernels=frozenset({"top_k", "pack_head", "draft_logits", "rescore_logits"}),
+        kernels=frozenset({"top_k", "pack_head", "draft_logits", "rescore_logits"}) | DELTA_KERNELS,
         features=frozenset({"timings", "tunings", "like-rows"}),
         extra=MappingProxyType({"active_kernel": path, "threads": threads or thread_count()}),
     )

@@ -12,6 +12,8 @@ FEW_ROWS = 8
 """Rows up to which a ternary matrix is multiplied from its packed blocks, without unpacking panels (as in C++)."""
 DECODE_BLOCK = 256
 """embed_rows decodes whole blocks of this many columns."""
+CHANNELS = 512
+"""Of a convolution for a workgroup."""
 TRIED_ROWS = (16, 32, 64, 128)
 """Rows of a matrix for a workgroup among which `bitnet tune` may choose."""
 HEAD_ROWS = {"pack_head": 256, "draft_logits": 256, "rescore_logits": 4096}
@@ -28,6 +30,10 @@ def choose(spec: KernelSpec, params: Mapping[str, int | float], panel_rows: int,
         tile |= {"TILE_N": 32 if rows <= FEW_ROWS else panel_rows, "TILE_T": rows}
     elif spec.name == "matmul_dense":
         tile |= {"TILE_N": 32, "TILE_T": rows}
+    elif spec.name == "causal_conv1d":
+        tile["TILE_N"] = CHANNELS
+    elif spec.name == "gated_delta_rule":
+        tile["TILE_N"] = int(params["value_dim"])
     elif spec.name in HEAD_ROWS:
         tile["TILE_N"] = HEAD_ROWS[spec.name]
     elif spec.name == "attention":
