@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.errors import ModelError, OutOfMemoryError, UsageError
-from bitnet_core.formats.names import tables, ternaries, vectors
+from bitnet_core.formats.names import floats, matrices, tables, ternaries, vectors
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.hal.device import DeviceType, Kernel, TransferMode, View
 from bitnet_core.kernels.catalogue import CATALOGUE
@@ -252,7 +252,9 @@ def test_synthetic_shapes(shape: str) -> None:
             assert weight.codes.shape == (rows, columns // 4)
             assert weight.scales.shape == (rows, columns // 128)
     assert len(source.tokenizer["tokenizer.ggml.tokens"]) == config.vocab
-    assert len(source.tensors) == 7 * config.n_layers + len(tables(config))
+    for name, (rows, columns) in floats(config).items():
+        assert (source.dense(name).rows, source.dense(name).columns) == (rows, columns)
+    assert len(source.tensors) == len(matrices(config)) + len(tables(config)) + len(floats(config))
     assert not source.has("rope_freqs")
     assert source.has("output") is not config.tied_head
     with pytest.raises(ModelError):

@@ -1,4 +1,4 @@
-"""The commands on a tiny Qwen3 model, whose embedding and head are ternary."""
+"""The commands on a tiny Qwen3 model, whose embedding and head are ternary, and on one with delta nets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 QWEN3 = Path(__file__).parents[1] / "golden" / "qwen3"
 MODEL = QWEN3 / "qwen3-untied" / "PQ2_0.gguf"
+HYBRID = QWEN3.parent / "bonsai2" / "rotated-PTQ1_0.gguf"
 NUMPY = ("-m", MODEL, "-d", "numpy")
 
 
@@ -50,8 +51,60 @@ def test_perplexity_is_that_of_float_activations_nearly(bitnet) -> None:
     assert abs(rounded / exact - 1) < 0.1
 
 
-@pytest.mark.parametrize("model", [("-m", MODEL), ("--synthetic", "bonsai-tiny")])
+@pytest.mark.parametrize(
+    "model", [("-m", MODEL), ("-m", HYBRID), ("--synthetic", "bonsai-tiny"), ("--synthetic", "bonsai2-tiny")]
+)
 def test_bench(bitnet, model: tuple[object, ...]) -> None:
     found = json.loads(bitnet("bench", *model, "-d", "numpy", "-p", 8, "-n", 4, "--repeat", 1, "--json").out)
     assert found["generated_tokens"] == 4
     assert found["decode_speed"] > 0
+
+
+def test_a_model_with_delta_nets(bitnet) -> None:
+    """Every command does its part, or says that it does not."""
+    on_numpy = ("-m", HYBRID, "-d", "numpy")
+    found = bitnet("run", "Hello", *on_numpy, "-n", 6, "--temperature", 0, "--json")
+    assert (found.code, len(json.loads(found.out)["tokens"])) == (0, 6)
+    assert bitnet("chat", *on_numpy, "-n", 4, "--temperature", 0, "--no-think", stdin=b"hi\nand\n/exit\n").code == 0
+    shown = bitnet("inspect", HYBRID).out
+    assert "1 of the layers, 6 value heads of 64, 2 key heads of 64, convolution over 4" in shown
+    assert "Hadamard, blocks of 128 columns" in shown
+    rounded, exact = (
+        float(bitnet("perplexity", "-", *on_numpy, *more, stdin=b"Once upon a time there was a little dog.").out)
+        for more in ((), ("--float-activations",))
+    )
+    assert rounded != exact
+    assert abs(rounded / exact - 1) < 0.1
+
+
+@pytest.mark.parametrize("target", ["pq2_0", "q2_0", "i2_s", "safetensors", "mlx"])
+def test_a_model_with_delta_nets_is_not_converted(bitnet, tmp_path: Path, target: str) -> None:
+    found = bitnet("convert", HYBRID, tmp_path / "x", "--to", target)
+    assert (found.code, list(tmp_path.iterdir())) == (2, [])
+    assert "models with gated delta nets (architecture qwen35) are run, but not written" in found.err
+
+
+def test_a_backend_without_the_kernels_is_passed_over_or_refused(
+    bitnet, install_plugin, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`auto` takes the next device and says why; a backend that was named is an error, and nothing else is tried."""
+    install_plugin(
+        "bare",
+        """
+        from dataclasses import replace
+        from bitnet_core.hal.device import DeviceType
+        from bitnet_core.reference.device import NumpyDevice, numpy_info
+        def info():
+            return replace(numpy_info(), backend="bare", name="Bare", type=DeviceType.GPU, kernels=frozenset({"top_k"}))
+        Backend.devices = lambda self: [info()]
+        Backend.open = lambda self, index: NumpyDevice(info())
+        """,
+    )
+    words = "cannot run models of architecture qwen35: it lacks the kernels causal_conv1d, gated_delta_rule"
+    found = bitnet("run", "Hello", "-m", HYBRID, "-n", 2)
+    assert found.code == 0, found.err
+    assert "on numpy:0" in found.err
+    assert f"bare:0 cannot go on (bare Bare: {words}" in caplog.text
+    named = bitnet("run", "Hello", "-m", HYBRID, "-n", 2, "-d", "bare")
+    assert (named.code, named.out) == (1, "")
+    assert words in named.err

@@ -1,26 +1,53 @@
-"""Every code path says of a tiny Qwen3 model (scales of blocks, QK-norm, ternary tables) what numpy says."""
+"""Every code path says of tiny Qwen3 models (scales of blocks, QK-norm, ternary tables; delta nets, rotated weights)
+what numpy says, and stays near transformers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import bitnet_core
+import numpy as np
 import pytest
 from bitnet_cpu.describe import usable_paths
 
-GOLDEN = Path(__file__).parents[3] / "core" / "tests" / "golden" / "qwen3"
-FILES = ["qwen3-untied/PQ2_0.gguf", "qwen3-tied/Q2_0-g64.gguf"]
+GOLDEN = Path(__file__).parents[3] / "core" / "tests" / "golden"
+HYBRID = "bonsai2/rotated-PTQ1_0.gguf"
+FILES = ["qwen3/qwen3-untied/PQ2_0.gguf", "qwen3/qwen3-tied/Q2_0-g64.gguf", HYBRID]
 PROMPT = [72, 101, 108, 108, 111, 44, 32, 119]
+DECIDED = [38 * n % 300 for n in range(1, 9)]
+"""The hybrid's text after this is decided at every token by 0.11 or more, twice what a moved int8 code changes."""
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_greedy_text(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = DECIDED if file == HYBRID else PROMPT
     with bitnet_core.load(GOLDEN / file, "numpy") as model:
-        expected = model.generate(PROMPT, max_tokens=32, temperature=0)
+        expected = model.generate(prompt, max_tokens=32, temperature=0)
     assert len(expected.tokens) == 32
     for path in usable_paths():
         monkeypatch.setenv("BITNET_CPU_KERNEL", path)
         with bitnet_core.load(GOLDEN / file, "cpu") as model:
             assert model.device.info.extra["active_kernel"] == path
-            found = model.generate(PROMPT, max_tokens=32, temperature=0)
+            found = model.generate(prompt, max_tokens=32, temperature=0)
         assert (found.tokens, found.text) == (expected.tokens, expected.text), path
+
+
+def test_delta_nets_stay_near_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mean divergence of what int8 activations give from float32, in nats a token, and the likeliest tokens."""
+    with np.load(GOLDEN / "bonsai2" / "reference.npz") as archive:
+        tokens, first, wanted = archive["tokens_b"], int(archive["first_b"]), archive["logits_b"].astype(np.float64)
+    for path in usable_paths():
+        monkeypatch.setenv("BITNET_CPU_KERNEL", path)
+        with bitnet_core.load(GOLDEN / HYBRID, "cpu") as model:
+            found = model.engine.logits(tokens)[first:].astype(np.float64)
+        p, q = (np.exp(rows - np.logaddexp.reduce(rows, axis=1, keepdims=True)) for rows in (wanted, found))
+        assert (p * np.log(p / q)).sum(axis=1).mean() <= 1e-2, path
+        assert (p.argmax(axis=1) == q.argmax(axis=1)).mean() >= 0.9, path
+
+
+def test_texts_with_delta_nets_in_one_batch_are_what_they_are_alone() -> None:
+    prompts = [[7 * n % 300 for n in range(length)] for length in (9, 40, 130)]
+    with bitnet_core.load(GOLDEN / HYBRID, "cpu") as model:
+        alone = [model.generate(prompt, max_tokens=24, temperature=0).tokens for prompt in prompts]
+        together = model.generate(prompts, max_tokens=24, temperature=0)
+    assert [one.tokens for one in together] == alone

@@ -115,6 +115,8 @@ def _show(found: dict[str, Any], all_tensors: bool) -> None:
     heads = f"{config['n_heads']} heads of {config['head_dim']}, {config['n_kv_heads']} key-value heads"
     shape = f"{config['n_layers']} layers, hidden {config['hidden']}, FFN {config['ffn']}, {heads}"
     rope = f"theta {config['rope_theta']:g}, " + ("pairs (2j, 2j+1)" if config["rope_interleaved"] else "halves")
+    if 0 < config["rope_dim"] < config["head_dim"]:
+        rope += f", {config['rope_dim']} elements of a head"
     if config["rope_scaling"] != "none":
         rope += f", {config['rope_scaling']} scaling by {config['rope_factor']:g}"
     kinds = [f"{kind['tensors']} {name} ({size(kind['bytes'])})" for name, kind in found["kinds"].items()]
@@ -123,6 +125,7 @@ def _show(found: dict[str, Any], all_tensors: bool) -> None:
         ("Format", found["format"]),
         ("Model", f"{config['name']} ({config['arch']})"),
         ("Shape", shape),
+        *_delta(config),
         ("Vocabulary", _vocabulary(config)),
         ("Context", str(config["context"])),
         ("Activation", {"relu2": "squared ReLU", "silu": "SiLU"}[config["activation"]]),
@@ -140,6 +143,23 @@ def _show(found: dict[str, Any], all_tensors: bool) -> None:
         )
     if found["findings"]:
         table("\nFindings", [(f["severity"], f["code"], f["message"]) for f in found["findings"]])
+
+
+def _delta(config: dict[str, Any]) -> list[tuple[str, ...]]:
+    """What a model with gated delta nets is beside the others."""
+    net = config["delta"]
+    if net is None:
+        return []
+    attention = config["n_layers"] // net["interval"]
+    heads = f"{net['value_heads']} value heads of {net['value_dim']}, {net['key_heads']} key heads of {net['key_dim']}"
+    rows: list[tuple[str, ...]] = [
+        ("Delta nets", f"{config['n_layers'] - attention} of the layers, {heads}, convolution over {net['conv']}")
+    ]
+    if config["hadamard"]:
+        rows.append(
+            ("Rotation", f"Hadamard, blocks of {config['hadamard']} columns, of what ternary matrices multiply")
+        )
+    return rows
 
 
 def _vocabulary(config: dict[str, Any]) -> str:

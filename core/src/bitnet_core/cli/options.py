@@ -121,7 +121,8 @@ SyntheticOption = Annotated[
     str | None,
     typer.Option(
         metavar="SHAPE",
-        help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai-tiny or tiny.",
+        help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai2-27b, bonsai-tiny, "
+        "bonsai2-tiny or tiny.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bitnet_core.model.config import ModelConfig
 
+SIGNS = "hadamard_signs."
 SUB_NORMS = ("attn_sub_norm", "ffn_sub_norm")
 
 
@@ -60,4 +61,4 @@ def _delta(config: ModelConfig) -> dict[str, int]:
 
 def signs_name(width: int) -> str:
     """The vector of +1 and -1 by which rows of `width` columns are multiplied before their Hadamard rotation."""
-    return f"hadamard_signs.{width}"
+    return f"{SIGNS}{width}"

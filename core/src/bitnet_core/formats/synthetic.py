@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -13,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError, UsageError
-from bitnet_core.formats.names import tables, ternaries, vectors
-from bitnet_core.model.config import ModelConfig
+from bitnet_core.formats.names import floats, signs_name, tables, ternaries, vectors
+from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.source import Finding, TensorInfo
 from bitnet_core.model.weights import BLOCK, DenseWeight, TernaryWeight, padded
 
@@ -44,6 +45,31 @@ def _bonsai(name: str, layers: int, hidden: int, ffn: int, heads: int, *, tied: 
     )
 
 
+BONSAI2 = ModelConfig(
+    arch="qwen35",
+    name="synthetic Bonsai 2 27B",
+    n_layers=64,
+    hidden=5120,
+    ffn=17408,
+    n_heads=24,
+    n_kv_heads=4,
+    head_dim=256,
+    vocab=248320,
+    context=262144,
+    norm_eps=1e-6,
+    rope_theta=1e7,
+    activation="silu",
+    sub_norms=False,
+    tied_head=False,
+    qk_norm=True,
+    activation_block=32,
+    ternary_tables=True,
+    rope_dim=64,
+    delta=DeltaNet(4, 4, 16, 48, 128, 128, regrouped=True),
+    hadamard=1024,
+)
+"""Qwen3.5's shape as Bonsai 2 has it: gated delta nets, and ternary weights that are rotated."""
+
 SHAPES = {
     "bonsai-8b": _bonsai("Ternary Bonsai 8B", 36, 4096, 12288, 32, tied=False, context=65536),
     "bonsai-4b": _bonsai("Ternary Bonsai 4B", 36, 2560, 9728, 32, tied=True, context=32768),
@@ -68,6 +94,23 @@ SHAPES = {
         activation_block=32,
         ternary_tables=True,
         vocab_tokens=300,
+    ),
+    "bonsai2-27b": BONSAI2,
+    "bonsai2-tiny": replace(
+        BONSAI2,
+        name="synthetic tiny Bonsai 2",
+        n_layers=4,
+        hidden=256,
+        ffn=384,
+        n_heads=6,
+        n_kv_heads=2,
+        head_dim=64,
+        vocab=333,
+        context=512,
+        vocab_tokens=300,
+        rope_dim=16,
+        delta=DeltaNet(2, 4, 2, 6, 32, 64, regrouped=True),
+        hadamard=128,
     ),
     "2b4t": ModelConfig(
         arch="bitnet-b1.58",
@@ -104,7 +147,8 @@ SHAPES = {
         tied_head=True,
     ),
 }
-"""Shapes by name: PrismML's Ternary Bonsai, Microsoft's BitNet b1.58 2B-4T, and one of each kind for quick trials."""
+"""Shapes by name: PrismML's Ternary Bonsai and Bonsai 2, Microsoft's BitNet b1.58 2B-4T, and one of each kind for quick
+trials."""
 
 _RANDOM_BYTES = 1 << 20  # repeated until a tensor is full: the values do not matter, their variety does
 _RANDOM_HALVES = (1 << 19) - 1  # a prime, so that no two rows of a head are the same and tie
@@ -123,6 +167,9 @@ class SyntheticSource:
         self.config = config = SHAPES[shape]
         self.format = f"random ternary weights, {'ternary' if config.ternary_tables else 'f16'} embedding"
         self._norms, self._tables, self._ternaries = vectors(config), tables(config), ternaries(config)
+        self._floats = floats(config)
+        if config.hadamard:
+            self._norms |= {signs_name(columns): columns for _, columns in self._ternaries.values()}
 
     @property
     def tensors(self) -> Sequence[TensorInfo]:
@@ -131,7 +178,7 @@ class SyntheticSource:
             TensorInfo(name, "ternary", (rows, columns), rows * padded(columns) // 4)
             for name, (rows, columns) in self._ternaries.items()
         ]
-        dense = {name: shape for name, shape in self._tables.items() if name not in self._ternaries}
+        dense = {n: shape for n, shape in (self._tables | self._floats).items() if n not in self._ternaries}
         return found + [TensorInfo(name, "f16", shape, shape[0] * shape[1] * 2) for name, shape in dense.items()]
 
     @property
@@ -163,23 +210,23 @@ class SyntheticSource:
         return TernaryWeight(rows, columns, codes, scales, "block", BLOCK)
 
     def dense(self, name: str) -> DenseWeight:
-        """The embedding, standard deviation 0.02."""
-        if name not in self._tables or name in self._ternaries:
+        """The embedding, or what a delta net has of floats, standard deviation 0.02."""
+        rows, columns = (self._tables | self._floats).get(name, (0, 0))
+        if not rows or name in self._ternaries:
             raise ModelError(f"the synthetic model has no table '{name}' of floats")
-        rows, columns = self._tables[name]
         data = np.resize(_random_halves(), rows * columns).view(np.uint8).reshape(rows, columns * 2)
         return DenseWeight("f16", rows, columns, data)
 
     def vector(self, name: str) -> npt.NDArray[np.float32]:
-        """Norm weights of 1."""
+        """Norm weights of 1; the rates of delta nets are -1."""
         width = self._norms.get(name, 0)
         if not width:
             raise ModelError(f"the synthetic model has no vector '{name}'")
-        return np.ones(width, np.float32)
+        return np.full(width, -1 if name.endswith("ssm_a") else 1, np.float32)
 
     def has(self, name: str) -> bool:
         """Whether the shape has this tensor."""
-        return name in self._tables or name in self._ternaries or name in self._norms
+        return any(name in known for known in (self._tables, self._ternaries, self._floats, self._norms))
 
     def sha256(self) -> str:
         """Of the description that the weights follow from."""

@@ -59,6 +59,11 @@ def convert(
     """
     if source.config.arch == "minicpm":
         raise UsageError(f"{source.path}: models of the MiniCPM kind are run, but not written in other forms")
+    if source.config.delta:
+        raise UsageError(
+            f"{source.path}: models with gated delta nets (architecture {source.config.arch}) are run, but not written "
+            "in other forms"
+        )
     check_shapes(source.config, target)
     shapes = [*matrices(source.config).values(), *tables(source.config).values()]
     total = sum(rows * columns for rows, columns in shapes)

@@ -88,12 +88,19 @@ def _delta(path: Path, keys: Keys) -> DeltaNet:
         raise ModelError(f"{path}: value heads of {inner // heads} elements; at most {_WIDEST_HEAD} are possible")
     return DeltaNet(
         interval=keys.count("full_attention_interval"),
-        conv=keys.count("ssm.conv_kernel", limit=_MOST_TAPS),
+        conv=_taps(path, keys),
         key_heads=groups,
         value_heads=heads,
         key_dim=keys.count("ssm.state_size", limit=_WIDEST_HEAD),
         value_dim=inner // heads,
     )
+
+
+def _taps(path: Path, keys: Keys) -> int:
+    taps = keys.count("ssm.conv_kernel", limit=_MOST_TAPS)
+    if taps < 2:
+        raise ModelError(f"{path}: ssm.conv_kernel is 1, which is no convolution")
+    return taps
 
 
 def _rope_dim(path: Path, keys: Keys, head_dim: int) -> int:
@@ -131,12 +138,19 @@ def renamed(config: ModelConfig, tensors: Mapping[str, T]) -> dict[str, T]:
     return found
 
 
-def shapes(config: ModelConfig, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Shapes of `renamed` tensors as `row_order` leaves them."""
+def shapes(path: Path, config: ModelConfig, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Shapes of `renamed` tensors as `row_order` leaves them. ModelError where queries and gates do not fill theirs."""
     whole, half = (2 * config.q_width, config.hidden), (config.q_width, config.hidden)
-    shared = ("attn_q", "attn_gate")
-    gated = {name for name in tensors if name.endswith(shared) and row_order(config, name) is not None}
-    return {name: half if name in gated and shape == whole else shape for name, shape in tensors.items()}
+    found = dict(tensors)
+    for name, shape in tensors.items():
+        if name.endswith((".attn_q", ".attn_gate")) and row_order(config, name) is not None:
+            if shape != whole:
+                raise ModelError(
+                    f"{path}: tensor {stored_name(config, name)!r} has the shape {list(shape)} where queries and gates "
+                    f"take {list(whole)}"
+                )
+            found[name] = half
+    return found
 
 
 def row_order(config: ModelConfig, name: str) -> Order | None:

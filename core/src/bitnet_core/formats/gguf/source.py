@@ -64,7 +64,7 @@ class GGUFSource:
                 self._tensors = qwen35.renamed(self._config, self._tensors)
             shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
             if self._config.delta:
-                shapes = qwen35.shapes(self._config, shapes)
+                shapes = qwen35.shapes(path, self._config, shapes)
             sanity.check_shapes(path, self._config, shapes)
             self._config = replace(self._config, ternary_tables=self._has_ternary_tables())
             self._matrices = ternaries(self._config)

@@ -129,7 +129,8 @@ def _mlx(path: Path, keys: Keys) -> dict[str, int]:
 def _check_known(path: Path, values: Mapping[str, Any], kind: str) -> None:
     if "hadamard" in values or "hadamard" in kind:
         raise ModelError(
-            f"{path}: the weights are rotated (hadamard), as in Bonsai 2: use the model's GGUF file, the one form that is read"
+            f"{path}: the weights are rotated (hadamard), as in Bonsai 2: use the model's GGUF file, the one form that "
+            "is read"
         )
     family = kind.removesuffix("_text").replace("qwen3_5", "qwen35").replace("_moe", "moe")
     if family == ARCHITECTURE:

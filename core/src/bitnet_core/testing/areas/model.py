@@ -19,7 +19,7 @@ from bitnet_core.engine.runner import Span
 from bitnet_core.engine.scores import Want
 from bitnet_core.formats.open import open_model
 from bitnet_core.hal.device import LIKE_ROWS, Device
-from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.kernels.catalogue import CATALOGUE, DELTA_KERNELS
 from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.drawn import DrawnSource
@@ -87,10 +87,13 @@ class ModelRules:
     def test_a_model_with_scales_of_blocks_says_what_numpy_says(self, bench: Bench) -> None:
         """Greedy tokens of a drawn model with scales of blocks, QK-norm and ternary tables, several texts in a batch:
         each is numpy's likeliest after the same tokens, or its logit is within SLACK of that one's."""
+        self._check_drawn(bench, "bonsai-tiny")
+
+    def _check_drawn(self, bench: Bench, shape: str) -> None:
         _needs_every_kernel(bench)
         options = EngineOptions(max_sequences=len(PROMPTS))
-        texts = _drawn_texts(Engine(DrawnSource(), bench.backend.open(bench.index), options))
-        reference = Engine(DrawnSource(), NumpyDevice(), options)
+        texts = _drawn_texts(Engine(DrawnSource(shape=shape), bench.backend.open(bench.index), options))
+        reference = Engine(DrawnSource(shape=shape), NumpyDevice(), options)
         for length, text in zip(PROMPTS, texts, strict=True):
             logits = reference.logits(text)[length - 1 : -1, : reference.config.tokens]
             for row, token in zip(logits, text[length:], strict=True):
@@ -101,6 +104,12 @@ class ModelRules:
                     f"where numpy takes {best} ({row[best]:.3f})"
                 )
         reference.close()
+
+    def test_a_model_with_delta_nets_says_what_numpy_says(self, bench: Bench) -> None:
+        """The same of a drawn model with gated delta nets and rotated weights, where the device has their kernels."""
+        if lacking := DELTA_KERNELS - bench.device.info.kernels:
+            pytest.skip(f"the device does not offer {', '.join(sorted(lacking))}")
+        self._check_drawn(bench, "bonsai2-tiny")
 
     @pytest.mark.parametrize("kv_dtype", ["f16", "f32", "int8"])
     def test_a_row_is_the_same_among_few(self, bench: Bench, kv_dtype: str) -> None:
