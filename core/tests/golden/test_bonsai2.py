@@ -94,6 +94,18 @@ def test_the_engine_stays_near(kv_dtype: str, reference: dict[str, Any], float_m
     assert (found.argmax(axis=1) == wanted.argmax(axis=1)).mean() >= 0.9
 
 
+@pytest.mark.parametrize("change", [{"hadamard": 0}, {"ternary_tables": False}], ids=["not rotated", "tables of f16"])
+def test_its_relatives_run_too(
+    change: dict[str, Any], source: Any, reference: dict[str, Any], float_model: ModuleType
+) -> None:
+    source._config = replace(source.config, **change)
+    engine = Engine(source, NumpyDevice(), EngineOptions(max_sequences=1))
+    found, wanted = (both(reference, model.logits) for model in (engine, FloatModel(source)))
+    engine.close()
+    assert float_model.divergence(wanted, found).mean() <= 1e-2
+    assert (found.argmax(axis=1) == wanted.argmax(axis=1)).mean() >= 0.9
+
+
 def test_chunks_and_single_tokens_give_the_same_logits(
     model: Model, reference: dict[str, Any], float_model: ModuleType
 ) -> None:

@@ -122,6 +122,42 @@ Data block_sums(const Data& q, uint32_t count) {
   return integers(sums);
 }
 
+// Rotations, gates, and delta nets with rows that begin a text, go on with one, and are nobody's.
+void add_delta_kernels(std::vector<Case>& all) {
+  for (uint32_t inverse : {0u, 1u})
+    for (uint32_t block : {2u, 8u, 256u}) {
+      Constants c{};
+      c.inverse = inverse;
+      all.push_back({"hadamard_rotate", HADAMARD_ROTATE, c, {floats(2 * 3 * block), floats(3 * block), floats(2 * 3 * block)},
+                     words(2u, 3 * block, block), 3, 2, 2e-6});
+    }
+  const Data step = integers({0, 0, 0, 1, 0, 1, 0, 1, 0, -1, -1, 0, 0, 9, 0, 2, 0, 4, 0, 3});  // 3 has no state
+  for (uint32_t width : {1u, 13u, 130u}) {
+    for (uint32_t act : {0u, 1u}) {
+      Constants c{};
+      c.act = act;
+      all.push_back({"glu", GLU, c, {floats(6 * width), floats(3 * width)}, words(3u, width), 3, 1, 1e-5});
+      c.act = act + 1, c.norm = act;
+      all.push_back({"gated_rms_norm", GATED_RMS_NORM, c,
+                     {floats(12 * width), floats(12 * width), floats(width), floats(12 * width)},
+                     words(3u, 4u, width, 2u, 1e-6f), 4, 3, 1e-5});
+    }
+    for (uint32_t taps : {2u, 4u}) {
+      Constants c{};
+      c.tile_n = 64;
+      all.push_back({"causal_conv1d", CAUSAL_CONV1D, c,
+                     {floats(5 * width), step, floats(width * taps), floats(3 * (taps - 1) * width), floats(5 * width)},
+                     words(5u, width, taps), ceil_div(width, 64), 1, 1e-5});
+    }
+    Constants c{};
+    c.tile_n = 50;
+    all.push_back({"gated_delta_rule", GATED_DELTA_RULE, c,
+                   {floats(5 * (4 * 7 + 4 * width)), floats(5 * 8), floats(4, 0.1f), floats(4), step,
+                    floats(3 * 4 * 7 * width, 0.3f), floats(5 * 4 * width)},
+                   words(5u, 4u, 2u, 7u, width, 1e-6f), 4, ceil_div(width, 50), 2e-5});
+  }
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   const auto ternary = [&](uint32_t rows, uint32_t outs, uint32_t width, uint32_t tile_n, uint32_t add) {
@@ -178,6 +214,8 @@ std::vector<Case> cases() {
     }
   all.push_back({"rms_norm", RMS_NORM, {}, {floats(4 * 99), integers({3, 0, 99}), floats(99), floats(3 * 99)},
                  words(3u, 99u, 1e-5f), 3, 1, 1e-5});
+
+  add_delta_kernels(all);
 
   const auto dense_bytes = [](uint32_t dtype, uint32_t width) {
     return dtype == F32 ? width * 4 : dtype == Q8_0 ? width / 32 * 34 : dtype == Q6_K ? width / 256 * 210 : width * 2;
