@@ -30,6 +30,8 @@ Progress = Callable[[str, int, int], None]
 
 _TABLES = ("token_embd.weight", "output.weight", "model.embed_tokens.weight", "lm_head.weight")
 
+_UNWRITTEN = {"minicpm": "of the MiniCPM kind", "qwen35": "with gated delta nets (architecture qwen35)"}
+
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
@@ -57,13 +59,8 @@ def convert(
     Raises UsageError for a destination that cannot be, ModelError where the target cannot hold the model or the
     comparison fails.
     """
-    if source.config.arch == "minicpm":
-        raise UsageError(f"{source.path}: models of the MiniCPM kind are run, but not written in other forms")
-    if source.config.delta:
-        raise UsageError(
-            f"{source.path}: models with gated delta nets (architecture {source.config.arch}) are run, but not written "
-            "in other forms"
-        )
+    if kind := _UNWRITTEN.get(source.config.arch):
+        raise UsageError(f"{source.path}: models {kind} are run, but not written in other forms")
     check_shapes(source.config, target)
     shapes = [*matrices(source.config).values(), *tables(source.config).values()]
     total = sum(rows * columns for rows, columns in shapes)
