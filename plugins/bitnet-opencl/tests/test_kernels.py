@@ -12,7 +12,7 @@ from bitnet_core.discovery.measured import tiling_key
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal.device import DeviceType
 from bitnet_core.hal.found import Handled
-from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.kernels.catalogue import CATALOGUE, DELTA_KERNELS
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.testing.cases.case import Case, Launch, expected
 from bitnet_core.testing.cases.registry import cases_of
@@ -81,7 +81,7 @@ def _variant(bench: Bench, spec: KernelSpec, launch: Launch) -> str:
 
 TILED = ("matmul_ternary", "matmul_ternary_block", "matmul_dense", "attention")
 """Kernels whose tiles depend on the groups that a device can have."""
-KERNELS = {"portable": GPU.rows, "small": TILED, "nvidia": CATALOGUE}
+KERNELS = {"portable": GPU.rows, "small": TILED, "nvidia": [name for name in CATALOGUE if name not in DELTA_KERNELS]}
 CASES = [(profile, case) for profile, kernels in KERNELS.items() for case in chosen(kernels)]
 
 
