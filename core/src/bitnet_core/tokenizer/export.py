@@ -19,7 +19,7 @@ from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType
 
 PROBES: Final = (
     "Hello  world, they'll say: DON'T 'S 12345 1.5e10 (Hi (Hi)) f(x)[0] += y_1; a-b_c ~`^|<>=$",
-    " \t two\n\n  three   \n four!!\n?\r\n\r\n 'five' ½²٣ naïve Übergrößen日本語テキスト한국어🙂🙂 e\u0301te\u0301 x",
+    " \t two\n\n  three   \n four!!\n?\r\n\r\n 'five' ½²٣ naïve Übergrößen日本語テキスト한국어🙂🙂 हिन्दी x",
 )
 """Texts on which the pre-tokenizers differ."""
 
