@@ -72,7 +72,7 @@ def read_rotation(
         if (said := keys.text(name, "")) != wanted:
             raise ModelError(f"{path}: {PREFIX}{name} is {short(said)}; only {wanted} is computed")
     block = keys.count("block_size", limit=_LARGEST_BLOCK)
-    if block & (block - 1) or any(width % block for width in widths):
+    if block < 2 or block & (block - 1) or any(width % block for width in widths):
         raise ModelError(
             f"{path}: {PREFIX}block_size {block} is no power of two that divides {_listed(widths)} columns"
         )

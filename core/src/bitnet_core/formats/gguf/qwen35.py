@@ -48,6 +48,11 @@ def with_delta_nets(path: Path, keys: Keys, metadata: Mapping[str, Any], config:
     """The model with its delta nets and its rotation. ModelError for keys that are not heeded or make no sense."""
     _check_keys(path, keys)
     delta = _delta(path, keys)
+    if not 1 < delta.interval <= config.n_layers:
+        raise ModelError(
+            f"{path}: full_attention_interval {delta.interval} leaves no delta net, or no attention, among "
+            f"{config.n_layers} layers"
+        )
     config = replace(config, delta=delta, rope_dim=_rope_dim(path, keys, config.head_dim))
     if not is_rotated(metadata):
         return config
