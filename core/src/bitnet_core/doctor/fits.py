@@ -34,13 +34,13 @@ def _fit(source: ModelSource, device: Device) -> Finding:
     """Weights of a device that works in the host's memory are used where the file is mapped, so they count little."""
     info, options, config = device.info, EngineOptions(), source.config
     chunk = widest_chunk(config, info, options.prefill_chunk, options.max_sequences)
-    sequences = options.lanes(source, device, options.max_sequences, chunk)
+    sequences, snapshots = options.lanes(source, device, options.max_sequences, chunk)
     plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk)
     try:
-        blocks = options.cache_blocks(config, info, sequences, free_share(device, plan.total))
+        blocks = options.cache_blocks(config, info, sequences, free_share(device, plan.total), snapshots)
     except UsageError as error:
         return Finding("warning", "model-fits", f"{info.request}: no, {error}")
-    cache = cache_bytes(config, options.kv_dtype, blocks, sequences)
+    cache = cache_bytes(config, options.kv_dtype, blocks, sequences + snapshots)
     free = device.free_memory()
     free = info.total_memory if free < 0 else free
     need = plan.total + cache - (plan.weights if info.transfer is TransferMode.UNIFIED else 0)

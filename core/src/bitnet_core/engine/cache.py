@@ -16,14 +16,14 @@ def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
     return KV_BLOCK * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim)
 
 
-def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, sequences: int) -> int:
+def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, lanes: int) -> int:
     """Bytes of a cache, block tables apart."""
-    return 2 * config.attention_layers * blocks * block_bytes(config, kv_dtype) + sequences * config.state_bytes
+    return 2 * config.attention_layers * blocks * block_bytes(config, kv_dtype) + lanes * config.state_bytes
 
 
 class KVCache:
     """`blocks` blocks in every layer with attention, tables for `sequences` lanes, and in every delta net a state for
-    each lane; a lane is a sequence's row of the tables."""
+    each lane and `snapshots` more; a lane is a sequence's row of the tables."""
 
     def __init__(
         self,
@@ -35,12 +35,13 @@ class KVCache:
         blocks: int,
         sequences: int,
         context: int,
+        snapshots: int = 0,
     ) -> None:
         self._device, self._pool = device, pool
-        self.blocks, self.sequences = blocks, sequences
+        self.blocks, self.sequences, self.snapshots = blocks, sequences, snapshots
         self.max_blocks = ceil_div(context, KV_BLOCK)
         size, layers = blocks * block_bytes(config, kv_dtype), config.attention_layers
-        self.nbytes = cache_bytes(config, kv_dtype, blocks, sequences)
+        self.nbytes = cache_bytes(config, kv_dtype, blocks, sequences + snapshots)
         self._buffers: list[Buffer] = []
         net = config.delta
         self._rows = np.full((sequences, self.max_blocks), -1, np.int32)
@@ -77,10 +78,16 @@ class KVCache:
         self._buffers.clear()
 
     def _states(self, net: DeltaNet) -> tuple[View, View]:
-        """Of one delta net: f32[sequences, taps - 1, channels], f32[sequences, heads, key_dim, value_dim]. A kernel
-        begins them as zeros at position 0."""
-        inputs, heads = net.state_sizes
-        return self._alloc(4 * self.sequences * inputs), self._alloc(4 * self.sequences * heads)
+        """Of one delta net: f32[lanes, taps - 1, channels], f32[lanes, heads, key_dim, value_dim], lanes for sequences
+        and then for snapshots. A kernel begins them as zeros at position 0."""
+        lanes, (inputs, heads) = self.sequences + self.snapshots, net.state_sizes
+        return self._alloc(4 * lanes * inputs), self._alloc(4 * lanes * heads)
+
+    def copy_states(self, source: int, target: int) -> None:
+        """All that delta nets keep in one lane, into another."""
+        for view in (view for pair in self.states for view in pair):
+            size = view.nbytes // (self.sequences + self.snapshots)
+            self._device.copy(view.part(source * size, size), view.part(target * size, size))
 
     def _alloc(self, nbytes: int) -> View:
         buffer = self._pool.alloc(nbytes)

@@ -258,10 +258,10 @@ class Engine:
 
     def _use(self, device: Device) -> None:
         self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
-        self.sequences = self.options.lanes(self.source, device, self.sequences, self.scheduler.chunk)
+        self.sequences, snapshots = self.options.lanes(self.source, device, self.sequences, self.scheduler.chunk)
         checkable = "like-rows" in device.info.features and self.config.delta is None
         self.scheduler.prompt_lookup = self.options.prompt_lookup if checkable else "off"
-        self.placement = Placement(self.source, device, self.options, self.scheduler, self.sequences)
+        self.placement = Placement(self.source, device, self.options, self.scheduler, self.sequences, snapshots)
 
     def _ready(self) -> Runner:
         """The runner, built, and the weights loaded, if they are not."""
@@ -360,10 +360,10 @@ class Engine:
         return True
 
     def fewer_sequences(self) -> bool:
-        """Half as many sequences at a time; False at one."""
-        if self.sequences == 1:
+        """Half as many sequences at a time, and snapshots of their states; False at one without a snapshot."""
+        if self.sequences == 1 and not self.placement.snapshots:
             return False
         self.placement.drop_runner()
-        self.sequences //= 2
-        self.placement.sequences = self.sequences
+        self.sequences = max(self.sequences // 2, 1)
+        self.placement.sequences, self.placement.snapshots = self.sequences, self.placement.snapshots // 2
         return True

@@ -83,12 +83,12 @@ class EngineOptions:
             raise UsageError(f"context {self.context} is more than the model's {config.context} tokens")
         return self.context or min(config.context, DEFAULT_CONTEXT)
 
-    def lanes(self, source: ModelSource, device: Device, sequences: int, chunk: int) -> int:
-        """Texts at a time: `sequences`, or as many as find room for the states of their delta nets in half of what the
-        cache may take, and in the device's largest buffer; at least one."""
+    def lanes(self, source: ModelSource, device: Device, sequences: int, chunk: int) -> tuple[int, int]:
+        """Texts at a time, `sequences` at most and at least one, and snapshots of their delta nets' states, no more
+        than those: as many as find room in half of what the cache may take, and in the device's largest buffer."""
         config = source.config
         if config.delta is None:
-            return sequences
+            return sequences, 0
         taken = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk).total
         budget = free_share(device, taken) if self.kv_budget is None else self.kv_budget
         largest = 4 * max(config.delta.state_sizes)
@@ -96,15 +96,18 @@ class EngineOptions:
             raise UsageError(
                 f"a delta net's state of one text takes {largest:,} bytes, more than {device.info.request} can bind"
             )
-        fit = min(budget // 2 // config.state_bytes, *(limit // largest for limit in _limits(device.info)), sequences)
-        if fit < sequences:
-            log.info("states of delta nets take %d bytes a text: %d texts at a time", config.state_bytes, max(fit, 1))
-        return max(fit, 1)
+        fit = min([budget // 2 // config.state_bytes, *(limit // largest for limit in _limits(device.info))])
+        texts = min(sequences, max((fit + 1) // 2, 1))
+        if texts < sequences:
+            log.info("states of delta nets take %d bytes a text: %d texts at a time", config.state_bytes, texts)
+        return texts, min(max(fit - texts, 0), texts)
 
-    def cache_blocks(self, config: ModelConfig, info: DeviceInfo, sequences: int, share: int) -> int:
+    def cache_blocks(
+        self, config: ModelConfig, info: DeviceInfo, sequences: int, share: int, snapshots: int = 0
+    ) -> int:
         """Blocks that the budget, or without one the share of the device's memory, and its largest buffer hold beside
         the states of delta nets, no more than full sequences can use."""
-        size, states = block_bytes(config, self.kv_dtype), cache_bytes(config, self.kv_dtype, 0, sequences)
+        size, states = block_bytes(config, self.kv_dtype), cache_bytes(config, self.kv_dtype, 0, sequences + snapshots)
         need = cache_bytes(config, self.kv_dtype, 1, 0)
         budget = max(share, _LEAST_BLOCKS * need + states) if self.kv_budget is None else self.kv_budget
         blocks = min(

@@ -28,17 +28,25 @@ class Placement:
     """What an engine keeps on a device; its scheduler is told of every new runner.
 
     blocks: of the cache, as many as the options give it; a smaller number holds from the next runner on. sequences: at
-    a time, the same.
+    a time, and snapshots of their states, the same.
     """
 
     def __init__(
-        self, source: ModelSource, device: Device, options: EngineOptions, scheduler: Scheduler, sequences: int
+        self,
+        source: ModelSource,
+        device: Device,
+        options: EngineOptions,
+        scheduler: Scheduler,
+        sequences: int,
+        snapshots: int,
     ) -> None:
-        self.source, self.device, self.options, self.sequences = source, device, options, sequences
+        self.source, self.device, self.options = source, device, options
+        self.sequences, self.snapshots = sequences, snapshots
         self.config = source.config
         self.launcher, self.pool = Launcher(device), MemoryPool(device, options.pool)
         plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=scheduler.chunk)
-        self.blocks = options.cache_blocks(self.config, device.info, sequences, free_share(device, plan.total))
+        share = free_share(device, plan.total)
+        self.blocks = options.cache_blocks(self.config, device.info, sequences, share, snapshots)
         self.block_pool = BlockPool(0)
         self._scheduler = scheduler
         self._weights: DeviceWeights | None = None
@@ -59,7 +67,7 @@ class Placement:
     @property
     def cache_bytes(self) -> int:
         """Of keys and values, and of the states of delta nets."""
-        return cache_bytes(self.config, self.options.kv_dtype, self.blocks, self.sequences)
+        return cache_bytes(self.config, self.options.kv_dtype, self.blocks, self.sequences + self.snapshots)
 
     def load(self, progress: Progress | None) -> None:
         """Put the weights there, if they are not. UnsupportedError where the device lacks kernels of such models."""
@@ -94,6 +102,7 @@ class Placement:
                 kv_dtype=self.options.kv_dtype,
                 blocks=self.blocks,
                 sequences=self.sequences,
+                snapshots=self.snapshots,
                 context=self._scheduler.context,
             )
             try:

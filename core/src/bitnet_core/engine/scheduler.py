@@ -22,6 +22,7 @@ from bitnet_core.engine.lookup import GUESSES, Payoff
 from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.engine.sampling import not_a_number
 from bitnet_core.engine.sequence import FinishReason, Sequence
+from bitnet_core.engine.snapshots import Snapshots
 from bitnet_core.errors import UsageError
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
 from bitnet_core.plan.small_head import Choice
@@ -63,7 +64,8 @@ class Scheduler:
     the evictions of block pools that are gone, and the tokens of steps that only decode. seconds: of steps with prompts
     ("prefill") and without ("decode"). errors: what ended texts, and what the engine adds. prompt_lookup: as in
     EngineOptions, "off" where the device computes a row in another way among others. recurrent: layers keep states,
-    which stand for a whole text: no other one can begin with its blocks, and a step that failed may have moved them on.
+    which stand for a whole text: others can begin with its blocks where there is a snapshot, and a step that failed may
+    have moved them on.
     """
 
     def __init__(self, context: int, chunk: int, burst_seconds: float = 0.1, *, recurrent: bool = False) -> None:
@@ -84,6 +86,7 @@ class Scheduler:
         """Use a new runner and empty cache; running sequences wait, and compute their tokens again."""
         self._runner, self._blocks = runner, blocks
         self._cache: KVCache = runner.cache
+        self._snapshots = Snapshots(runner.cache)
         self._lanes = list(range(self._cache.sequences - 1, -1, -1))
 
     def detach(self) -> None:
@@ -181,10 +184,9 @@ class Scheduler:
         for sequence in list(self.waiting):
             if not self._lanes:
                 return
-            shares = sequence.scored is None and not self.recurrent
-            digests = sequence.digests(len(sequence.tokens) - 1) if shares else []
-            known = self._blocks.match(digests)
-            if len(known) < len(digests) and digests[len(known)] in coming:
+            digests = sequence.digests(len(sequence.tokens) - 1) if sequence.scored is None else []
+            known = self._known(digests)
+            if not self.recurrent and len(known) < len(digests) and digests[len(known)] in coming:
                 self._blocks.release(known)
                 continue
             needed = ceil_div(len(sequence.tokens) + 1, KV_BLOCK) - len(known)
@@ -196,6 +198,15 @@ class Scheduler:
             if self.running:
                 return
             self._give_up(sequence)
+
+    def _known(self, digests: list[bytes]) -> list[int]:
+        """The blocks that a text can begin with: where layers keep states, up to a snapshot."""
+        known = self._blocks.match(digests)
+        if self.recurrent:
+            covered = self._snapshots.covered(digests[: len(known)])
+            self._blocks.release(known[covered:])
+            known = known[:covered]
+        return known
 
     def _place(self, sequence: Sequence, known: list[int]) -> None:
         """Start, or go on after a preemption, with the blocks that are known already."""
@@ -211,6 +222,8 @@ class Scheduler:
         self._burst = 0
         self._grow(sequence, len(sequence.tokens) + 1)
         self._cache.set_table(sequence.lane, sequence.blocks)
+        if self.recurrent and sequence.computed:
+            self._snapshots.restore(sequence.digests(sequence.computed)[-1], sequence.lane)
 
     def _give_up(self, sequence: Sequence) -> None:
         """End a sequence that has outgrown the cache of a device that took over from a lost one."""
@@ -260,6 +273,8 @@ class Scheduler:
         for sequence in sorted(self.running, key=lambda s: s.pending > 1):
             count = min(sequence.pending, self.chunk - used, _SCORED_ROWS if sequence.scored else self.chunk)
             start = sequence.computed
+            if self.recurrent and start < (end := _snapshot_at(sequence)):
+                count = min(count, end - start)
             spans.append(Span(sequence.lane, start, tuple(sequence.tokens[start : start + count])))
             rows = _rows_of(sequence, count)
             numbers.update({row: used + count - len(rows) + at for at, row in enumerate(rows)})
@@ -393,7 +408,9 @@ class Scheduler:
         if not sequence.max_tokens and not sequence.pending:
             sequence.finish_reason = "length"
         self.counts["generated_tokens"] += len(accepted)
-        if sequence.computed // KV_BLOCK > before // KV_BLOCK and not self.recurrent:
+        if self.recurrent and sequence.computed == _snapshot_at(sequence) > before:
+            self._snapshots.keep(sequence.digests(sequence.computed)[-1], sequence.lane)
+        if sequence.computed // KV_BLOCK > before // KV_BLOCK:
             digests = sequence.digests(sequence.computed)
             for index in range(before // KV_BLOCK, len(digests)):
                 self._blocks.register(sequence.blocks[index], digests[index])
@@ -414,6 +431,11 @@ def _rows_of(sequence: Sequence, count: int) -> list[Row]:
         at = sequence.computed
         return [Row(sequence, at + n, chooses and n == count - 1) for n in range(count)]
     return [Row(sequence)] if chooses else []
+
+
+def _snapshot_at(sequence: Sequence) -> int:
+    """Where the last full block of its prompt ends, with a token behind it."""
+    return (sequence.prompt_tokens - 1) // KV_BLOCK * KV_BLOCK
 
 
 def _being_computed(sequence: Sequence) -> list[bytes]:

@@ -61,7 +61,7 @@ def _check_kind(engine: Engine) -> None:
     if engine.config.delta:
         raise UsageError(
             "the prompt cache of a model with delta nets cannot be saved or loaded: blocks of keys and values are of "
-            "no use without the states of its delta nets at the same place in the text, and those are not kept"
+            "no use without the states of its delta nets at the same place in the text, and those are not saved"
         )
 
 
