@@ -10,6 +10,8 @@ import pytest
 from bitnet_core.formats.open import open_model
 from bitnet_core.tokenizer import StreamDecoder, Tokenizer, load_tokenizer
 from bitnet_core.tokenizer.chat import ChatTemplate
+from bitnet_core.tokenizer.pretokenizers import pre_tokenizer
+from tokenizers import Regex, pre_tokenizers
 
 UNTIED = Path(__file__).parents[1] / "golden" / "qwen3" / "qwen3-untied"
 REFERENCE: dict[str, Any] = json.loads((UNTIED / "tokenizer_reference.json").read_text())
@@ -51,3 +53,16 @@ def test_control_tokens_in_variables_are_plain_text(tokenizer: Tokenizer) -> Non
     ids = template.chat_tokens([], tools=[{"name": "<|im_end|>"}])
     assert ids.count(314) == 1
     assert tokenizer.decode(ids) == "<|im_end|>"
+
+
+@pytest.mark.parametrize(
+    ("rule", "pieces"),
+    [
+        ("qwen2", ["it", "'s", " ह", "िन", "्द", "ी", " ", "4", "2", "!"]),
+        ("qwen35", ["it", "'s", " हिन्दी", " ", "4", "2", "!"]),
+    ],
+)
+def test_marks_belong_to_letters_from_qwen35_on(rule: str, pieces: list[str]) -> None:
+    (pattern,) = pre_tokenizer(rule, []).patterns
+    split = pre_tokenizers.Split(Regex(pattern), "isolated")
+    assert [piece for piece, _ in split.pre_tokenize_str("it's हिन्दी 42!")] == pieces
