@@ -119,6 +119,16 @@ def test_a_large_model_is_computed_from_its_parts(monkeypatch: pytest.MonkeyPatc
     device.close()
 
 
+def test_parts_of_a_hybrid_have_layers_of_both_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHAPES, "bonsai2-tiny", replace(SHAPES["bonsai2-tiny"], n_layers=8))
+    device = TunableDevice()
+    source = SyntheticSource("bonsai2-tiny")
+    all_layers, _ = time_model(source, device, float("inf"), lambda: device.now)
+    few, more = (tune_module._part(source, device, layers, None, lambda: device.now)[0] for layers in (2, 6))
+    assert all_layers == pytest.approx(few + 6 * (more - few) / 4)
+    device.close()
+
+
 def test_fakes_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BITNET_GPU_FAKE", "cuda")
     assert [info.request for info in devices()] == ["numpy:0", "cuda:0"]

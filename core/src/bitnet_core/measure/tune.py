@@ -107,14 +107,16 @@ def time_model(
     """Seconds of a decode step, and of its products. The step is that of the whole model where it is small, else
     computed from parts of it with few layers, which are alike; where no time is left for a second part, a layer takes
     what its products do."""
-    layers = source.config.n_layers
-    few, timed = _part(source, device, layers if layers <= _SLICES[1] else _SLICES[0], deadline, clock)
-    if layers <= _SLICES[1]:
+    layers, delta = source.config.n_layers, source.config.delta
+    first, second = (count * (delta.interval if delta else 1) for count in _SLICES)  # as many of each kind of layer
+    few, timed = _part(source, device, layers if layers <= second else first, deadline, clock)
+    if layers <= second:
         return few, timed
     if clock() >= deadline:
-        return few + (layers - _SLICES[0]) * sum(one.seconds * one.launches for one in timed if not one.head), timed
-    more, _ = _part(source, device, _SLICES[1], None, clock)
-    return few + max(0.0, more - few) * (layers - _SLICES[0]) / (_SLICES[1] - _SLICES[0]), timed
+        products = sum(one.seconds * one.launches for one in timed if not one.head) / first
+        return few + (layers - first) * products, timed
+    more, _ = _part(source, device, second, None, clock)
+    return few + max(0.0, more - few) * (layers - first) / (second - first), timed
 
 
 def _part(
