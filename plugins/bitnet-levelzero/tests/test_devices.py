@@ -45,7 +45,7 @@ def test_a_render_node_that_may_not_be_opened(monkeypatch: pytest.MonkeyPatch, t
     node = tmp_path / "renderD128"
     node.touch()
     monkeypatch.setattr(describe, "NODES", str(tmp_path / "renderD*"))
-    monkeypatch.setattr(api, "load", lambda: SimpleNamespace(zeInit=lambda flags: 0x78000001))
+    monkeypatch.setattr(api, "load", lambda: SimpleNamespace(lib=SimpleNamespace(zeInit=lambda flags: 0x78000001)))
     monkeypatch.setattr(describe.os, "access", lambda path, mode: path != str(node))
     with pytest.raises(BackendUnavailableError, match=f"{node} may not be opened") as caught:
         usable()

@@ -17,10 +17,9 @@ from bitnet_core.testing import BackendConformance
 from bitnet_core.testing.workbench import Bench
 from bitnet_levelzero import api
 from bitnet_levelzero import device as device_module
-from bitnet_levelzero.api import EventDesc
 from bitnet_levelzero.device import LevelZeroDevice
 from bitnet_levelzero.memory import LevelZeroBuffer
-from bitnet_levelzero.recording import CommandList, Queue
+from bitnet_levelzero.recording import QueuedDevice
 
 Fault = Callable[[pytest.MonkeyPatch], None]
 Rule = Callable[[Bench], None]
@@ -53,59 +52,73 @@ def bench(device: LevelZeroDevice) -> Iterator[Bench]:
     bench.close()
 
 
+class Driver:
+    """The loader's functions, some of them others."""
+
+    def __init__(self, **others: Callable[..., int]) -> None:
+        self._others, self._lib = others, api.load().lib
+
+    def __getattr__(self, name: str) -> Any:
+        return self._others.get(name) or getattr(self._lib, name)
+
+
 def no_barriers(patch: pytest.MonkeyPatch) -> None:
     """The driver runs what no barrier orders in the other order."""
-    patch.setattr(api.load(), "zeCommandListAppendBarrier", lambda *arguments: 0)
+    patch.setattr(api.load(), "lib", Driver(zeCommandListAppendBarrier=lambda *arguments: 0))
 
 
 def late_arguments(patch: pytest.MonkeyPatch) -> None:
     """Arguments are set when the list is closed, as if a launch captured them then; a kernel's first ones at once."""
     late: list[tuple[Any, ...]] = []
-    seen: set[tuple[int, int]] = set()
-    set_argument, close = api.load().zeKernelSetArgumentValue, CommandList.close
+    seen: set[tuple[Any, int]] = set()
+    set_argument, close = api.load().lib.zeKernelSetArgumentValue, QueuedDevice._close_list
 
-    def flush_and_close(commands: CommandList) -> None:
-        for arguments in late:
-            set_argument(*arguments)
+    def flush_and_close(device: QueuedDevice, commands: Any) -> None:
+        for *place, size, value in late:
+            set_argument(*place, size, api.load().ffi.from_buffer(value))
         late.clear()
-        close(commands)
+        close(device, commands)
 
-    def put_off(kernel: Any, index: int, *value: Any) -> int:
-        if (kernel.value, index) not in seen:
-            seen.add((kernel.value, index))
-            return int(set_argument(kernel, index, *value))
-        late.append((kernel, index, *value))
+    def put_off(kernel: Any, index: int, size: int, value: Any) -> int:
+        if (kernel, index) not in seen:
+            seen.add((kernel, index))
+            return int(set_argument(kernel, index, size, value))
+        late.append((kernel, index, size, bytes(api.load().ffi.buffer(value, size))))
         return 0
 
-    patch.setattr(api.load(), "zeKernelSetArgumentValue", put_off)
-    patch.setattr(CommandList, "close", flush_and_close)
+    patch.setattr(api.load(), "lib", Driver(zeKernelSetArgumentValue=put_off))
+    patch.setattr(QueuedDevice, "_close_list", flush_and_close)
 
 
 def open_lists(patch: pytest.MonkeyPatch) -> None:
     """Lists are executed before they are closed."""
-    patch.setattr(CommandList, "close", lambda commands: None)
+    patch.setattr(QueuedDevice, "_close_list", lambda device, commands: None)
 
 
 def one_event(patch: pytest.MonkeyPatch) -> None:
     """Every launch signals the same event."""
-    patch.setattr(device_module, "EventDesc", lambda index, signal: EventDesc(index=0, signal=signal))
+
+    def make(name: str, **fields: Any) -> Any:
+        return api.make(name, **fields | ({"index": 0} if name == "ze_event_desc_t" else {}))
+
+    patch.setattr(device_module, "make", make)
 
 
 def one_fence(patch: pytest.MonkeyPatch) -> None:
     """A fence is passed a second time."""
     fences: list[Any] = []
-    execute = Queue.execute
+    execute = QueuedDevice._execute
 
-    def execute_again(queue: Queue, commands: CommandList, fence: Any = None) -> None:
-        fences.extend([fence] if fence else [])
-        execute(queue, commands, fences[0] if fences else None)
+    def execute_again(device: QueuedDevice, commands: Any, fence: Any) -> None:
+        fences.append(fence)
+        execute(device, commands, fences[0])
 
-    patch.setattr(Queue, "execute", execute_again)
+    patch.setattr(QueuedDevice, "_execute", execute_again)
 
 
 def as_it_comes(patch: pytest.MonkeyPatch) -> None:
     """New memory is not zeroed; the driver poisons it."""
-    patch.setattr(CommandList, "zero", lambda commands, target, nbytes: None)
+    patch.setattr(api.load(), "lib", Driver(zeCommandListAppendMemoryFill=lambda *arguments: 0))
 
 
 def from_the_source(patch: pytest.MonkeyPatch) -> None:
@@ -113,7 +126,7 @@ def from_the_source(patch: pytest.MonkeyPatch) -> None:
 
     def upload(device: LevelZeroDevice, buffer: LevelZeroBuffer, offset: int, source: memoryview) -> None:
         address = np.frombuffer(source, np.uint8).ctypes.data
-        device._queue.commands.copy(buffer.address + offset, address, source.nbytes)
+        device._append(device._commands(), "MemoryCopy", buffer.address + offset, address, source.nbytes)
 
     patch.setattr(LevelZeroDevice, "_upload", upload)
 
@@ -121,13 +134,11 @@ def from_the_source(patch: pytest.MonkeyPatch) -> None:
 def lists_used_again(patch: pytest.MonkeyPatch) -> None:
     """A list is emptied for other commands while it is on its way."""
 
-    def send(queue: Queue, fence: Any = None) -> None:
-        if queue._open is not None or fence is not None:
-            queue.commands.close()
-            queue.execute(queue.commands, fence)
-            queue.commands.reset()
+    def submit(device: QueuedDevice, commands: Any, spare: Any = None) -> None:
+        device._execute(commands, device._new_fence())
+        device._open_list(commands, again=False)
 
-    patch.setattr(Queue, "send", send)
+    patch.setattr(QueuedDevice, "_submit", submit)
 
 
 def rule(name: str, *arguments: Any) -> Rule:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import zipfile
-from ctypes import byref, c_size_t, c_void_p
 from functools import cache, partial
 from importlib.resources import files
 
+from bitnet_core.errors import GpuError
+from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.program_cache import ProgramCache
 
-from bitnet_levelzero.api import KernelDesc, ModuleDesc, call, created, handles, has, load
+from bitnet_levelzero.api import call, given, listed, load, make
 from bitnet_levelzero.errors import BACKEND, check
 from bitnet_levelzero.memory import Context
 
@@ -33,45 +33,42 @@ class Compiler:
     """
 
     def __init__(self, context: Context, identity: tuple[str, ...]) -> None:
-        self._context, self._identity, self._logs = context, identity, len(handles("zeDriverGet")) == 1
+        self._context, self._identity, self._logs = context, identity, len(listed("zeDriverGet")) == 1
         self._cache = ProgramCache(BACKEND)
 
-    def kernel(self, program: str, group: int) -> tuple[c_void_p, c_void_p]:
+    def kernel(self, program: str, group: int) -> tuple[Handle, Handle]:
         """(module, kernel) of a program, with its group size set; KernelCompileError with the compiler's log."""
         spirv, entry = archive()[program], program.partition(".")[0]
         key = ProgramCache.key(*self._identity, spirv)
         native = partial(self._module, NATIVE, entry="")
         module = self._cache.program(key, native, lambda: self._module(SPIRV, spirv, entry), _binary)
-        kernel = created("zeKernelCreate", module, byref(KernelDesc(pKernelName=entry.encode())))
+        kernel = given("zeKernelCreate", module, make("ze_kernel_desc_t", pKernelName=entry))
         call("zeKernelSetGroupSize", kernel, group, 1, 1)
         return module, kernel
 
-    def _module(self, form: int, content: bytes, entry: str) -> c_void_p:
-        module, log = c_void_p(), c_void_p()
-        desc = ModuleDesc(format=form, inputSize=len(content), pInputModule=content, pBuildFlags=b"")
-        where, out = (self._context.handle, self._context.device), byref(log) if self._logs else None
-        result = load().zeModuleCreate(*where, byref(desc), byref(module), out)
-        text = _text(log) if self._logs else "the loader gives no text where there are several drivers"
+    def _module(self, form: int, content: bytes, entry: str) -> Handle:
+        api = load()
+        module, log = api.ffi.new("ze_module_handle_t *"), api.ffi.new("ze_module_build_log_handle_t *")
+        code = {"inputSize": len(content), "pInputModule": api.ffi.from_buffer("uint8_t[]", content)}
+        desc, out = make("ze_module_desc_t", format=form, pBuildFlags="", **code), log if self._logs else api.null
+        result = api.lib.zeModuleCreate(self._context.handle, self._context.device, desc, module, out)
+        text = _text(log[0]) if self._logs else "the loader gives no text where there are several drivers"
         check(result, "compile", kernel=entry, log=text)
-        return module
+        return module[0]
 
 
-def _binary(module: c_void_p) -> bytes | None:
-    """None where the driver gives no binaries: it compiles each time."""
-    size = c_size_t()
-    if not has("zeModuleGetNativeBinary") or load().zeModuleGetNativeBinary(module, byref(size), None):
+def _binary(module: Handle) -> bytes | None:
+    """None where the driver, or an old loader, gives no binaries: it compiles each time."""
+    try:
+        return load().bytes_of("zeModuleGetNativeBinary", "compile", module)
+    except (GpuError, AttributeError):
         return None
-    binary = ctypes.create_string_buffer(size.value)
-    return binary.raw[: size.value] if load().zeModuleGetNativeBinary(module, byref(size), binary) == 0 else None
 
 
-def _text(log: c_void_p) -> str:
+def _text(log: Handle) -> str:
     """Of a build log, which is freed."""
     if not log:
         return ""
-    size = c_size_t()
-    call("zeModuleBuildLogGetString", log, byref(size), None)
-    text = ctypes.create_string_buffer(max(size.value, 1))
-    call("zeModuleBuildLogGetString", log, byref(size), text)
+    text = load().bytes_of("zeModuleBuildLogGetString", "compile", log)
     call("zeModuleBuildLogDestroy", log)
-    return text.value.decode(errors="replace")
+    return text.partition(b"\0")[0].decode(errors="replace")

@@ -6,15 +6,15 @@ import glob
 import logging
 import os
 import sys
-from ctypes import byref, c_uint32, c_void_p
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from bitnet_core.errors import BackendUnavailableError, GpuError
+from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
 
 from bitnet_levelzero import api
-from bitnet_levelzero.api import asked, handles, structures
+from bitnet_levelzero.api import given, listed
 from bitnet_levelzero.errors import BACKEND, UNINITIALIZED, check
 from bitnet_levelzero.tuning import architecture
 
@@ -38,9 +38,9 @@ class Found:
     """A device with its driver. card: the whole GPU, where the device is a tile (-1: it is none) of it; ordinal: the
     group of its queues that compute."""
 
-    driver: c_void_p
-    card: c_void_p
-    device: c_void_p
+    driver: Handle
+    card: Handle
+    device: Handle
     tile: int
     ordinal: int
     info: DeviceInfo
@@ -50,8 +50,8 @@ def usable() -> list[Found]:
     """Every GPU of every driver that is new enough, and behind it its tiles where it has several;
     BackendUnavailableError with the reason where there is none."""
     _start()
-    cards = [(made_by, card) for made_by in handles("zeDriverGet") for card in handles("zeDeviceGet", made_by)]
-    devices = [(*of, one) for of in cards for one in (of[1], *handles("zeDeviceGetSubDevices", of[1]))]
+    cards = [(made_by, card) for made_by in listed("zeDriverGet") for card in listed("zeDeviceGet", made_by)]
+    devices = [(*of, one) for of in cards for one in (of[1], *listed("zeDeviceGetSubDevices", of[1]))]
     found, reasons = [], []
     for index, (made_by, card, device) in enumerate(devices):
         try:
@@ -68,7 +68,7 @@ def usable() -> list[Found]:
 
 def _start() -> None:
     try:
-        result = api.load().zeInit(0)
+        result = api.load().lib.zeInit(0)
     except OSError as exc:
         raise _unavailable("the Level Zero loader is not installed") from exc
     if result == UNINITIALIZED:
@@ -84,34 +84,33 @@ def _unavailable(reason: str, code: str = "") -> BackendUnavailableError:
     return BackendUnavailableError(reason, backend=BACKEND, operation="zeInit", code=code, hint=hint)
 
 
-def describe(made_by: c_void_p, card: c_void_p, device: c_void_p, index: int) -> Found | None:
+def describe(made_by: Handle, card: Handle, device: Handle, index: int) -> Found | None:
     """A device; None where it is no GPU, BackendUnavailableError where its driver is too old."""
-    properties = asked("zeDeviceGetProperties", device, api.DeviceProperties)
-    if properties.type != GPU:
+    about = given("zeDeviceGetProperties", device)
+    if about["type"] != GPU:
         return None
-    module = asked("zeDeviceGetModuleProperties", device, api.ModuleProperties)
-    compute = asked("zeDeviceGetComputeProperties", device, api.ComputeProperties)
-    version = c_uint32()
-    api.call("zeDriverGetApiVersion", made_by, byref(version))
-    name = properties.name.decode(errors="replace") or f"Intel GPU {properties.deviceId:04x}"
-    _check_version(name, "Level Zero", version.value, LEAST_API)
-    _check_version(name, "SPIR-V", module.spirvVersionSupported, LEAST_SPIRV)
-    tile = properties.subdeviceId if properties.flags & SUBDEVICE else -1
-    integrated = bool(properties.flags & INTEGRATED)
-    access = asked("zeDeviceGetMemoryAccessProperties", device, api.MemoryAccessProperties).system
-    release = asked("zeDriverGetProperties", made_by, api.DriverProperties).driverVersion
-    family = architecture(properties.deviceId)
+    spirv = given("zeDeviceGetModuleProperties", device)["spirvVersionSupported"]
+    compute = given("zeDeviceGetComputeProperties", device)
+    version = given("zeDriverGetApiVersion", made_by)
+    name = about["name"] or f"Intel GPU {about['deviceId']:04x}"
+    _check_version(name, "Level Zero", version, LEAST_API)
+    _check_version(name, "SPIR-V", spirv, LEAST_SPIRV)
+    tile = about["subdeviceId"] if about["flags"] & SUBDEVICE else -1
+    integrated = bool(about["flags"] & INTEGRATED)
+    access = given("zeDeviceGetMemoryAccessProperties", device)["sharedSystemAllocCapabilities"]
+    release = given("zeDriverGetProperties", made_by)["driverVersion"]
+    family = architecture(about["deviceId"])
     info = DeviceInfo(
         backend=BACKEND,
         index=index,
         name=f"{name}, tile {tile}" if tile >= 0 else name,
         type=DeviceType.INTEGRATED if integrated else DeviceType.GPU,
-        vendor="Intel" if properties.vendorId == 0x8086 else f"{properties.vendorId:04x}",
-        driver=f"Level Zero {'.'.join(map(str, _pair(version.value)))}, driver {release}",
-        total_memory=sum(m.totalSize for m in structures("zeDeviceGetMemoryProperties", device, api.MemoryProperties)),
-        max_allocation=properties.maxMemAllocSize,
-        max_binding=properties.maxMemAllocSize,
-        max_grid=tuple(compute.maxGroupCount),
+        vendor="Intel" if about["vendorId"] == 0x8086 else f"{about['vendorId']:04x}",
+        driver=f"Level Zero {'.'.join(map(str, _pair(version)))}, driver {release}",
+        total_memory=sum(memory["totalSize"] for memory in listed("zeDeviceGetMemoryProperties", device)),
+        max_allocation=about["maxMemAllocSize"],
+        max_binding=about["maxMemAllocSize"],
+        max_grid=tuple(compute[f"maxGroupCount{axis}"] for axis in "XYZ"),
         alignment=ALIGNMENT,
         transfer=TransferMode.UNIFIED if integrated else TransferMode.EXPLICIT_COPY,
         physical_id=physical_id(card),
@@ -119,15 +118,15 @@ def describe(made_by: c_void_p, card: c_void_p, device: c_void_p, index: int) ->
         features=frozenset({"timings"}),
         extra=MappingProxyType(
             {
-                "uuid": bytes(properties.uuid).hex(),
+                "uuid": bytes(about["uuid"]["id"]).hex(),
                 "architecture": family.get("name", "unknown"),
                 "dpas": "there, not used yet" if family.get("dpas") else "none known",
-                "tiles": max(1, len(handles("zeDeviceGetSubDevices", device))),
-                "compute_units": properties.numSlices * properties.numSubslicesPerSlice * properties.numEUsPerSubslice,
-                "subgroups": " ".join(map(str, compute.subGroupSizes[: compute.numSubGroupSizes])),
-                "local_memory": compute.maxSharedLocalMemory,
-                "tick_ns": properties.timerResolution,
-                "tick_bits": properties.kernelTimestampValidBits,
+                "tiles": max(1, len(listed("zeDeviceGetSubDevices", device))),
+                "compute_units": about["numSlices"] * about["numSubslicesPerSlice"] * about["numEUsPerSubslice"],
+                "subgroups": " ".join(map(str, compute["subGroupSizes"][: compute["numSubGroupSizes"]])),
+                "local_memory": compute["maxSharedLocalMemory"],
+                "tick_ns": about["timerResolution"],
+                "tick_bits": about["kernelTimestampValidBits"],
                 "system_memory": integrated and bool(access & SYSTEM_ACCESS),
             }
         ),
@@ -135,9 +134,9 @@ def describe(made_by: c_void_p, card: c_void_p, device: c_void_p, index: int) ->
     return Found(made_by, card, device, tile, _computing_group(device), info)
 
 
-def _computing_group(device: c_void_p) -> int:
-    groups = structures("zeDeviceGetCommandQueueGroupProperties", device, api.QueueGroupProperties)
-    return next(at for at, group in enumerate(groups) if group.flags & COMPUTE)
+def _computing_group(device: Handle) -> int:
+    groups = listed("zeDeviceGetCommandQueueGroupProperties", device)
+    return next(at for at, group in enumerate(groups) if group["flags"] & COMPUTE)
 
 
 def _pair(version: int) -> tuple[int, int]:
@@ -152,25 +151,25 @@ def _check_version(device: str, what: str, version: int, needed: tuple[int, int]
         raise BackendUnavailableError(said, backend=BACKEND, device=device, operation="devices", hint=hint)
 
 
-def physical_id(card: c_void_p) -> str:
+def physical_id(card: Handle) -> str:
     """PCI address as "domain:bus:device.function", or "" where the driver does not tell."""
     try:
-        domain, bus, number, function = asked("zeDevicePciGetPropertiesExt", card, api.PciProperties).address
+        address = given("zeDevicePciGetPropertiesExt", card)["address"]
     except (GpuError, AttributeError):  # an old driver, an old loader
         return ""
-    return f"{domain:04x}:{bus:02x}:{number:02x}.{function}"
+    return "{domain:04x}:{bus:02x}:{device:02x}.{function}".format(**address)
 
 
 def free_memory(found: Found) -> int:
     """Bytes of a GPU's memory modules, or of those of a tile, by sysman; -1 where the driver does not tell."""
 
-    def counts(module: c_void_p) -> bool:
-        place = asked("zesMemoryGetProperties", module, api.ModuleOfMemory)
-        return bool(place.onSubdevice and place.subdeviceId == found.tile)
+    def counts(module: Handle) -> bool:
+        place = given("zesMemoryGetProperties", module)
+        return bool(place["onSubdevice"] and place["subdeviceId"] == found.tile)
 
     try:
-        modules = handles("zesDeviceEnumMemoryModules", found.card)
+        modules = listed("zesDeviceEnumMemoryModules", found.card)
         own = [module for module in modules if found.tile < 0 or counts(module)]
-        return sum(asked("zesMemoryGetState", module, api.MemoryState).free for module in own) if own else -1
+        return sum(given("zesMemoryGetState", module)["free"] for module in own) if own else -1
     except (GpuError, AttributeError):
         return -1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.device import MemoryKind
+from bitnet_core.hal.words import words_of
 
-from bitnet_levelzero.api import DeviceMemDesc, HostMemDesc, call
+from bitnet_levelzero.api import given, make
 
 GRANULE, ALIGNMENT = 16, 128
 """Bytes: buffers are multiples of the one and start at multiples of the other."""
@@ -17,8 +18,8 @@ GRANULE, ALIGNMENT = 16, 128
 class Context(NamedTuple):
     """With its one device. ordinal: the group of the device's queues that compute."""
 
-    handle: c_void_p
-    device: c_void_p
+    handle: Handle
+    device: Handle
     ordinal: int
 
 
@@ -34,13 +35,11 @@ class LevelZeroBuffer:
 
 def allocated(context: Context, nbytes: int, kind: MemoryKind) -> int:
     """The address of memory of unknown content, with room up to the next granule."""
-    size, pointer = c_size_t(-(-nbytes // GRANULE) * GRANULE), c_void_p()
-    of_device, of_host = byref(DeviceMemDesc()), byref(HostMemDesc())
-    here = (context.device, byref(pointer))
+    of_device, of_host = make("ze_device_mem_alloc_desc_t"), make("ze_host_mem_alloc_desc_t")
+    size = words_of(nbytes, GRANULE), ALIGNMENT
     name, arguments = {
-        MemoryKind.DEVICE: ("zeMemAllocDevice", (of_device, size, ALIGNMENT, *here)),
-        MemoryKind.HOST: ("zeMemAllocHost", (of_host, size, ALIGNMENT, byref(pointer))),
-        MemoryKind.SHARED: ("zeMemAllocShared", (of_device, of_host, size, ALIGNMENT, *here)),
+        MemoryKind.DEVICE: ("zeMemAllocDevice", (of_device, *size, context.device)),
+        MemoryKind.HOST: ("zeMemAllocHost", (of_host, *size)),
+        MemoryKind.SHARED: ("zeMemAllocShared", (of_device, of_host, *size, context.device)),
     }[kind]
-    call(name, context.handle, *arguments, doing="alloc", requested=nbytes)
-    return int(pointer.value or 0)
+    return int(given(name, context.handle, *arguments, doing="alloc", requested=nbytes))

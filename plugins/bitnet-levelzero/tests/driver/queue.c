@@ -152,9 +152,15 @@ CALL fence_destroy(ze_fence_handle_t handle) {
     return OK;
 }
 CALL fence_synchronize(ze_fence_handle_t handle, uint64_t timeout) {
+    FAILS("zeFenceHostSynchronize");
     if (asked("DRIVER_HANG")) return ZE_RESULT_NOT_READY;
     const ze_result_t result = last_queue ? drain(last_queue) : OK;
     return result ? result : ((event *)handle)->reached ? OK : ZE_RESULT_NOT_READY;
+}
+CALL fence_reset(ze_fence_handle_t handle) {
+    if (!((event *)handle)->reached) OBJECT(ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE, "a fence is reset before it is reached");
+    *(event *)handle = (event){0};
+    return OK;
 }
 CALL pool_create(ze_context_handle_t c, const ze_event_pool_desc_t *desc, uint32_t count, ze_device_handle_t *devices,
                  ze_event_pool_handle_t *made) {
@@ -186,4 +192,4 @@ TABLE(CommandList, ze_command_list_dditable_t, .pfnCreate = list_create, .pfnDes
 TABLE(Event, ze_event_dditable_t, .pfnCreate = event_create, .pfnDestroy = event_destroy, .pfnQueryKernelTimestamp = event_times)
 TABLE(EventPool, ze_event_pool_dditable_t, .pfnCreate = pool_create, .pfnDestroy = pool_destroy)
 TABLE(Fence, ze_fence_dditable_t, .pfnCreate = fence_create, .pfnDestroy = fence_destroy,
-      .pfnHostSynchronize = fence_synchronize)
+      .pfnHostSynchronize = fence_synchronize, .pfnReset = fence_reset)
