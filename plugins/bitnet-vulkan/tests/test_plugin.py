@@ -25,11 +25,11 @@ from bitnet_core.errors import (
 )
 from bitnet_core.hal import DeviceType, MemoryKind, View, whole
 from bitnet_core.hal.base import TIMEOUT_VARIABLE
-from bitnet_vulkan import describe, driver
+from bitnet_vulkan import describe
 from bitnet_vulkan.compile import KERNELS
 from bitnet_vulkan.describe import ABILITIES, KNOWN, abilities, pci_address, usable
 from bitnet_vulkan.device import VulkanDevice
-from bitnet_vulkan.driver import ffi, instance, lib, make, module, plain
+from bitnet_vulkan.driver import instance, vk
 from bitnet_vulkan.errors import check
 from bitnet_vulkan.recording import LARGE
 
@@ -41,7 +41,7 @@ SPIRV = runpy.run_path(str(Path(__file__).parents[1] / "spirv.py"))
 @pytest.fixture(scope="module")
 def loader() -> None:
     try:
-        module()
+        vk()
     except BackendUnavailableError as exc:
         pytest.skip(str(exc))
 
@@ -91,19 +91,21 @@ def test_no_stray_binaries() -> None:
 @pytest.mark.usefixtures("loader")
 def test_nested_structs_keep_their_pointers() -> None:
     """A struct copied into another one, whose own pointers (pName) nobody else holds."""
-    create = make("VkComputePipelineCreateInfo", stage={"stage": 32, "pName": "m" * 200})
+    create = vk().make("VkComputePipelineCreateInfo", stage={"stage": 32, "pName": "m" * 200})
     gc.collect()
-    trash = [make("VkApplicationInfo", pApplicationName="x" * 200) for _ in range(200)]
-    assert ffi().string(create.stage.pName) == b"m" * 200
+    trash = [vk().make("VkApplicationInfo", pApplicationName="x" * 200) for _ in range(200)]
+    assert vk().ffi.string(create.stage.pName) == b"m" * 200
     assert len(trash) == 200
 
 
 @pytest.mark.usefixtures("loader")
 def test_structure_types_are_found() -> None:
-    assert make("VkPhysicalDeviceIDProperties").sType == module().VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES
-    assert make("VkPhysicalDeviceProperties2").sType == module().VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2
-    expected = module().VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES
-    assert make("VkPhysicalDeviceMaintenance3Properties").sType == expected
+    import vulkan
+
+    assert vk().make("VkPhysicalDeviceIDProperties").sType == vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES
+    assert vk().make("VkPhysicalDeviceProperties2").sType == vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2
+    expected = vulkan.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES
+    assert vk().make("VkPhysicalDeviceMaintenance3Properties").sType == expected
 
 
 @pytest.mark.usefixtures("loader")
@@ -136,22 +138,26 @@ def test_sub_allocation_and_software_marking(device: VulkanDevice) -> None:
 
 @pytest.mark.usefixtures("loader")
 def test_a_card_is_known_by_its_pci_address() -> None:
-    pci = make("VkPhysicalDevicePCIBusInfoPropertiesEXT", pciDomain=0, pciBus=0x3B, pciDevice=0, pciFunction=1)
-    assert pci_address(plain(pci[0])) == "0000:3b:00.1"
+    pci = vk().make("VkPhysicalDevicePCIBusInfoPropertiesEXT", pciDomain=0, pciBus=0x3B, pciDevice=0, pciFunction=1)
+    assert pci_address(vk().plain(pci[0])) == "0000:3b:00.1"
 
 
 @pytest.mark.usefixtures("loader")
 def test_matrix_units_are_known_by_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    import vulkan
+
     def products(_: object, count: Any, rows: Any) -> int:
         """One product of bytes that the kernels use, one of halves that they do not."""
         count[0] = 2
-        for i, shape in enumerate((KNOWN["bytes"], {**KNOWN["halves"], "NSize": 8}) if rows != ffi().NULL else ()):
-            assert rows[i].sType == module().VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR
+        for i, shape in enumerate((KNOWN["bytes"], {**KNOWN["halves"], "NSize": 8}) if rows != vk().null else ()):
+            assert rows[i].sType == vulkan.VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR
             for name, value in shape.items():
                 setattr(rows[i], name, value)
         return 0
 
-    monkeypatch.setattr(describe, "function", lambda *_: products)
+    kind = "PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"
+    known = vk().ffi.callback(vk().ffi.typeof(kind), products)
+    monkeypatch.setattr(describe, "function", lambda *_: known)
     on = (
         "subgroupSizeControl",
         "computeFullSubgroups",
@@ -164,10 +170,10 @@ def test_matrix_units_are_known_by_their_products(monkeypatch: pytest.MonkeyPatc
     about = dict.fromkeys(on, 1) | dict.fromkeys(off, 0) | dict.fromkeys(masks, 0xFF)
     about |= {"minSubgroupSize": 16, "maxSubgroupSize": 64, "shaderSMCount": 132}
     expected = {"dot": 0, "subgroups": 32, "matrix": 1, "half-matrix": 0, "import": 0, "resident": 132}
-    assert abilities(None, None, about) == expected
-    assert abilities(None, None, about | {"shaderFloat16": 1}) == expected
-    assert not abilities(None, None, about | {"vulkanMemoryModelDeviceScope": 0})["matrix"]
-    assert abilities(None, None, about | {"maxSubgroupSize": 16})["subgroups"] == 16
+    assert abilities(vk().null, vk().null, about) == expected
+    assert abilities(vk().null, vk().null, about | {"shaderFloat16": 1}) == expected
+    assert not abilities(vk().null, vk().null, about | {"vulkanMemoryModelDeviceScope": 0})["matrix"]
+    assert abilities(vk().null, vk().null, about | {"maxSubgroupSize": 16})["subgroups"] == 16
 
 
 @pytest.mark.parametrize("nbytes", [4096, 8 << 20])
@@ -175,22 +181,23 @@ def test_memory_that_cannot_be_bound_is_given_back(
     device: VulkanDevice, monkeypatch: pytest.MonkeyPatch, nbytes: int
 ) -> None:
     destroyed: list[object] = []
+    driver = vk().lib
 
     class Unbound:
         """The driver, but for its binding of memory."""
 
         def __getattr__(self, name: str) -> Any:
             if name == "vkDestroyBuffer":
-                return lambda *handles: (destroyed.append(handles), lib().vkDestroyBuffer(*handles))
-            return (lambda *_: OUT_OF_DEVICE_MEMORY) if name == "vkBindBufferMemory" else getattr(lib(), name)
+                return lambda *handles: (destroyed.append(handles), driver.vkDestroyBuffer(*handles))
+            return (lambda *_: OUT_OF_DEVICE_MEMORY) if name == "vkBindBufferMemory" else getattr(driver, name)
 
     def places() -> list[tuple[int, list[tuple[int, int]]]]:
-        return sorted((one.nbytes, one.free) for one in device._allocator._memories)
+        return sorted((one.nbytes, list(one.taken)) for one in device._allocator._memories)
 
     device.free(device.alloc(nbytes))
     before = places()
     with monkeypatch.context() as patched:
-        patched.setattr(driver, "lib", Unbound)
+        patched.setattr(vk(), "lib", Unbound())
         with pytest.raises(OutOfMemoryError):
             device.alloc(nbytes)
     assert len(destroyed) == 1, "the buffer itself"

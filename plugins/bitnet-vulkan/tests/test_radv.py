@@ -24,10 +24,10 @@ MAY_SPILL = frozenset({"decoder_layer_resident.sub.spv", "decoder_layer_resident
 SCRIPT = """
 import json
 from bitnet_vulkan.compile import KERNELS
-from bitnet_vulkan.driver import Logical, call, create, ffi, function, instance, lib, listed, make
+from bitnet_vulkan.driver import Logical, create, function, instance, vk
 
-opened = instance()
-gpu = listed("VkPhysicalDevice", lib().vkEnumeratePhysicalDevices, opened.__enter__())[0]
+opened, ffi, make = instance(), vk().ffi, vk().make
+gpu = vk().listed("vkEnumeratePhysicalDevices", "test", opened.__enter__())[0]
 chain = make("VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR", pipelineExecutableInfo=1)
 chain = make("VkPhysicalDeviceShaderIntegerDotProductFeatures", pNext=chain, shaderIntegerDotProduct=1)
 chain = make("VkPhysicalDeviceSubgroupSizeControlFeatures", pNext=chain, subgroupSizeControl=1, computeFullSubgroups=1)
@@ -42,25 +42,24 @@ for path in sorted(KERNELS.glob("*.spv")):
     if ".matrix" in path.name:
         continue
     code = path.read_bytes()
-    module = device.create("ShaderModule", "compile", codeSize=len(code), pCode=ffi().from_buffer("uint32_t[]", code))
+    module = device.create("ShaderModule", "compile", codeSize=len(code), pCode=ffi.from_buffer("uint32_t[]", code))
     lanes = 64 if path.name.startswith("matmul_dense_few") else 16  # as tuning.py has them
     given = {0: 256, 16: 64, 10: 2560, 11: lanes, 13: 128}  # GROUP, WAVE, WIDTH, LANES, DIM
     entries = [{"constantID": c, "offset": 4 * i} for i, c in enumerate(given)]
-    values = ffi().new("uint32_t[]", list(given.values()))
+    values = ffi.new("uint32_t[]", list(given.values()))
     special = make("VkSpecializationInfo", pMapEntries=entries, dataSize=4 * len(given), pData=values)
     sized = make("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", requiredSubgroupSize=64)
     stage = {"pNext": sized, "flags": 2, "module": module, "pSpecializationInfo": special}
     create_info = make("VkComputePipelineCreateInfo", flags=0x40, stage=stage, layout=layout)  # capture statistics
-    pipeline = ffi().new("VkPipeline *")
-    arguments = device.handle, ffi().NULL, 1, create_info, ffi().NULL, pipeline
-    call("vkCreateComputePipelines", "compile", *arguments, kernel=path.name)
-    executable = make("VkPipelineExecutableInfoKHR", pipeline=pipeline[0])
-    count = ffi().new("uint32_t *")
-    ask(device.handle, executable, count, ffi().NULL)
+    arguments = device.handle, ffi.NULL, 1, create_info, ffi.NULL
+    pipeline = vk().given("vkCreateComputePipelines", "compile", *arguments, kernel=path.name)
+    executable = make("VkPipelineExecutableInfoKHR", pipeline=pipeline)
+    count = ffi.new("uint32_t *")
+    ask(device.handle, executable, count, ffi.NULL)
     empty = make("VkPipelineExecutableStatisticKHR")
-    found = ffi().new("VkPipelineExecutableStatisticKHR[]", [empty[0]] * count[0])
+    found = ffi.new("VkPipelineExecutableStatisticKHR[]", [empty[0]] * count[0])
     ask(device.handle, executable, count, found)
-    texts = {ffi().string(one.name).decode(): int(one.value.u64) for one in found}
+    texts = {ffi.string(one.name).decode(): int(one.value.u64) for one in found}
     spills[path.name] = [texts["Spilled SGPRs"], texts["Spilled VGPRs"], texts["VGPRs"]]
 print(json.dumps(spills))
 """

@@ -11,9 +11,8 @@ from bitnet_core.errors import DeviceLostError, GpuTimeoutError
 from bitnet_core.hal import whole
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.plan.launcher import Launcher
-from bitnet_vulkan import recording
 from bitnet_vulkan.device import VulkanDevice
-from bitnet_vulkan.driver import lib
+from bitnet_vulkan.driver import vk
 from bitnet_vulkan.errors import DEVICE_LOST
 
 NBYTES = 64 << 20
@@ -54,14 +53,16 @@ def test_timings_that_take_too_long_leave_nothing_behind(busy: VulkanDevice) -> 
 
 
 def test_a_device_that_is_gone(busy: VulkanDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = vk().lib
+
     class Gone:
         """The driver, but every fence says that the device is lost."""
 
         def __getattr__(self, name: str) -> Any:
-            return (lambda *_: DEVICE_LOST) if name == "vkGetFenceStatus" else getattr(lib(), name)
+            return (lambda *_: DEVICE_LOST) if name == "vkGetFenceStatus" else getattr(driver, name)
 
     busy.flush()
-    monkeypatch.setattr(recording, "lib", Gone)
+    monkeypatch.setattr(vk(), "lib", Gone())
     with pytest.raises(DeviceLostError, match="VK_ERROR_DEVICE_LOST"):
         busy.synchronize()
     monkeypatch.undo()

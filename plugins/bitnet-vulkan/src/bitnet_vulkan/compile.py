@@ -10,12 +10,13 @@ from pathlib import Path
 
 from bitnet_core.errors import KernelCompileError, UnsupportedError
 from bitnet_core.hal import DeviceInfo, Tuning
+from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.failures import failure
 from bitnet_core.hal.launches import Compiled
 from bitnet_core.hal.program_cache import ProgramCache
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_vulkan.driver import Handle, Logical, call, ffi, make
+from bitnet_vulkan.driver import Logical, vk
 from bitnet_vulkan.errors import BACKEND
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -58,18 +59,15 @@ class Pipelines:
         self._kept, sources = ProgramCache(BACKEND), [path.read_bytes() for path in sorted(KERNELS.glob("*.spv"))]
         about = info.name, info.driver, info.physical_id, str(info.extra["pipeline_cache"])
         self._key = ProgramCache.key(*about, *sources)
-        stored = ffi().from_buffer(self._kept.load(self._key) or b"")
+        stored = vk().ffi.from_buffer(self._kept.load(self._key) or b"")
         self._cache = device.create("PipelineCache", "compile", initialDataSize=len(stored), pInitialData=stored)
         self._grown = False
 
     def store(self) -> None:
         """Keep what was compiled for the next time."""
         if self._grown:
-            size, where = ffi().new("size_t *"), (self._device.handle, self._cache)
-            call("vkGetPipelineCacheData", "compile", *where, size, ffi().NULL)
-            data = ffi().new("char[]", size[0])
-            call("vkGetPipelineCacheData", "compile", *where, size, data)
-            self._kept.store(self._key, bytes(ffi().buffer(data, size[0])))
+            where = self._device.handle, self._cache
+            self._kept.store(self._key, vk().bytes_of("vkGetPipelineCacheData", "compile", *where))
 
     def _layout(self, bindings: int, params: int) -> tuple[Handle, Handle]:
         """Layout and template of kernels with so many bindings and bytes of parameters."""
@@ -97,20 +95,20 @@ class Pipelines:
             log = f"{len(code)} bytes that begin with {code[:4].hex()} are not SPIR-V"
             hint = "Reinstall bitnet-vulkan"
             raise failure(KernelCompileError, "compile", backend=BACKEND, hint=hint, kernel=name, log=log)
-        words, values = ffi().from_buffer("uint32_t[]", code), ffi().new("uint32_t[]", list(given.values()))
+        words, values = vk().ffi.from_buffer("uint32_t[]", code), vk().ffi.new("uint32_t[]", list(given.values()))
         module = self._device.create("ShaderModule", "compile", codeSize=len(code), pCode=words)
         entries = [{"constantID": CONSTANT_IDS[constant], "offset": 4 * at} for at, constant in enumerate(given)]
-        special = make("VkSpecializationInfo", pMapEntries=entries, dataSize=4 * len(given), pData=values)
+        special = vk().make("VkSpecializationInfo", pMapEntries=entries, dataSize=4 * len(given), pData=values)
         stage = {"module": module, "pSpecializationInfo": special}
         if "WAVE" in given:
             size = {"requiredSubgroupSize": given["WAVE"]}
-            sized = make("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", **size)
+            sized = vk().make("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", **size)
             stage |= {"pNext": sized, "flags": FULL_SUBGROUPS}
-        info, made = make("VkComputePipelineCreateInfo", stage=stage, layout=layout), ffi().new("VkPipeline *")
+        info = vk().make("VkComputePipelineCreateInfo", stage=stage, layout=layout)
         try:
-            arguments = self._device.handle, self._cache, 1, info, ffi().NULL, made
-            call("vkCreateComputePipelines", "compile", *arguments, kernel=name)
+            arguments = self._device.handle, self._cache, 1, info, vk().null
+            made = vk().given("vkCreateComputePipelines", "compile", *arguments, kernel=name)
         finally:
             self._device.destroy("ShaderModule", module)
         self._grown = True
-        return self._device.own("Pipeline", made[0])
+        return self._device.own("Pipeline", made)

@@ -12,10 +12,11 @@ from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError, UsageError
 from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
+from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.failures import failure
 from bitnet_core.hal.found import Handled
 
-from bitnet_vulkan.driver import Handle, Logical, create, ffi, function, instance, lib, listed, make, plain
+from bitnet_vulkan.driver import Logical, create, function, instance, vk
 from bitnet_vulkan.errors import BACKEND
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ ask for, with votes, arithmetic and shuffles; subgroups of 32 that multiply 16 x
 of 16 x 16 x 16 to f32 sums; alignment of host memory that may be imported; workgroups that run at the same time."""
 _DISCRETE = (2, 3)
 """VkPhysicalDeviceType: discrete, virtual."""
-PUSH, PCI = "VK_KHR_push_descriptor", "VK_EXT_pci_bus_info"
+LIST, PUSH, PCI = "list devices", "VK_KHR_push_descriptor", "VK_EXT_pci_bus_info"
 _COMPUTE_STAGE, _OPERATIONS = 0x20, 0x1 | 0x2 | 0x4 | 0x10
 _LOCAL_HEAP, _GRAPHICS_QUEUE, _COMPUTE_QUEUE = 1, 1, 2
 """Bits of VkShaderStageFlags and VkSubgroupFeatureFlags (those of `subgroups`), VkMemoryHeapFlags and VkQueueFlags."""
@@ -43,7 +44,7 @@ def device_infos() -> list[DeviceInfo]:
 def usable(instance: Handle) -> list[Handled]:
     """Devices; BackendUnavailableError if none can be used, which says why. One that is left out keeps its index."""
     found, refused = list[Handled](), list[str]()
-    for index, handle in enumerate(listed("VkPhysicalDevice", lib().vkEnumeratePhysicalDevices, instance)):
+    for index, handle in enumerate(vk().listed("vkEnumeratePhysicalDevices", LIST, instance)):
         about = told(handle)
         name, push = about["deviceName"], PUSH in about["extensions"]
         there = {"a name": name, "a compute queue": about["families"], "memory": about["heaps"], PUSH: push}
@@ -55,7 +56,7 @@ def usable(instance: Handle) -> list[Handled]:
     if not found:
         said = "; ".join(["no Vulkan device can be used", *refused])
         hint = "Install a Vulkan driver (Debian: mesa-vulkan-drivers, or the GPU vendor's)"
-        raise failure(BackendUnavailableError, "list devices", backend=BACKEND, said=said, hint=hint)
+        raise failure(BackendUnavailableError, LIST, backend=BACKEND, said=said, hint=hint)
     return found
 
 
@@ -63,21 +64,20 @@ def told(handle: Handle) -> dict[str, Any]:
     """The fields of all structs in devices.toml and of those within, zeros where the device does not know a struct;
     extensions: their names; families: of queues for kernels, first those without graphics; heaps: of device-local
     memory, (bytes, how many the program may use, and uses: zeros where the driver does not tell)."""
-    native, base = lib(), make("VkPhysicalDeviceProperties")
-    named = listed("VkExtensionProperties", native.vkEnumerateDeviceExtensionProperties, handle, ffi().NULL)
+    named = vk().listed("vkEnumerateDeviceExtensionProperties", LIST, handle, vk().null)
     extensions = {one["extensionName"] for one in named}
-    native.vkGetPhysicalDeviceProperties(handle, base)
+    version = vk().given("vkGetPhysicalDeviceProperties", LIST, handle)["apiVersion"]
     about: dict[str, Any] = {}
     for kind, structs in STRUCTS.items():
-        made, chain = {name: make(name) for name in structs}, ffi().NULL
+        made, chain = {name: vk().make(name) for name in structs}, vk().null
         for name, needs in structs.items():
-            if needs.get("extension") in {None, *extensions} or base.apiVersion >= needs.get("version", 1 << 32):
+            if needs.get("extension") in {None, *extensions} or version >= needs.get("version", 1 << 32):
                 made[name].pNext, chain = chain, made[name]
-        outer = make(f"VkPhysicalDevice{kind}2", pNext=chain)
-        getattr(native, f"vkGetPhysicalDevice{kind}2")(handle, outer)
+        outer = vk().make(f"VkPhysicalDevice{kind}2", pNext=chain)
+        vk().call(f"vkGetPhysicalDevice{kind}2", LIST, handle, outer)
         for struct in (outer, *made.values()):
-            about |= plain(struct[0])
-    queues = listed("VkQueueFamilyProperties", native.vkGetPhysicalDeviceQueueFamilyProperties, handle)
+            about |= vk().plain(struct[0])
+    queues = vk().listed("vkGetPhysicalDeviceQueueFamilyProperties", LIST, handle)
     families = [i for i, queue in enumerate(queues) if queue["queueFlags"] & _COMPUTE_QUEUE]
     families.sort(key=lambda i: queues[i]["queueFlags"] & _GRAPHICS_QUEUE)
     sizes = zip(about["memoryProperties"]["memoryHeaps"], about["heapBudget"], about["heapUsage"], strict=True)
@@ -89,7 +89,7 @@ def told(handle: Handle) -> dict[str, Any]:
 def matrix_shapes(instance: Handle, handle: Handle) -> list[dict[str, int]]:
     """The cooperative products of a device that has them."""
     call = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", instance)
-    return listed("VkCooperativeMatrixPropertiesKHR", call, handle) if call else []
+    return vk().listed(call, LIST, handle) if call else []
 
 
 def abilities(instance: Handle, handle: Handle, about: Mapping[str, Any]) -> dict[str, int]:
@@ -166,10 +166,10 @@ def _described(about: Mapping[str, Any], index: int, able: Mapping[str, int]) ->
 def logical(physical: Handled) -> Logical:
     """A device with one queue, and the extensions and features that devices.toml names."""
     handle, info = physical
-    about, chain = told(handle), ffi().NULL
+    about, chain = told(handle), vk().null
     for struct, row in STRUCTS["Features"].items():
         if on := [name for group in row["features"] if all(about[name] for name in group) for name in group]:
-            chain = make(struct, pNext=chain, **dict.fromkeys(on, 1))
+            chain = vk().make(struct, pNext=chain, **dict.fromkeys(on, 1))
     known = {row.get("extension") for structs in STRUCTS.values() for row in structs.values()}
     names = sorted(about["extensions"] & {PUSH, *known})
     queue = {"queueFamilyIndex": info.extra["queue_family"]}

@@ -14,7 +14,7 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_vulkan import tuning
 from bitnet_vulkan.compile import Pipelines, VulkanKernel
 from bitnet_vulkan.describe import logical, usable
-from bitnet_vulkan.driver import WHOLE_SIZE, instance, lib
+from bitnet_vulkan.driver import WHOLE_SIZE, instance, vk
 from bitnet_vulkan.errors import BACKEND
 from bitnet_vulkan.memory import Allocator, VulkanBuffer
 from bitnet_vulkan.recording import TRANSFER, QueuedDevice
@@ -51,7 +51,7 @@ class VulkanDevice(Tuned, QueuedDevice):
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         buffer = self._allocator.allocate(nbytes, kind)
-        lib().vkCmdFillBuffer(self._command(TRANSFER), buffer.handle, 0, WHOLE_SIZE, 0)
+        vk().lib.vkCmdFillBuffer(self._commands().follow(TRANSFER), buffer.handle, 0, WHOLE_SIZE, 0)
         return buffer
 
     def _wrap(self, host: memoryview) -> VulkanBuffer | None:

@@ -9,11 +9,12 @@ from typing import Any
 
 from bitnet_core.errors import GpuError, OutOfMemoryError, UnsupportedError
 from bitnet_core.hal import MemoryKind
+from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.found import Handled
 from bitnet_core.hal.words import words_of
 
 from bitnet_vulkan.describe import KNOWN, told
-from bitnet_vulkan.driver import WHOLE_SIZE, Handle, Logical, call, ffi, function, lib, make
+from bitnet_vulkan.driver import WHOLE_SIZE, Logical, function, vk
 from bitnet_vulkan.errors import BACKEND, TOO_MANY_OBJECTS, check
 
 SMALL, PIECE = 1 << 20, 4 << 20
@@ -22,24 +23,33 @@ SMALL, PIECE = 1 << 20, 4 << 20
 
 @dataclass(eq=False, slots=True)
 class Memory:
-    """One VkDeviceMemory and its free ranges (first byte, end)."""
+    """One VkDeviceMemory, and the ranges of it that are taken (first byte, end), in order."""
 
     handle: Handle
     nbytes: int
     type_index: int
-    free: list[tuple[int, int]]
+    taken: list[tuple[int, int]]
+
+    def take(self, nbytes: int, alignment: int) -> int | None:
+        """The first byte of the first range that is free; None where none is large enough."""
+        at = 0
+        for i, (first, end) in enumerate([*self.taken, (self.nbytes, self.nbytes)]):
+            if at + nbytes <= first:
+                self.taken.insert(i, (at, at + nbytes))
+                return at
+            at = words_of(end, alignment)
+        return None
 
 
 @dataclass(eq=False, slots=True)
 class VulkanBuffer:
-    """A VkBuffer bound to the bytes first..end of a Memory."""
+    """A VkBuffer bound to a range (first byte, end) of a Memory."""
 
     handle: Handle
     nbytes: int
     kind: MemoryKind
     memory: Memory
-    first: int
-    end: int
+    place: tuple[int, int]
     address: int = 0  # the handle as descriptors have it
 
 
@@ -61,17 +71,16 @@ class Allocator:
     def allocate(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         """A bound buffer of undefined content. OutOfMemoryError carries the sizes."""
         with self._buffer(words_of(nbytes, 16)) as (handle, needs):  # kernels read whole words
-            memory, first = self._reserve(needs, self._type_index(needs.memoryTypeBits, kind), nbytes)
-            return self._bound(VulkanBuffer(handle, nbytes, kind, memory, first, first + needs.size), first)
+            memory, first = self._reserve(needs, self._type_index(needs["memoryTypeBits"], kind), nbytes)
+            place = first, first + needs["size"]
+            return self._bound(VulkanBuffer(handle, nbytes, kind, memory, place), first)
 
     @contextmanager
-    def _buffer(self, nbytes: int, **fields: Any) -> Iterator[tuple[Handle, Handle]]:
+    def _buffer(self, nbytes: int, **fields: Any) -> Iterator[tuple[Handle, dict[str, int]]]:
         """One without memory, and what it needs. It is destroyed where it does not get that."""
         handle = self._device.create("Buffer", "alloc", size=nbytes, **fields)
-        needs = ffi().new("VkMemoryRequirements *")
-        lib().vkGetBufferMemoryRequirements(self._device.handle, handle, needs)
         try:
-            yield handle, needs
+            yield handle, vk().given("vkGetBufferMemoryRequirements", "alloc", self._device.handle, handle)
         except GpuError:
             self._device.destroy("Buffer", handle)
             raise
@@ -79,11 +88,11 @@ class Allocator:
     def _bound(self, buffer: VulkanBuffer, at: int) -> VulkanBuffer:
         """Bound to its memory from byte `at` on; its range is given back where the driver refuses."""
         try:
-            call("vkBindBufferMemory", "alloc", self._device.handle, buffer.handle, buffer.memory.handle, at)
+            vk().call("vkBindBufferMemory", "alloc", self._device.handle, buffer.handle, buffer.memory.handle, at)
         except GpuError:
             self._give_back(buffer)
             raise
-        buffer.address = int(ffi().cast("uintptr_t", buffer.handle))
+        buffer.address = int(vk().ffi.cast("uintptr_t", buffer.handle))
         return buffer
 
     def _type_index(self, allowed: int, kind: MemoryKind) -> int:
@@ -93,40 +102,33 @@ class Allocator:
                     return index
         raise UnsupportedError(f"no memory is {kind.value}", backend=BACKEND, operation="alloc")
 
-    def _reserve(self, needs: Handle, index: int, nbytes: int) -> tuple[Memory, int]:
+    def _reserve(self, needs: dict[str, int], index: int, nbytes: int) -> tuple[Memory, int]:
         """A range for a buffer of `nbytes`, and where it begins."""
-        if needs.size > SMALL:
-            return self._new_memory(needs.size, index, nbytes), 0
-        for memory in self._memories:
-            for i, (first, end) in enumerate(memory.free if memory.type_index == index else ()):
-                at = words_of(first, needs.alignment)
-                if at + needs.size <= end:
-                    rest = (first, at), (at + needs.size, end)
-                    memory.free[i : i + 1] = [part for part in rest if part[0] < part[1]]
-                    return memory, at
-        try:
-            memory = self._new_memory(PIECE, index, nbytes)
-        except OutOfMemoryError:  # a whole piece does not fit any more; the buffer may
-            return self._new_memory(needs.size, index, nbytes), 0
-        memory.free.append((needs.size, PIECE))
-        return memory, 0
+        size, alignment = needs["size"], needs["alignment"]
+        for memory in self._memories if size <= SMALL else ():
+            if memory.type_index == index and (at := memory.take(size, alignment)) is not None:
+                return memory, at
+        if size <= SMALL:
+            with suppress(OutOfMemoryError):  # a whole piece does not fit any more; the buffer may
+                return self._new_memory(PIECE, size, index, nbytes), 0
+        return self._new_memory(size, size, index, nbytes), 0
 
-    def _new_memory(self, size: int, index: int, nbytes: int, **fields: Any) -> Memory:
-        """All of it in use. nbytes: what was asked for."""
-        handle, status = ffi().new("VkDeviceMemory *"), TOO_MANY_OBJECTS
+    def _new_memory(self, size: int, taken: int, index: int, nbytes: int, **fields: Any) -> Memory:
+        """Its first `taken` bytes are. nbytes: what was asked for."""
+        handle, status = vk().ffi.new("VkDeviceMemory *"), TOO_MANY_OBJECTS
         if len(self._memories) < int(self._physical.info.extra["max_allocations"]):
-            wanted = make("VkMemoryAllocateInfo", allocationSize=size, memoryTypeIndex=index, **fields)
-            status = lib().vkAllocateMemory(self._device.handle, wanted, ffi().NULL, handle)
+            wanted = vk().make("VkMemoryAllocateInfo", allocationSize=size, memoryTypeIndex=index, **fields)
+            status = vk().lib.vkAllocateMemory(self._device.handle, wanted, vk().null, handle)
         check(status, "alloc", requested=nbytes, free=self.free_bytes() if status else -1)
-        memory = Memory(self._device.own("DeviceMemory", handle[0]), size, index, [])
+        memory = Memory(self._device.own("DeviceMemory", handle[0]), size, index, [(0, taken)])
         self._memories.add(memory)
         return memory
 
     def map(self, buffer: VulkanBuffer) -> memoryview:
         """The bytes of a HOST buffer with memory of its own, mapped for as long as it lives."""
-        pointer = ffi().new("void **")
-        call("vkMapMemory", "alloc", self._device.handle, buffer.memory.handle, 0, WHOLE_SIZE, 0, pointer)
-        return memoryview(ffi().buffer(pointer[0], buffer.nbytes)).cast("B")
+        where = self._device.handle, buffer.memory.handle, 0, WHOLE_SIZE, 0
+        pointer = vk().given("vkMapMemory", "alloc", *where)
+        return memoryview(vk().ffi.buffer(pointer, buffer.nbytes)).cast("B")
 
     def release(self, buffer: VulkanBuffer) -> None:
         """Destroy a buffer that the device no longer uses, and its memory when nothing else lives there."""
@@ -134,13 +136,9 @@ class Allocator:
         self._give_back(buffer)
 
     def _give_back(self, buffer: VulkanBuffer) -> None:
-        memory, free = buffer.memory, list[tuple[int, int]]()
-        for first, end in sorted([*memory.free, (buffer.first, buffer.end)]):
-            if free and free[-1][1] == first:
-                first = free.pop()[0]
-            free.append((first, end))
-        memory.free = free
-        if free == [(0, memory.nbytes)]:
+        memory = buffer.memory
+        memory.taken.remove(buffer.place)
+        if not memory.taken:
             self._device.destroy("DeviceMemory", memory.handle)
             self._memories.remove(memory)
 
@@ -149,18 +147,20 @@ class Allocator:
 
         Whole pages are imported, the buffer is the part of them that `host` is.
         """
-        page, address = int(self._physical.info.extra["import"]), int(ffi().cast("uintptr_t", ffi().from_buffer(host)))
+        page, address = int(self._physical.info.extra["import"]), vk().address(host)
         first = address // page * page
-        size, pointer = words_of(address + host.nbytes, page) - first, ffi().cast("void *", first)
-        place, external = make("VkImportMemoryHostPointerInfoEXT"), make("VkExternalMemoryBufferCreateInfo")
-        place.pHostPointer, found = pointer, make("VkMemoryHostPointerPropertiesEXT")
-        ask, words = function("vkGetMemoryHostPointerPropertiesEXT", self._device.handle), words_of(host.nbytes)
+        size, pointer = words_of(address + host.nbytes, page) - first, vk().ffi.cast("void *", first)
+        place = vk().make("VkImportMemoryHostPointerInfoEXT", pHostPointer=pointer)
+        external, words = vk().make("VkExternalMemoryBufferCreateInfo"), words_of(host.nbytes)
+        ask = function("vkGetMemoryHostPointerPropertiesEXT", self._device.handle)
         with suppress(GpuError), self._buffer(words, pNext=external) as (handle, needs):  # never past the last page
-            check(ask(self._device.handle, place.handleType, pointer, found), "alloc")
-            allowed = found.memoryTypeBits & needs.memoryTypeBits
-            if not allowed or (address - first) % needs.alignment or first + size < address + needs.size:
+            found = vk().given(ask, "alloc", self._device.handle, place.handleType, pointer)
+            allowed, needed = found["memoryTypeBits"] & needs["memoryTypeBits"], address + needs["size"]
+            if not allowed or (address - first) % needs["alignment"] or first + size < needed:
                 raise UnsupportedError("this host memory cannot be imported", backend=BACKEND, operation="alloc")
-            memory = self._new_memory(size, (allowed & -allowed).bit_length() - 1, host.nbytes, pNext=place)
+            index = (allowed & -allowed).bit_length() - 1
+            memory = self._new_memory(size, size, index, host.nbytes, pNext=place)
             # all of the memory is the buffer's, so that freeing one frees the other
-            return self._bound(VulkanBuffer(handle, host.nbytes, MemoryKind.SHARED, memory, 0, size), address - first)
+            made = VulkanBuffer(handle, host.nbytes, MemoryKind.SHARED, memory, (0, size))
+            return self._bound(made, address - first)
         return None
