@@ -18,8 +18,9 @@ from bitnet_core.errors import (
 )
 from bitnet_core.hal.device import DeviceInfo, DeviceType, Tuning
 from bitnet_core.hal.failures import Statuses, failure, known
-from bitnet_core.hal.found import Handled, numbered
+from bitnet_core.hal.found import Handled, numbered, pci_address, sorted_out
 from bitnet_core.hal.tuning_table import TuningTable
+from bitnet_core.hal.waiting import TIMEOUT_VARIABLE, wait_limit
 from bitnet_core.hal.wanted import Tuned, Wanted
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.reference.device import NumpyDevice
@@ -171,3 +172,28 @@ def test_a_launch_takes_the_first_row_that_suits_it(tmp_path: Path) -> None:
     for kernel in ("rms_norm", "top_k"):
         with pytest.raises(UnsupportedError, match=f"there is no {kernel} for width 11"):
             table.tune(kernel, {"width": 11})
+
+
+def test_devices_that_are_left_out_keep_their_index_and_say_why() -> None:
+    def described(device: str, index: int) -> tuple[int, str] | str | None:
+        if device == "broken":
+            raise LaunchError("no answer", backend="toy")
+        return {"none": None, "old": f"{device} has no queue"}.get(device, (index, device))
+
+    found, reasons = sorted_out(["old", "one", "none", "broken", "two"], "toy", described)
+    assert found == [(1, "one"), (4, "two")]
+    assert reasons[0] == "old has no queue"
+    assert "no answer" in reasons[1]
+    assert len(reasons) == 2
+
+
+def test_a_card_has_one_address() -> None:
+    assert pci_address(0, 0x3B, 0, 1) == "0000:3b:00.1"
+    assert pci_address(1, 2, 3) == "0001:02:03.0"
+
+
+def test_software_devices_have_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TIMEOUT_VARIABLE, raising=False)
+    assert (wait_limit(DeviceType.GPU), wait_limit(DeviceType.SOFTWARE)) == (5, 60)
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "7")
+    assert (wait_limit(DeviceType.GPU), wait_limit(DeviceType.SOFTWARE)) == (7, 7)

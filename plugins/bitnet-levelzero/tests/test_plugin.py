@@ -169,8 +169,9 @@ def test_lists_are_used_again(device: LevelZeroDevice, monkeypatch: pytest.Monke
     buffer = device.alloc(16)
     for _ in range(1000):
         device.download(whole(buffer), memoryview(bytearray(16)))
-    assert len(device._lists) <= 2
-    assert len(device._fences) <= 2
+    kinds = [kind for kind, _ in device._context._living]
+    assert kinds.count("CommandList") <= 2
+    assert kinds.count("Fence") <= 2
 
 
 BROKEN = """

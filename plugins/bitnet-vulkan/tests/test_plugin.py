@@ -27,7 +27,7 @@ from bitnet_core.hal import DeviceType, MemoryKind, View, whole
 from bitnet_core.hal.base import TIMEOUT_VARIABLE
 from bitnet_vulkan import describe
 from bitnet_vulkan.compile import KERNELS
-from bitnet_vulkan.describe import ABILITIES, KNOWN, abilities, pci_address, usable
+from bitnet_vulkan.describe import ABILITIES, KNOWN, abilities, usable
 from bitnet_vulkan.device import VulkanDevice
 from bitnet_vulkan.driver import instance, vk
 from bitnet_vulkan.errors import check
@@ -134,12 +134,6 @@ def test_sub_allocation_and_software_marking(device: VulkanDevice) -> None:
         assert content == bytes([number]) * 1000
     device.download(View(again[0], 0, 900), memoryview(content)[:900])
     assert content[:900] == bytes(900)
-
-
-@pytest.mark.usefixtures("loader")
-def test_a_card_is_known_by_its_pci_address() -> None:
-    pci = vk().make("VkPhysicalDevicePCIBusInfoPropertiesEXT", pciDomain=0, pciBus=0x3B, pciDevice=0, pciFunction=1)
-    assert pci_address(vk().plain(pci[0])) == "0000:3b:00.1"
 
 
 @pytest.mark.usefixtures("loader")

@@ -39,7 +39,7 @@ class BaseDevice(Ownership[B, K], ABC):
 
     def __init__(self, info: DeviceInfo) -> None:
         super().__init__(info)
-        self.timeout = wait_limit()
+        self.timeout = wait_limit(info.type)
 
     # What a plugin writes, beside `free_memory` and `tuning`.
 

@@ -6,7 +6,7 @@ Core does not need cffi: a plugin brings its interface, and the library that it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Unpack
 from weakref import WeakKeyDictionary
@@ -113,6 +113,29 @@ class CLibrary:
     def _empty(self, ctype: Any) -> list[Any]:
         """What a new item of this type begins as."""
         return [self._filled(ctype, {}, [])] if ctype.kind == "struct" else []
+
+
+class Created:
+    """What functions of a library have made for a device. destroy: a handle of a kind, which nothing uses any more."""
+
+    def __init__(self, destroy: Callable[[str, Handle], None]) -> None:
+        self._destroy = destroy
+        self._living: dict[tuple[str, Handle], None] = {}
+
+    def own(self, kind: str, handle: Handle) -> Handle:
+        """Keep it."""
+        self._living[kind, handle] = None
+        return handle
+
+    def destroy(self, kind: str, handle: Handle) -> None:
+        """One of those that are kept."""
+        del self._living[kind, handle]
+        self._destroy(kind, handle)
+
+    def close(self) -> None:
+        """Destroy all that is left, the last first."""
+        for kind, handle in reversed(list(self._living)):
+            self.destroy(kind, handle)
 
 
 def _letters(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypedDict, Unpack
 
 from bitnet_core import errors
 from bitnet_core.errors import (
+    BackendUnavailableError,
     DeviceLostError,
     GpuError,
     GpuTimeoutError,
@@ -27,6 +28,13 @@ HINTS: dict[type[GpuError], str] = {
     UnsupportedError: "Update the driver",
 }
 """What to do, where a plugin knows nothing better."""
+OPERATIONS: Mapping[str, type[GpuError]] = {
+    "list devices": BackendUnavailableError,
+    "open": BackendUnavailableError,
+    "alloc": OutOfMemoryError,
+    "compile": KernelCompileError,
+}
+"""What the failure of an operation is called where its status does not say; of any other it is a LaunchError."""
 
 
 class Known(NamedTuple):
@@ -84,7 +92,7 @@ class Statuses:
     """What the numbers mean that an API returns, of which 0 is success.
 
     table: by number. spelled: a status and its name ("" for one that is not in the table) as the vendor writes them.
-    operations: what a failure is called where no row says so; else it is a LaunchError.
+    operations: what a failure is called where no row says so.
     """
 
     def __init__(
@@ -92,10 +100,10 @@ class Statuses:
         file: Path,
         backend: str,
         spelled: Callable[[int, str], str],
-        operations: Mapping[str, type[GpuError]] | None = None,
+        operations: Mapping[str, type[GpuError]] = OPERATIONS,
     ) -> None:
         self.table = {int(status, 0): row for status, row in known(file).items()}
-        self._backend, self._spelled, self._operations = backend, spelled, operations or {}
+        self._backend, self._spelled, self._operations = backend, spelled, operations
 
     def error(self, status: int, operation: str, **details: Unpack[Details]) -> GpuError:
         """The exception of a status, which is the log of a build too where there is no other."""

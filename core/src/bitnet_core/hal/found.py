@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from bitnet_core.errors import DeviceNotFoundError
+from bitnet_core.errors import DeviceNotFoundError, GpuError
 from bitnet_core.hal.device import DeviceInfo
+
+log = logging.getLogger(__name__)
 
 
 class Found(Protocol):
@@ -24,6 +27,8 @@ class Handled(NamedTuple):
 
 
 F = TypeVar("F", bound=Found)
+D = TypeVar("D")
+U = TypeVar("U")
 
 
 def numbered(devices: Iterable[F], index: int, backend: str) -> F:
@@ -33,3 +38,30 @@ def numbered(devices: Iterable[F], index: int, backend: str) -> F:
         there = ", ".join(f"{found.info.request} {found.info.name}" for found in by_index.values())
         raise DeviceNotFoundError(f"there is no device {backend}:{index}", backend=backend, hint=f"There is {there}")
     return by_index[index]
+
+
+def sorted_out(
+    devices: Iterable[D], backend: str, describe: Callable[[D, int], U | str | None]
+) -> tuple[list[U], list[str]]:
+    """The devices that can be used, which keep their index, and why others cannot.
+
+    describe: a driver's device, by its index, with its description; or why it cannot be used, as a text or a GpuError;
+    or None, if it is none of the backend's.
+    """
+    found, reasons = list[U](), list[str]()
+    for index, device in enumerate(devices):
+        try:
+            one = describe(device, index)
+        except GpuError as error:
+            one = str(error)
+        if isinstance(one, str):
+            log.info("%s:%d is left out: %s", backend, index, one)
+            reasons.append(one)
+        elif one is not None:
+            found.append(one)
+    return found, reasons
+
+
+def pci_address(domain: int, bus: int, device: int, function: int = 0) -> str:
+    """A card's `physical_id`, as all backends write it, so that one that is seen by two of them counts once."""
+    return f"{domain:04x}:{bus:02x}:{device:02x}.{function:x}"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from bitnet_core.errors import UsageError
+from bitnet_core.hal.device import DeviceType
 
 SPIN = 0.005
 """Seconds in which the driver is asked without a pause: what a token takes, or a prompt of a fast GPU."""
@@ -16,9 +17,10 @@ TIMEOUT_VARIABLE = "BITNET_GPU_TIMEOUT"
 """Seconds that a device may take for one wait, before GpuTimeoutError."""
 
 
-def wait_limit() -> float:
-    """Seconds from BITNET_GPU_TIMEOUT, 5 where it is not set. UsageError if it is no positive number."""
-    text = os.environ.get(TIMEOUT_VARIABLE) or "5"
+def wait_limit(kind: DeviceType) -> float:
+    """Seconds from BITNET_GPU_TIMEOUT; where it is not set 5, and 60 for a software device, which may compile a kernel
+    when it first runs. UsageError if it is no positive number."""
+    text = os.environ.get(TIMEOUT_VARIABLE) or ("60" if kind is DeviceType.SOFTWARE else "5")
     try:
         seconds = float(text)
     except ValueError:

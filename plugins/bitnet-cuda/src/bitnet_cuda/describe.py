@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from bitnet_core.hal import DeviceInfo, DeviceType
+from bitnet_core.hal.found import sorted_out
 
 from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check
-
-log = logging.getLogger(__name__)
 
 FLOOR = (7, 5)
 """Lowest compute capability: what CUDA 13 still compiles for."""
@@ -81,16 +79,16 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
 
 def device_infos() -> list[DeviceInfo]:
     """All GPUs at or above the floor, with the driver's ordinals; BackendUnavailableError if there is none."""
-    infos, old = [], []
-    for ordinal in range(int(check(driver().cuDeviceGetCount(), "list devices")[0])):
+
+    def described(ordinal: int, _: int) -> DeviceInfo | str:
         device = check(driver().cuDeviceGet(ordinal), "query")[0]
-        capability = compute_capability(device)
-        if capability >= FLOOR:
-            infos.append(_info(ordinal, device, capability))
-        else:
-            name = _text(driver().cuDeviceGetName(128, device))
-            old.append("{} has compute capability {}.{}, 7.5 is needed".format(name, *capability))
-            log.info("cuda:%d is left out: %s", ordinal, old[-1])
+        if (capability := compute_capability(device)) >= FLOOR:
+            return _info(ordinal, device, capability)
+        name = _text(driver().cuDeviceGetName(128, device))
+        return "{} has compute capability {}.{}, 7.5 is needed".format(name, *capability)
+
+    count = int(check(driver().cuDeviceGetCount(), "list devices")[0])
+    infos, old = sorted_out(range(count), "cuda", described)
     if infos:
         return infos
     hint = "Use bitnet-vulkan or bitnet-opencl on this GPU" if old else "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES"

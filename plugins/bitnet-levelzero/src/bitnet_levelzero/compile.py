@@ -10,7 +10,7 @@ from bitnet_core.errors import GpuError
 from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.program_cache import ProgramCache
 
-from bitnet_levelzero.api import call, given, listed, load, make
+from bitnet_levelzero.api import call, listed, load, make
 from bitnet_levelzero.errors import BACKEND, check
 from bitnet_levelzero.memory import Context
 
@@ -42,7 +42,8 @@ class Compiler:
         key = ProgramCache.key(*self._identity, spirv)
         native = partial(self._module, NATIVE, entry="")
         module = self._cache.program(key, native, lambda: self._module(SPIRV, spirv, entry), _binary)
-        kernel = given("zeKernelCreate", module, make("ze_kernel_desc_t", pKernelName=entry))
+        self._context.own("Module", module)
+        kernel = self._context.create("Kernel", module, make("ze_kernel_desc_t", pKernelName=entry))
         call("zeKernelSetGroupSize", kernel, group, 1, 1)
         return module, kernel
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import logging
 import os
 import sys
 from dataclasses import dataclass
@@ -12,13 +11,12 @@ from types import MappingProxyType
 from bitnet_core.errors import BackendUnavailableError, GpuError
 from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
+from bitnet_core.hal.found import pci_address, sorted_out
 
 from bitnet_levelzero import api
 from bitnet_levelzero.api import given, listed
 from bitnet_levelzero.errors import BACKEND, UNINITIALIZED, check
 from bitnet_levelzero.tuning import architecture
-
-log = logging.getLogger(__name__)
 
 LEAST_API, LEAST_SPIRV = (1, 3), (1, 2)
 ALIGNMENT = 16
@@ -52,15 +50,7 @@ def usable() -> list[Found]:
     _start()
     cards = [(made_by, card) for made_by in listed("zeDriverGet") for card in listed("zeDeviceGet", made_by)]
     devices = [(*of, one) for of in cards for one in (of[1], *listed("zeDeviceGetSubDevices", of[1]))]
-    found, reasons = [], []
-    for index, (made_by, card, device) in enumerate(devices):
-        try:
-            one = describe(made_by, card, device, index)
-        except GpuError as exc:
-            reasons.append(str(exc))
-            log.info("level-zero:%d is left out: %s", index, exc)
-        else:
-            found += [one] if one else []
+    found, reasons = sorted_out(devices, BACKEND, lambda device, index: describe(*device, index))
     if not found:
         raise _unavailable("; ".join(reasons) or "no Level Zero driver has a GPU")
     return found
@@ -157,7 +147,7 @@ def physical_id(card: Handle) -> str:
         address = given("zeDevicePciGetPropertiesExt", card)["address"]
     except (GpuError, AttributeError):  # an old driver, an old loader
         return ""
-    return "{domain:04x}:{bus:02x}:{device:02x}.{function}".format(**address)
+    return pci_address(**address)
 
 
 def free_memory(found: Found) -> int:

@@ -30,14 +30,12 @@ class LevelZeroDevice(QueuedDevice):
     """See bitnet_core.hal.device.Device."""
 
     def __init__(self, found: Found) -> None:
-        context = given("zeContextCreate", found.driver, make("ze_context_desc_t"))
-        super().__init__(found.info, Context(context, found.device, found.ordinal))
+        super().__init__(found.info, Context(found.driver, found.device, found.ordinal))
         self._found = found
         host = [allocated(self._context, SLOT, MemoryKind.HOST) for _ in range(SLOTS)]
         slots = [LevelZeroBuffer(address, SLOT, MemoryKind.HOST) for address in host]
         self._stage(slots, [host_view(address, SLOT) for address in host])
         self._compiler = Compiler(self._context, (found.info.name, found.info.driver))
-        self._living: set[LevelZeroKernel] = set()
 
     def free_memory(self) -> int:
         """By sysman, where it is on offer."""
@@ -78,30 +76,28 @@ class LevelZeroDevice(QueuedDevice):
 
     def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> LevelZeroKernel:
         module, handle = self._compiler.kernel(program_name(spec, constants, tuning), tuning.private["GROUP"])
-        kernel = LevelZeroKernel(spec, MappingProxyType(dict(constants)), tuning, module, handle)
-        self._living.add(kernel)
-        return kernel
+        return LevelZeroKernel(spec, MappingProxyType(dict(constants)), tuning, module, handle)
 
     def _release(self, kernel: LevelZeroKernel) -> None:
         self._wait()
-        self._living.remove(kernel)
-        kernel.free()
+        self._context.destroy("Kernel", kernel.handle)
+        self._context.destroy("Module", kernel.module)
 
     def _timings(self, recording: Recorded[LevelZeroBuffer, LevelZeroKernel]) -> list[float]:
         """By the device's clock, an event for each launch."""
-        count = len(recording.launches)
+        count, create, destroy = len(recording.launches), self._context.create, self._context.destroy
         desc = make("ze_event_pool_desc_t", flags=_TIMED_AND_VISIBLE, count=max(1, count))
-        pool = given("zeEventPoolCreate", self._context.handle, desc, 0, self._null)
+        pool = create("EventPool", self._context.handle, desc, 0, self._null)
         descs = [make("ze_event_desc_t", index=at, signal=1) for at in range(count)]
-        events = [given("zeEventCreate", pool, one) for one in descs]
+        events = [create("Event", pool, one) for one in descs]
         self._wait()
         for launch, event in zip(recording.launches, events, strict=True):
             self._launch(self._commands(), launch, event)
         self._wait()
         seconds = [self._seconds(event) for event in events]
         for event in events:
-            call("zeEventDestroy", event)
-        call("zeEventPoolDestroy", pool)
+            destroy("Event", event)
+        destroy("EventPool", pool)
         return seconds
 
     def _seconds(self, event: Handle) -> float:
@@ -113,6 +109,4 @@ class LevelZeroDevice(QueuedDevice):
         with suppress(GpuError):  # a device that was lost has nothing left to free
             for slot in self._slots:
                 call("zeMemFree", self._context.handle, slot.address)
-            for kernel in self._living:
-                kernel.free()
-            super()._close()
+            self._context.close()

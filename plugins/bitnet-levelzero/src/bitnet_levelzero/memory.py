@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
-from bitnet_core.hal.c_library import Handle
+from bitnet_core.hal.c_library import Created, Handle
 from bitnet_core.hal.device import MemoryKind
 from bitnet_core.hal.words import words_of
 
-from bitnet_levelzero.api import given, make
+from bitnet_levelzero.api import call, given, make
 
 GRANULE, ALIGNMENT = 16, 128
 """Bytes: buffers are multiples of the one and start at multiples of the other."""
 
 
-class Context(NamedTuple):
+class Context(Created):
     """With its one device. ordinal: the group of the device's queues that compute."""
 
-    handle: Handle
-    device: Handle
-    ordinal: int
+    def __init__(self, driver: Handle, device: Handle, ordinal: int) -> None:
+        super().__init__(lambda kind, handle: call(f"ze{kind}Destroy", handle))
+        self.device, self.ordinal = device, ordinal
+        self.handle = self.create("Context", driver, make("ze_context_desc_t"))
+
+    def create(self, kind: str, *arguments: Any) -> Handle:
+        """What goes with the context."""
+        return self.own(kind, given(f"ze{kind}Create", *arguments))
 
 
 @dataclass(eq=False, slots=True)

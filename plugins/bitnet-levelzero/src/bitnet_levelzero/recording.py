@@ -10,7 +10,7 @@ from bitnet_core.hal.command_lists import CommandListDevice
 from bitnet_core.hal.device import DeviceInfo
 from bitnet_core.hal.launches import Compiled, Launch
 
-from bitnet_levelzero.api import call, given, load, make
+from bitnet_levelzero.api import call, load, make
 from bitnet_levelzero.errors import check
 from bitnet_levelzero.memory import Context, LevelZeroBuffer
 
@@ -21,11 +21,6 @@ class LevelZeroKernel(Compiled):
 
     module: Handle
     handle: Handle
-
-    def free(self) -> None:
-        """Destroy both."""
-        call("zeKernelDestroy", self.handle)
-        call("zeModuleDestroy", self.module)
 
 
 LevelZeroLaunch = Launch[LevelZeroBuffer, LevelZeroKernel]
@@ -43,9 +38,9 @@ class QueuedDevice(CommandListDevice[LevelZeroBuffer, LevelZeroKernel, Handle]):
 
     def __init__(self, info: DeviceInfo, context: Context) -> None:
         super().__init__(info)
-        self._context, self._null, self._lists = context, load().null, list[Handle]()
+        self._context, self._null = context, load().null
         desc = make("ze_command_queue_desc_t", ordinal=context.ordinal)
-        self._queue = given("zeCommandQueueCreate", context.handle, context.device, desc)
+        self._queue = context.create("CommandQueue", context.handle, context.device, desc)
 
     def _append(self, commands: Handle, command: str, *arguments: Any, signal: Handle = None) -> None:
         """A barrier and a command. signal: an event for its times."""
@@ -63,8 +58,7 @@ class QueuedDevice(CommandListDevice[LevelZeroBuffer, LevelZeroKernel, Handle]):
 
     def _new_list(self) -> Handle:
         desc = make("ze_command_list_desc_t", commandQueueGroupOrdinal=self._context.ordinal)
-        self._lists.append(given("zeCommandListCreate", self._context.handle, self._context.device, desc))
-        return self._lists[-1]
+        return self._context.create("CommandList", self._context.handle, self._context.device, desc)
 
     def _open_list(self, commands: Handle, *, again: bool) -> None:
         call("zeCommandListReset", commands)
@@ -73,7 +67,7 @@ class QueuedDevice(CommandListDevice[LevelZeroBuffer, LevelZeroKernel, Handle]):
         call("zeCommandListClose", commands)
 
     def _new_fence(self) -> Handle:
-        return given("zeFenceCreate", self._queue, make("ze_fence_desc_t"))
+        return self._context.create("Fence", self._queue, make("ze_fence_desc_t"))
 
     def _execute(self, commands: Handle, fence: Handle) -> None:
         call("zeCommandQueueExecuteCommandLists", self._queue, 1, [commands], fence)
@@ -81,12 +75,3 @@ class QueuedDevice(CommandListDevice[LevelZeroBuffer, LevelZeroKernel, Handle]):
     def _pass(self, fence: Handle) -> None:
         call("zeFenceHostSynchronize", fence, int(self.timeout * 1e9), doing="synchronize")
         call("zeFenceReset", fence)
-
-    def _close(self) -> None:
-        """Nothing may be running."""
-        for commands in self._lists:
-            call("zeCommandListDestroy", commands)
-        for fence in (*self._fences, *(one for one, _ in self._pending)):
-            call("zeFenceDestroy", fence)
-        call("zeCommandQueueDestroy", self._queue)
-        call("zeContextDestroy", self._context.handle)

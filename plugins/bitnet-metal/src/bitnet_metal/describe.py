@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import platform
 from types import MappingProxyType
 
 from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
-from bitnet_core.hal.found import Handled
+from bitnet_core.hal.found import Handled, sorted_out
 
 from bitnet_metal.driver import BACKEND, Handle, module, unavailable
-
-log = logging.getLogger(__name__)
 
 FAMILIES = (10, 9, 8, 7)  # from 7 (M1) on simd_sum and simdgroup_matrix exist; a later GPU counts as the newest
 OPTIONAL = frozenset({"top_k", "norm_matmul", "norm_matmul_glu", "rope_attention"})
@@ -19,13 +16,14 @@ OPTIONAL = frozenset({"top_k", "norm_matmul", "norm_matmul_glu", "rope_attention
 
 def usable() -> list[Handled]:
     """Devices of Metal; BackendUnavailableError if there are none. One that is left out keeps its index."""
-    found = []
-    for index, device in enumerate(module().MTLCopyAllDevices() or ()):
+
+    def described(device: Handle, index: int) -> Handled | str:
         known = (n for n in FAMILIES if device.supportsFamily_(getattr(module(), f"MTLGPUFamilyApple{n}")))
         if (family := next(known, 0)) and device.hasUnifiedMemory():
-            found.append(Handled(device, _describe(device, index, family)))
-        else:
-            log.info("metal:%d is left out: %s is no GPU of Apple silicon", index, device.name())
+            return Handled(device, _describe(device, index, family))
+        return f"{device.name()} is no GPU of Apple silicon"
+
+    found, _ = sorted_out(module().MTLCopyAllDevices() or (), BACKEND, described)
     if found:
         return found
     hint = "Intel Macs, their AMD GPUs too: use bitnet-webgpu. Under Rosetta: install Python for arm64"

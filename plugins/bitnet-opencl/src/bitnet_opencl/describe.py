@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
-from bitnet_core.hal.found import Handled
+from bitnet_core.hal.found import Handled, pci_address
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -129,10 +129,10 @@ def physical_id(device: cl.Device) -> str:
     if NVIDIA in device.extensions:
         domain, bus, slot = (query(device, f"pci_{part}_id_nv", None) for part in ("domain", "bus", "slot"))
         if bus is not None and slot is not None:
-            return f"{domain or 0:04x}:{bus:02x}:{slot:02x}.0"
+            return pci_address(domain or 0, bus, slot)
     topology = query(device, "topology_amd", None)
     if topology is not None:
-        return f"0000:{topology.bus & 0xFF:02x}:{topology.device:02x}.{topology.function}"
+        return pci_address(0, topology.bus & 0xFF, topology.device, topology.function)
     return ""
 
 

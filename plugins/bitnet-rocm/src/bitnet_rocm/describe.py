@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
+from bitnet_core.hal.found import pci_address, sorted_out
 
 from bitnet_rocm.driver import driver, unavailable
 from bitnet_rocm.errors import check
-
-log = logging.getLogger(__name__)
 
 OPTIONAL = frozenset(
     {"top_k", "rope_attention", "norm_matmul", "norm_matmul_glu", "pack_head", "draft_logits", "rescore_logits"}
@@ -67,7 +65,7 @@ def _info(ordinal: int) -> DeviceInfo:
         max_grid=(grid[0], grid[1], grid[2]),
         alignment=256,
         transfer=TransferMode.UNIFIED if extra["integrated"] else TransferMode.EXPLICIT_COPY,
-        physical_id="{:04x}:{:02x}:{:02x}.0".format(*map(int, address)),
+        physical_id=pci_address(*map(int, address)),
         kernels=OPTIONAL,
         features=frozenset({"timings"}),
         extra=extra,
@@ -76,14 +74,14 @@ def _info(ordinal: int) -> DeviceInfo:
 
 def device_infos() -> list[DeviceInfo]:
     """All GPUs that can be described; BackendUnavailableError if there is none."""
-    infos = []
-    count = int(check(driver().hipGetDeviceCount(), "list devices")[0])
-    for ordinal in range(count):
+
+    def described(ordinal: int, _: int) -> DeviceInfo | str:
         info = _info(ordinal)
-        if int(info.extra["warp_size"]) in (32, 64):
-            infos.append(info)
-        else:
-            log.info("rocm:%d is left out: waves of %s threads", ordinal, info.extra["warp_size"])
+        waves = info.extra["warp_size"]
+        return info if int(waves) in (32, 64) else f"waves of {waves} threads"
+
+    count = int(check(driver().hipGetDeviceCount(), "list devices")[0])
+    infos, _ = sorted_out(range(count), "rocm", described)
     if not infos:
         raise unavailable("the HIP runtime shows no GPU", "Check `rocminfo` and HIP_VISIBLE_DEVICES")
     return infos

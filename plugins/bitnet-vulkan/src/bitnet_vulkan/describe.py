@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import tomllib
 from collections.abc import Mapping
@@ -14,12 +13,10 @@ from bitnet_core.errors import BackendUnavailableError, UsageError
 from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
 from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.failures import failure
-from bitnet_core.hal.found import Handled
+from bitnet_core.hal.found import Handled, pci_address, sorted_out
 
 from bitnet_vulkan.driver import Logical, create, function, instance, vk
 from bitnet_vulkan.errors import BACKEND
-
-log = logging.getLogger(__name__)
 
 KNOWN: dict[str, Any] = tomllib.loads(Path(__file__).with_name("devices.toml").read_text("utf-8"))
 STRUCTS: dict[str, dict[str, dict[str, Any]]] = KNOWN["structs"]
@@ -30,6 +27,7 @@ of 16 x 16 x 16 to f32 sums; alignment of host memory that may be imported; work
 _DISCRETE = (2, 3)
 """VkPhysicalDeviceType: discrete, virtual."""
 LIST, PUSH, PCI = "list devices", "VK_KHR_push_descriptor", "VK_EXT_pci_bus_info"
+PCI_PARTS = "Domain", "Bus", "Device", "Function"
 _COMPUTE_STAGE, _OPERATIONS = 0x20, 0x1 | 0x2 | 0x4 | 0x10
 _LOCAL_HEAP, _GRAPHICS_QUEUE, _COMPUTE_QUEUE = 1, 1, 2
 """Bits of VkShaderStageFlags and VkSubgroupFeatureFlags (those of `subgroups`), VkMemoryHeapFlags and VkQueueFlags."""
@@ -43,16 +41,16 @@ def device_infos() -> list[DeviceInfo]:
 
 def usable(instance: Handle) -> list[Handled]:
     """Devices; BackendUnavailableError if none can be used, which says why. One that is left out keeps its index."""
-    found, refused = list[Handled](), list[str]()
-    for index, handle in enumerate(vk().listed("vkEnumeratePhysicalDevices", LIST, instance)):
+
+    def described(handle: Handle, index: int) -> Handled | str:
         about = told(handle)
         name, push = about["deviceName"], PUSH in about["extensions"]
         there = {"a name": name, "a compute queue": about["families"], "memory": about["heaps"], PUSH: push}
         if lack := [what for what, one in there.items() if not one]:
-            refused.append(f"vulkan:{index} {name} has not {' and '.join(lack)}")
-            log.info("not used: %s", refused[-1])
-        else:
-            found.append(Handled(handle, _described(about, index, abilities(instance, handle, about))))
+            return f"vulkan:{index} {name} has not {' and '.join(lack)}"
+        return Handled(handle, _described(about, index, abilities(instance, handle, about)))
+
+    found, refused = sorted_out(vk().listed("vkEnumeratePhysicalDevices", LIST, instance), BACKEND, described)
     if not found:
         said = "; ".join(["no Vulkan device can be used", *refused])
         hint = "Install a Vulkan driver (Debian: mesa-vulkan-drivers, or the GPU vendor's)"
@@ -129,11 +127,6 @@ def offered(able: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, ability in KNOWN["kernels"].items() if not ability or able[ability])
 
 
-def pci_address(about: Mapping[str, Any]) -> str:
-    """As other backends write it, so that one card seen by two of them counts once."""
-    return f"{about['pciDomain']:04x}:{about['pciBus']:02x}:{about['pciDevice']:02x}.{about['pciFunction']:x}"
-
-
 def _described(about: Mapping[str, Any], index: int, able: Mapping[str, int]) -> DeviceInfo:
     uuid, version, kind = bytes(about["deviceUUID"]).hex(), about["apiVersion"], about["deviceType"]
     extra = {
@@ -156,7 +149,7 @@ def _described(about: Mapping[str, Any], index: int, able: Mapping[str, int]) ->
         max_grid=tuple(about["maxComputeWorkGroupCount"]),
         alignment=max(64, about["minStorageBufferOffsetAlignment"]),
         transfer=TransferMode.UNIFIED if able["import"] and kind not in _DISCRETE else TransferMode.EXPLICIT_COPY,
-        physical_id=pci_address(about) if PCI in about["extensions"] else uuid,
+        physical_id=pci_address(*(about[f"pci{part}"] for part in PCI_PARTS)) if PCI in about["extensions"] else uuid,
         kernels=offered(able),
         features=frozenset(name for name, there in features.items() if there),
         extra=MappingProxyType(extra),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 
-from bitnet_core.hal import DeviceType, MemoryKind, TransferMode, Tuning
-from bitnet_core.hal.base import TIMEOUT_VARIABLE
+from bitnet_core.hal import MemoryKind, TransferMode, Tuning
 from bitnet_core.hal.found import numbered
 from bitnet_core.hal.wanted import Constants, Tuned
 from bitnet_core.kernels.spec import KernelSpec
@@ -21,8 +19,6 @@ from bitnet_vulkan.recording import TRANSFER, QueuedDevice
 
 SLOTS, SLOT = 5, 8 << 20
 """Staging slots, one of them for downloads, and their bytes: enough to keep the bus busy, small beside any model."""
-SOFTWARE_TIMEOUT = 60.0
-"""Seconds for a wait on a software device, which compiles a kernel when it first runs."""
 
 
 class VulkanDevice(Tuned, QueuedDevice):
@@ -36,8 +32,6 @@ class VulkanDevice(Tuned, QueuedDevice):
             device, info = logical(physical), physical.info
             opened.callback(device.close)
             super().__init__(info, device)
-            if info.type is DeviceType.SOFTWARE and not os.environ.get(TIMEOUT_VARIABLE):
-                self.timeout = SOFTWARE_TIMEOUT
             with self._entered("open"):
                 self._allocator, self._pipelines = Allocator(device, physical), Pipelines(device, info)
                 opened.callback(self._pipelines.store)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal.c_library import CLibrary, Handle
+from bitnet_core.hal.c_library import CLibrary, Created, Handle
 from bitnet_core.hal.failures import failure
 
 from bitnet_vulkan.errors import BACKEND, STATUSES
@@ -62,31 +62,23 @@ def instance() -> Iterator[Handle]:
         vk().lib.vkDestroyInstance(made, vk().null)
 
 
-class Logical:
+class Logical(Created):
     """A VkDevice. What was created from it goes with it, the last first."""
 
     def __init__(self, handle: Handle) -> None:
+        super().__init__(self._destroyed)
         self.handle = handle
-        self._living: dict[tuple[str, Handle], None] = {}
 
     def create(self, kind: str, operation: str, **fields: Any) -> Handle:
         """See the function `create`."""
         return self.own(kind, create(kind, self.handle, operation=operation, **fields))
 
-    def own(self, kind: str, handle: Handle) -> Handle:
-        """What another call has created."""
-        self._living[kind, handle] = None
-        return handle
-
-    def destroy(self, kind: str, handle: Handle) -> None:
-        """The inverse of `create`; the device no longer uses it."""
-        del self._living[kind, handle]
+    def _destroyed(self, kind: str, handle: Handle) -> None:
         free = vk().lib.vkFreeMemory if kind == "DeviceMemory" else getattr(vk().lib, f"vkDestroy{kind}")
         free(self.handle, handle, vk().null)
 
     def close(self) -> None:
         """Destroy the device, once nothing runs on it."""
         vk().lib.vkDeviceWaitIdle(self.handle)
-        for kind, handle in reversed(list(self._living)):
-            self.destroy(kind, handle)
+        super().close()
         vk().lib.vkDestroyDevice(self.handle, vk().null)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bitnet_core.errors import GpuError
-from bitnet_core.hal import MemoryKind, Tuning
+from bitnet_core.hal import DeviceType, MemoryKind, Tuning
 from bitnet_core.hal.checks import writes
 from bitnet_core.hal.found import numbered
 from bitnet_core.hal.wanted import Constants, Tuned
@@ -18,8 +18,8 @@ from bitnet_webgpu.errors import converted, raised
 from bitnet_webgpu.recording import QueuedDevice, WebGpuBuffer
 
 _PATIENCE = 12
-"""A wait may take this many times as long as elsewhere: drivers compile a pipeline when it is first dispatched, within
-the wait (seen to pass 5 s on an H200), and software devices are slow."""
+"""A wait for a GPU may take this many times as long as elsewhere: drivers compile a pipeline when it is first
+dispatched, within the wait (seen to pass 5 s on an H200)."""
 PENDING = 16 << 20
 """Bytes of uploads that wgpu may hold copies of before they are handed over."""
 
@@ -32,7 +32,7 @@ class WebGpuDevice(Tuned, QueuedDevice):
     def __init__(self, index: int) -> None:
         adapter = numbered(usable(), index, BACKEND)
         super().__init__(adapter.info, request(adapter))
-        self.timeout *= _PATIENCE
+        self.timeout *= 1 if adapter.info.type is DeviceType.SOFTWARE else _PATIENCE
         self._pending, self._mapped = 0, list[int]()
         self._staging = self._made(PART, "COPY_DST|MAP_READ")
         self._mapping = mapping(self._mapped.append)
