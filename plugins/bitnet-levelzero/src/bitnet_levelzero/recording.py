@@ -10,7 +10,7 @@ from bitnet_core.hal.command_lists import CommandListDevice
 from bitnet_core.hal.device import DeviceInfo
 from bitnet_core.hal.launches import Compiled, Launch
 
-from bitnet_levelzero.api import call, load, make
+from bitnet_levelzero.api import load, make
 from bitnet_levelzero.errors import check
 from bitnet_levelzero.memory import Context, LevelZeroBuffer
 
@@ -44,8 +44,9 @@ class QueuedDevice(CommandListDevice[LevelZeroBuffer, LevelZeroKernel, Handle]):
 
     def _append(self, commands: Handle, command: str, *arguments: Any, signal: Handle = None) -> None:
         """A barrier and a command. signal: an event for its times."""
-        call("zeCommandListAppendBarrier", commands, self._null, 0, self._null)
-        call(f"zeCommandListAppend{command}", commands, *arguments, signal or self._null, 0, self._null)
+        lib, null, name = load().lib, self._null, f"zeCommandListAppend{command}"
+        check(lib.zeCommandListAppendBarrier(commands, null, 0, null), "zeCommandListAppendBarrier")
+        check(getattr(lib, name)(commands, *arguments, signal or null, 0, null), name)
 
     def _launch(self, commands: Handle, launch: LevelZeroLaunch, signal: Handle = None) -> None:
         kernel, api = launch.kernel, load()
@@ -61,17 +62,19 @@ class QueuedDevice(CommandListDevice[LevelZeroBuffer, LevelZeroKernel, Handle]):
         return self._context.create("CommandList", self._context.handle, self._context.device, desc)
 
     def _open_list(self, commands: Handle, *, again: bool) -> None:
-        call("zeCommandListReset", commands)
+        check(load().lib.zeCommandListReset(commands), "zeCommandListReset")
 
     def _close_list(self, commands: Handle) -> None:
-        call("zeCommandListClose", commands)
+        check(load().lib.zeCommandListClose(commands), "zeCommandListClose")
 
     def _new_fence(self) -> Handle:
         return self._context.create("Fence", self._queue, make("ze_fence_desc_t"))
 
     def _execute(self, commands: Handle, fence: Handle) -> None:
-        call("zeCommandQueueExecuteCommandLists", self._queue, 1, [commands], fence)
+        result = load().lib.zeCommandQueueExecuteCommandLists(self._queue, 1, [commands], fence)
+        check(result, "zeCommandQueueExecuteCommandLists")
 
     def _pass(self, fence: Handle) -> None:
-        call("zeFenceHostSynchronize", fence, int(self.timeout * 1e9), doing="synchronize")
-        call("zeFenceReset", fence)
+        lib = load().lib
+        check(lib.zeFenceHostSynchronize(fence, int(self.timeout * 1e9)), "synchronize")
+        check(lib.zeFenceReset(fence), "zeFenceReset")
