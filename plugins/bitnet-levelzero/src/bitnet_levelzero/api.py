@@ -1,5 +1,5 @@
-"""The binding: what ze_api.h declares of Level Zero, for cffi; nothing is loaded before the first call. There is no
-well-kept binding for Python, and so few functions need none.
+"""The binding: what tools/ze_api.h declares of Level Zero, by cffi; nothing is loaded before the first call. There is
+no well-kept binding for Python, and so few functions need none.
 """
 
 from __future__ import annotations
@@ -7,13 +7,12 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from pathlib import Path
 from typing import Any, Unpack
 
-import cffi  # type: ignore[import-untyped]  # the package has no types
 from bitnet_core.hal.c_library import CLibrary, Handle
 from bitnet_core.hal.failures import Details
 
+from bitnet_levelzero._ze_api import ffi
 from bitnet_levelzero.errors import RESULTS
 
 LIBRARY = "ze_loader.dll" if sys.platform == "win32" else "libze_loader.so.1"
@@ -23,10 +22,7 @@ LIBRARY = "ze_loader.dll" if sys.platform == "win32" else "libze_loader.so.1"
 def load() -> CLibrary:
     """The loader; OSError where it is not installed. An old one lacks some functions: AttributeError."""
     os.environ.setdefault("ZES_ENABLE_SYSMAN", "1")  # free memory; drivers read it in zeInit
-    ffi = cffi.FFI()
-    library = ffi.dlopen(LIBRARY)
-    ffi.cdef(Path(__file__).with_name("ze_api.h").read_text("utf-8"))
-    return CLibrary(ffi, library, RESULTS, ("ze_structure_type_t", "zes_structure_type_t"))
+    return CLibrary(ffi, ffi.dlopen(LIBRARY), RESULTS, ("ze_structure_type_t", "zes_structure_type_t"))
 
 
 def call(name: str, *arguments: Any, doing: str = "", **details: Unpack[Details]) -> None:
