@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,28 +69,23 @@ class Allocator:
 
     def allocate(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         """A bound buffer of undefined content. OutOfMemoryError carries the sizes."""
-        with self._buffer(words_of(nbytes, 16)) as (handle, needs):  # kernels read whole words
+        with ExitStack() as undo:
+            handle, needs = self._buffer(undo, words_of(nbytes, 16))  # kernels read whole words
             memory, first = self._reserve(needs, self._type_index(needs["memoryTypeBits"], kind), nbytes)
-            place = first, first + needs["size"]
-            return self._bound(VulkanBuffer(handle, nbytes, kind, memory, place), first)
+            buffer = VulkanBuffer(handle, nbytes, kind, memory, (first, first + needs["size"]))
+            return self._bound(undo, buffer, first)
 
-    @contextmanager
-    def _buffer(self, nbytes: int, **fields: Any) -> Iterator[tuple[Handle, dict[str, int]]]:
+    def _buffer(self, undo: ExitStack, nbytes: int, **fields: Any) -> tuple[Handle, dict[str, int]]:
         """One without memory, and what it needs. It is destroyed where it does not get that."""
         handle = self._device.create("Buffer", "alloc", size=nbytes, **fields)
-        try:
-            yield handle, vk().given("vkGetBufferMemoryRequirements", "alloc", self._device.handle, handle)
-        except GpuError:
-            self._device.destroy("Buffer", handle)
-            raise
+        undo.callback(self._device.destroy, "Buffer", handle)
+        return handle, vk().given("vkGetBufferMemoryRequirements", "alloc", self._device.handle, handle)
 
-    def _bound(self, buffer: VulkanBuffer, at: int) -> VulkanBuffer:
+    def _bound(self, undo: ExitStack, buffer: VulkanBuffer, at: int) -> VulkanBuffer:
         """Bound to its memory from byte `at` on; its range is given back where the driver refuses."""
-        try:
-            vk().call("vkBindBufferMemory", "alloc", self._device.handle, buffer.handle, buffer.memory.handle, at)
-        except GpuError:
-            self._give_back(buffer)
-            raise
+        undo.callback(self._give_back, buffer)
+        vk().call("vkBindBufferMemory", "alloc", self._device.handle, buffer.handle, buffer.memory.handle, at)
+        undo.pop_all()
         buffer.address = int(vk().ffi.cast("uintptr_t", buffer.handle))
         return buffer
 
@@ -153,7 +147,8 @@ class Allocator:
         place = vk().make("VkImportMemoryHostPointerInfoEXT", pHostPointer=pointer)
         external, words = vk().make("VkExternalMemoryBufferCreateInfo"), words_of(host.nbytes)
         ask = function("vkGetMemoryHostPointerPropertiesEXT", self._device.handle)
-        with suppress(GpuError), self._buffer(words, pNext=external) as (handle, needs):  # never past the last page
+        with suppress(GpuError), ExitStack() as undo:
+            handle, needs = self._buffer(undo, words, pNext=external)  # never past the last page
             found = vk().given(ask, "alloc", self._device.handle, place.handleType, pointer)
             allowed, needed = found["memoryTypeBits"] & needs["memoryTypeBits"], address + needs["size"]
             if not allowed or (address - first) % needs["alignment"] or first + size < needed:
@@ -162,5 +157,5 @@ class Allocator:
             memory = self._new_memory(size, size, index, host.nbytes, pNext=place)
             # all of the memory is the buffer's, so that freeing one frees the other
             made = VulkanBuffer(handle, host.nbytes, MemoryKind.SHARED, memory, (0, size))
-            return self._bound(made, address - first)
+            return self._bound(undo, made, address - first)
         return None
