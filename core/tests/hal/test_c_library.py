@@ -17,7 +17,7 @@ DECLARED = """
 typedef enum { ACME_STRUCTURE_TYPE_LAYER_INFO = 5, ACME_STRUCTURE_TYPE_CARD_ID_ALL = 9 } acme_structure_type_t;
 typedef struct { const char *text; uint32_t flags; } acme_part_t;
 typedef struct { uint32_t stype; void *pNext; uint32_t count; acme_part_t *parts; acme_part_t first;
-} acme_layer_info_t;
+    const acme_part_t *only; } acme_layer_info_t;
 typedef struct { uint32_t sType; void *pNext; uint8_t uuid[4]; char name[8]; acme_part_t part; } AcmeCardIDAll;
 typedef void *acme_card_t;
 """
@@ -39,6 +39,12 @@ def acme(tmp_path: Path) -> CLibrary:
         out.uuid, out.name = bytes([card] * 4), b"card"
         return 0
 
+    @ffi.callback("int32_t(const acme_layer_info_t *, uint32_t *)")
+    def make_layer(info: Any, out: Any) -> int:
+        out[0] = 100 * info.stype + 10 * info.count + info.only.flags
+        assert ffi.string(info.only.text) == b"only"
+        return 0
+
     @ffi.callback("int32_t(uint32_t *, acme_card_t *)")
     def cards(count: Any, out: Any) -> int:
         count[0] = 2
@@ -56,9 +62,8 @@ def acme(tmp_path: Path) -> CLibrary:
     table = tmp_path / "errors.toml"
     table.write_text('7 = ["OutOfMemoryError", "", "NO_MEMORY"]\n')
     statuses = Statuses(table, "acme", lambda status, name: f"{name or 'ACME'} ({status})")
-    lib = SimpleNamespace(
-        square=square, about=about, cards=cards, content=content, fail=ffi.callback("int(void)", lambda: 8)
-    )
+    functions = {"square": square, "about": about, "make_layer": make_layer, "cards": cards, "content": content}
+    lib = SimpleNamespace(**functions, fail=ffi.callback("int(void)", lambda: 8))
     return CLibrary(ffi, lib, statuses, ["acme_structure_type_t"], {"acme_part_t": {"flags": 3}})
 
 
@@ -83,6 +88,11 @@ def test_what_functions_give(acme: CLibrary) -> None:
     assert acme.bytes_of("content", "test") == b"abc"
     data = bytearray(8)
     assert acme.address(memoryview(data)[3:]) - acme.address(memoryview(data)) == 3
+
+
+def test_dicts_are_structs_of_the_type_that_a_function_wants(acme: CLibrary) -> None:
+    """And pointers to one within a struct."""
+    assert acme.given("make_layer", "test", {"parts": [{}, {}], "only": {"text": "only"}}) == 523
 
 
 def test_statuses_are_exceptions(acme: CLibrary) -> None:

@@ -151,9 +151,9 @@ def test_the_device_with_an_index() -> None:
 
 TABLE = """
 matmul_ternary = [
-    { most = { rows = 4 }, multiple = { width = 8 }, tile = { TILE_N = 2 }, private = { GROUP = 128 } },
-    { variant = "tiled", private = { GROUP = 256 } },
-    { private = { GROUP = 64 } },
+    { most = { rows = 4 }, multiple = { width = 8 }, tile = { TILE_T = "room" }, private = { GROUP = 128 } },
+    { most = { lanes = 0 }, variant = "tiled", private = { GROUP = 256, WIDTH = "width" } },
+    { private = { GROUP = 64, LANES = "lanes" } },
 ]
 rms_norm = [{ most = { width = 10 } }]
 """
@@ -162,16 +162,24 @@ rms_norm = [{ most = { width = 10 } }]
 def test_a_launch_takes_the_first_row_that_suits_it(tmp_path: Path) -> None:
     file = tmp_path / "tunings.toml"
     file.write_text(TABLE)
-    table = TuningTable(file, "toy")
-    few = Tuning({"TILE_N": 2}, private={"GROUP": 128})
-    assert table.tune("matmul_ternary", {"rows": 4, "width": 16}) == few
-    assert table.tune("matmul_ternary", {"rows": 5, "width": 16}).variant == "tiled"
-    assert table.tune("matmul_ternary", {"rows": 4, "width": 12}).variant == "tiled"
-    assert table.tune("matmul_ternary", {"rows": 5, "width": 16}, max_group=128) == Tuning(private={"GROUP": 64})
-    assert table.tune("rms_norm", {"width": 10}) == Tuning()
+    table = TuningTable(file)
+
+    def wanted(kernel: str, lanes: int = 0, **params: int) -> Wanted:
+        info = DeviceInfo("toy", 0, "Toy", DeviceType.GPU, kernels=frozenset({"top_k"}), extra={"lanes": lanes})
+        return Wanted(CATALOGUE[kernel], {}, params, info)
+
+    few = Tuning({"TILE_T": 4}, private={"GROUP": 128})
+    assert table.tune(wanted("matmul_ternary", rows=3, width=16)) == few
+    many = Tuning(variant="tiled", private={"GROUP": 256, "WIDTH": 16})
+    assert table.tune(wanted("matmul_ternary", rows=5, width=16)) == many
+    assert table.tune(wanted("matmul_ternary", rows=4, width=12)).variant == "tiled"
+    small = Tuning(private={"GROUP": 64, "LANES": 0})
+    assert table.tune(wanted("matmul_ternary", rows=5, width=16), max_group=128) == small
+    assert table.tune(wanted("matmul_ternary", lanes=8, rows=5, width=16)).private == {"GROUP": 64, "LANES": 8}
+    assert table.tune(wanted("rms_norm", width=10)) == Tuning()
     for kernel in ("rms_norm", "top_k"):
         with pytest.raises(UnsupportedError, match=f"there is no {kernel} for width 11"):
-            table.tune(kernel, {"width": 11})
+            table.tune(wanted(kernel, width=11))
 
 
 def test_devices_that_are_left_out_keep_their_index_and_say_why() -> None:

@@ -16,9 +16,8 @@ from bitnet_core.plan.launcher import Launcher
 from bitnet_core.testing import BackendConformance
 from bitnet_core.testing.workbench import Bench
 from bitnet_levelzero import api
-from bitnet_levelzero import device as device_module
-from bitnet_levelzero.device import LevelZeroDevice
-from bitnet_levelzero.memory import LevelZeroBuffer
+from bitnet_levelzero.device import SLOT, LevelZeroDevice
+from bitnet_levelzero.memory import Context, LevelZeroBuffer
 from bitnet_levelzero.recording import QueuedDevice
 
 Fault = Callable[[pytest.MonkeyPatch], None]
@@ -97,11 +96,13 @@ def open_lists(patch: pytest.MonkeyPatch) -> None:
 
 def one_event(patch: pytest.MonkeyPatch) -> None:
     """Every launch signals the same event."""
+    create = Context.create
 
-    def make(name: str, **fields: Any) -> Any:
-        return api.make(name, **fields | ({"index": 0} if name == "ze_event_desc_t" else {}))
+    def create_first(context: Context, kind: str, *arguments: Any) -> Any:
+        first = ({**one, "index": 0} if kind == "Event" and isinstance(one, dict) else one for one in arguments)
+        return create(context, kind, *first)
 
-    patch.setattr(device_module, "make", make)
+    patch.setattr(Context, "create", create_first)
 
 
 def one_fence(patch: pytest.MonkeyPatch) -> None:
@@ -148,7 +149,7 @@ def rule(name: str, *arguments: Any) -> Rule:
 
 def uploads_of_three_slots(bench: Bench) -> None:
     """More than the ring holds."""
-    data = np.random.default_rng(0).integers(0, 256, 3 * device_module.SLOT, dtype=np.uint8)
+    data = np.random.default_rng(0).integers(0, 256, 3 * SLOT, dtype=np.uint8)
     view = whole(bench.alloc(data.nbytes))
     bench.device.upload(view, data.data)
     assert (bench.read(view) == data).all()

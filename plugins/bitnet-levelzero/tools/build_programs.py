@@ -39,8 +39,8 @@ def programs() -> Iterator[tuple[str, KernelSpec, dict[str, int], Tuning]]:
         spec = CATALOGUE[kernel]
         for values in product(*spec.constants.values()):
             constants = dict(zip(spec.constants, values, strict=True))
-            for row in rows:
-                yield program_name(spec, constants, row.tuning), spec, constants, row.tuning
+            for tuning in (row.tuning({}.__getitem__) for row in rows):  # which name no sizes
+                yield program_name(spec, constants, tuning), spec, constants, tuning
 
 
 def build(job: tuple[str, KernelSpec, dict[str, int], Tuning]) -> tuple[str, bytes]:

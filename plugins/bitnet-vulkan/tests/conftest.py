@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from bitnet_core.errors import BackendUnavailableError
+from bitnet_vulkan.describe import usable
 from bitnet_vulkan.device import VulkanDevice
 
 
@@ -13,7 +14,7 @@ from bitnet_vulkan.device import VulkanDevice
 def device() -> Iterator[VulkanDevice]:
     """The first one; closed at the end."""
     try:
-        opened = VulkanDevice(0)
+        opened = VulkanDevice(usable()[0])
     except BackendUnavailableError as exc:
         pytest.skip(str(exc))
     yield opened

@@ -68,8 +68,8 @@ def test_kernels_stay_within_their_buffers(environment: dict[str, str]) -> None:
 NORM = """
 from bitnet_core.hal import Tuning, whole
 from bitnet_core.kernels.base import RMS_NORM
-from bitnet_vulkan.device import VulkanDevice
-device = VulkanDevice(0)
+from bitnet_vulkan.plugin import bitnet_backend
+device = bitnet_backend().open(0)
 kernel = device.compile(RMS_NORM, {{}}, Tuning(private={{"GROUP": 128, "WIDTH": {width}}}))
 views = [whole(device.alloc(nbytes)) for nbytes in (3 * 2048, 12, {gamma}, {y})]
 device.launch(kernel, (3, 1, 1), views, RMS_NORM.pack({{"rows": 3, "width": 256, "eps": 1e-5}}))

@@ -24,20 +24,20 @@ MAY_SPILL = frozenset({"decoder_layer_resident.sub.spv", "decoder_layer_resident
 SCRIPT = """
 import json
 from bitnet_vulkan.compile import KERNELS
-from bitnet_vulkan.driver import Logical, create, function, instance, vk
+from bitnet_vulkan.driver import Logical, function, instance, vk
 
-opened, ffi, make = instance(), vk().ffi, vk().make
-gpu = vk().listed("vkEnumeratePhysicalDevices", "test", opened.__enter__())[0]
+ffi, make = vk().ffi, vk().make
+gpu = vk().listed("vkEnumeratePhysicalDevices", "test", instance())[0]
 chain = make("VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR", pipelineExecutableInfo=1)
 chain = make("VkPhysicalDeviceShaderIntegerDotProductFeatures", pNext=chain, shaderIntegerDotProduct=1)
 chain = make("VkPhysicalDeviceSubgroupSizeControlFeatures", pNext=chain, subgroupSizeControl=1, computeFullSubgroups=1)
 names = ["VK_KHR_pipeline_executable_properties"]
-device = Logical(create("Device", gpu, operation="open", pNext=chain, pQueueCreateInfos=[{}],
-                        ppEnabledExtensionNames=names))
+wanted = {"pNext": chain, "pQueueCreateInfos": [{}], "ppEnabledExtensionNames": names}
+device = Logical(vk().given("vkCreateDevice", "open", gpu, wanted, vk().null))
 sets = device.create("DescriptorSetLayout", "compile", flags=0, pBindings=[{"binding": i} for i in range(24)])
 layout = device.create("PipelineLayout", "compile", pSetLayouts=[sets], pPushConstantRanges=[{"size": 128}])
 spills = {}
-ask = function("vkGetPipelineExecutableStatisticsKHR", device.handle)
+ask = function("vkGetPipelineExecutableStatisticsKHR")
 for path in sorted(KERNELS.glob("*.spv")):
     if ".matrix" in path.name:
         continue

@@ -29,8 +29,7 @@ def validation_layer() -> None:
         for name, value in LAYER.items():
             patch.setenv(name, value)
         try:
-            with instance():
-                pass
+            instance.__wrapped__()
         except (BackendUnavailableError, GpuError) as exc:
             pytest.skip(f"no validation layer: {exc}")
 
@@ -53,9 +52,9 @@ def test_the_kit_is_silent_under_validation() -> None:
 
 RACE = """
 from bitnet_core.hal import View
-from bitnet_vulkan.device import VulkanDevice
+from bitnet_vulkan.plugin import bitnet_backend
 from bitnet_vulkan.recording import Commands
-device = VulkanDevice(0)
+device = bitnet_backend().open(0)
 buffers = [device.alloc(4096) for _ in range(3)]
 device.synchronize()
 if {broken}:

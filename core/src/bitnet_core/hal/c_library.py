@@ -22,7 +22,9 @@ class CLibrary:
     """ffi, lib: cffi's. types: the enumerations that number the structs. always: by struct, fields that are the same in
     all of its kind.
 
-    Functions are named, or given where they belong to an extension. `operation` is what an exception says of a failure.
+    Functions are named, or given where they belong to an extension; arguments that are dicts become pointers to structs
+    with these fields, as `make` has them, for as long as the call takes. `operation` is what an exception says of a
+    failure.
     """
 
     def __init__(
@@ -39,9 +41,9 @@ class CLibrary:
         self._alive: WeakKeyDictionary[Handle, list[Any]] = WeakKeyDictionary()
 
     def make(self, name: str, **fields: Any) -> Handle:
-        """A pointer to a new struct `name`. Values: numbers, handles, pointers, dicts for structs by value, and strings
-        and lists for pointers to their items. Here and in the dicts types, what `always` has, and counts are filled in.
-        """
+        """A pointer to a new struct `name`. Values: numbers, handles, pointers, dicts for structs and pointers to them,
+        and strings and lists for pointers to their items. Here and in the dicts types, what `always` has, and counts
+        are filled in."""
         kept: list[Any] = []
         struct = self.ffi.new(f"{name} *", self._filled(self.ffi.typeof(name), fields, kept))
         self._alive[struct] = kept
@@ -50,6 +52,9 @@ class CLibrary:
     def _filled(self, ctype: Any, value: Any, kept: list[Any]) -> Any:
         """What cffi makes a value of this type from; `kept` gets what must live as long."""
         kept.append(value)
+        if isinstance(value, dict) and ctype.kind == "pointer":
+            kept.append(self.ffi.new(ctype, self._filled(ctype.item, value, kept)))
+            return kept[-1]
         if isinstance(value, dict):
             name, types = ctype.cname.removeprefix("struct "), dict(ctype.fields)
             names, given = list(types), {**self._always.get(name, {}), **value}
@@ -76,7 +81,11 @@ class CLibrary:
 
     def call(self, function: str | Handle, operation: str, *arguments: Any, **details: Unpack[Details]) -> None:
         """Call a function; the exception of its status, if it gives one."""
-        status = self._function(function)(*arguments)
+        called, kept, given = self._function(function), list[Any](), list(arguments)
+        for at, fields in enumerate(given):
+            if isinstance(fields, dict):
+                given[at] = self._filled(self.ffi.typeof(called).args[at], fields, kept)
+        status = called(*given)
         self._statuses.check(status or 0, operation, **details)
 
     def given(self, function: str | Handle, operation: str, *arguments: Any, **details: Unpack[Details]) -> Any:

@@ -39,6 +39,10 @@ class Wanted:
         """What DeviceInfo.extra has by this name, as a whole number."""
         return int(self.info.extra[name])
 
+    def size(self, name: str) -> int:
+        """A constant or parameter, or `room`, or else what DeviceInfo.extra has by this name."""
+        return self[name] if name in self else self.room if name == "room" else self.of_device(name)
+
     @property
     def room(self) -> int:
         """Rows that a tile or a workspace is for: a power of two, so that few kernels serve all numbers of rows."""

@@ -9,7 +9,7 @@ import sys
 from functools import cache
 from typing import Any, Unpack
 
-from bitnet_core.hal.c_library import CLibrary, Handle
+from bitnet_core.hal.c_library import CLibrary
 from bitnet_core.hal.failures import Details
 
 from bitnet_levelzero._ze_api import ffi
@@ -38,8 +38,3 @@ def given(name: str, *arguments: Any, doing: str = "", **details: Unpack[Details
 def listed(name: str, *arguments: Any) -> list[Any]:
     """All handles or structures that a function counts first and then gives."""
     return load().listed(name, name, *arguments)
-
-
-def make(name: str, **fields: Any) -> Handle:
-    """A pointer to a structure."""
-    return load().make(name, **fields)

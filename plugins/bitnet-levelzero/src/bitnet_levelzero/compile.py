@@ -10,7 +10,7 @@ from bitnet_core.errors import GpuError
 from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.program_cache import ProgramCache
 
-from bitnet_levelzero.api import call, listed, load, make
+from bitnet_levelzero.api import call, listed, load
 from bitnet_levelzero.errors import BACKEND, check
 from bitnet_levelzero.memory import Context
 
@@ -43,7 +43,7 @@ class Compiler:
         native = partial(self._module, NATIVE, entry="")
         module = self._cache.program(key, native, lambda: self._module(SPIRV, spirv, entry), _binary)
         self._context.own("Module", module)
-        kernel = self._context.create("Kernel", module, make("ze_kernel_desc_t", pKernelName=entry))
+        kernel = self._context.create("Kernel", module, {"pKernelName": entry})
         call("zeKernelSetGroupSize", kernel, group, 1, 1)
         return module, kernel
 
@@ -51,7 +51,7 @@ class Compiler:
         api = load()
         module, log = api.ffi.new("ze_module_handle_t *"), api.ffi.new("ze_module_build_log_handle_t *")
         code = {"inputSize": len(content), "pInputModule": api.ffi.from_buffer("uint8_t[]", content)}
-        desc, out = make("ze_module_desc_t", format=form, pBuildFlags="", **code), log if self._logs else api.null
+        desc, out = api.make("ze_module_desc_t", format=form, pBuildFlags="", **code), log if self._logs else api.null
         result = api.lib.zeModuleCreate(self._context.handle, self._context.device, desc, module, out)
         text = _text(log[0]) if self._logs else "the loader gives no text where there are several drivers"
         check(result, "compile", kernel=entry, log=text)

@@ -10,11 +10,11 @@ from bitnet_core.hal.base import Recorded
 from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.device import MemoryKind, Tuning
 from bitnet_core.hal.stream import host_view
-from bitnet_core.hal.wanted import Constants, Params
+from bitnet_core.hal.wanted import Constants, Tuned
 from bitnet_core.hal.words import words_of
 from bitnet_core.kernels.spec import KernelSpec
 
-from bitnet_levelzero.api import call, given, load, make
+from bitnet_levelzero.api import call, given, load
 from bitnet_levelzero.compile import Compiler
 from bitnet_levelzero.describe import ALIGNMENT, Found, free_memory
 from bitnet_levelzero.memory import GRANULE, Context, LevelZeroBuffer, allocated
@@ -26,8 +26,10 @@ SLOTS, SLOT = 3, 4 << 20
 _TIMED_AND_VISIBLE = 5  # flags of an event pool: kernel timestamps, and the host may read them
 
 
-class LevelZeroDevice(QueuedDevice):
-    """See bitnet_core.hal.device.Device."""
+class LevelZeroDevice(Tuned, QueuedDevice):
+    """See bitnet_core.hal.device.Device. Its tunings are those that the wheel has programs for."""
+
+    choose = staticmethod(TUNINGS.tune)
 
     def __init__(self, found: Found) -> None:
         super().__init__(found.info, Context(found.driver, found.device, found.ordinal))
@@ -40,10 +42,6 @@ class LevelZeroDevice(QueuedDevice):
     def free_memory(self) -> int:
         """By sysman, where it is on offer."""
         return free_memory(self._found)
-
-    def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
-        """One of those that the wheel has programs for."""
-        return TUNINGS.tune(spec.name, params)
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> LevelZeroBuffer:
         try:
@@ -86,10 +84,9 @@ class LevelZeroDevice(QueuedDevice):
     def _timings(self, recording: Recorded[LevelZeroBuffer, LevelZeroKernel]) -> list[float]:
         """By the device's clock, an event for each launch."""
         count, create, destroy = len(recording.launches), self._context.create, self._context.destroy
-        desc = make("ze_event_pool_desc_t", flags=_TIMED_AND_VISIBLE, count=max(1, count))
-        pool = create("EventPool", self._context.handle, desc, 0, self._null)
-        descs = [make("ze_event_desc_t", index=at, signal=1) for at in range(count)]
-        events = [create("Event", pool, one) for one in descs]
+        wanted = {"flags": _TIMED_AND_VISIBLE, "count": max(1, count)}
+        pool = create("EventPool", self._context.handle, wanted, 0, self._null)
+        events = [create("Event", pool, {"index": at, "signal": 1}) for at in range(count)]
         self._wait()
         for launch, event in zip(recording.launches, events, strict=True):
             self._launch(self._commands(), launch, event)

@@ -9,7 +9,7 @@ from bitnet_core.hal.c_library import Created, Handle
 from bitnet_core.hal.device import MemoryKind
 from bitnet_core.hal.words import words_of
 
-from bitnet_levelzero.api import call, given, make
+from bitnet_levelzero.api import call, given
 
 GRANULE, ALIGNMENT = 16, 128
 """Bytes: buffers are multiples of the one and start at multiples of the other."""
@@ -21,7 +21,7 @@ class Context(Created):
     def __init__(self, driver: Handle, device: Handle, ordinal: int) -> None:
         super().__init__(lambda kind, handle: call(f"ze{kind}Destroy", handle))
         self.device, self.ordinal = device, ordinal
-        self.handle = self.create("Context", driver, make("ze_context_desc_t"))
+        self.handle = self.create("Context", driver, {})
 
     def create(self, kind: str, *arguments: Any) -> Handle:
         """What goes with the context."""
@@ -40,11 +40,11 @@ class LevelZeroBuffer:
 
 def allocated(context: Context, nbytes: int, kind: MemoryKind) -> int:
     """The address of memory of unknown content, with room up to the next granule."""
-    of_device, of_host = make("ze_device_mem_alloc_desc_t"), make("ze_host_mem_alloc_desc_t")
+    plain: dict[str, Any] = {}
     size = words_of(nbytes, GRANULE), ALIGNMENT
     name, arguments = {
-        MemoryKind.DEVICE: ("zeMemAllocDevice", (of_device, *size, context.device)),
-        MemoryKind.HOST: ("zeMemAllocHost", (of_host, *size)),
-        MemoryKind.SHARED: ("zeMemAllocShared", (of_device, of_host, *size, context.device)),
+        MemoryKind.DEVICE: ("zeMemAllocDevice", (plain, *size, context.device)),
+        MemoryKind.HOST: ("zeMemAllocHost", (plain, *size)),
+        MemoryKind.SHARED: ("zeMemAllocShared", (plain, plain, *size, context.device)),
     }[kind]
     return int(given(name, context.handle, *arguments, doing="alloc", requested=nbytes))

@@ -10,7 +10,7 @@ from bitnet_core.hal.command_lists import CommandListDevice
 from bitnet_core.hal.device import DeviceInfo
 from bitnet_core.hal.launches import Compiled, Launch
 
-from bitnet_levelzero.api import load, make
+from bitnet_levelzero.api import load
 from bitnet_levelzero.errors import check
 from bitnet_levelzero.memory import Context, LevelZeroBuffer
 
@@ -39,8 +39,7 @@ class QueuedDevice(CommandListDevice[LevelZeroBuffer, LevelZeroKernel, Handle]):
     def __init__(self, info: DeviceInfo, context: Context) -> None:
         super().__init__(info)
         self._context, self._null = context, load().null
-        desc = make("ze_command_queue_desc_t", ordinal=context.ordinal)
-        self._queue = context.create("CommandQueue", context.handle, context.device, desc)
+        self._queue = context.create("CommandQueue", context.handle, context.device, {"ordinal": context.ordinal})
 
     def _append(self, commands: Handle, command: str, *arguments: Any, signal: Handle = None) -> None:
         """A barrier and a command. signal: an event for its times."""
@@ -58,8 +57,8 @@ class QueuedDevice(CommandListDevice[LevelZeroBuffer, LevelZeroKernel, Handle]):
         self._append(commands, "LaunchKernel", kernel.handle, [launch.grid], signal=signal)
 
     def _new_list(self) -> Handle:
-        desc = make("ze_command_list_desc_t", commandQueueGroupOrdinal=self._context.ordinal)
-        return self._context.create("CommandList", self._context.handle, self._context.device, desc)
+        wanted = {"commandQueueGroupOrdinal": self._context.ordinal}
+        return self._context.create("CommandList", self._context.handle, self._context.device, wanted)
 
     def _open_list(self, commands: Handle, *, again: bool) -> None:
         check(load().lib.zeCommandListReset(commands), "zeCommandListReset")
@@ -68,7 +67,7 @@ class QueuedDevice(CommandListDevice[LevelZeroBuffer, LevelZeroKernel, Handle]):
         check(load().lib.zeCommandListClose(commands), "zeCommandListClose")
 
     def _new_fence(self) -> Handle:
-        return self._context.create("Fence", self._queue, make("ze_fence_desc_t"))
+        return self._context.create("Fence", self._queue, {})
 
     def _execute(self, commands: Handle, fence: Handle) -> None:
         result = load().lib.zeCommandQueueExecuteCommandLists(self._queue, 1, [commands], fence)

@@ -12,7 +12,7 @@ from bitnet_core.hal.tuning_table import TuningTable
 from bitnet_core.kernels.spec import KernelSpec
 
 _FOLDER = Path(__file__).parent
-TUNINGS = TuningTable(_FOLDER / "tunings.toml", "level-zero")
+TUNINGS = TuningTable(_FOLDER / "tunings.toml")
 """All that there are; they are the same for every GPU, as none has run them yet."""
 
 

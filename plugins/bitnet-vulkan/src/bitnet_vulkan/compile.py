@@ -27,7 +27,6 @@ CONSTANT_IDS = {
 """Of specialization constants."""
 FULL_SUBGROUPS = 2
 """VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT, which the Python package leaves out."""
-COMPUTE_STAGE, COMPUTE_PIPELINE = 0x20, 1
 SPIRV_MAGIC = b"\x03\x02\x23\x07"
 
 
@@ -54,8 +53,7 @@ class Pipelines:
     """Builds pipelines of one device; layouts are shared by the number of bindings and of bytes of parameters."""
 
     def __init__(self, device: Logical, info: DeviceInfo) -> None:
-        self._device, self._info = device, info
-        self.layout = cache(self._layout)
+        self._device, self._info, self.layout = device, info, cache(self._layout)
         self._kept, sources = ProgramCache(BACKEND), [path.read_bytes() for path in sorted(KERNELS.glob("*.spv"))]
         about = info.name, info.driver, info.physical_id, str(info.extra["pipeline_cache"])
         self._key = ProgramCache.key(*about, *sources)
@@ -98,15 +96,14 @@ class Pipelines:
         words, values = vk().ffi.from_buffer("uint32_t[]", code), vk().ffi.new("uint32_t[]", list(given.values()))
         module = self._device.create("ShaderModule", "compile", codeSize=len(code), pCode=words)
         entries = [{"constantID": CONSTANT_IDS[constant], "offset": 4 * at} for at, constant in enumerate(given)]
-        special = vk().make("VkSpecializationInfo", pMapEntries=entries, dataSize=4 * len(given), pData=values)
+        special = {"pMapEntries": entries, "dataSize": 4 * len(given), "pData": values}
         stage = {"module": module, "pSpecializationInfo": special}
         if "WAVE" in given:
             size = {"requiredSubgroupSize": given["WAVE"]}
             sized = vk().make("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", **size)
             stage |= {"pNext": sized, "flags": FULL_SUBGROUPS}
-        info = vk().make("VkComputePipelineCreateInfo", stage=stage, layout=layout)
         try:
-            arguments = self._device.handle, self._cache, 1, info, vk().null
+            arguments = self._device.handle, self._cache, 1, {"stage": stage, "layout": layout}, vk().null
             made = vk().given("vkCreateComputePipelines", "compile", *arguments, kernel=name)
         finally:
             self._device.destroy("ShaderModule", module)

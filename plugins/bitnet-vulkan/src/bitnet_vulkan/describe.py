@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError, UsageError
@@ -14,43 +11,27 @@ from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
 from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.failures import failure
 from bitnet_core.hal.found import Handled, pci_address, sorted_out
+from bitnet_core.hal.tables import table
 
-from bitnet_vulkan.driver import Logical, create, function, instance, vk
+from bitnet_vulkan.driver import Logical, function, instance, vk
 from bitnet_vulkan.errors import BACKEND
 
-KNOWN: dict[str, Any] = tomllib.loads(Path(__file__).with_name("devices.toml").read_text("utf-8"))
+KNOWN = table(__file__, "devices.toml")
 STRUCTS: dict[str, dict[str, dict[str, Any]]] = KNOWN["structs"]
 ABILITIES = ("dot", "subgroups", "matrix", "half-matrix", "import", "resident")
 """Keys of DeviceInfo.extra, 0 where the device has not: packed 4x8 dot products; the size of subgroups that pipelines
 ask for, with votes, arithmetic and shuffles; subgroups of 32 that multiply 16 x 16 x 32 bytes to s32 sums, and halves
 of 16 x 16 x 16 to f32 sums; alignment of host memory that may be imported; workgroups that run at the same time."""
-_DISCRETE = (2, 3)
-"""VkPhysicalDeviceType: discrete, virtual."""
 LIST, PUSH, PCI = "list devices", "VK_KHR_push_descriptor", "VK_EXT_pci_bus_info"
-PCI_PARTS = "Domain", "Bus", "Device", "Function"
-_COMPUTE_STAGE, _OPERATIONS = 0x20, 0x1 | 0x2 | 0x4 | 0x10
+PCI_PARTS = "pciDomain", "pciBus", "pciDevice", "pciFunction"
+COMPUTE_STAGE, _OPERATIONS = 0x20, 0x1 | 0x2 | 0x4 | 0x10
 _LOCAL_HEAP, _GRAPHICS_QUEUE, _COMPUTE_QUEUE = 1, 1, 2
 """Bits of VkShaderStageFlags and VkSubgroupFeatureFlags (those of `subgroups`), VkMemoryHeapFlags and VkQueueFlags."""
 
 
-def device_infos() -> list[DeviceInfo]:
-    """Of all devices that can be used; BackendUnavailableError says what is missing."""
-    with instance() as made:
-        return [device.info for device in usable(made)]
-
-
-def usable(instance: Handle) -> list[Handled]:
+def usable() -> list[Handled]:
     """Devices; BackendUnavailableError if none can be used, which says why. One that is left out keeps its index."""
-
-    def described(handle: Handle, index: int) -> Handled | str:
-        about = told(handle)
-        name, push = about["deviceName"], PUSH in about["extensions"]
-        there = {"a name": name, "a compute queue": about["families"], "memory": about["heaps"], PUSH: push}
-        if lack := [what for what, one in there.items() if not one]:
-            return f"vulkan:{index} {name} has not {' and '.join(lack)}"
-        return Handled(handle, _described(about, index, abilities(instance, handle, about)))
-
-    found, refused = sorted_out(vk().listed("vkEnumeratePhysicalDevices", LIST, instance), BACKEND, described)
+    found, refused = sorted_out(vk().listed("vkEnumeratePhysicalDevices", LIST, instance()), BACKEND, _described)
     if not found:
         said = "; ".join(["no Vulkan device can be used", *refused])
         hint = "Install a Vulkan driver (Debian: mesa-vulkan-drivers, or the GPU vendor's)"
@@ -63,43 +44,42 @@ def told(handle: Handle) -> dict[str, Any]:
     extensions: their names; families: of queues for kernels, first those without graphics; heaps: of device-local
     memory, (bytes, how many the program may use, and uses: zeros where the driver does not tell)."""
     named = vk().listed("vkEnumerateDeviceExtensionProperties", LIST, handle, vk().null)
-    extensions = {one["extensionName"] for one in named}
+    about: dict[str, Any] = {"extensions": {one["extensionName"] for one in named}}
     version = vk().given("vkGetPhysicalDeviceProperties", LIST, handle)["apiVersion"]
-    about: dict[str, Any] = {}
     for kind, structs in STRUCTS.items():
         made, chain = {name: vk().make(name) for name in structs}, vk().null
         for name, needs in structs.items():
-            if needs.get("extension") in {None, *extensions} or version >= needs.get("version", 1 << 32):
+            if needs.get("extension") in {None, *about["extensions"]} or version >= needs.get("version", 1 << 32):
                 made[name].pNext, chain = chain, made[name]
         outer = vk().make(f"VkPhysicalDevice{kind}2", pNext=chain)
         vk().call(f"vkGetPhysicalDevice{kind}2", LIST, handle, outer)
         for struct in (outer, *made.values()):
             about |= vk().plain(struct[0])
+    about |= about["properties"] | about["properties"]["limits"] | about["memoryProperties"]
     queues = vk().listed("vkGetPhysicalDeviceQueueFamilyProperties", LIST, handle)
     families = [i for i, queue in enumerate(queues) if queue["queueFlags"] & _COMPUTE_QUEUE]
-    families.sort(key=lambda i: queues[i]["queueFlags"] & _GRAPHICS_QUEUE)
-    sizes = zip(about["memoryProperties"]["memoryHeaps"], about["heapBudget"], about["heapUsage"], strict=True)
-    heaps = [(heap["size"], budget, usage) for heap, budget, usage in sizes if heap["flags"] & _LOCAL_HEAP]
-    found = {"extensions": extensions, "families": families, "heaps": heaps}
-    return {**about, **about["properties"], **about["properties"]["limits"], **about["memoryProperties"], **found}
+    about["families"] = sorted(families, key=lambda i: queues[i]["queueFlags"] & _GRAPHICS_QUEUE)
+    sizes = zip(about["memoryHeaps"], about["heapBudget"], about["heapUsage"], strict=True)
+    about["heaps"] = [(heap["size"], budget, usage) for heap, budget, usage in sizes if heap["flags"] & _LOCAL_HEAP]
+    return about
 
 
-def matrix_shapes(instance: Handle, handle: Handle) -> list[dict[str, int]]:
+def matrix_shapes(handle: Handle) -> list[dict[str, int]]:
     """The cooperative products of a device that has them."""
-    call = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", instance)
+    call = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR")
     return vk().listed(call, LIST, handle) if call else []
 
 
-def abilities(instance: Handle, handle: Handle, about: Mapping[str, Any]) -> dict[str, int]:
+def abilities(handle: Handle, about: Mapping[str, Any]) -> dict[str, int]:
     """By name in ABILITIES, less what BITNET_VULKAN_WITHOUT names."""
     off = left_out()
     sized = about["subgroupSizeControl"] and about["computeFullSubgroups"] and "subgroups" not in off
     able = about["supportedOperations"] & _OPERATIONS == _OPERATIONS
-    stages = about["supportedStages"] & about["requiredSubgroupSizeStages"] & _COMPUTE_STAGE
+    stages = about["supportedStages"] & about["requiredSubgroupSizeStages"] & COMPUTE_STAGE
     size = min(max(32, about["minSubgroupSize"]), about["maxSubgroupSize"])
     subgroups = size if sized and able and stages and size >= 8 else 0  # eight neighbours share 32 columns
     matrices = subgroups == 32 and about["cooperativeMatrix"] and about["vulkanMemoryModelDeviceScope"]
-    shapes = matrix_shapes(instance, handle) if matrices else []
+    shapes = matrix_shapes(handle) if matrices else []
     bytes_, halves = (any(KNOWN[name].items() <= one.items() for one in shapes) for name in ("bytes", "halves"))
     found = {
         "dot": about["shaderIntegerDotProduct"],
@@ -127,8 +107,18 @@ def offered(able: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, ability in KNOWN["kernels"].items() if not ability or able[ability])
 
 
-def _described(about: Mapping[str, Any], index: int, able: Mapping[str, int]) -> DeviceInfo:
-    uuid, version, kind = bytes(about["deviceUUID"]).hex(), about["apiVersion"], about["deviceType"]
+def _described(handle: Handle, index: int) -> Handled | str:
+    about = told(handle)
+    name, push = about["deviceName"], PUSH in about["extensions"]
+    there = {"a name": name, "a compute queue": about["families"], "memory": about["heaps"], PUSH: push}
+    if lack := [what for what, one in there.items() if not one]:
+        return f"vulkan:{index} {name} has not {' and '.join(lack)}"
+    return Handled(handle, _info(index, about, abilities(handle, about)))
+
+
+def _info(index: int, about: Mapping[str, Any], able: Mapping[str, int]) -> DeviceInfo:
+    uuid, version = bytes(about["deviceUUID"]).hex(), about["apiVersion"]
+    kind = DeviceType(KNOWN["types"].get(str(about["deviceType"]), "gpu"))
     extra = {
         **able,
         **{name: about[limit] for name, limit in KNOWN["extra"].items()},
@@ -142,17 +132,17 @@ def _described(about: Mapping[str, Any], index: int, able: Mapping[str, int]) ->
         backend=BACKEND,
         index=index,
         **{field: about[name] for field, name in KNOWN["info"].items()},
-        type=DeviceType(KNOWN["types"].get(str(kind), "gpu")),
+        type=kind,
         vendor=KNOWN["vendors"].get(f"{about['vendorID']:04x}", f"0x{about['vendorID']:04x}"),
         driver=f"{about['driverName']} {about['driverInfo']}".strip() or f"driver {about['driverVersion']}",
         total_memory=max(size for size, *_ in about["heaps"]),
         max_grid=tuple(about["maxComputeWorkGroupCount"]),
         alignment=max(64, about["minStorageBufferOffsetAlignment"]),
-        transfer=TransferMode.UNIFIED if able["import"] and kind not in _DISCRETE else TransferMode.EXPLICIT_COPY,
-        physical_id=pci_address(*(about[f"pci{part}"] for part in PCI_PARTS)) if PCI in about["extensions"] else uuid,
+        transfer=TransferMode.UNIFIED if able["import"] and kind is not DeviceType.GPU else TransferMode.EXPLICIT_COPY,
+        physical_id=pci_address(*(about[part] for part in PCI_PARTS)) if PCI in about["extensions"] else uuid,
         kernels=offered(able),
         features=frozenset(name for name, there in features.items() if there),
-        extra=MappingProxyType(extra),
+        extra=extra,
     )
 
 
@@ -166,5 +156,5 @@ def logical(physical: Handled) -> Logical:
     known = {row.get("extension") for structs in STRUCTS.values() for row in structs.values()}
     names = sorted(about["extensions"] & {PUSH, *known})
     queue = {"queueFamilyIndex": info.extra["queue_family"]}
-    wanted: dict[str, Any] = {"pNext": chain, "pQueueCreateInfos": [queue], "ppEnabledExtensionNames": names}
-    return Logical(create("Device", handle, operation="open", **wanted))
+    wanted = {"pNext": chain, "pQueueCreateInfos": [queue], "ppEnabledExtensionNames": names}
+    return Logical(vk().given("vkCreateDevice", "open", handle, wanted, vk().null))

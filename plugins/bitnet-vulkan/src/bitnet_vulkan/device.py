@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from bitnet_core.hal import MemoryKind, TransferMode, Tuning
-from bitnet_core.hal.found import numbered
+from bitnet_core.hal.found import Handled
 from bitnet_core.hal.wanted import Constants, Tuned
+from bitnet_core.hal.words import words_of
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_vulkan import tuning
 from bitnet_vulkan.compile import Pipelines, VulkanKernel
-from bitnet_vulkan.describe import logical, usable
-from bitnet_vulkan.driver import WHOLE_SIZE, instance, vk
-from bitnet_vulkan.errors import BACKEND
-from bitnet_vulkan.memory import Allocator, VulkanBuffer
+from bitnet_vulkan.describe import logical
+from bitnet_vulkan.driver import vk
+from bitnet_vulkan.memory import WORDS, Allocator, VulkanBuffer
 from bitnet_vulkan.recording import TRANSFER, QueuedDevice
 
 SLOTS, SLOT = 5, 8 << 20
@@ -26,14 +26,13 @@ class VulkanDevice(Tuned, QueuedDevice):
 
     choose, offered = staticmethod(tuning.choose), staticmethod(tuning.offered)
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, physical: Handled) -> None:
         with ExitStack() as opened:
-            physical = numbered(usable(opened.enter_context(instance())), index, BACKEND)
-            device, info = logical(physical), physical.info
+            device = logical(physical)
             opened.callback(device.close)
-            super().__init__(info, device)
+            super().__init__(physical.info, device)
             with self._entered("open"):
-                self._allocator, self._pipelines = Allocator(device, physical), Pipelines(device, info)
+                self._allocator, self._pipelines = Allocator(device, physical), Pipelines(device, physical.info)
                 opened.callback(self._pipelines.store)
                 slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS)]
                 self._stage(slots, [self._allocator.map(slot) for slot in slots])
@@ -45,7 +44,8 @@ class VulkanDevice(Tuned, QueuedDevice):
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         buffer = self._allocator.allocate(nbytes, kind)
-        vk().lib.vkCmdFillBuffer(self._commands().follow(TRANSFER), buffer.handle, 0, WHOLE_SIZE, 0)
+        where = buffer.memory.handle, buffer.at, words_of(nbytes, WORDS)
+        vk().lib.vkCmdFillBuffer(self._commands().follow(TRANSFER), *where, 0)
         return buffer
 
     def _wrap(self, host: memoryview) -> VulkanBuffer | None:

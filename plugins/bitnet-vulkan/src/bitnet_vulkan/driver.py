@@ -7,20 +7,15 @@ which then dangle; core's holds on to them.
 from __future__ import annotations
 
 import os
-import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.c_library import CLibrary, Created, Handle
 from bitnet_core.hal.failures import failure
+from bitnet_core.hal.tables import table
 
 from bitnet_vulkan.errors import BACKEND, STATUSES
-
-WHOLE_SIZE = 0xFFFFFFFFFFFFFFFF
 
 
 @cache
@@ -32,34 +27,22 @@ def vk() -> CLibrary:
         said = f"the Vulkan loader cannot be used: {exc}".splitlines()[0]
         hint = "Install the loader and a driver (Debian: apt install libvulkan1 mesa-vulkan-drivers)"
         raise failure(BackendUnavailableError, "load", backend=BACKEND, said=said, hint=hint) from exc
-    always = tomllib.loads(Path(__file__).with_name("structs.toml").read_text("utf-8"))
-    return CLibrary(vulkan.ffi, vulkan.lib, STATUSES, ["VkStructureType"], always)
+    return CLibrary(vulkan.ffi, vulkan.lib, STATUSES, ["VkStructureType"], table(__file__, "structs.toml"))
 
 
-def function(name: str, parent: Handle) -> Any:
-    """A function of an extension, of an instance or a device; None where the driver has none."""
-    kind = vk().ffi.typeof(parent).item.cname.removeprefix("struct Vk").removesuffix("_T")
-    pointer = getattr(vk().lib, f"vkGet{kind}ProcAddr")(parent, name.encode())
-    return None if pointer == vk().null else vk().ffi.cast(f"PFN_{name}", pointer)
-
-
-def create(kind: str, *parent: Handle, operation: str, **fields: Any) -> Handle:
-    """What vkCreate`kind` makes of a Vk`kind`CreateInfo with these fields."""
-    info = vk().make(f"Vk{kind}CreateInfo", **fields)
-    return vk().given(f"vkCreate{kind}", operation, *parent, info, vk().null)
-
-
-@contextmanager
-def instance() -> Iterator[Handle]:
-    """A VkInstance with the layers of VK_INSTANCE_LAYERS; what was made from it ends before it."""
+@cache
+def instance() -> Handle:
+    """The VkInstance of this process, with the layers of VK_INSTANCE_LAYERS."""
     layers = [name for name in os.environ.get("VK_INSTANCE_LAYERS", "").split(os.pathsep) if name]
     version = min(vk().given("vkEnumerateInstanceVersion", "open"), 0x403000)  # 1.3
-    about = vk().make("VkApplicationInfo", apiVersion=version)
-    made = create("Instance", operation="open", pApplicationInfo=about, ppEnabledLayerNames=layers)
-    try:
-        yield made
-    finally:
-        vk().lib.vkDestroyInstance(made, vk().null)
+    wanted = {"pApplicationInfo": {"apiVersion": version}, "ppEnabledLayerNames": layers}
+    return vk().given("vkCreateInstance", "open", wanted, vk().null)
+
+
+def function(name: str) -> Any:
+    """A function of an extension; None where no driver has it."""
+    pointer = vk().lib.vkGetInstanceProcAddr(instance(), name.encode())
+    return None if pointer == vk().null else vk().ffi.cast(f"PFN_{name}", pointer)
 
 
 class Logical(Created):
@@ -70,8 +53,8 @@ class Logical(Created):
         self.handle = handle
 
     def create(self, kind: str, operation: str, **fields: Any) -> Handle:
-        """See the function `create`."""
-        return self.own(kind, create(kind, self.handle, operation=operation, **fields))
+        """What vkCreate`kind` makes of a Vk`kind`CreateInfo with these fields."""
+        return self.own(kind, vk().given(f"vkCreate{kind}", operation, self.handle, fields, vk().null))
 
     def _destroyed(self, kind: str, handle: Handle) -> None:
         free = vk().lib.vkFreeMemory if kind == "DeviceMemory" else getattr(vk().lib, f"vkDestroy{kind}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pluggy
-from bitnet_core.hal.lazy import LazyBackend
+from bitnet_core.hal.lazy import LazyFinder
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
 
 @hookimpl
-def bitnet_backend() -> LazyBackend:
+def bitnet_backend() -> LazyFinder:
     """Every GPU (and software device) with Vulkan 1.1 and push descriptors."""
-    return LazyBackend("vulkan", (2, 0), "bitnet_vulkan.describe:device_infos", "bitnet_vulkan.device:VulkanDevice")
+    return LazyFinder("vulkan", (2, 0), "bitnet_vulkan.describe:usable", "bitnet_vulkan.device:VulkanDevice")

@@ -12,21 +12,20 @@ from bitnet_core.hal.c_library import Handle
 from bitnet_core.hal.command_lists import CommandListDevice
 from bitnet_core.hal.words import words_of
 
-from bitnet_vulkan.compile import COMPUTE_PIPELINE, COMPUTE_STAGE, VulkanKernel
+from bitnet_vulkan.compile import VulkanKernel
+from bitnet_vulkan.describe import COMPUTE_STAGE
 from bitnet_vulkan.driver import Logical, function, vk
 from bitnet_vulkan.errors import TIMEOUT, check
 from bitnet_vulkan.memory import VulkanBuffer
 
 VulkanLaunch = Launch[VulkanBuffer, VulkanKernel]
-LARGE = 1 << 20
-"""Bytes of a copy that is worth a submission."""
 ONCE, MANY_TIMES = 1, 4
 """VkCommandBufferUsageFlagBits: ONE_TIME_SUBMIT, SIMULTANEOUS_USE."""
 COMPUTE, TRANSFER, HOST = 0x800, 0x1000, 0x4000
 _TOP, _BOTTOM = 0x1, 0x2000
 _ACCESS = {COMPUTE: 0x60, TRANSFER: 0x1800, COMPUTE | TRANSFER: 0x1860, HOST: 0x2000}
 """VkPipelineStageFlagBits, and the VkAccessFlagBits of what they read and write."""
-_64_BITS = 1
+COMPUTE_PIPELINE, _64_BITS = 1, 1
 
 
 @dataclass(eq=False, slots=True)
@@ -61,20 +60,19 @@ class QueuedDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
 
     def __init__(self, info: DeviceInfo, device: Logical) -> None:
         super().__init__(info)
-        self._device, family = device, int(info.extra["queue_family"])
+        self._device, family = device, info.extra["queue_family"]
         self._queue = vk().given("vkGetDeviceQueue", "open", device.handle, family, 0)
         self._pool = device.create("CommandPool", "record", queueFamilyIndex=family)
-        self._push = function("vkCmdPushDescriptorSetWithTemplateKHR", device.handle)
+        self._push = function("vkCmdPushDescriptorSetWithTemplateKHR")
 
     def _new_list(self) -> Commands:
-        info = vk().make("VkCommandBufferAllocateInfo", commandPool=self._pool)
-        handle = vk().given("vkAllocateCommandBuffers", "record", self._device.handle, info)
+        wanted = {"commandPool": self._pool}
+        handle = vk().given("vkAllocateCommandBuffers", "record", self._device.handle, wanted)
         return Commands(handle, vk().make("VkSubmitInfo", pCommandBuffers=[handle]))
 
     def _open_list(self, commands: Commands, *, again: bool) -> None:
         commands.last = COMPUTE | TRANSFER
-        begin = vk().make("VkCommandBufferBeginInfo", flags=MANY_TIMES if again else ONCE)
-        vk().call("vkBeginCommandBuffer", "record", commands.handle, begin)
+        vk().call("vkBeginCommandBuffer", "record", commands.handle, {"flags": MANY_TIMES if again else ONCE})
 
     def _close_list(self, commands: Commands) -> None:
         vk().call("vkEndCommandBuffer", "record", commands.follow(HOST))
@@ -83,22 +81,19 @@ class QueuedDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
         return self._device.create("Fence", "submit")
 
     def _execute(self, commands: Commands, fence: Handle) -> None:
-        vk().call("vkQueueSubmit", "submit", self._queue, 1, commands.info, fence)
+        check(vk().lib.vkQueueSubmit(self._queue, 1, commands.info, fence), "submit")
 
     def _pass(self, fence: Handle) -> None:
         """A timeout asks the device: DeviceLostError if it is gone, GpuTimeoutError if it still answers."""
-        where = self._device.handle, 1, [fence]
-        status = vk().lib.vkWaitForFences(*where, 1, int(self.timeout * 1e9))
+        lib, where = vk().lib, (self._device.handle, 1, [fence])
+        status = lib.vkWaitForFences(*where, 1, int(self.timeout * 1e9))
         if status == TIMEOUT:
-            status = min(vk().lib.vkGetFenceStatus(self._device.handle, fence), 0) or TIMEOUT
-        check(status, "wait")
-        vk().call("vkResetFences", "wait", *where)
+            status = min(lib.vkGetFenceStatus(self._device.handle, fence), 0) or TIMEOUT
+        check(status or lib.vkResetFences(*where), "wait")
 
     def _copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
-        commands, region = self._commands().follow(TRANSFER), [(source_at, target_at, nbytes)]
-        vk().lib.vkCmdCopyBuffer(commands, source.handle, target.handle, 1, region)
-        if nbytes >= LARGE:
-            self.flush()
+        commands, region = self._commands().follow(TRANSFER), (source.at + source_at, target.at + target_at, nbytes)
+        vk().lib.vkCmdCopyBuffer(commands, source.memory.handle, target.memory.handle, 1, [region])
 
     def _launch(self, commands: Commands, launch: VulkanLaunch) -> None:
         self._dispatch(commands.follow(COMPUTE), launch)
@@ -107,7 +102,7 @@ class QueuedDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
         lib, ffi, kernel, params = vk().lib, vk().ffi, launch.kernel, launch.params
         words: list[int] = []
         for buffer, offset, nbytes in launch.bound:  # VkDescriptorBufferInfo
-            words += buffer.address, offset, words_of(nbytes)
+            words += buffer.memory.address, buffer.at + offset, words_of(nbytes)
         bound = ffi.from_buffer(pack(f"{len(words)}Q", *words))
         lib.vkCmdBindPipeline(commands, COMPUTE_PIPELINE, kernel.pipeline)
         self._push(commands, kernel.template, kernel.layout, 0, bound)

@@ -1,14 +1,18 @@
-"""Which source, workgroup size and tile serves a launch, by kind of device."""
+"""Which source, workgroup size and tile serves a launch, by kind of device.
+
+Rows of a table (gpu.toml, software.toml) where these say all; here is what depends on subgroups and matrix units.
+"""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.hal import Tuning
+from bitnet_core.hal import DeviceType, Tuning
 from bitnet_core.hal.portable_tiles import FEW_ROWS
+from bitnet_core.hal.tables import table
+from bitnet_core.hal.tuning_table import TuningTable
 from bitnet_core.hal.wanted import Wanted
 from bitnet_core.kernels.catalogue import ceil_div
 from bitnet_core.kernels.small_head import HEAD_GROUP
@@ -21,13 +25,16 @@ MEETING_WORDS = 9 * 32
 """Counters of meeting.glsl."""
 Family = Mapping[str, Any]
 """A row of families.toml, and DeviceInfo.extra."""
-FAMILIES: dict[str, Family] = tomllib.loads(Path(__file__).with_name("families.toml").read_text("utf-8"))
+FAMILIES: dict[str, Family] = table(__file__, "families.toml")
+ROWS = {name: TuningTable(Path(__file__).with_name(f"{name}.toml")) for name in FAMILIES}
 
 
 def choose(wanted: Wanted) -> Tuning:
     """The tuning of one launch; UnsupportedError where an optional kernel does not serve it."""
-    family = FAMILIES.get(wanted.info.type.value, FAMILIES["gpu"])
-    return _CHOICES[wanted.spec.name](wanted, {**family, **wanted.info.extra})
+    kind = "software" if wanted.info.type is DeviceType.SOFTWARE else "gpu"
+    formula = _FORMULAS.get(wanted.spec.name)
+    found = formula(wanted, {**FAMILIES[kind], **wanted.info.extra}) if formula else None
+    return found or ROWS[kind].tune(wanted)
 
 
 def offered(wanted: Wanted) -> list[Tuning]:
@@ -42,11 +49,6 @@ def offered(wanted: Wanted) -> list[Tuning]:
     return [first]
 
 
-def _row(wanted: Wanted, family: Family) -> Tuning:
-    width = wanted["stride"] if "stride" in wanted else wanted["width"]
-    return Tuning(private={"GROUP": family["row"][width > 16384], "WIDTH": width})
-
-
 def _lanes(wanted: Wanted, family: Family, rows: int) -> tuple[int, dict[str, int]]:
     """Outputs of a tile of subgroups, and how few rows share the lanes of a product."""
     lanes, width = min(16, family["subgroups"]), wanted["width"]
@@ -57,20 +59,18 @@ def _lanes(wanted: Wanted, family: Family, rows: int) -> tuple[int, dict[str, in
     return group // lanes * rows_per, {"GROUP": group, "WIDTH": width, "LANES": lanes}
 
 
-def _ternary(wanted: Wanted, family: Family) -> Tuning:
+def _ternary(wanted: Wanted, family: Family) -> Tuning | None:
     rows = wanted["rows"]
     if rows > FEW_ROWS and family["matrix"]:
         # as measured on an H200: the fewer tiles there are, the smaller they must be to reach all multiprocessors
         tiles, (small, medium, large) = ceil_div(rows, 128) * ceil_div(wanted["outs"], 128), MATRIX_TILES
         tile_n, tile_t, group = medium if tiles >= 200 else large if tiles >= 100 else small
         return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "coop", {"GROUP": group, "WAVE_T": 32})
-    if rows > FEW_ROWS:
-        return Tuning({"TILE_N": 64, "TILE_T": 64, "SPLITS": 1}, "tiled", {"GROUP": 256})
-    tile = {"TILE_N": family["outs"], "TILE_T": min(wanted.room, family["tokens"]), "SPLITS": 1}
-    if not family["subgroups"]:
-        return Tuning(tile, private={"GROUP": family["product"]})
-    tile["TILE_N"], private = _lanes(wanted, family, rows)
-    return Tuning(tile, "few", private)
+    if rows > FEW_ROWS or not family["subgroups"]:
+        return None
+    tile_n, private = _lanes(wanted, family, rows)
+    tile_t = min(wanted.room, 2 if family["software"] else FEW_ROWS)
+    return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "few", private)
 
 
 def _norm_matmul(wanted: Wanted, family: Family) -> Tuning:
@@ -80,23 +80,15 @@ def _norm_matmul(wanted: Wanted, family: Family) -> Tuning:
     return Tuning({"TILE_N": tile_n, "TILE_T": 1}, private=private)
 
 
-def _dense(wanted: Wanted, family: Family) -> Tuning:
+def _dense(wanted: Wanted, family: Family) -> Tuning | None:
     rows, width, wave = wanted["rows"], wanted["width"], family["subgroups"]
-    if wave and wanted["DTYPE"] == 1 and not family["software"] and width % 8 == 0 and width <= 8192:
-        private = {"GROUP": 128, "WIDTH": width, "LANES": wave, "BATCH": 2 if rows == 1 else 4}
-        return Tuning({"TILE_N": 128 // wave * 8, "TILE_T": min(8, wanted.room)}, "few", private)
-    tile = {"TILE_N": family["outs"], "TILE_T": min(wanted.room, family["tokens"])}
-    return Tuning(tile, private={"GROUP": family["product"]})
+    if not wave or wanted["DTYPE"] != 1 or family["software"] or width % 8 or width > 8192:
+        return None
+    private = {"GROUP": 128, "WIDTH": width, "LANES": wave, "BATCH": 2 if rows == 1 else 4}
+    return Tuning({"TILE_N": 128 // wave * 8, "TILE_T": min(8, wanted.room)}, "few", private)
 
 
-def _rope(wanted: Wanted, family: Family) -> Tuning:
-    dim = wanted["head_dim"]
-    if wanted["rows"] > FEW_ROWS and wanted["KV"] < 2 and dim % 4 == 0 and dim <= 256:
-        return Tuning({"TILE_N": 5}, "tiled", {"GROUP": family["rope"], "DIM": dim})
-    return Tuning({"TILE_N": 1}, private={"GROUP": family["rope"]})
-
-
-def _attention(wanted: Wanted, family: Family) -> Tuning:
+def _attention(wanted: Wanted, family: Family) -> Tuning | None:
     """Workgroups share the positions of a row, where there are few."""
     dim, heads, joined = wanted["head_dim"], wanted["n_heads"] // wanted["n_kv_heads"], not wanted.spec.base
     few, wave = wanted["rows"] <= FEW_ROWS, family["subgroups"]
@@ -113,13 +105,12 @@ def _attention(wanted: Wanted, family: Family) -> Tuning:
     if not few and family["half-matrix"] and wanted["KV"] == 1 and dim in (64, 128):
         tile_n = 2 if heads % 2 == 0 else 1
         return Tuning({"TILE_N": tile_n, "TILE_T": 32 // tile_n, "SPLITS": 1}, "coop", {"GROUP": 64, "DIM": dim})
-    return Tuning({"TILE_N": 1, "TILE_T": 1, "SPLITS": 1}, private={"GROUP": 64})
+    return None
 
 
-def _argmax(wanted: Wanted, family: Family) -> Tuning:
+def _argmax(wanted: Wanted, family: Family) -> Tuning | None:
     if not family["subgroups"]:
-        group, batch = family["argmax"]
-        return Tuning({"SPLITS": 1}, private={"GROUP": group, "BATCH": batch})
+        return None
     (group, batch), room = family["split"], max(FEW_ROWS, wanted.room)
     splits = min(32, ceil_div(wanted["vocab"], group * batch))
     private = {"GROUP": group, "BATCH": batch, "ROOM": room}
@@ -161,19 +152,13 @@ def _layer(wanted: Wanted, family: Family) -> Tuning:
     return Tuning({"MEMBERS": members}, "resident", private | shape, 4 * words)
 
 
-_CHOICES: dict[str, Callable[[Wanted, Family], Tuning]] = {
+_FORMULAS: dict[str, Callable[[Wanted, Family], Tuning | None]] = {
     **dict.fromkeys(("attention", "rope_attention"), _attention),
     **dict.fromkeys(("draft_logits", "pack_head", "rescore_logits"), _small_head),
-    **dict.fromkeys(
-        ("embed_rows", "embed_rows_ternary"),
-        lambda _, family: Tuning({"TILE_N": family["embedding"]}, private={"GROUP": 64}),
-    ),
-    **dict.fromkeys(("glu_norm_quantize", "rms_norm", "rms_norm_quantize"), _row),
     **dict.fromkeys(("matmul_ternary", "matmul_ternary_block"), _ternary),
     **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), _norm_matmul),
     "argmax_advance": _argmax,
     "decoder_layer": _layer,
     "matmul_dense": _dense,
-    "rope_store_kv": _rope,
-    "top_k": lambda _, family: Tuning({"SPLITS": 1}, private={"GROUP": family["top_k"]}),
 }
+"""None: the table has it."""

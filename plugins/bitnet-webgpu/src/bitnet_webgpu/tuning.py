@@ -14,7 +14,6 @@ from bitnet_core.kernels.catalogue import ceil_div
 
 from bitnet_webgpu.compile import SUBGROUPS
 from bitnet_webgpu.describe import GROUP
-from bitnet_webgpu.driver import BACKEND
 
 SPLIT_TOKENS, SPLITS = 8192, 64
 """Logits from which on a row is searched by several workgroups, and how many."""
@@ -27,13 +26,13 @@ LARGE = 1 << 21
 WIDEST = 16384
 """Columns of a row that is normed in every workgroup: 32 threads keep eight vec4 of 64 codes each, and GROUP threads
 four times 16 columns."""
-PLAIN = TuningTable(Path(__file__).with_name("tunings.toml"), BACKEND)
+PLAIN = TuningTable(Path(__file__).with_name("tunings.toml"))
 
 
 def choose(wanted: Wanted) -> Tuning:
     """UnsupportedError for what is not worth it, or does not fit."""
     name = wanted.spec.name
-    found = _CHOICES[name](wanted) if name in _CHOICES else PLAIN.tune(name, wanted.params)
+    found = _CHOICES[name](wanted) if name in _CHOICES else PLAIN.tune(wanted)
     always = {"GROUP": GROUP, SUBGROUPS: int(wanted.info.extra.get("subgroups", 1))}
     return replace(found, private=always | dict(found.private))
 

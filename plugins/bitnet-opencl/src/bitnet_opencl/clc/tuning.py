@@ -17,9 +17,7 @@ from bitnet_opencl.clc.nvidia_tuning import FORMULAS
 
 _SHARED_ROWS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense")
 """Products whose rows are shared among lanes."""
-CPU, GPU, NVIDIA = (
-    TuningTable(Path(__file__).with_name(f"{name}.toml"), "opencl") for name in ("cpu", "gpu", "nvidia")
-)
+CPU, GPU, NVIDIA = (TuningTable(Path(__file__).with_name(f"{name}.toml")) for name in ("cpu", "gpu", "nvidia"))
 
 
 def choose(wanted: Wanted) -> Tuning:
@@ -28,7 +26,7 @@ def choose(wanted: Wanted) -> Tuning:
     if measured and name in FORMULAS:
         return FORMULAS[name](wanted)
     table = NVIDIA if measured else CPU if wanted.info.type is DeviceType.SOFTWARE else GPU
-    return table.tune(name, wanted.params, wanted.of_device("max_group"))
+    return table.tune(wanted, wanted.of_device("max_group"))
 
 
 def offered(wanted: Wanted) -> list[Tuning]:
