@@ -29,6 +29,11 @@ class Budget:
             raise OutOfMemoryError("full", requested=nbytes, free=max(0, self.limit - self.used), backend="numpy")
 
 
+def held(weights: Any) -> int:
+    """Bytes of the device's memory that weights are in."""
+    return sum(buffer.nbytes for buffer in weights._buffers if buffer.kind.value == "device")
+
+
 @pytest.fixture
 def text(make_engine: Make, run_all: Run, tiny: Any) -> list[int]:
     """What an undisturbed engine writes."""
@@ -50,7 +55,7 @@ def lose_at(device: Any, method: str, call: int) -> None:
 
 @pytest.mark.parametrize(
     ("method", "call"),
-    [("upload", 3), ("alloc", 40), ("launch", 30), ("record", 1), ("replay", 1), ("replay", 20), ("download", 5)],
+    [("upload", 3), ("alloc", 20), ("launch", 30), ("record", 1), ("replay", 1), ("replay", 20), ("download", 5)],
 )
 def test_a_lost_device_does_not_change_the_text(
     faulty: Any, make_engine: Make, run_all: Run, tiny: Any, text: list[int], method: str, call: int
@@ -139,7 +144,7 @@ def test_the_ladder_is_climbed_rung_by_rung(
     engine.step()
     engine.drop_scratch()
     engine.placement.pool.free(engine.placement.pool.alloc(100))
-    budget.limit = engine.weights.nbytes + 260_000
+    budget.limit = held(engine.weights) + 260_000
     engine.add(tiny.PROMPT[:90], max_tokens=2)
     with caplog.at_level(logging.WARNING):
         run_all(engine)
@@ -157,7 +162,7 @@ def test_when_nothing_is_left_to_give_up(faulty: Any, make_engine: Make, tiny: A
     budget = Budget(device)
     engine = make_engine(device=device)
     engine.drop_scratch()
-    budget.limit = engine.weights.nbytes + 1000
+    budget.limit = held(engine.weights) + 1000
     engine.add(tiny.PROMPT[:100])
     with pytest.raises(OutOfMemoryError, match=r"bytes asked for, .* bytes free, and nothing is left") as caught:
         engine.step()

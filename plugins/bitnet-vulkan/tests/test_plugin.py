@@ -118,16 +118,17 @@ def test_software_devices_have_more_time(device: VulkanDevice, monkeypatch: pyte
     other.close()
 
 
-def test_sub_allocation_and_software_marking(device: VulkanDevice) -> None:
+def test_software_marking(device: VulkanDevice) -> None:
     assert ("llvmpipe" not in device.info.name) or device.info.type is DeviceType.SOFTWARE
+
+
+def test_small_buffers_come_and_go(device: VulkanDevice) -> None:
     small = [device.alloc(1000) for _ in range(50)]
-    assert len({id(buffer.memory) for buffer in small}) == 1
     for number, buffer in enumerate(small):
         device.upload(whole(buffer), memoryview(bytes([number]) * 1000))
     for buffer in small[::2]:
         device.free(buffer)
     again = [device.alloc(900) for _ in range(25)]
-    assert {id(buffer.memory) for buffer in again} == {id(small[1].memory)}
     content = bytearray(1000)
     for number, buffer in list(enumerate(small))[1::2]:
         device.download(View(buffer, 0, 1000), memoryview(content))
@@ -170,33 +171,29 @@ def test_matrix_units_are_known_by_their_products(monkeypatch: pytest.MonkeyPatc
     assert abilities(vk().null, about | {"maxSubgroupSize": 16})["subgroups"] == 16
 
 
-@pytest.mark.parametrize(("nbytes", "tries"), [(4096, 2), (8 << 20, 1)])
+@pytest.mark.parametrize("nbytes", [4096, 8 << 20])
 def test_memory_that_cannot_be_bound_is_given_back(
-    device: VulkanDevice, monkeypatch: pytest.MonkeyPatch, nbytes: int, tries: int
+    device: VulkanDevice, monkeypatch: pytest.MonkeyPatch, nbytes: int
 ) -> None:
-    """A small buffer is tried in a piece that others may share, and alone."""
-    destroyed: list[object] = []
+    destroyed: list[str] = []
     driver = vk().lib
 
     class Unbound:
         """The driver, but for its binding of memory."""
 
         def __getattr__(self, name: str) -> Any:
-            if name == "vkDestroyBuffer":
-                return lambda *handles: (destroyed.append(handles), driver.vkDestroyBuffer(*handles))
+            if name in ("vkDestroyBuffer", "vkFreeMemory"):
+                return lambda *handles: (destroyed.append(name), getattr(driver, name)(*handles))
             return (lambda *_: OUT_OF_DEVICE_MEMORY) if name == "vkBindBufferMemory" else getattr(driver, name)
 
-    def places() -> list[tuple[int, list[tuple[int, int]]]]:
-        return sorted((one.nbytes, list(one.taken)) for one in device._allocator._memories)
-
     device.free(device.alloc(nbytes))
-    before = places()
+    before = set(device._allocator._buffers)
     with monkeypatch.context() as patched:
         patched.setattr(vk(), "lib", Unbound())
         with pytest.raises(OutOfMemoryError):
             device.alloc(nbytes)
-    assert len(destroyed) == tries
-    assert places() == before
+    assert destroyed == ["vkFreeMemory", "vkDestroyBuffer"]
+    assert device._allocator._buffers == before
 
 
 def test_large_uploads(device: VulkanDevice) -> None:

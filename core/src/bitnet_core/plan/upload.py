@@ -21,6 +21,7 @@ from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.rope import factors_name, rope_table
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import DenseWeight, TernaryWeight, padded
+from bitnet_core.plan.shared_buffers import SharedBuffers
 from bitnet_core.plan.weights import DeltaWeights, Dense, DensePart, DeviceWeights, LayerWeights, Linear, LinearPart
 
 UPLOAD_CHUNK = 32 << 20
@@ -83,6 +84,7 @@ class _Uploader:
         limits = [limit for limit in (device.info.max_binding, device.info.max_allocation) if limit]
         self.limit = min(limits, default=0)
         self.unified = device.info.transfer is TransferMode.UNIFIED
+        self.vectors = SharedBuffers(self._buffer, device.info.alignment)
         self.being_read: dict[str, Future[TernaryWeight]] = {}
 
     def all(self, positions: int) -> DeviceWeights:
@@ -253,7 +255,8 @@ class _Uploader:
 
     def _vector(self, values: npt.NDArray[np.float32]) -> View:
         flat = np.ascontiguousarray(values, np.float32).reshape(-1)
-        view = self._alloc(flat.nbytes)
+        view = self.vectors.view(flat.nbytes)
+        self.allocated += flat.nbytes
         self.device.upload(view, flat.data.cast("B"))
         return view
 
@@ -311,9 +314,12 @@ class _Uploader:
         return placed
 
     def _alloc(self, nbytes: int) -> View:
+        self.allocated += nbytes
+        return self._buffer(nbytes)
+
+    def _buffer(self, nbytes: int) -> View:
         buffer = self.device.alloc(nbytes)
         self.buffers.append(buffer)
-        self.allocated += nbytes
         return whole(buffer).part(0, nbytes)
 
     def _advance(self, nbytes: int) -> None:

@@ -7,16 +7,16 @@ from contextlib import ExitStack
 from bitnet_core.hal import MemoryKind, TransferMode, Tuning
 from bitnet_core.hal.found import Handled
 from bitnet_core.hal.wanted import Constants, Tuned
-from bitnet_core.hal.words import words_of
 from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_vulkan import tuning
 from bitnet_vulkan.compile import Pipelines, VulkanKernel
 from bitnet_vulkan.describe import logical
 from bitnet_vulkan.driver import vk
-from bitnet_vulkan.memory import WORDS, Allocator, VulkanBuffer
+from bitnet_vulkan.memory import Allocator, VulkanBuffer
 from bitnet_vulkan.recording import TRANSFER, QueuedDevice
 
+WHOLE_SIZE = 0xFFFFFFFFFFFFFFFF
 SLOTS, SLOT = 5, 8 << 20
 """Staging slots, one of them for downloads, and their bytes: enough to keep the bus busy, small beside any model."""
 
@@ -44,8 +44,7 @@ class VulkanDevice(Tuned, QueuedDevice):
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         buffer = self._allocator.allocate(nbytes, kind)
-        where = buffer.memory.handle, buffer.at, words_of(nbytes, WORDS)
-        vk().lib.vkCmdFillBuffer(self._commands().follow(TRANSFER), *where, 0)
+        vk().lib.vkCmdFillBuffer(self._commands().follow(TRANSFER), buffer.handle, 0, WHOLE_SIZE, 0)
         return buffer
 
     def _wrap(self, host: memoryview) -> VulkanBuffer | None:

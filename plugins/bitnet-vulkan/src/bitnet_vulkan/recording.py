@@ -92,8 +92,8 @@ class QueuedDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
         check(status or lib.vkResetFences(*where), "wait")
 
     def _copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
-        commands, region = self._commands().follow(TRANSFER), (source.at + source_at, target.at + target_at, nbytes)
-        vk().lib.vkCmdCopyBuffer(commands, source.memory.handle, target.memory.handle, 1, [region])
+        commands, region = self._commands().follow(TRANSFER), [(source_at, target_at, nbytes)]
+        vk().lib.vkCmdCopyBuffer(commands, source.handle, target.handle, 1, region)
 
     def _launch(self, commands: Commands, launch: VulkanLaunch) -> None:
         self._dispatch(commands.follow(COMPUTE), launch)
@@ -102,7 +102,7 @@ class QueuedDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
         lib, ffi, kernel, params = vk().lib, vk().ffi, launch.kernel, launch.params
         words: list[int] = []
         for buffer, offset, nbytes in launch.bound:  # VkDescriptorBufferInfo
-            words += buffer.memory.address, buffer.at + offset, words_of(nbytes)
+            words += buffer.address, offset, words_of(nbytes)
         bound = ffi.from_buffer(pack(f"{len(words)}Q", *words))
         lib.vkCmdBindPipeline(commands, COMPUTE_PIPELINE, kernel.pipeline)
         self._push(commands, kernel.template, kernel.layout, 0, bound)
