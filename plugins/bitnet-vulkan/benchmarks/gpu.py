@@ -36,9 +36,9 @@ from bitnet_core.plan.launcher import Launcher
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.upload import upload
 from bitnet_vulkan import tuning
-from bitnet_vulkan.describe import matrix_shapes, usable
+from bitnet_vulkan.describe import usable
 from bitnet_vulkan.device import VulkanDevice
-from bitnet_vulkan.driver import instance
+from bitnet_vulkan.driver import function, vk
 
 RNG = np.random.default_rng(0)
 
@@ -59,9 +59,9 @@ def seconds(action: Callable[[], object], device: VulkanDevice, runs: int = 5) -
 def features(device: VulkanDevice) -> None:
     """What the driver offers."""
     print(device.info)
-    with instance() as opened:
-        for shape in matrix_shapes(opened, numbered(usable(opened), device.info.index, "vulkan").handle):
-            print("matrix:", shape)
+    call = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR")
+    for shape in vk().listed(call, "list", numbered(usable(), device.info.index, "vulkan").handle):
+        print("matrix:", shape)
 
 
 def launches(device: VulkanDevice) -> None:
@@ -251,7 +251,7 @@ def _decode(device: VulkanDevice, runner: Runner, context: int, label: str) -> n
 
 def memory(shape: str) -> None:
     """What a loaded model takes on the device, beside what it needs."""
-    witness = VulkanDevice(0)
+    witness = VulkanDevice(usable()[0])
     free = witness.free_memory()
     with load(SyntheticSource(shape), resolve_request("vulkan:0")) as loaded:
         measure(loaded, 0.0, 512, 16, 1, 1)
@@ -270,7 +270,7 @@ def main() -> None:
     parts = parts or ["features", "launches", "model", "prompts", "memory"]
     if "memory" in parts:
         memory(shape)
-    device = VulkanDevice(0)
+    device = VulkanDevice(usable()[0])
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it is a text stream
     try:
         if "features" in parts:

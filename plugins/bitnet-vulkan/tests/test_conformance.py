@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
 from bitnet_core.errors import (
     BackendUnavailableError,
     DeviceLostError,
@@ -13,17 +16,22 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
+from bitnet_core.hal import Tuning
+from bitnet_core.kernels.base import RMS_NORM
 from bitnet_core.testing import BackendConformance
-from bitnet_vulkan.errors import check
+from bitnet_vulkan import compile
+from bitnet_vulkan.driver import check
 
 
 class TestConformance(BackendConformance):
     backend = "vulkan"
 
     def compile_broken_source(self, device: Any) -> None:
-        device._pipelines.pipeline(
-            "rms_norm", {"GROUP": 32}, device._pipelines.layout(1, 4)[0], b"not SPIR-V, but long enough to be"
-        )
+        with pytest.MonkeyPatch.context() as patch, tempfile.NamedTemporaryFile(suffix=".spv") as file:
+            file.write(b"not SPIR-V, but long enough to be")
+            file.flush()
+            patch.setattr(compile, "source_of", lambda *_: Path(file.name))
+            device._pipelines.build(RMS_NORM, {}, Tuning(private={"GROUP": 32}))
 
     def failures(self) -> Sequence[tuple[str, Any, type[GpuError]]]:
         expected = {

@@ -29,8 +29,7 @@ from bitnet_vulkan import describe
 from bitnet_vulkan.compile import KERNELS
 from bitnet_vulkan.describe import ABILITIES, KNOWN, abilities, usable
 from bitnet_vulkan.device import VulkanDevice
-from bitnet_vulkan.driver import instance, vk
-from bitnet_vulkan.errors import check
+from bitnet_vulkan.driver import check, instance, vk
 
 OUT_OF_DEVICE_MEMORY = -2
 LARGE = 1 << 20
@@ -141,10 +140,12 @@ def test_small_buffers_come_and_go(device: VulkanDevice) -> None:
 def test_matrix_units_are_known_by_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
     import vulkan
 
+    bytes_, halves = KNOWN["shapes"].values()
+
     def products(_: object, count: Any, rows: Any) -> int:
         """One product of bytes that the kernels use, one of halves that they do not."""
         count[0] = 2
-        for i, shape in enumerate((KNOWN["bytes"], {**KNOWN["halves"], "NSize": 8}) if rows != vk().null else ()):
+        for i, shape in enumerate((bytes_, {**halves, "NSize": 8}) if rows != vk().null else ()):
             assert rows[i].sType == vulkan.VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR
             for name, value in shape.items():
                 setattr(rows[i], name, value)

@@ -12,8 +12,7 @@ from bitnet_core.hal import whole
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.plan.launcher import Launcher
 from bitnet_vulkan.device import VulkanDevice
-from bitnet_vulkan.driver import vk
-from bitnet_vulkan.errors import DEVICE_LOST
+from bitnet_vulkan.driver import DEVICE_LOST, vk
 
 NBYTES = 64 << 20
 

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from bitnet_core.errors import KernelCompileError, UnsupportedError
-from bitnet_core.hal import DeviceInfo, Tuning
-from bitnet_core.hal.c_library import Handle
-from bitnet_core.hal.failures import failure
-from bitnet_core.hal.launches import Compiled
-from bitnet_core.hal.program_cache import ProgramCache
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal.plugin import Compiled, Constants, DeviceInfo, Handle, KernelSpec, ProgramCache, Tuning, failure
 
-from bitnet_vulkan.driver import Logical, vk
-from bitnet_vulkan.errors import BACKEND
+from bitnet_vulkan.driver import BACKEND, Logical, vk
 
 KERNELS = Path(__file__).parent / "kernels"
-CONSTANT_IDS = {
-    name: int(number)
-    for number, name in re.findall(r"constant_id = (\d+)\) const uint (\w+)", (KERNELS / "prelude.glsl").read_text())
-}
+_CONSTANT = re.compile(r"constant_id = (\d+)\) const uint (\w+)")
+CONSTANT_IDS = {name: int(number) for number, name in _CONSTANT.findall((KERNELS / "prelude.glsl").read_text())}
 """Of specialization constants."""
 FULL_SUBGROUPS = 2
 """VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT, which the Python package leaves out."""
@@ -53,21 +44,20 @@ class Pipelines:
     """Builds pipelines of one device; layouts are shared by the number of bindings and of bytes of parameters."""
 
     def __init__(self, device: Logical, info: DeviceInfo) -> None:
-        self._device, self._info, self.layout = device, info, cache(self._layout)
-        self._kept, sources = ProgramCache(BACKEND), [path.read_bytes() for path in sorted(KERNELS.glob("*.spv"))]
+        self._device, self._info, self._layout = device, info, cache(self._new_layout)
         about = info.name, info.driver, info.physical_id, str(info.extra["pipeline_cache"])
-        self._key = ProgramCache.key(*about, *sources)
-        stored = vk().ffi.from_buffer(self._kept.load(self._key) or b"")
+        self._key = ProgramCache.key(*about, *(path.read_bytes() for path in sorted(KERNELS.glob("*.spv"))))
+        stored = vk().ffi.from_buffer(ProgramCache(BACKEND).load(self._key) or b"")
         self._cache = device.create("PipelineCache", "compile", initialDataSize=len(stored), pInitialData=stored)
         self._grown = False
 
     def store(self) -> None:
         """Keep what was compiled for the next time."""
         if self._grown:
-            where = self._device.handle, self._cache
-            self._kept.store(self._key, vk().bytes_of("vkGetPipelineCacheData", "compile", *where))
+            data = vk().bytes_of("vkGetPipelineCacheData", "compile", self._device.handle, self._cache)
+            ProgramCache(BACKEND).store(self._key, data)
 
-    def _layout(self, bindings: int, params: int) -> tuple[Handle, Handle]:
+    def _new_layout(self, bindings: int, params: int) -> tuple[Handle, Handle]:
         """Layout and template of kernels with so many bindings and bytes of parameters."""
         create, numbers = self._device.create, range(bindings)
         sets = create("DescriptorSetLayout", "compile", pBindings=[{"binding": i} for i in numbers])
@@ -76,36 +66,33 @@ class Pipelines:
         given = {"pDescriptorUpdateEntries": entries, "pipelineLayout": layout}
         return layout, create("DescriptorUpdateTemplate", "compile", **given)
 
-    def build(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> VulkanKernel:
-        """Compile one kernel."""
-        path = source_of(tuning.source(spec.name), self._info)
+    def build(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> VulkanKernel:
+        """Compile one kernel, where it uses subgroups with full ones of size WAVE."""
+        path, stage = source_of(tuning.source(spec.name), self._info), {}
         given = {**constants, **tuning.tile, **tuning.private}
         if {".sub", ".matrix"} & set(path.suffixes):
             given["WAVE"] = int(self._info.extra["subgroups"])
-        layout, template = self.layout(len(spec.bindings) + bool(tuning.workspace), 4 * len(spec.params))
-        pipeline = self.pipeline(spec.name, given, layout, path.read_bytes())
-        return VulkanKernel(spec, dict(constants), tuning, pipeline, layout, template)
+            size = {"requiredSubgroupSize": given["WAVE"]}
+            sized = vk().make("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", **size)
+            stage = {"pNext": sized, "flags": FULL_SUBGROUPS}
+        entries = [{"constantID": CONSTANT_IDS[constant], "offset": 4 * at} for at, constant in enumerate(given)]
+        values = vk().ffi.new("uint32_t[]", list(given.values()))
+        stage["pSpecializationInfo"] = {"pMapEntries": entries, "dataSize": 4 * len(given), "pData": values}
+        layout, template = self._layout(len(spec.bindings) + bool(tuning.workspace), 4 * len(spec.params))
+        stage["module"] = self._module(spec.name, path.read_bytes())
+        try:
+            arguments = self._device.handle, self._cache, 1, {"stage": stage, "layout": layout}, vk().null
+            made = vk().given("vkCreateComputePipelines", "compile", *arguments, kernel=spec.name)
+        finally:
+            self._device.destroy("ShaderModule", stage["module"])
+        self._grown = True
+        return VulkanKernel(spec, dict(constants), tuning, self._device.own("Pipeline", made), layout, template)
 
-    def pipeline(self, name: str, given: Mapping[str, int], layout: Handle, code: bytes) -> Handle:
-        """Compile SPIR-V, with full subgroups of size WAVE where that is given. Drivers may crash on anything else than
-        SPIR-V, so that much is checked."""
+    def _module(self, name: str, code: bytes) -> Handle:
+        """Drivers may crash on anything else than SPIR-V, so that much is checked."""
         if len(code) < 20 or len(code) % 4 or code[:4] != SPIRV_MAGIC:
             log = f"{len(code)} bytes that begin with {code[:4].hex()} are not SPIR-V"
             hint = "Reinstall bitnet-vulkan"
             raise failure(KernelCompileError, "compile", backend=BACKEND, hint=hint, kernel=name, log=log)
-        words, values = vk().ffi.from_buffer("uint32_t[]", code), vk().ffi.new("uint32_t[]", list(given.values()))
-        module = self._device.create("ShaderModule", "compile", codeSize=len(code), pCode=words)
-        entries = [{"constantID": CONSTANT_IDS[constant], "offset": 4 * at} for at, constant in enumerate(given)]
-        special = {"pMapEntries": entries, "dataSize": 4 * len(given), "pData": values}
-        stage = {"module": module, "pSpecializationInfo": special}
-        if "WAVE" in given:
-            size = {"requiredSubgroupSize": given["WAVE"]}
-            sized = vk().make("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", **size)
-            stage |= {"pNext": sized, "flags": FULL_SUBGROUPS}
-        try:
-            arguments = self._device.handle, self._cache, 1, {"stage": stage, "layout": layout}, vk().null
-            made = vk().given("vkCreateComputePipelines", "compile", *arguments, kernel=name)
-        finally:
-            self._device.destroy("ShaderModule", module)
-        self._grown = True
-        return self._device.own("Pipeline", made)
+        words = vk().ffi.from_buffer("uint32_t[]", code)
+        return self._device.create("ShaderModule", "compile", codeSize=len(code), pCode=words)

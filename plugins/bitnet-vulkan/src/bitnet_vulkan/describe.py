@@ -8,25 +8,17 @@ from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError, UsageError
 from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
-from bitnet_core.hal.c_library import Handle
-from bitnet_core.hal.failures import failure
-from bitnet_core.hal.found import Handled, pci_address, sorted_out
-from bitnet_core.hal.tables import table
+from bitnet_core.hal.plugin import Handle, Handled, failure, pci_address, sorted_out, table
 
-from bitnet_vulkan.driver import Logical, function, instance, vk
-from bitnet_vulkan.errors import BACKEND
+from bitnet_vulkan.driver import BACKEND, Logical, function, instance, vk
 
 KNOWN = table(__file__, "devices.toml")
 STRUCTS: dict[str, dict[str, dict[str, Any]]] = KNOWN["structs"]
-ABILITIES = ("dot", "subgroups", "matrix", "half-matrix", "import", "resident")
-"""Keys of DeviceInfo.extra, 0 where the device has not: packed 4x8 dot products; the size of subgroups that pipelines
-ask for, with votes, arithmetic and shuffles; subgroups of 32 that multiply 16 x 16 x 32 bytes to s32 sums, and halves
-of 16 x 16 x 16 to f32 sums; alignment of host memory that may be imported; workgroups that run at the same time."""
+ABILITIES = tuple(KNOWN["abilities"])
 LIST, PUSH, PCI = "list devices", "VK_KHR_push_descriptor", "VK_EXT_pci_bus_info"
 PCI_PARTS = "pciDomain", "pciBus", "pciDevice", "pciFunction"
-COMPUTE_STAGE, _OPERATIONS = 0x20, 0x1 | 0x2 | 0x4 | 0x10
 _LOCAL_HEAP, _GRAPHICS_QUEUE, _COMPUTE_QUEUE = 1, 1, 2
-"""Bits of VkShaderStageFlags and VkSubgroupFeatureFlags (those of `subgroups`), VkMemoryHeapFlags and VkQueueFlags."""
+"""Bits of VkMemoryHeapFlags and VkQueueFlags."""
 
 
 def usable() -> list[Handled]:
@@ -64,32 +56,20 @@ def told(handle: Handle) -> dict[str, Any]:
     return about
 
 
-def matrix_shapes(handle: Handle) -> list[dict[str, int]]:
-    """The cooperative products of a device that has them."""
-    call = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR")
-    return vk().listed(call, LIST, handle) if call else []
-
-
 def abilities(handle: Handle, about: Mapping[str, Any]) -> dict[str, int]:
-    """By name in ABILITIES, less what BITNET_VULKAN_WITHOUT names."""
-    off = left_out()
-    sized = about["subgroupSizeControl"] and about["computeFullSubgroups"] and "subgroups" not in off
-    able = about["supportedOperations"] & _OPERATIONS == _OPERATIONS
-    stages = about["supportedStages"] & about["requiredSubgroupSizeStages"] & COMPUTE_STAGE
+    """By name in ABILITIES, 0 where the device has not, or BITNET_VULKAN_WITHOUT names it."""
+    off, able = left_out(), {"import": about["minImportedHostPointerAlignment"], "resident": about["shaderSMCount"]}
+    for name, needs in KNOWN["needs"].items():
+        able[name] = all(about[field] & bits == bits for field, bits in needs.items())
     size = min(max(32, about["minSubgroupSize"]), about["maxSubgroupSize"])
-    subgroups = size if sized and able and stages and size >= 8 else 0  # eight neighbours share 32 columns
-    matrices = subgroups == 32 and about["cooperativeMatrix"] and about["vulkanMemoryModelDeviceScope"]
-    shapes = matrix_shapes(handle) if matrices else []
-    bytes_, halves = (any(KNOWN[name].items() <= one.items() for one in shapes) for name in ("bytes", "halves"))
-    found = {
-        "dot": about["shaderIntegerDotProduct"],
-        "subgroups": subgroups,
-        "matrix": about["shaderInt8"] and bytes_,
-        "half-matrix": about["shaderFloat16"] and halves,
-        "import": about["minImportedHostPointerAlignment"],
-        "resident": subgroups and about["shaderSMCount"],
-    }
-    return {name: 0 if name in off else int(value) for name, value in found.items()}
+    able["subgroups"] *= size if size >= 8 and "subgroups" not in off else 0  # eight neighbours share 32 columns
+    able["resident"] *= bool(able["subgroups"])
+    matrices = able["subgroups"] == 32 and (able["matrix"] or able["half-matrix"])
+    call = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR") if matrices else None
+    products = vk().listed(call, LIST, handle) if call else []
+    for name, shape in KNOWN["shapes"].items():
+        able[name] *= any(shape.items() <= one.items() for one in products)
+    return {name: 0 if name in off else int(able[name]) for name in ABILITIES}
 
 
 def left_out() -> set[str]:

@@ -4,39 +4,51 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from bitnet_core.hal import MemoryKind, TransferMode, Tuning
-from bitnet_core.hal.found import Handled
-from bitnet_core.hal.wanted import Constants, Tuned
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal.command_lists import CommandListDevice
+from bitnet_core.hal.plugin import (
+    Constants,
+    Handle,
+    Handled,
+    KernelSpec,
+    MemoryKind,
+    Recorded,
+    TransferMode,
+    Tuned,
+    Tuning,
+)
 
 from bitnet_vulkan import tuning
 from bitnet_vulkan.compile import Pipelines, VulkanKernel
 from bitnet_vulkan.describe import logical
-from bitnet_vulkan.driver import vk
+from bitnet_vulkan.driver import TIMEOUT, check, vk
 from bitnet_vulkan.memory import Allocator, VulkanBuffer
-from bitnet_vulkan.recording import TRANSFER, QueuedDevice
+from bitnet_vulkan.recording import BOTTOM, COMPUTE, HOST, TOP, TRANSFER, Commands, VulkanLaunch, dispatch
 
 WHOLE_SIZE = 0xFFFFFFFFFFFFFFFF
 SLOTS, SLOT = 5, 8 << 20
 """Staging slots, one of them for downloads, and their bytes: enough to keep the bus busy, small beside any model."""
+ONCE, MANY_TIMES, _64_BITS = 1, 4, 1
+"""VkCommandBufferUsageFlagBits ONE_TIME_SUBMIT and SIMULTANEOUS_USE, and a VkQueryResultFlagBits."""
 
 
-class VulkanDevice(Tuned, QueuedDevice):
-    """One logical device."""
+class VulkanDevice(Tuned, CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
+    """A recording is a command buffer, which each replay submits again."""
 
+    batch = 16
     choose, offered = staticmethod(tuning.choose), staticmethod(tuning.offered)
 
     def __init__(self, physical: Handled) -> None:
-        with ExitStack() as opened:
-            device = logical(physical)
-            opened.callback(device.close)
-            super().__init__(physical.info, device)
-            with self._entered("open"):
-                self._allocator, self._pipelines = Allocator(device, physical), Pipelines(device, physical.info)
-                opened.callback(self._pipelines.store)
-                slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS)]
-                self._stage(slots, [self._allocator.map(slot) for slot in slots])
-            self._opened = opened.pop_all()
+        super().__init__(physical.info)
+        with self._entered("open"), ExitStack() as undo:
+            self._device = device = logical(physical)
+            undo.callback(device.close)
+            family = self.info.extra["queue_family"]
+            self._queue = vk().given("vkGetDeviceQueue", "open", device.handle, family, 0)
+            self._pool = device.create("CommandPool", "record", queueFamilyIndex=family)
+            self._allocator, self._pipelines = Allocator(device, physical), Pipelines(device, self.info)
+            slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS)]
+            self._stage(slots, [self._allocator.map(slot) for slot in slots])
+            undo.pop_all()
 
     def free_memory(self) -> int:
         """Bytes of device-local memory left."""
@@ -55,6 +67,10 @@ class VulkanDevice(Tuned, QueuedDevice):
             self._wait()
             self._allocator.release(buffer)
 
+    def _copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
+        commands, region = self._commands().follow(TRANSFER), [(source_at, target_at, nbytes)]
+        vk().lib.vkCmdCopyBuffer(commands, source.handle, target.handle, 1, region)
+
     def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> VulkanKernel:
         return self._pipelines.build(spec, constants, tuning)
 
@@ -62,7 +78,54 @@ class VulkanDevice(Tuned, QueuedDevice):
         self._wait()
         self._device.destroy("Pipeline", kernel.pipeline)
 
+    def _new_list(self) -> Commands:
+        wanted = {"commandPool": self._pool}
+        handle = vk().given("vkAllocateCommandBuffers", "record", self._device.handle, wanted)
+        return Commands(handle, vk().make("VkSubmitInfo", pCommandBuffers=[handle]))
+
+    def _open_list(self, commands: Commands, *, again: bool) -> None:
+        commands.last = COMPUTE | TRANSFER
+        vk().call("vkBeginCommandBuffer", "record", commands.handle, {"flags": MANY_TIMES if again else ONCE})
+
+    def _close_list(self, commands: Commands) -> None:
+        vk().call("vkEndCommandBuffer", "record", commands.follow(HOST))
+
+    def _launch(self, commands: Commands, launch: VulkanLaunch) -> None:
+        dispatch(commands.follow(COMPUTE), launch)
+
+    def _new_fence(self) -> Handle:
+        return self._device.create("Fence", "submit")
+
+    def _execute(self, commands: Commands, fence: Handle) -> None:
+        check(vk().lib.vkQueueSubmit(self._queue, 1, commands.info, fence), "submit")
+
+    def _pass(self, fence: Handle) -> None:
+        """A timeout asks the device: DeviceLostError if it is gone, GpuTimeoutError if it still answers."""
+        lib, where = vk().lib, (self._device.handle, 1, [fence])
+        status = lib.vkWaitForFences(*where, 1, int(self.timeout * 1e9))
+        if status == TIMEOUT:
+            status = min(lib.vkGetFenceStatus(self._device.handle, fence), 0) or TIMEOUT
+        check(status or lib.vkResetFences(*where), "wait")
+
+    def _timings(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> list[float]:
+        """Where a wait gives up, the queries, which may still be written, live as long as the device."""
+        count, lib = 2 * len(recording.launches), vk().lib
+        if not count:
+            return []
+        pool = self._device.create("QueryPool", "record", queryCount=count)
+        lib.vkCmdResetQueryPool(self._commands().follow(COMPUTE), pool, 0, count)
+        for i, launch in enumerate(recording.launches):
+            commands = self._commands().follow(COMPUTE)
+            lib.vkCmdWriteTimestamp(commands, TOP, pool, 2 * i)
+            dispatch(commands, launch)
+            lib.vkCmdWriteTimestamp(commands, BOTTOM, pool, 2 * i + 1)
+        self._wait()
+        ticks, tick = vk().ffi.new("uint64_t[]", count), 1e-9 * float(self.info.extra["tick_ns"])
+        where = self._device.handle, pool, 0, count
+        vk().call("vkGetQueryPoolResults", "wait", *where, 8 * count, ticks, 8, _64_BITS)
+        self._device.destroy("QueryPool", pool)
+        return [tick * max(1, ticks[i + 1] - ticks[i]) for i in range(0, count, 2)]
+
     def _close(self) -> None:
-        for view in self._views:
-            view.release()
-        self._opened.close()
+        self._pipelines.store()
+        self._device.close()

@@ -1,4 +1,4 @@
-"""The C API through PyPI `vulkan`'s cffi layer.
+"""The C API through PyPI `vulkan`'s cffi layer, and its results as exceptions.
 
 The package's own struct factory forgets the pointers of a struct that is copied into another one (its `pName`, say),
 which then dangle; core's holds on to them.
@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal.c_library import CLibrary, Created, Handle
-from bitnet_core.hal.failures import failure
-from bitnet_core.hal.tables import table
+from bitnet_core.hal.plugin import CLibrary, Created, Handle, Statuses, failure, table
 
-from bitnet_vulkan.errors import BACKEND, STATUSES
+BACKEND = "vulkan"
+TIMEOUT, TOO_MANY_OBJECTS, DEVICE_LOST = 2, -10, -4
+STATUSES = Statuses(
+    Path(__file__).with_name("errors.toml"), BACKEND, lambda status, name: f"{name or 'VkResult'} ({status})"
+)
+check = STATUSES.check
 
 
 @cache
@@ -39,7 +43,8 @@ def instance() -> Handle:
     return vk().given("vkCreateInstance", "open", wanted, vk().null)
 
 
-def function(name: str) -> Any:
+@cache
+def function(name: str) -> Handle:
     """A function of an extension; None where no driver has it."""
     pointer = vk().lib.vkGetInstanceProcAddr(instance(), name.encode())
     return None if pointer == vk().null else vk().ffi.cast(f"PFN_{name}", pointer)

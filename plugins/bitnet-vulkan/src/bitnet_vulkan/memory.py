@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bitnet_core.errors import GpuError, UnsupportedError
-from bitnet_core.hal import MemoryKind
-from bitnet_core.hal.c_library import Handle
-from bitnet_core.hal.found import Handled
-from bitnet_core.hal.words import words_of
+from bitnet_core.hal.plugin import Handle, Handled, MemoryKind, words_of
 
 from bitnet_vulkan.describe import KNOWN, told
-from bitnet_vulkan.driver import Logical, function, vk
-from bitnet_vulkan.errors import BACKEND, TOO_MANY_OBJECTS, check
+from bitnet_vulkan.driver import BACKEND, TOO_MANY_OBJECTS, Logical, check, function, vk
 
 
 @dataclass(eq=False, slots=True)

@@ -9,11 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.hal import DeviceType, Tuning
-from bitnet_core.hal.portable_tiles import FEW_ROWS
-from bitnet_core.hal.tables import table
-from bitnet_core.hal.tuning_table import TuningTable
-from bitnet_core.hal.wanted import Wanted
+from bitnet_core.hal.plugin import FEW_ROWS, DeviceType, Tuning, TuningTable, Wanted, table
 from bitnet_core.kernels.catalogue import ceil_div
 from bitnet_core.kernels.small_head import HEAD_GROUP
 
