@@ -34,15 +34,15 @@ chain = make("VkPhysicalDeviceSubgroupSizeControlFeatures", pNext=chain, subgrou
 names = ["VK_KHR_pipeline_executable_properties"]
 wanted = {"pNext": chain, "pQueueCreateInfos": [{}], "ppEnabledExtensionNames": names}
 device = Logical(vk().given("vkCreateDevice", "open", gpu, wanted, vk().null))
-sets = device.create("DescriptorSetLayout", "compile", flags=0, pBindings=[{"binding": i} for i in range(24)])
-layout = device.create("PipelineLayout", "compile", pSetLayouts=[sets], pPushConstantRanges=[{"size": 128}])
+sets = device.create("DescriptorSetLayout", {"flags": 0, "pBindings": [{"binding": i} for i in range(24)]})
+layout = device.create("PipelineLayout", {"pSetLayouts": [sets], "pPushConstantRanges": [{"size": 128}]})
 spills = {}
 ask = function("vkGetPipelineExecutableStatisticsKHR")
 for path in sorted(KERNELS.glob("*.spv")):
     if ".matrix" in path.name:
         continue
     code = path.read_bytes()
-    module = device.create("ShaderModule", "compile", codeSize=len(code), pCode=ffi.from_buffer("uint32_t[]", code))
+    module = device.create("ShaderModule", {"codeSize": len(code), "pCode": ffi.from_buffer("uint32_t[]", code)})
     lanes = 64 if path.name.startswith("matmul_dense_few") else 16  # as tuning.py has them
     given = {0: 256, 16: 64, 10: 2560, 11: lanes, 13: 128}  # GROUP, WAVE, WIDTH, LANES, DIM
     entries = [{"constantID": c, "offset": 4 * i} for i, c in enumerate(given)]

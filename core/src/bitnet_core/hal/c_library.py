@@ -125,11 +125,23 @@ class CLibrary:
 
 
 class Created:
-    """What functions of a library have made for a device. destroy: a handle of a kind, which nothing uses any more."""
+    """What functions of a library have made for a device. create, destroy: their names, by the kind of what they make;
+    around: what all of them want before their own arguments, and behind them."""
 
-    def __init__(self, destroy: Callable[[str, Handle], None]) -> None:
-        self._destroy = destroy
+    def __init__(
+        self,
+        library: CLibrary,
+        create: Callable[[str], str],
+        destroy: Callable[[str], str],
+        around: tuple[Sequence[Handle], Sequence[Handle]] = ((), ()),
+    ) -> None:
+        self._library, self._create, self._destroy, self._around = library, create, destroy, around
         self._living: dict[tuple[str, Handle], None] = {}
+
+    def create(self, kind: str, *arguments: Any, operation: str = "") -> Handle:
+        """One more of them. operation: for an exception, the function's name where it is left out."""
+        name, (before, behind) = self._create(kind), self._around
+        return self.own(kind, self._library.given(name, operation or name, *before, *arguments, *behind))
 
     def own(self, kind: str, handle: Handle) -> Handle:
         """Keep it."""
@@ -137,9 +149,10 @@ class Created:
         return handle
 
     def destroy(self, kind: str, handle: Handle) -> None:
-        """One of those that are kept."""
+        """One of those that are kept, which nothing uses any more."""
         del self._living[kind, handle]
-        self._destroy(kind, handle)
+        name, (before, behind) = self._destroy(kind), self._around
+        self._library.call(name, name, *before, handle, *behind)
 
     def close(self) -> None:
         """Destroy all that is left, the last first."""

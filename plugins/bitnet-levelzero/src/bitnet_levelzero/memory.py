@@ -9,7 +9,7 @@ from bitnet_core.hal.c_library import Created, Handle
 from bitnet_core.hal.device import MemoryKind
 from bitnet_core.hal.words import words_of
 
-from bitnet_levelzero.api import call, given
+from bitnet_levelzero.api import given, load
 
 GRANULE, ALIGNMENT = 16, 128
 """Bytes: buffers are multiples of the one and start at multiples of the other."""
@@ -19,13 +19,9 @@ class Context(Created):
     """With its one device. ordinal: the group of the device's queues that compute."""
 
     def __init__(self, driver: Handle, device: Handle, ordinal: int) -> None:
-        super().__init__(lambda kind, handle: call(f"ze{kind}Destroy", handle))
+        super().__init__(load(), "ze{}Create".format, "ze{}Destroy".format)
         self.device, self.ordinal = device, ordinal
         self.handle = self.create("Context", driver, {})
-
-    def create(self, kind: str, *arguments: Any) -> Handle:
-        """What goes with the context."""
-        return self.own(kind, given(f"ze{kind}Create", *arguments))
 
 
 @dataclass(eq=False, slots=True)

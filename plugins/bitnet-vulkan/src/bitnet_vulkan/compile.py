@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from bitnet_core.errors import KernelCompileError, UnsupportedError
 from bitnet_core.hal.plugin import Compiled, Constants, DeviceInfo, Handle, KernelSpec, ProgramCache, Tuning, failure
@@ -48,7 +49,7 @@ class Pipelines:
         about = info.name, info.driver, info.physical_id, str(info.extra["pipeline_cache"])
         self._key = ProgramCache.key(*about, *(path.read_bytes() for path in sorted(KERNELS.glob("*.spv"))))
         stored = vk().ffi.from_buffer(ProgramCache(BACKEND).load(self._key) or b"")
-        self._cache = device.create("PipelineCache", "compile", initialDataSize=len(stored), pInitialData=stored)
+        self._cache = self._create("PipelineCache", initialDataSize=len(stored), pInitialData=stored)
         self._grown = False
 
     def store(self) -> None:
@@ -59,12 +60,12 @@ class Pipelines:
 
     def _new_layout(self, bindings: int, params: int) -> tuple[Handle, Handle]:
         """Layout and template of kernels with so many bindings and bytes of parameters."""
-        create, numbers = self._device.create, range(bindings)
-        sets = create("DescriptorSetLayout", "compile", pBindings=[{"binding": i} for i in numbers])
-        layout = create("PipelineLayout", "compile", pSetLayouts=[sets], pPushConstantRanges=[{"size": params}])
+        numbers = range(bindings)
+        sets = self._create("DescriptorSetLayout", pBindings=[{"binding": i} for i in numbers])
+        layout = self._create("PipelineLayout", pSetLayouts=[sets], pPushConstantRanges=[{"size": params}])
         entries = [{"dstBinding": i, "offset": 24 * i} for i in numbers]
         given = {"pDescriptorUpdateEntries": entries, "pipelineLayout": layout}
-        return layout, create("DescriptorUpdateTemplate", "compile", **given)
+        return layout, self._create("DescriptorUpdateTemplate", **given)
 
     def build(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> VulkanKernel:
         """Compile one kernel, where it uses subgroups with full ones of size WAVE."""
@@ -95,4 +96,7 @@ class Pipelines:
             hint = "Reinstall bitnet-vulkan"
             raise failure(KernelCompileError, "compile", backend=BACKEND, hint=hint, kernel=name, log=log)
         words = vk().ffi.from_buffer("uint32_t[]", code)
-        return self._device.create("ShaderModule", "compile", codeSize=len(code), pCode=words)
+        return self._create("ShaderModule", codeSize=len(code), pCode=words)
+
+    def _create(self, kind: str, **fields: Any) -> Handle:
+        return self._device.create(kind, fields, operation="compile")

@@ -4,68 +4,38 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from bitnet_core.hal.command_lists import CommandListDevice
-from bitnet_core.hal.plugin import (
-    Constants,
-    Handle,
-    Handled,
-    KernelSpec,
-    MemoryKind,
-    Recorded,
-    TransferMode,
-    Tuned,
-    Tuning,
-)
+from bitnet_core.hal.plugin import Constants, Handle, Handled, KernelSpec, Launch, MemoryKind, Recorded, Tuned, Tuning
 
 from bitnet_vulkan import tuning
 from bitnet_vulkan.compile import Pipelines, VulkanKernel
-from bitnet_vulkan.describe import logical
 from bitnet_vulkan.driver import TIMEOUT, check, vk
-from bitnet_vulkan.memory import Allocator, VulkanBuffer
-from bitnet_vulkan.recording import BOTTOM, COMPUTE, HOST, TOP, TRANSFER, Commands, VulkanLaunch, dispatch
+from bitnet_vulkan.memory import MemoryDevice, VulkanBuffer
+from bitnet_vulkan.recording import BOTTOM, COMPUTE, HOST, TOP, TRANSFER, Commands, dispatch
 
-WHOLE_SIZE = 0xFFFFFFFFFFFFFFFF
 SLOTS, SLOT = 5, 8 << 20
 """Staging slots, one of them for downloads, and their bytes: enough to keep the bus busy, small beside any model."""
 ONCE, MANY_TIMES, _64_BITS = 1, 4, 1
 """VkCommandBufferUsageFlagBits ONE_TIME_SUBMIT and SIMULTANEOUS_USE, and a VkQueryResultFlagBits."""
 
 
-class VulkanDevice(Tuned, CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
+class VulkanDevice(Tuned, MemoryDevice):
     """A recording is a command buffer, which each replay submits again."""
 
     batch = 16
     choose, offered = staticmethod(tuning.choose), staticmethod(tuning.offered)
 
     def __init__(self, physical: Handled) -> None:
-        super().__init__(physical.info)
+        super().__init__(physical)
+        device, family = self._device, self.info.extra["queue_family"]
         with self._entered("open"), ExitStack() as undo:
-            self._device = device = logical(physical)
             undo.callback(device.close)
-            family = self.info.extra["queue_family"]
             self._queue = vk().given("vkGetDeviceQueue", "open", device.handle, family, 0)
-            self._pool = device.create("CommandPool", "record", queueFamilyIndex=family)
-            self._allocator, self._pipelines = Allocator(device, physical), Pipelines(device, self.info)
-            slots = [self._allocator.allocate(SLOT, MemoryKind.HOST) for _ in range(SLOTS)]
-            self._stage(slots, [self._allocator.map(slot) for slot in slots])
+            self._pool = device.create("CommandPool", {"queueFamilyIndex": family}, operation="open")
+            self._pipelines = Pipelines(device, self.info)
+            slots = [self._new(SLOT, MemoryKind.HOST) for _ in range(SLOTS)]
+            mapped = [vk().given("vkMapMemory", "open", device.handle, slot.memory, 0, SLOT, 0) for slot in slots]
+            self._stage(slots, [memoryview(vk().ffi.buffer(pointer, SLOT)).cast("B") for pointer in mapped])
             undo.pop_all()
-
-    def free_memory(self) -> int:
-        """Bytes of device-local memory left."""
-        return self._allocator.free_bytes()
-
-    def _alloc(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
-        buffer = self._allocator.allocate(nbytes, kind)
-        vk().lib.vkCmdFillBuffer(self._commands().follow(TRANSFER), buffer.handle, 0, WHOLE_SIZE, 0)
-        return buffer
-
-    def _wrap(self, host: memoryview) -> VulkanBuffer | None:
-        return self._allocator.import_host(host) if self.info.transfer is TransferMode.UNIFIED else None
-
-    def _free(self, buffer: VulkanBuffer) -> None:
-        if not self._closed:  # else it goes with the device, also where waiting gave up
-            self._wait()
-            self._allocator.release(buffer)
 
     def _copy(self, source: VulkanBuffer, source_at: int, target: VulkanBuffer, target_at: int, nbytes: int) -> None:
         commands, region = self._commands().follow(TRANSFER), [(source_at, target_at, nbytes)]
@@ -90,11 +60,11 @@ class VulkanDevice(Tuned, CommandListDevice[VulkanBuffer, VulkanKernel, Commands
     def _close_list(self, commands: Commands) -> None:
         vk().call("vkEndCommandBuffer", "record", commands.follow(HOST))
 
-    def _launch(self, commands: Commands, launch: VulkanLaunch) -> None:
+    def _launch(self, commands: Commands, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
         dispatch(commands.follow(COMPUTE), launch)
 
     def _new_fence(self) -> Handle:
-        return self._device.create("Fence", "submit")
+        return self._device.create("Fence", {}, operation="submit")
 
     def _execute(self, commands: Commands, fence: Handle) -> None:
         check(vk().lib.vkQueueSubmit(self._queue, 1, commands.info, fence), "submit")
@@ -112,7 +82,7 @@ class VulkanDevice(Tuned, CommandListDevice[VulkanBuffer, VulkanKernel, Commands
         count, lib = 2 * len(recording.launches), vk().lib
         if not count:
             return []
-        pool = self._device.create("QueryPool", "record", queryCount=count)
+        pool = self._device.create("QueryPool", {"queryCount": count}, operation="record")
         lib.vkCmdResetQueryPool(self._commands().follow(COMPUTE), pool, 0, count)
         for i, launch in enumerate(recording.launches):
             commands = self._commands().follow(COMPUTE)

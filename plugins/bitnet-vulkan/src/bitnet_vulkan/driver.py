@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.plugin import CLibrary, Created, Handle, Statuses, failure, table
@@ -54,16 +53,10 @@ class Logical(Created):
     """A VkDevice. What was created from it goes with it, the last first."""
 
     def __init__(self, handle: Handle) -> None:
-        super().__init__(self._destroyed)
+        freed = {"DeviceMemory": "vkFreeMemory"}
+        around = [handle], [vk().null]
+        super().__init__(vk(), "vkCreate{}".format, lambda kind: freed.get(kind, f"vkDestroy{kind}"), around)
         self.handle = handle
-
-    def create(self, kind: str, operation: str, **fields: Any) -> Handle:
-        """What vkCreate`kind` makes of a Vk`kind`CreateInfo with these fields."""
-        return self.own(kind, vk().given(f"vkCreate{kind}", operation, self.handle, fields, vk().null))
-
-    def _destroyed(self, kind: str, handle: Handle) -> None:
-        free = vk().lib.vkFreeMemory if kind == "DeviceMemory" else getattr(vk().lib, f"vkDestroy{kind}")
-        free(self.handle, handle, vk().null)
 
     def close(self) -> None:
         """Destroy the device, once nothing runs on it."""

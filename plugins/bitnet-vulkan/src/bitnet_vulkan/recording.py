@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from struct import pack
+from typing import TYPE_CHECKING
 
 from bitnet_core.hal.plugin import Handle, Launch, words_of
 
-from bitnet_vulkan.compile import VulkanKernel
 from bitnet_vulkan.driver import function, vk
-from bitnet_vulkan.memory import VulkanBuffer
 
-VulkanLaunch = Launch[VulkanBuffer, VulkanKernel]
+if TYPE_CHECKING:
+    from bitnet_vulkan.compile import VulkanKernel
+    from bitnet_vulkan.memory import VulkanBuffer
+
 COMPUTE, TRANSFER, HOST, TOP, BOTTOM = 0x800, 0x1000, 0x4000, 0x1, 0x2000
 _ACCESS = {COMPUTE: 0x60, TRANSFER: 0x1800, COMPUTE | TRANSFER: 0x1860, HOST: 0x2000}
 """VkPipelineStageFlagBits, and the VkAccessFlagBits of what they read and write."""
@@ -44,7 +46,7 @@ def _barrier(before: int, after: int) -> Handle:
     return vk().make("VkMemoryBarrier", srcAccessMask=_ACCESS[before], dstAccessMask=_ACCESS[after])
 
 
-def dispatch(commands: Handle, launch: VulkanLaunch) -> None:
+def dispatch(commands: Handle, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
     """Add a launch."""
     lib, ffi, kernel, params = vk().lib, vk().ffi, launch.kernel, launch.params
     words: list[int] = []
