@@ -153,7 +153,9 @@ TABLE = """
 matmul_ternary = [
     { most = { rows = 4 }, multiple = { width = 8 }, tile = { TILE_T = "room" }, private = { GROUP = 128 } },
     { most = { lanes = 0 }, variant = "tiled", private = { GROUP = 256, WIDTH = "width" } },
-    { private = { GROUP = 64, LANES = "lanes" } },
+    { most = { rows = 9 }, private = { GROUP = 64, LANES = "lanes" } },
+    { most = { rows = 10 }, private = { GROUP = [2, "lanes"] } },
+    { refused = "rows are too many" },
 ]
 rms_norm = [{ most = { width = 10 } }]
 """
@@ -176,6 +178,9 @@ def test_a_launch_takes_the_first_row_that_suits_it(tmp_path: Path) -> None:
     small = Tuning(private={"GROUP": 64, "LANES": 0})
     assert table.tune(wanted("matmul_ternary", rows=5, width=16), max_group=128) == small
     assert table.tune(wanted("matmul_ternary", lanes=8, rows=5, width=16)).private == {"GROUP": 64, "LANES": 8}
+    assert table.tune(wanted("matmul_ternary", lanes=8, rows=10, width=16)).private == {"GROUP": 16}
+    with pytest.raises(UnsupportedError, match="matmul_ternary: rows are too many"):
+        table.tune(wanted("matmul_ternary", lanes=8, rows=11, width=16))
     assert table.tune(wanted("rms_norm", width=10)) == Tuning()
     for kernel in ("rms_norm", "top_k"):
         with pytest.raises(UnsupportedError, match=f"there is no {kernel} for width 11"):

@@ -26,7 +26,7 @@ def launcher(device: VulkanDevice) -> Iterator[Launcher]:
     if not able["subgroups"]:
         pytest.skip("the layer kernel needs subgroups")
     able = {**able, "resident": able["resident"] or 1}
-    device.info = replace(device.info, kernels=offered(able), extra=able)
+    device.info = replace(device.info, kernels=offered("kernels", able), extra=able)
     return Launcher(device)
 
 

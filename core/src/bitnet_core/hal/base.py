@@ -100,7 +100,8 @@ class BaseDevice(Ownership[B, K], ABC):
             self._run(launch)
 
     def _timings(self, recording: Recorded[B, K]) -> Sequence[float]:
-        """Replay once; seconds of each of recording.launches. For a device with the feature "timings"."""
+        """Replay once; seconds of each of recording.launches, of which there are some. For a device with the feature
+        "timings"."""
         raise self._unsupported("the device does not time its launches", "timings")
 
     def _forget(self, recording: Recorded[B, K]) -> None:
@@ -249,7 +250,7 @@ class BaseDevice(Ownership[B, K], ABC):
         with self._entered("timings", recording=False):
             own = self._own_recording(recording)
             names = [launch.kernel.spec.name for launch in own.launches]
-            return list(zip(names, self._timings(own), strict=True))
+            return list(zip(names, self._timings(own) if names else (), strict=True))
 
     def synchronize(self) -> None:
         """See Device."""

@@ -116,6 +116,12 @@ class Tuning:
         others = [replace(self, tile={**self.tile, **t}, private={**self.private, **p}) for t, p in changes]
         return [self, *(one for one in others if one.key != self.key)]
 
+    def with_lanes(self, most: int) -> list[Tuning]:
+        """This one, then those in which 4 to `most` LANES share a matrix row, and a group has the fewer rows."""
+        work = self.tile["TILE_N"] * self.private["LANES"]
+        fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= min(most, work)]
+        return self.and_with([({"TILE_N": work // lanes}, {"LANES": lanes}) for lanes in fitting])
+
 
 class Buffer(Protocol):
     """Memory owned by a device. Plugins add their handle; core uses only this."""

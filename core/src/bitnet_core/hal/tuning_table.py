@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal.device import Tuning
@@ -14,28 +15,36 @@ from bitnet_core.hal.wanted import Wanted
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A tuning, whose constants are numbers or the names of sizes (`Wanted.size`), for launches whose sizes are at most
-    `most` and multiples of `multiple`, on devices whose groups may have its GROUP work-items."""
+    """A tuning for launches whose sizes (`Wanted.size`) are at most `most` and multiples of `multiple`, on devices with
+    groups of its GROUP work-items. Its constants are numbers, sizes by name, or [a number, a size], multiplied.
+    refused: why such launches are not served, in place of a tuning."""
 
-    tile: Mapping[str, int | str] = field(default_factory=dict)
+    tile: Mapping[str, Any] = field(default_factory=dict)
     variant: str = ""
-    private: Mapping[str, int | str] = field(default_factory=dict)
+    private: Mapping[str, Any] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
     multiple: Mapping[str, int] = field(default_factory=dict)
+    refused: str = ""
 
     def suits(self, wanted: Wanted, max_group: int) -> bool:
         """Whether a launch may take it."""
         few = all(wanted.size(name) <= limit for name, limit in self.most.items())
         whole = all(wanted.size(name) % factor == 0 for name, factor in self.multiple.items())
-        return few and whole and int(self.private.get("GROUP", 1)) <= max_group
+        return few and whole and _number(self.private.get("GROUP", 1), wanted.size) <= max_group
 
     def tuning(self, size: Callable[[str], int]) -> Tuning:
         """Of a launch, whose sizes have their names."""
         tile, private = (
-            {name: size(value) if isinstance(value, str) else value for name, value in constants.items()}
-            for constants in (self.tile, self.private)
+            {name: _number(value, size) for name, value in constants.items()} for constants in (self.tile, self.private)
         )
         return Tuning(tile, self.variant, private)
+
+
+def _number(value: int | str | Sequence[Any], size: Callable[[str], int]) -> int:
+    if isinstance(value, int):
+        return value
+    times, name = (1, value) if isinstance(value, str) else value
+    return int(times * size(name))
 
 
 class TuningTable:
@@ -47,9 +56,11 @@ class TuningTable:
 
     def tune(self, wanted: Wanted, max_group: int = 1 << 16) -> Tuning:
         """For one launch on a device with groups of at most `max_group`; UnsupportedError where no row suits it."""
-        for row in self.rows.get(wanted.spec.name, ()):
-            if row.suits(wanted, max_group):
-                return row.tuning(wanted.size)
+        row = next((row for row in self.rows.get(wanted.spec.name, ()) if row.suits(wanted, max_group)), None)
+        if row and row.refused:
+            raise wanted.refused(row.refused)
+        if row:
+            return row.tuning(wanted.size)
         sizes = ", ".join(f"{name} {value}" for name, value in wanted.params.items())
         message = f"there is no {wanted.spec.name} for {sizes or 'any size'}"
         raise UnsupportedError(message, backend=wanted.info.backend, operation="tuning")

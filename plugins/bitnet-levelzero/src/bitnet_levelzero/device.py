@@ -84,7 +84,7 @@ class LevelZeroDevice(Tuned, QueuedDevice):
     def _timings(self, recording: Recorded[LevelZeroBuffer, LevelZeroKernel]) -> list[float]:
         """By the device's clock, an event for each launch."""
         count, create, destroy = len(recording.launches), self._context.create, self._context.destroy
-        wanted = {"flags": _TIMED_AND_VISIBLE, "count": max(1, count)}
+        wanted = {"flags": _TIMED_AND_VISIBLE, "count": count}
         pool = create("EventPool", self._context.handle, wanted, 0, self._null)
         events = [create("Event", pool, {"index": at, "signal": 1}) for at in range(count)]
         self._wait()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from bitnet_core.errors import KernelCompileError, UnsupportedError
-from bitnet_core.hal.plugin import Compiled, Constants, DeviceInfo, Handle, KernelSpec, ProgramCache, Tuning, failure
+from bitnet_core.hal.plugin import Constants, DeviceInfo, Handle, KernelSpec, ProgramCache, Tuning, failure
 
 from bitnet_vulkan.driver import BACKEND, Logical, vk
+from bitnet_vulkan.recording import VulkanKernel
 
 KERNELS = Path(__file__).parent / "kernels"
 _CONSTANT = re.compile(r"constant_id = (\d+)\) const uint (\w+)")
@@ -20,15 +19,6 @@ CONSTANT_IDS = {name: int(number) for number, name in _CONSTANT.findall((KERNELS
 FULL_SUBGROUPS = 2
 """VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT, which the Python package leaves out."""
 SPIRV_MAGIC = b"\x03\x02\x23\x07"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class VulkanKernel(Compiled):
-    """A pipeline with its constants, and its layout, whose only set is pushed through a template."""
-
-    pipeline: Handle
-    layout: Handle
-    template: Handle
 
 
 def source_of(name: str, info: DeviceInfo) -> Path:
@@ -46,10 +36,11 @@ class Pipelines:
 
     def __init__(self, device: Logical, info: DeviceInfo) -> None:
         self._device, self._info, self._layout = device, info, cache(self._new_layout)
+        self._create = partial(device.create, operation="compile")
         about = info.name, info.driver, info.physical_id, str(info.extra["pipeline_cache"])
         self._key = ProgramCache.key(*about, *(path.read_bytes() for path in sorted(KERNELS.glob("*.spv"))))
         stored = vk().ffi.from_buffer(ProgramCache(BACKEND).load(self._key) or b"")
-        self._cache = self._create("PipelineCache", initialDataSize=len(stored), pInitialData=stored)
+        self._cache = self._create("PipelineCache", {"initialDataSize": len(stored), "pInitialData": stored})
         self._grown = False
 
     def store(self) -> None:
@@ -61,11 +52,11 @@ class Pipelines:
     def _new_layout(self, bindings: int, params: int) -> tuple[Handle, Handle]:
         """Layout and template of kernels with so many bindings and bytes of parameters."""
         numbers = range(bindings)
-        sets = self._create("DescriptorSetLayout", pBindings=[{"binding": i} for i in numbers])
-        layout = self._create("PipelineLayout", pSetLayouts=[sets], pPushConstantRanges=[{"size": params}])
+        sets = self._create("DescriptorSetLayout", {"pBindings": [{"binding": i} for i in numbers]})
+        layout = self._create("PipelineLayout", {"pSetLayouts": [sets], "pPushConstantRanges": [{"size": params}]})
         entries = [{"dstBinding": i, "offset": 24 * i} for i in numbers]
-        given = {"pDescriptorUpdateEntries": entries, "pipelineLayout": layout}
-        return layout, self._create("DescriptorUpdateTemplate", **given)
+        template = {"pDescriptorUpdateEntries": entries, "pipelineLayout": layout}
+        return layout, self._create("DescriptorUpdateTemplate", template)
 
     def build(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> VulkanKernel:
         """Compile one kernel, where it uses subgroups with full ones of size WAVE."""
@@ -96,7 +87,4 @@ class Pipelines:
             hint = "Reinstall bitnet-vulkan"
             raise failure(KernelCompileError, "compile", backend=BACKEND, hint=hint, kernel=name, log=log)
         words = vk().ffi.from_buffer("uint32_t[]", code)
-        return self._create("ShaderModule", codeSize=len(code), pCode=words)
-
-    def _create(self, kind: str, **fields: Any) -> Handle:
-        return self._device.create(kind, fields, operation="compile")
+        return self._create("ShaderModule", {"codeSize": len(code), "pCode": words})

@@ -82,22 +82,18 @@ def left_out() -> set[str]:
     return names
 
 
-def offered(able: Mapping[str, Any]) -> frozenset[str]:
-    """Optional kernels of a device with such abilities."""
-    return frozenset(name for name, ability in KNOWN["kernels"].items() if not ability or able[ability])
+def offered(section: str, able: Mapping[str, Any]) -> frozenset[str]:
+    """Optional kernels, or features, of a device with such abilities."""
+    return frozenset(name for name, ability in KNOWN[section].items() if not ability or able[ability])
 
 
 def _described(handle: Handle, index: int) -> Handled | str:
     about = told(handle)
-    name, push = about["deviceName"], PUSH in about["extensions"]
-    there = {"a name": name, "a compute queue": about["families"], "memory": about["heaps"], PUSH: push}
+    name, push, families = about["deviceName"], PUSH in about["extensions"], about["families"]
+    there = {"a name": name, "a compute queue": families, "memory": about["heaps"], PUSH: push}
     if lack := [what for what, one in there.items() if not one]:
         return f"vulkan:{index} {name} has not {' and '.join(lack)}"
-    return Handled(handle, _info(index, about, abilities(handle, about)))
-
-
-def _info(index: int, about: Mapping[str, Any], able: Mapping[str, int]) -> DeviceInfo:
-    uuid, version = bytes(about["deviceUUID"]).hex(), about["apiVersion"]
+    able, uuid, version = abilities(handle, about), bytes(about["deviceUUID"]).hex(), about["apiVersion"]
     kind = DeviceType(KNOWN["types"].get(str(about["deviceType"]), "gpu"))
     extra = {
         **able,
@@ -105,10 +101,9 @@ def _info(index: int, about: Mapping[str, Any], able: Mapping[str, int]) -> Devi
         "uuid": uuid,
         "api_version": f"{version >> 22}.{(version >> 12) & 1023}.{version & 4095}",
         "pipeline_cache": bytes(about["pipelineCacheUUID"]).hex(),
-        "queue_family": about["families"][0],
+        "queue_family": families[0],
     }
-    features = {"tunings": True, "timings": about["timestampComputeAndGraphics"], "small-head": able["resident"]}
-    return DeviceInfo(
+    info = DeviceInfo(
         backend=BACKEND,
         index=index,
         **{field: about[name] for field, name in KNOWN["info"].items()},
@@ -120,10 +115,11 @@ def _info(index: int, about: Mapping[str, Any], able: Mapping[str, int]) -> Devi
         alignment=max(64, about["minStorageBufferOffsetAlignment"]),
         transfer=TransferMode.UNIFIED if able["import"] and kind is not DeviceType.GPU else TransferMode.EXPLICIT_COPY,
         physical_id=pci_address(*(about[part] for part in PCI_PARTS)) if PCI in about["extensions"] else uuid,
-        kernels=offered(able),
-        features=frozenset(name for name, there in features.items() if there),
+        kernels=offered("kernels", able),
+        features=offered("features", {**about, **able}),
         extra=extra,
     )
+    return Handled(handle, info)
 
 
 def logical(physical: Handled) -> Logical:

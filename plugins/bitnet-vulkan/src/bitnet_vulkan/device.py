@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from bitnet_core.hal.plugin import Constants, Handle, Handled, KernelSpec, Launch, MemoryKind, Recorded, Tuned, Tuning
+from bitnet_core.hal.plugin import Constants, Handle, Handled, KernelSpec, MemoryKind, Recorded, Tuned, Tuning
 
 from bitnet_vulkan import tuning
-from bitnet_vulkan.compile import Pipelines, VulkanKernel
+from bitnet_vulkan.compile import Pipelines
 from bitnet_vulkan.driver import TIMEOUT, check, vk
-from bitnet_vulkan.memory import MemoryDevice, VulkanBuffer
-from bitnet_vulkan.recording import BOTTOM, COMPUTE, HOST, TOP, TRANSFER, Commands, dispatch
+from bitnet_vulkan.memory import MemoryDevice
+from bitnet_vulkan.recording import ANY, HOST, TRANSFER, Commands, VulkanBuffer, VulkanKernel, VulkanLaunch
 
 SLOTS, SLOT = 5, 8 << 20
 """Staging slots, one of them for downloads, and their bytes: enough to keep the bus busy, small beside any model."""
@@ -54,14 +54,14 @@ class VulkanDevice(Tuned, MemoryDevice):
         return Commands(handle, vk().make("VkSubmitInfo", pCommandBuffers=[handle]))
 
     def _open_list(self, commands: Commands, *, again: bool) -> None:
-        commands.last = COMPUTE | TRANSFER
+        commands.last = ANY
         vk().call("vkBeginCommandBuffer", "record", commands.handle, {"flags": MANY_TIMES if again else ONCE})
 
     def _close_list(self, commands: Commands) -> None:
         vk().call("vkEndCommandBuffer", "record", commands.follow(HOST))
 
-    def _launch(self, commands: Commands, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
-        dispatch(commands.follow(COMPUTE), launch)
+    def _launch(self, commands: Commands, launch: VulkanLaunch) -> None:
+        commands.launch(launch)
 
     def _new_fence(self) -> Handle:
         return self._device.create("Fence", {}, operation="submit")
@@ -79,16 +79,11 @@ class VulkanDevice(Tuned, MemoryDevice):
 
     def _timings(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> list[float]:
         """Where a wait gives up, the queries, which may still be written, live as long as the device."""
-        count, lib = 2 * len(recording.launches), vk().lib
-        if not count:
-            return []
+        count = 2 * len(recording.launches)
         pool = self._device.create("QueryPool", {"queryCount": count}, operation="record")
-        lib.vkCmdResetQueryPool(self._commands().follow(COMPUTE), pool, 0, count)
+        vk().lib.vkCmdResetQueryPool(self._commands().follow(TRANSFER), pool, 0, count)
         for i, launch in enumerate(recording.launches):
-            commands = self._commands().follow(COMPUTE)
-            lib.vkCmdWriteTimestamp(commands, TOP, pool, 2 * i)
-            dispatch(commands, launch)
-            lib.vkCmdWriteTimestamp(commands, BOTTOM, pool, 2 * i + 1)
+            self._commands().launch(launch, pool, 2 * i)
         self._wait()
         ticks, tick = vk().ffi.new("uint64_t[]", count), 1e-9 * float(self.info.extra["tick_ns"])
         where = self._device.handle, pool, 0, count

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from bitnet_core.errors import GpuError, UnsupportedError
 from bitnet_core.hal.plugin import CommandListDevice, Handle, Handled, MemoryKind, TransferMode, words_of
 
-from bitnet_vulkan.compile import VulkanKernel
 from bitnet_vulkan.describe import KNOWN, logical, told
 from bitnet_vulkan.driver import BACKEND, TOO_MANY_OBJECTS, check, function, vk
-from bitnet_vulkan.recording import TRANSFER, Commands
+from bitnet_vulkan.recording import TRANSFER, Commands, VulkanBuffer, VulkanKernel
 
 WHOLE_SIZE = 0xFFFFFFFFFFFFFFFF
-
-
-@dataclass(eq=False, slots=True)
-class VulkanBuffer:
-    """A VkBuffer and its VkDeviceMemory. address: the handle as descriptors have it."""
-
-    handle: Handle
-    memory: Handle
-    nbytes: int
-    kind: MemoryKind
-    address: int
 
 
 class Pages(NamedTuple):
@@ -81,27 +68,25 @@ class MemoryDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
             undo.callback(device.destroy, "Buffer", handle)
             needs = vk().given("vkGetBufferMemoryRequirements", "alloc", device.handle, handle)
             place = pages or Pages(0, needs["size"], -1, vk().null)
-            index = self._type_index(needs, place, "wrapped" if pages else kind.value)
-            memory = self._memory(place, index, nbytes)
+            memory = self._memory(needs, place, "wrapped" if pages else kind.value, nbytes)
             undo.callback(device.destroy, "DeviceMemory", memory)
             vk().call("vkBindBufferMemory", "alloc", device.handle, handle, memory, place.at)
             undo.pop_all()
         return VulkanBuffer(handle, memory, nbytes, kind, int(vk().ffi.cast("uintptr_t", handle)))
 
-    def _type_index(self, needs: dict[str, int], place: Pages, kind: str) -> int:
-        allowed = needs["memoryTypeBits"] & place.types
-        fits = place.at % needs["alignment"] == 0 and place.at + needs["size"] <= place.size
-        for wanted in KNOWN["memory"][kind] if fits else ():
-            for index, flags in enumerate(self._types):
-                if allowed >> index & 1 and flags & wanted == wanted:
-                    return index
-        raise UnsupportedError(f"no memory is {kind}", backend=BACKEND, operation="alloc")
-
-    def _memory(self, place: Pages, index: int, nbytes: int) -> Handle:
-        """nbytes: what was asked for."""
+    def _memory(self, needs: dict[str, int], place: Pages, kind: str, nbytes: int) -> Handle:
+        """Of a kind in devices.toml. nbytes: what was asked for."""
+        types = [
+            index
+            for wanted in KNOWN["memory"][kind]
+            for index, flags in enumerate(self._types)
+            if flags & wanted == wanted and needs["memoryTypeBits"] & place.types & 1 << index
+        ]
+        if not types or place.at % needs["alignment"] or place.at + needs["size"] > place.size:
+            raise UnsupportedError(f"no memory is {kind}", backend=BACKEND, operation="alloc")
         handle, status = vk().ffi.new("VkDeviceMemory *"), TOO_MANY_OBJECTS
         if len(self._buffers) < int(self.info.extra["max_allocations"]):
-            sizes = {"allocationSize": place.size, "memoryTypeIndex": index}
+            sizes = {"allocationSize": place.size, "memoryTypeIndex": types[0]}
             wanted = vk().make("VkMemoryAllocateInfo", pNext=place.host, **sizes)
             status = vk().lib.vkAllocateMemory(self._device.handle, wanted, vk().null, handle)
         check(status, "alloc", requested=nbytes, free=self.free_memory() if status else -1)

@@ -1,24 +1,43 @@
-"""Command buffers, whose commands run one after the other."""
+"""Command buffers, whose commands run one after the other, and what these launch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
 from struct import pack
-from typing import TYPE_CHECKING
 
-from bitnet_core.hal.plugin import Handle, Launch, words_of
+from bitnet_core.hal.plugin import Compiled, Handle, Launch, MemoryKind, words_of
 
 from bitnet_vulkan.driver import function, vk
 
-if TYPE_CHECKING:
-    from bitnet_vulkan.compile import VulkanKernel
-    from bitnet_vulkan.memory import VulkanBuffer
-
-COMPUTE, TRANSFER, HOST, TOP, BOTTOM = 0x800, 0x1000, 0x4000, 0x1, 0x2000
-_ACCESS = {COMPUTE: 0x60, TRANSFER: 0x1800, COMPUTE | TRANSFER: 0x1860, HOST: 0x2000}
+COMPUTE, TRANSFER, HOST, _TOP, _BOTTOM = 0x800, 0x1000, 0x4000, 0x1, 0x2000
+ANY = COMPUTE | TRANSFER
+_ACCESS = {COMPUTE: 0x60, TRANSFER: 0x1800, ANY: 0x1860, HOST: 0x2000}
 """VkPipelineStageFlagBits, and the VkAccessFlagBits of what they read and write."""
 COMPUTE_STAGE, COMPUTE_PIPELINE = 0x20, 1
+
+
+@dataclass(eq=False, slots=True)
+class VulkanBuffer:
+    """A VkBuffer and its VkDeviceMemory. address: the handle as descriptors have it."""
+
+    handle: Handle
+    memory: Handle
+    nbytes: int
+    kind: MemoryKind
+    address: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VulkanKernel(Compiled):
+    """A pipeline with its constants, and its layout, whose only set is pushed through a template."""
+
+    pipeline: Handle
+    layout: Handle
+    template: Handle
+
+
+VulkanLaunch = Launch[VulkanBuffer, VulkanKernel]
 
 
 @dataclass(eq=False, slots=True)
@@ -31,7 +50,7 @@ class Commands:
 
     handle: Handle
     info: Handle
-    last: int = COMPUTE | TRANSFER
+    last: int = ANY
 
     def follow(self, stage: int) -> Handle:
         """What was done so far is finished, and visible to the next command, which is of this stage."""
@@ -40,20 +59,23 @@ class Commands:
         self.last = stage
         return self.handle
 
+    def launch(self, launch: VulkanLaunch, queries: Handle = None, first: int = 0) -> None:
+        """Add a launch; into two queries from `first` on, where there are some, when it begins and ends."""
+        lib, ffi, kernel, params, commands = vk().lib, vk().ffi, launch.kernel, launch.params, self.follow(COMPUTE)
+        words: list[int] = []
+        for buffer, offset, nbytes in launch.bound:  # VkDescriptorBufferInfo
+            words += buffer.address, offset, words_of(nbytes)
+        bound, push = ffi.from_buffer(pack(f"{len(words)}Q", *words)), function("vkCmdPushDescriptorSetWithTemplateKHR")
+        if queries:
+            lib.vkCmdWriteTimestamp(commands, _TOP, queries, first)
+        lib.vkCmdBindPipeline(commands, COMPUTE_PIPELINE, kernel.pipeline)
+        push(commands, kernel.template, kernel.layout, 0, bound)
+        lib.vkCmdPushConstants(commands, kernel.layout, COMPUTE_STAGE, 0, len(params), ffi.from_buffer(params))
+        lib.vkCmdDispatch(commands, *launch.grid)
+        if queries:
+            lib.vkCmdWriteTimestamp(commands, _BOTTOM, queries, first + 1)
+
 
 @cache
 def _barrier(before: int, after: int) -> Handle:
     return vk().make("VkMemoryBarrier", srcAccessMask=_ACCESS[before], dstAccessMask=_ACCESS[after])
-
-
-def dispatch(commands: Handle, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
-    """Add a launch."""
-    lib, ffi, kernel, params = vk().lib, vk().ffi, launch.kernel, launch.params
-    words: list[int] = []
-    for buffer, offset, nbytes in launch.bound:  # VkDescriptorBufferInfo
-        words += buffer.address, offset, words_of(nbytes)
-    bound, push = ffi.from_buffer(pack(f"{len(words)}Q", *words)), function("vkCmdPushDescriptorSetWithTemplateKHR")
-    lib.vkCmdBindPipeline(commands, COMPUTE_PIPELINE, kernel.pipeline)
-    push(commands, kernel.template, kernel.layout, 0, bound)
-    lib.vkCmdPushConstants(commands, kernel.layout, COMPUTE_STAGE, 0, len(params), ffi.from_buffer(params))
-    lib.vkCmdDispatch(commands, *launch.grid)

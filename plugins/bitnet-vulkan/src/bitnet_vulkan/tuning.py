@@ -11,7 +11,6 @@ from typing import Any
 
 from bitnet_core.hal.plugin import FEW_ROWS, DeviceType, Tuning, TuningTable, Wanted, table
 from bitnet_core.kernels.catalogue import ceil_div
-from bitnet_core.kernels.small_head import HEAD_GROUP
 
 MOST_GROUP_HEADS = 8
 """Query heads of one key/value head that the split attention keeps in registers."""
@@ -39,9 +38,7 @@ def offered(wanted: Wanted) -> list[Tuning]:
     if first.variant == "coop" and "outs" in wanted:
         return first.and_with([({"TILE_N": n, "TILE_T": t}, {"GROUP": group}) for n, t, group in MATRIX_TILES])
     if "LANES" in first.private and wanted.spec.name != "matmul_dense" and "outs" in wanted:
-        work = first.tile["TILE_N"] * first.private["LANES"]
-        fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= min(wanted.of_device("subgroups"), work)]
-        return first.and_with([({"TILE_N": work // lanes}, {"LANES": lanes}) for lanes in fitting])
+        return first.with_lanes(wanted.of_device("subgroups"))
     return [first]
 
 
@@ -113,19 +110,6 @@ def _argmax(wanted: Wanted, family: Family) -> Tuning | None:
     return Tuning({"SPLITS": splits}, "split", private, 4 * room * (4 * splits + 1))
 
 
-def _small_head(wanted: Wanted, family: Family) -> Tuning:
-    """A workgroup packs 16 rows of the head, drafts those of one bound, looks for open ones among 1024."""
-    if ("rows" in wanted and wanted["rows"] > 2) or wanted["width"] > 4096:
-        raise wanted.refused("so many rows, or such wide ones, are faster with all of the head")
-    group = 4 * family["subgroups"]
-    if wanted.spec.name == "draft_logits":
-        private = {"GROUP": 2 * group, "WIDTH": wanted["width"], "BATCH": 4}
-        return Tuning({"TILE_N": HEAD_GROUP, "TILE_T": 1}, private=private)
-    if wanted.spec.name == "rescore_logits":
-        return Tuning({"TILE_N": 1024, "TILE_T": 1}, private={"GROUP": group if family["software"] else 256})
-    return Tuning({"TILE_N": 16}, private={"GROUP": group})
-
-
 def _layer(wanted: Wanted, family: Family) -> Tuning:
     """A workgroup for each multiprocessor."""
     wave, members = family["subgroups"], family["resident"]
@@ -150,7 +134,6 @@ def _layer(wanted: Wanted, family: Family) -> Tuning:
 
 _FORMULAS: dict[str, Callable[[Wanted, Family], Tuning | None]] = {
     **dict.fromkeys(("attention", "rope_attention"), _attention),
-    **dict.fromkeys(("draft_logits", "pack_head", "rescore_logits"), _small_head),
     **dict.fromkeys(("matmul_ternary", "matmul_ternary_block"), _ternary),
     **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), _norm_matmul),
     "argmax_advance": _argmax,

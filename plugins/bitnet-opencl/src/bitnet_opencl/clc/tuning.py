@@ -36,6 +36,4 @@ def offered(wanted: Wanted) -> list[Tuning]:
     measured = device.type is DeviceType.SOFTWARE or device.extra["ptx"]
     if measured or usual.variant or wanted.spec.name not in _SHARED_ROWS:
         return [usual]
-    work = usual.tile["TILE_N"] * usual.private["LANES"]
-    fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= wanted.of_device("lanes")]
-    return usual.and_with([({"TILE_N": work // lanes}, {"LANES": lanes}) for lanes in fitting])
+    return usual.with_lanes(wanted.of_device("lanes"))
