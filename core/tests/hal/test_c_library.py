@@ -61,7 +61,7 @@ def acme(tmp_path: Path) -> CLibrary:
 
     table = tmp_path / "errors.toml"
     table.write_text('7 = ["OutOfMemoryError", "", "NO_MEMORY"]\n')
-    statuses = Statuses(table, "acme", lambda status, name: f"{name or 'ACME'} ({status})")
+    statuses = Statuses(str(tmp_path / "errors.py"), "acme", lambda status, name: f"{name or 'ACME'} ({status})")
     functions = {"square": square, "about": about, "make_layer": make_layer, "cards": cards, "content": content}
     lib = SimpleNamespace(**functions, fail=ffi.callback("int(void)", lambda: 8))
     return CLibrary(ffi, lib, statuses, ["acme_structure_type_t"], {"acme_part_t": {"flags": 3}})

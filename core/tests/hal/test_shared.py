@@ -19,6 +19,7 @@ from bitnet_core.errors import (
 from bitnet_core.hal.device import DeviceInfo, DeviceType, Tuning
 from bitnet_core.hal.failures import Statuses, failure, known
 from bitnet_core.hal.found import Handled, numbered, pci_address, sorted_out
+from bitnet_core.hal.tables import table as read
 from bitnet_core.hal.tuning_table import TuningTable
 from bitnet_core.hal.waiting import TIMEOUT_VARIABLE, wait_limit
 from bitnet_core.hal.wanted import Tuned, Wanted
@@ -46,7 +47,7 @@ def test_a_status_becomes_one_line_with_what_is_known() -> None:
 def test_a_table_of_failures_is_a_file(tmp_path: Path) -> None:
     file = tmp_path / "errors.toml"
     file.write_text('4 = ["LaunchError", "Wait", "Four"]\n"is gone" = ["", "Open it again"]')
-    found = known(file)
+    found = known(str(tmp_path / "errors.py"))
     assert found["4"] == (LaunchError, "Wait", "Four")
     assert found["is gone"] == (None, "Open it again", "")
 
@@ -55,7 +56,10 @@ def test_a_status_finds_its_row(tmp_path: Path) -> None:
     file = tmp_path / "errors.toml"
     file.write_text('-4 = ["DeviceLostError", "", "GONE"]\n0x10 = ["", "Wait", "BUSY"]')
     statuses = Statuses(
-        file, "toy", lambda status, name: f"TOY_{name or 'unnamed'} ({status})", {"alloc": OutOfMemoryError}
+        str(tmp_path / "errors.py"),
+        "toy",
+        lambda status, name: f"TOY_{name or 'unnamed'} ({status})",
+        {"alloc": OutOfMemoryError},
     )
     statuses.check(0, "alloc")
     with pytest.raises(DeviceLostError, match=r"toy: submit failed \(during submit\) \[TOY_GONE \(-4\)\]"):
@@ -162,9 +166,8 @@ rms_norm = [{ most = { width = 10 } }]
 
 
 def test_a_launch_takes_the_first_row_that_suits_it(tmp_path: Path) -> None:
-    file = tmp_path / "tunings.toml"
-    file.write_text(TABLE)
-    table = TuningTable(file)
+    (tmp_path / "tunings.toml").write_text(TABLE)
+    table = TuningTable(read(str(tmp_path / "tuning.py"), "tunings.toml"))
 
     def wanted(kernel: str, lanes: int = 0, **params: int) -> Wanted:
         info = DeviceInfo("toy", 0, "Toy", DeviceType.GPU, kernels=frozenset({"top_k"}), extra={"lanes": lanes})

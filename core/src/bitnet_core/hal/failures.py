@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple, TypedDict, Unpack
 
 from bitnet_core import errors
@@ -18,6 +16,7 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
+from bitnet_core.hal.tables import table
 
 HINTS: dict[type[GpuError], str] = {
     DeviceLostError: "The device was reset or removed; open it again or choose another",
@@ -46,10 +45,10 @@ class Known(NamedTuple):
     name: str = ""
 
 
-def known(file: Path) -> dict[str, Known]:
-    """The rows of a TOML file, by status: `status = ["LaunchError", hint, name]`, a class of `bitnet_core.errors` or ""
-    where the operation decides, and what else Known has."""
-    rows = tomllib.loads(file.read_text(encoding="utf-8"))
+def known(module: str) -> dict[str, Known]:
+    """The rows of errors.toml beside the module with this `__file__`, by status. A row is `status = ["LaunchError", hint,
+    name]`: a class of `bitnet_core.errors` or "" where the operation decides, and what else Known has."""
+    rows = table(module, "errors.toml")
     return {status: Known(getattr(errors, kind) if kind else None, *more) for status, (kind, *more) in rows.items()}
 
 
@@ -91,18 +90,18 @@ def failure(
 class Statuses:
     """What the numbers mean that an API returns, of which 0 is success.
 
-    table: by number. spelled: a status and its name ("" for one that is not in the table) as the vendor writes them.
-    operations: what a failure is called where no row says so.
+    table: `known` of the module, by number. spelled: a status and its name ("" for one that is not in the table) as the
+    vendor writes them. operations: what a failure is called where no row says so.
     """
 
     def __init__(
         self,
-        file: Path,
+        module: str,
         backend: str,
         spelled: Callable[[int, str], str],
         operations: Mapping[str, type[GpuError]] = OPERATIONS,
     ) -> None:
-        self.table = {int(status, 0): row for status, row in known(file).items()}
+        self.table = {int(status, 0): row for status, row in known(module).items()}
         self._backend, self._spelled, self._operations = backend, spelled, operations
 
     def error(self, status: int, operation: str, **details: Unpack[Details]) -> GpuError:

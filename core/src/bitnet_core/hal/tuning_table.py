@@ -1,11 +1,9 @@
-"""Tunings as data: a TOML file with the rows of each kernel, of which a launch takes the first that suits it."""
+"""Tunings as data: rows for each kernel, of which a launch takes the first that suits it."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bitnet_core.errors import UnsupportedError
@@ -48,10 +46,9 @@ def _number(value: int | str | Sequence[Any], size: Callable[[str], int]) -> int
 
 
 class TuningTable:
-    """The rows of a file: a list of tables for each kernel, with the fields of Row, all of which may be left out."""
+    """content: of a TOML file: a list of tables for each kernel, with fields of Row, all of which may be left out."""
 
-    def __init__(self, file: Path) -> None:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    def __init__(self, content: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         self.rows = {kernel: tuple(Row(**row) for row in rows) for kernel, rows in content.items()}
 
     def tune(self, wanted: Wanted, max_group: int = 1 << 16) -> Tuning:

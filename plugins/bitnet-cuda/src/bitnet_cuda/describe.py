@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
 from typing import Any
 
 from bitnet_core.hal import DeviceInfo, DeviceType
 from bitnet_core.hal.found import sorted_out
+from bitnet_core.hal.tables import table
 
 from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check
@@ -20,7 +19,7 @@ OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "draft_logits", "r
 TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu"})
 """Optional kernels from compute capability 8.0 on."""
 
-_ATTRIBUTES = tomllib.loads(Path(__file__).with_name("attributes.toml").read_text("utf-8"))
+_ATTRIBUTES = table(__file__, "attributes.toml")
 
 
 def attribute(device: Any, name: str) -> int:

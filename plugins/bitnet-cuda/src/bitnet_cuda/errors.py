@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Unpack
 
 from bitnet_core.errors import LaunchError
@@ -10,7 +9,7 @@ from bitnet_core.hal.failures import Details, Known, failure, known
 
 Result = tuple[Any, ...]
 """A status, then the values of a call."""
-TABLE = {int(status): row for status, row in known(Path(__file__).with_name("errors.toml")).items()}
+TABLE = {int(status): row for status, row in known(__file__).items()}
 
 
 def check(result: Result, operation: str, device: str = "", **details: Unpack[Details]) -> Result:

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from bitnet_core.hal.failures import Statuses
 
 BACKEND = "level-zero"
 UNINITIALIZED = 0x78000001
-RESULTS = Statuses(
-    Path(__file__).with_name("errors.toml"),
-    BACKEND,
-    lambda result, name: f"ZE_RESULT_{name or 'unnamed'} (0x{result:08x})",
-)
+RESULTS = Statuses(__file__, BACKEND, lambda result, name: f"ZE_RESULT_{name or 'unnamed'} (0x{result:08x})")
 check = RESULTS.check

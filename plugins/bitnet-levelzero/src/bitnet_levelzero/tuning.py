@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from bitnet_core.hal.device import Tuning
+from bitnet_core.hal.tables import table
 from bitnet_core.hal.tuning_table import TuningTable
 from bitnet_core.kernels.spec import KernelSpec
 
-_FOLDER = Path(__file__).parent
-TUNINGS = TuningTable(_FOLDER / "tunings.toml")
+TUNINGS = TuningTable(table(__file__, "tunings.toml"))
 """All that there are; they are the same for every GPU, as none has run them yet."""
 
 
 def architecture(device_id: int) -> Mapping[str, Any]:
     """What architectures.toml says of a PCI device number; nothing where it is not known."""
-    families = tomllib.loads((_FOLDER / "architectures.toml").read_text(encoding="utf-8"))
-    return dict(families.get(f"{device_id >> 8:02X}", {}))
+    return dict(table(__file__, "architectures.toml").get(f"{device_id >> 8:02X}", {}))
 
 
 def program_name(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from bitnet_core import errors
 from bitnet_core.errors import GpuError
 from bitnet_core.hal.failures import known
 
 from bitnet_metal.driver import BACKEND, Handle
 
-TABLE = {int(code): row for code, row in known(Path(__file__).with_name("errors.toml")).items()}
+TABLE = {int(code): row for code, row in known(__file__).items()}
 
 
 def _error(kind: type[GpuError], message: str, operation: str, code: str, hint: str) -> GpuError:

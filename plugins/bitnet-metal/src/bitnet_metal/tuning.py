@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from bitnet_core.hal import Tuning
+from bitnet_core.hal.tables import table
 from bitnet_core.hal.wanted import Wanted
 from bitnet_core.kernels.catalogue import ceil_div
 
@@ -16,7 +15,7 @@ WIDEST = 65_535  # columns of a product whose sums are exact: kernels/codes.h pr
 ROOMS = (1024, 2048, 4096, 8192, 16384)  # columns that a norm in its product's launch has memory for; a library each
 SPLIT_TOKENS, SPLITS = 8192, 32  # logits from which on a row is searched by several threadgroups, and how many
 Family = Mapping[str, int]  # a row of families.toml
-FAMILIES: dict[str, Family] = tomllib.loads((Path(__file__).parent / "families.toml").read_text("utf-8"))
+FAMILIES: dict[str, Family] = table(__file__, "families.toml")
 
 
 def choose(wanted: Wanted) -> Tuning:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from contextlib import suppress
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
 from bitnet_core.hal.found import Handled, pci_address
+from bitnet_core.hal.tables import table
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -23,7 +22,7 @@ DIALECT, PTX = (6, 1), (8, 0)
 CORRECTLY_ROUNDED_DIVIDE_SQRT = 1 << 7
 """Of CL_DEVICE_SINGLE_FP_CONFIG."""
 NVIDIA = "cl_nv_device_attribute_query"
-KNOWN: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("devices.toml").read_text("utf-8"))
+KNOWN = table(__file__, "devices.toml")
 _NO_DRIVER = "Install the vendor's OpenCL driver, or `pip install bitnet-opencl[pocl]` for one that runs on the CPU"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Unpack
 
 import pyopencl as cl
@@ -14,7 +13,7 @@ from bitnet_core.hal.failures import Details, Statuses
 BACKEND = "opencl"
 BUILD_FAILURE, INVALID_OPERATION = -11, -59
 STATUSES = Statuses(
-    Path(__file__).with_name("errors.toml"),
+    __file__,
     BACKEND,
     lambda status, name: f"CL_{name} ({status})" if name else f"CL status {status}",
     dict.fromkeys(("alloc", "wrap"), OutOfMemoryError),

@@ -39,14 +39,14 @@ class Pipelines:
         self._create = partial(device.create, operation="compile")
         about = info.name, info.driver, info.physical_id, str(info.extra["pipeline_cache"])
         self._key = ProgramCache.key(*about, *(path.read_bytes() for path in sorted(KERNELS.glob("*.spv"))))
-        stored = vk().ffi.from_buffer(ProgramCache(BACKEND).load(self._key) or b"")
-        self._cache = self._create("PipelineCache", {"initialDataSize": len(stored), "pInitialData": stored})
-        self._grown = False
+        self._kept = ProgramCache(BACKEND).load(self._key) or b""
+        data = {"initialDataSize": len(self._kept), "pInitialData": vk().ffi.from_buffer(self._kept)}
+        self._cache = self._create("PipelineCache", data)
 
     def store(self) -> None:
         """Keep what was compiled for the next time."""
-        if self._grown:
-            data = vk().bytes_of("vkGetPipelineCacheData", "compile", self._device.handle, self._cache)
+        data = vk().bytes_of("vkGetPipelineCacheData", "compile", self._device.handle, self._cache)
+        if data != self._kept:
             ProgramCache(BACKEND).store(self._key, data)
 
     def _new_layout(self, bindings: int, params: int) -> tuple[Handle, Handle]:
@@ -77,7 +77,6 @@ class Pipelines:
             made = vk().given("vkCreateComputePipelines", "compile", *arguments, kernel=spec.name)
         finally:
             self._device.destroy("ShaderModule", stage["module"])
-        self._grown = True
         return VulkanKernel(spec, dict(constants), tuning, self._device.own("Pipeline", made), layout, template)
 
     def _module(self, name: str, code: bytes) -> Handle:

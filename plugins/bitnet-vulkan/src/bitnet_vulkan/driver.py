@@ -1,23 +1,17 @@
-"""The C API through PyPI `vulkan`'s cffi layer, and its results as exceptions.
-
-The package's own struct factory forgets the pointers of a struct that is copied into another one (its `pName`, say),
-which then dangle; core's holds on to them.
-"""
+"""The C API through PyPI `vulkan`'s cffi layer, and its results as exceptions. The package's own struct factory forgets
+the pointers of a struct that is copied into another one (its `pName`, say), which then dangle; core's keeps them."""
 
 from __future__ import annotations
 
 import os
 from functools import cache
-from pathlib import Path
 
 from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.plugin import CLibrary, Created, Handle, Statuses, failure, table
 
 BACKEND = "vulkan"
 TIMEOUT, TOO_MANY_OBJECTS, DEVICE_LOST = 2, -10, -4
-STATUSES = Statuses(
-    Path(__file__).with_name("errors.toml"), BACKEND, lambda status, name: f"{name or 'VkResult'} ({status})"
-)
+STATUSES = Statuses(__file__, BACKEND, lambda status, name: f"{name or 'VkResult'} ({status})")
 check = STATUSES.check
 
 

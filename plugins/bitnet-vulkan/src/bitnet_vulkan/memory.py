@@ -12,8 +12,6 @@ from bitnet_vulkan.describe import KNOWN, logical, told
 from bitnet_vulkan.driver import BACKEND, TOO_MANY_OBJECTS, check, function, vk
 from bitnet_vulkan.recording import TRANSFER, Commands, VulkanBuffer, VulkanKernel
 
-WHOLE_SIZE = 0xFFFFFFFFFFFFFFFF
-
 
 class Pages(NamedTuple):
     """Where a buffer begins in `size` bytes of memory of one of these types (bits). host: a struct that says which they
@@ -41,7 +39,7 @@ class MemoryDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> VulkanBuffer:
         buffer = self._new(nbytes, kind)
-        vk().lib.vkCmdFillBuffer(self._commands().follow(TRANSFER), buffer.handle, 0, WHOLE_SIZE, 0)
+        vk().lib.vkCmdFillBuffer(self._commands().follow(TRANSFER), buffer.handle, 0, words_of(nbytes, 16), 0)
         return buffer
 
     def _wrap(self, host: memoryview) -> VulkanBuffer | None:
@@ -76,12 +74,8 @@ class MemoryDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
 
     def _memory(self, needs: dict[str, int], place: Pages, kind: str, nbytes: int) -> Handle:
         """Of a kind in devices.toml. nbytes: what was asked for."""
-        types = [
-            index
-            for wanted in KNOWN["memory"][kind]
-            for index, flags in enumerate(self._types)
-            if flags & wanted == wanted and needs["memoryTypeBits"] & place.types & 1 << index
-        ]
+        allowed = [i for i in range(len(self._types)) if needs["memoryTypeBits"] & place.types & 1 << i]
+        types = [i for best in KNOWN["memory"][kind] for i in allowed if self._types[i] & best == best]
         if not types or place.at % needs["alignment"] or place.at + needs["size"] > place.size:
             raise UnsupportedError(f"no memory is {kind}", backend=BACKEND, operation="alloc")
         handle, status = vk().ffi.new("VkDeviceMemory *"), TOO_MANY_OBJECTS

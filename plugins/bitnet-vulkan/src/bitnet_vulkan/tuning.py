@@ -6,7 +6,6 @@ Rows of a table (gpu.toml, software.toml) where these say all; here is what depe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from bitnet_core.hal.plugin import FEW_ROWS, DeviceType, Tuning, TuningTable, Wanted, table
@@ -21,7 +20,7 @@ MEETING_WORDS = 9 * 32
 Family = Mapping[str, Any]
 """A row of families.toml, and DeviceInfo.extra."""
 FAMILIES: dict[str, Family] = table(__file__, "families.toml")
-ROWS = {name: TuningTable(Path(__file__).with_name(f"{name}.toml")) for name in FAMILIES}
+ROWS = {name: TuningTable(table(__file__, f"{name}.toml")) for name in FAMILIES}
 
 
 def choose(wanted: Wanted) -> Tuning:
@@ -93,9 +92,7 @@ def _attention(wanted: Wanted, family: Family) -> Tuning | None:
         words = wanted["n_kv_heads"] + wanted["n_heads"] * splits * (dim + 2)
         tile = {"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}
         return Tuning(tile, "" if joined else "split", private, 4 * room * words)
-    if joined:
-        raise wanted.refused("heads of this size, or so many rows, are served apart")
-    if not few and family["half-matrix"] and wanted["KV"] == 1 and dim in (64, 128):
+    if not few and not joined and family["half-matrix"] and wanted["KV"] == 1 and dim in (64, 128):
         tile_n = 2 if heads % 2 == 0 else 1
         return Tuning({"TILE_N": tile_n, "TILE_T": 32 // tile_n, "SPLITS": 1}, "coop", {"GROUP": 64, "DIM": dim})
     return None

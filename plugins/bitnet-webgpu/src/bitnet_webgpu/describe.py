@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal import DeviceInfo, DeviceType
 from bitnet_core.hal.failures import failure
 from bitnet_core.hal.found import Handled
+from bitnet_core.hal.tables import table
 
 from bitnet_webgpu.driver import BACKEND, Handle, module
 from bitnet_webgpu.errors import checked
 
-KNOWN: dict[str, Any] = tomllib.loads(Path(__file__).with_name("adapters.toml").read_text("utf-8"))
+KNOWN = table(__file__, "adapters.toml")
 GROUP, GROUPS, STORAGE = 256, 65535, 16384
 """WebGPU's defaults: threads of a workgroup, workgroups in a dimension, bytes of workgroup memory."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Unpack
 
 from bitnet_core.errors import BackendUnavailableError, GpuError, KernelCompileError, LaunchError, OutOfMemoryError
@@ -12,7 +11,7 @@ from bitnet_core.hal.failures import Details, failure, known
 
 from bitnet_webgpu.driver import BACKEND, module
 
-TABLE = known(Path(__file__).with_name("errors.toml"))
+TABLE = known(__file__)
 _OPERATIONS: dict[str, type[GpuError]] = {
     "open": BackendUnavailableError,
     "alloc": OutOfMemoryError,

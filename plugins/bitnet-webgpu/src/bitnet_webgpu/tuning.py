@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from bitnet_core.hal import DeviceType, Tuning
 from bitnet_core.hal.portable_tiles import FEW_ROWS
+from bitnet_core.hal.tables import table
 from bitnet_core.hal.tuning_table import TuningTable
 from bitnet_core.hal.wanted import Wanted
 from bitnet_core.kernels.catalogue import ceil_div
@@ -26,7 +26,7 @@ LARGE = 1 << 21
 WIDEST = 16384
 """Columns of a row that is normed in every workgroup: 32 threads keep eight vec4 of 64 codes each, and GROUP threads
 four times 16 columns."""
-PLAIN = TuningTable(Path(__file__).with_name("tunings.toml"))
+PLAIN = TuningTable(table(__file__, "tunings.toml"))
 
 
 def choose(wanted: Wanted) -> Tuning:

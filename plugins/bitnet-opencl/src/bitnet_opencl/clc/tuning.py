@@ -7,9 +7,8 @@ private constants are.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from bitnet_core.hal.device import DeviceType, Tuning
+from bitnet_core.hal.tables import table
 from bitnet_core.hal.tuning_table import TuningTable
 from bitnet_core.hal.wanted import Wanted
 
@@ -17,7 +16,7 @@ from bitnet_opencl.clc.nvidia_tuning import FORMULAS
 
 _SHARED_ROWS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense")
 """Products whose rows are shared among lanes."""
-CPU, GPU, NVIDIA = (TuningTable(Path(__file__).with_name(f"{name}.toml")) for name in ("cpu", "gpu", "nvidia"))
+CPU, GPU, NVIDIA = (TuningTable(table(__file__, f"{name}.toml")) for name in ("cpu", "gpu", "nvidia"))
 
 
 def choose(wanted: Wanted) -> Tuning:
