@@ -16,8 +16,7 @@ KERNELS = Path(__file__).parent / "kernels"
 _CONSTANT = re.compile(r"constant_id = (\d+)\) const uint (\w+)")
 CONSTANT_IDS = {name: int(number) for number, name in _CONSTANT.findall((KERNELS / "prelude.glsl").read_text())}
 """Of specialization constants."""
-FULL_SUBGROUPS = 2
-"""VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT, which the Python package leaves out."""
+FULL_SUBGROUPS = 2  # VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT
 SPIRV_MAGIC = b"\x03\x02\x23\x07"
 
 
@@ -64,8 +63,7 @@ class Pipelines:
         given = {**constants, **tuning.tile, **tuning.private}
         if {".sub", ".matrix"} & set(path.suffixes):
             given["WAVE"] = int(self._info.extra["subgroups"])
-            size = {"requiredSubgroupSize": given["WAVE"]}
-            sized = vk().make("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", **size)
+            sized = vk().make("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", requiredSubgroupSize=given["WAVE"])
             stage = {"pNext": sized, "flags": FULL_SUBGROUPS}
         entries = [{"constantID": CONSTANT_IDS[constant], "offset": 4 * at} for at, constant in enumerate(given)]
         values = vk().ffi.new("uint32_t[]", list(given.values()))

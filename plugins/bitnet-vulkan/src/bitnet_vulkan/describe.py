@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from bitnet_core.errors import BackendUnavailableError, UsageError
@@ -13,12 +12,10 @@ from bitnet_core.hal.plugin import Handle, Handled, failure, pci_address, sorted
 from bitnet_vulkan.driver import BACKEND, Logical, function, instance, vk
 
 KNOWN = table(__file__, "devices.toml")
-STRUCTS: dict[str, dict[str, dict[str, Any]]] = KNOWN["structs"]
 ABILITIES = tuple(KNOWN["abilities"])
 LIST, PUSH, PCI = "list devices", "VK_KHR_push_descriptor", "VK_EXT_pci_bus_info"
 PCI_PARTS = "pciDomain", "pciBus", "pciDevice", "pciFunction"
-_LOCAL_HEAP, _GRAPHICS_QUEUE, _COMPUTE_QUEUE = 1, 1, 2
-"""Bits of VkMemoryHeapFlags and VkQueueFlags."""
+_LOCAL_HEAP, _GRAPHICS_QUEUE, _COMPUTE_QUEUE = 1, 1, 2  # bits of VkMemoryHeapFlags and VkQueueFlags
 
 
 def usable() -> list[Handled]:
@@ -38,7 +35,7 @@ def told(handle: Handle) -> dict[str, Any]:
     named = vk().listed("vkEnumerateDeviceExtensionProperties", LIST, handle, vk().null)
     about: dict[str, Any] = {"extensions": {one["extensionName"] for one in named}}
     version = vk().given("vkGetPhysicalDeviceProperties", LIST, handle)["apiVersion"]
-    for kind, structs in STRUCTS.items():
+    for kind, structs in KNOWN["structs"].items():
         made, chain = {name: vk().make(name) for name in structs}, vk().null
         for name, needs in structs.items():
             if needs.get("extension") in {None, *about["extensions"]} or version >= needs.get("version", 1 << 32):
@@ -56,7 +53,7 @@ def told(handle: Handle) -> dict[str, Any]:
     return about
 
 
-def abilities(handle: Handle, about: Mapping[str, Any]) -> dict[str, int]:
+def abilities(handle: Handle, about: dict[str, Any]) -> dict[str, int]:
     """By name in ABILITIES, 0 where the device has not, or BITNET_VULKAN_WITHOUT names it."""
     off, able = left_out(), {"import": about["minImportedHostPointerAlignment"], "resident": about["shaderSMCount"]}
     for name, needs in KNOWN["needs"].items():
@@ -82,7 +79,7 @@ def left_out() -> set[str]:
     return names
 
 
-def offered(section: str, able: Mapping[str, Any]) -> frozenset[str]:
+def offered(section: str, able: dict[str, Any]) -> frozenset[str]:
     """Optional kernels, or features, of a device with such abilities."""
     return frozenset(name for name, ability in KNOWN[section].items() if not ability or able[ability])
 
@@ -126,11 +123,10 @@ def logical(physical: Handled) -> Logical:
     """A device with one queue, and the extensions and features that devices.toml names."""
     handle, info = physical
     about, chain = told(handle), vk().null
-    for struct, row in STRUCTS["Features"].items():
+    for struct, row in KNOWN["structs"]["Features"].items():
         if on := [name for group in row["features"] if all(about[name] for name in group) for name in group]:
             chain = vk().make(struct, pNext=chain, **dict.fromkeys(on, 1))
-    known = {row.get("extension") for structs in STRUCTS.values() for row in structs.values()}
-    names = sorted(about["extensions"] & {PUSH, *known})
-    queue = {"queueFamilyIndex": info.extra["queue_family"]}
-    wanted = {"pNext": chain, "pQueueCreateInfos": [queue], "ppEnabledExtensionNames": names}
+    known = {row.get("extension") for structs in KNOWN["structs"].values() for row in structs.values()}
+    wanted = {"pNext": chain, "ppEnabledExtensionNames": sorted(about["extensions"] & {PUSH, *known})}
+    wanted["pQueueCreateInfos"] = [{"queueFamilyIndex": info.extra["queue_family"]}]
     return Logical(vk().given("vkCreateDevice", "open", handle, wanted, vk().null))

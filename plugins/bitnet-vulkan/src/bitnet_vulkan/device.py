@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from bitnet_core.hal.plugin import Constants, Handle, Handled, KernelSpec, MemoryKind, Recorded, Tuned, Tuning
+from bitnet_core.hal.plugin import Constants, Handle, Handled, KernelSpec, Launch, MemoryKind, Recorded, Tuned, Tuning
 
 from bitnet_vulkan import tuning
 from bitnet_vulkan.compile import Pipelines
 from bitnet_vulkan.driver import TIMEOUT, check, vk
-from bitnet_vulkan.memory import MemoryDevice
-from bitnet_vulkan.recording import ANY, HOST, TRANSFER, Commands, VulkanBuffer, VulkanKernel, VulkanLaunch
+from bitnet_vulkan.memory import SLOT, SLOTS, MemoryDevice
+from bitnet_vulkan.recording import ANY, HOST, TRANSFER, Commands, VulkanBuffer, VulkanKernel
 
-SLOTS, SLOT = 5, 8 << 20
-"""Staging slots, one of them for downloads, and their bytes: enough to keep the bus busy, small beside any model."""
 ONCE, MANY_TIMES, _64_BITS = 1, 4, 1
 """VkCommandBufferUsageFlagBits ONE_TIME_SUBMIT and SIMULTANEOUS_USE, and a VkQueryResultFlagBits."""
 
@@ -30,10 +28,10 @@ class VulkanDevice(Tuned, MemoryDevice):
         with self._entered("open"), ExitStack() as undo:
             undo.callback(device.close)
             self._queue = vk().given("vkGetDeviceQueue", "open", device.handle, family, 0)
-            self._pool = device.create("CommandPool", {"queueFamilyIndex": family}, operation="open")
+            self._pool = device.create("CommandPool", {"queueFamilyIndex": family}, operation="record")
             self._pipelines = Pipelines(device, self.info)
             slots = [self._new(SLOT, MemoryKind.HOST) for _ in range(SLOTS)]
-            mapped = [vk().given("vkMapMemory", "open", device.handle, slot.memory, 0, SLOT, 0) for slot in slots]
+            mapped = [vk().given("vkMapMemory", "alloc", device.handle, slot.memory, 0, SLOT, 0) for slot in slots]
             self._stage(slots, [memoryview(vk().ffi.buffer(pointer, SLOT)).cast("B") for pointer in mapped])
             undo.pop_all()
 
@@ -60,7 +58,7 @@ class VulkanDevice(Tuned, MemoryDevice):
     def _close_list(self, commands: Commands) -> None:
         vk().call("vkEndCommandBuffer", "record", commands.follow(HOST))
 
-    def _launch(self, commands: Commands, launch: VulkanLaunch) -> None:
+    def _launch(self, commands: Commands, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
         commands.launch(launch)
 
     def _new_fence(self) -> Handle:
@@ -86,11 +84,12 @@ class VulkanDevice(Tuned, MemoryDevice):
             self._commands().launch(launch, pool, 2 * i)
         self._wait()
         ticks, tick = vk().ffi.new("uint64_t[]", count), 1e-9 * float(self.info.extra["tick_ns"])
-        where = self._device.handle, pool, 0, count
-        vk().call("vkGetQueryPoolResults", "wait", *where, 8 * count, ticks, 8, _64_BITS)
+        vk().call("vkGetQueryPoolResults", "wait", self._device.handle, pool, 0, count, 8 * count, ticks, 8, _64_BITS)
         self._device.destroy("QueryPool", pool)
         return [tick * max(1, ticks[i + 1] - ticks[i]) for i in range(0, count, 2)]
 
     def _close(self) -> None:
-        self._pipelines.store()
-        self._device.close()
+        try:
+            self._pipelines.store()
+        finally:
+            self._device.close()

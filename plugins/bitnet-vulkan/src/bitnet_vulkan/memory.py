@@ -12,6 +12,9 @@ from bitnet_vulkan.describe import KNOWN, logical, told
 from bitnet_vulkan.driver import BACKEND, TOO_MANY_OBJECTS, check, function, vk
 from bitnet_vulkan.recording import TRANSFER, Commands, VulkanBuffer, VulkanKernel
 
+SLOTS, SLOT = 5, 8 << 20
+"""Staging slots, one of them for downloads, and their bytes: enough to keep the bus busy, small beside any model."""
+
 
 class Pages(NamedTuple):
     """Where a buffer begins in `size` bytes of memory of one of these types (bits). host: a struct that says which they
@@ -79,7 +82,7 @@ class MemoryDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
         if not types or place.at % needs["alignment"] or place.at + needs["size"] > place.size:
             raise UnsupportedError(f"no memory is {kind}", backend=BACKEND, operation="alloc")
         handle, status = vk().ffi.new("VkDeviceMemory *"), TOO_MANY_OBJECTS
-        if len(self._buffers) < int(self.info.extra["max_allocations"]):
+        if len(self._buffers) + SLOTS < int(self.info.extra["max_allocations"]):
             sizes = {"allocationSize": place.size, "memoryTypeIndex": types[0]}
             wanted = vk().make("VkMemoryAllocateInfo", pNext=place.host, **sizes)
             status = vk().lib.vkAllocateMemory(self._device.handle, wanted, vk().null, handle)

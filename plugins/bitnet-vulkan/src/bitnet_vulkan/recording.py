@@ -37,15 +37,10 @@ class VulkanKernel(Compiled):
     template: Handle
 
 
-VulkanLaunch = Launch[VulkanBuffer, VulkanKernel]
-
-
 @dataclass(eq=False, slots=True)
 class Commands:
-    """A command buffer. info: a VkSubmitInfo; last: the stage of its last command, at first any.
-
-    Each command waits for the one before it: in a plan nearly every launch reads what the last one wrote, so asking
-    which do would save nothing.
+    """A command buffer, its VkSubmitInfo, and the stage of its last command, at first any. Each command waits for the
+    one before it: in a plan nearly every launch reads what the last one wrote, so asking which do would save nothing.
     """
 
     handle: Handle
@@ -59,7 +54,7 @@ class Commands:
         self.last = stage
         return self.handle
 
-    def launch(self, launch: VulkanLaunch, queries: Handle = None, first: int = 0) -> None:
+    def launch(self, launch: Launch[VulkanBuffer, VulkanKernel], queries: Handle = None, first: int = 0) -> None:
         """Add a launch; into two queries from `first` on, where there are some, when it begins and ends."""
         lib, ffi, kernel, params, commands = vk().lib, vk().ffi, launch.kernel, launch.params, self.follow(COMPUTE)
         words: list[int] = []

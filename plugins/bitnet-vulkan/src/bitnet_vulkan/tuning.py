@@ -17,8 +17,7 @@ MATRIX_TILES = ((64, 64, 128), (128, 64, 128), (128, 128, 256))
 """Outputs, rows and invocations of a tile on matrix units."""
 MEETING_WORDS = 9 * 32
 """Counters of meeting.glsl."""
-Family = Mapping[str, Any]
-"""A row of families.toml, and DeviceInfo.extra."""
+Family = Mapping[str, Any]  # a row of families.toml, and DeviceInfo.extra
 FAMILIES: dict[str, Family] = table(__file__, "families.toml")
 ROWS = {name: TuningTable(table(__file__, f"{name}.toml")) for name in FAMILIES}
 
