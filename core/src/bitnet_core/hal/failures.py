@@ -46,8 +46,8 @@ class Known(NamedTuple):
 
 
 def known(module: str) -> dict[str, Known]:
-    """The rows of errors.toml beside a module (its `__file__`), by status: `status = ["LaunchError", hint, name]`, where
-    a class of `bitnet_core.errors` may be "" for that of the operation, and what else Known has."""
+    """The rows of errors.toml beside a module (its `__file__`), by status: `status = ["LaunchError", hint, name]`, with
+    a class of `bitnet_core.errors`, or "" where the operation decides, and what else Known has."""
     rows = table(module, "errors.toml")
     return {status: Known(getattr(errors, kind) if kind else None, *more) for status, (kind, *more) in rows.items()}
 
