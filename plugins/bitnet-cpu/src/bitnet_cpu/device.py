@@ -9,9 +9,7 @@ from types import MappingProxyType
 
 import psutil
 from bitnet_core.errors import OutOfMemoryError
-from bitnet_core.hal.base import BaseDevice, Launch, Recorded
-from bitnet_core.hal.device import MemoryKind, Tuning
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal.plugin import BaseDevice, KernelSpec, Launch, MemoryKind, Recorded, Tuning
 
 from bitnet_cpu import _native
 from bitnet_cpu.describe import active_kernel, cpu_info

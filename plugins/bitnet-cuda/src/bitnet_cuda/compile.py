@@ -7,10 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.hal import Tuning
+from bitnet_core.hal.plugin import KernelSpec, Tuning, source_text
 from bitnet_core.hal.runtime_compiler import RuntimeCompiler, kept
-from bitnet_core.hal.sources import source_text
-from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_cuda.driver import unavailable
 

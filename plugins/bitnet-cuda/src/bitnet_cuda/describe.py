@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bitnet_core.hal import DeviceInfo, DeviceType
-from bitnet_core.hal.found import sorted_out
-from bitnet_core.hal.tables import table
+from bitnet_core.hal.plugin import DeviceInfo, DeviceType, sorted_out, table
 
 from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bitnet_core.hal import Grid, Tuning
 from bitnet_core.hal.base import Bound
 from bitnet_core.hal.described import described
+from bitnet_core.hal.plugin import Grid, KernelSpec, Tuning
 from bitnet_core.hal.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
-from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_cuda import compile, recording, tuning
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capability, device_infos

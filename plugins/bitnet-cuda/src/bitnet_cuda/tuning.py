@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bitnet_core.hal import Tuning
-from bitnet_core.hal.portable_tiles import Constants, Params
+from bitnet_core.hal.plugin import Constants, KernelSpec, Params, Tuning
 from bitnet_core.hal.portable_tiles import choose as portable
-from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_cuda import decode_tiles, tensor_tiles
 

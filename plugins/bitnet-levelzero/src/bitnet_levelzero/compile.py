@@ -7,8 +7,7 @@ from functools import cache, partial
 from importlib.resources import files
 
 from bitnet_core.errors import GpuError
-from bitnet_core.hal.c_library import Handle
-from bitnet_core.hal.program_cache import ProgramCache
+from bitnet_core.hal.plugin import Handle, ProgramCache
 
 from bitnet_levelzero.api import call, listed, load
 from bitnet_levelzero.errors import BACKEND, check

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bitnet_core.errors import BackendUnavailableError, GpuError
-from bitnet_core.hal.c_library import Handle
-from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
-from bitnet_core.hal.found import pci_address, sorted_out
+from bitnet_core.hal.plugin import DeviceInfo, DeviceType, Handle, TransferMode, pci_address, sorted_out
 
 from bitnet_levelzero import api
 from bitnet_levelzero.api import given, listed

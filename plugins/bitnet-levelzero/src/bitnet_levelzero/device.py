@@ -6,13 +6,8 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from bitnet_core.errors import GpuError, OutOfMemoryError
-from bitnet_core.hal.base import Recorded
-from bitnet_core.hal.c_library import Handle
-from bitnet_core.hal.device import MemoryKind, Tuning
+from bitnet_core.hal.plugin import Constants, Handle, KernelSpec, MemoryKind, Recorded, Tuned, Tuning, words_of
 from bitnet_core.hal.stream import host_view
-from bitnet_core.hal.wanted import Constants, Tuned
-from bitnet_core.hal.words import words_of
-from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_levelzero.api import call, given, load
 from bitnet_levelzero.compile import Compiler

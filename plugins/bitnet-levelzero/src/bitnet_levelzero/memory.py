@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bitnet_core.hal.c_library import Created, Handle
-from bitnet_core.hal.device import MemoryKind
-from bitnet_core.hal.words import words_of
+from bitnet_core.hal.plugin import Created, Handle, MemoryKind, words_of
 
 from bitnet_levelzero.api import given, load
 

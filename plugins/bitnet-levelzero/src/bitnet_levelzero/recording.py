@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bitnet_core.hal.c_library import Handle
-from bitnet_core.hal.command_lists import CommandListDevice
-from bitnet_core.hal.device import DeviceInfo
-from bitnet_core.hal.launches import Compiled, Launch
+from bitnet_core.hal.plugin import CommandListDevice, Compiled, DeviceInfo, Handle, Launch
 
 from bitnet_levelzero.api import load
 from bitnet_levelzero.errors import check

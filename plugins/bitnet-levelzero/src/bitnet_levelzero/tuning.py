@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bitnet_core.hal.device import Tuning
-from bitnet_core.hal.tables import table
-from bitnet_core.hal.tuning_table import TuningTable
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal.plugin import KernelSpec, Tuning, TuningTable, table
 
 TUNINGS = TuningTable(table(__file__, "tunings.toml"))
 """All that there are; they are the same for every GPU, as none has run them yet."""

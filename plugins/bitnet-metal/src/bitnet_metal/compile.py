@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bitnet_core.hal import Tuning
-from bitnet_core.hal.launches import Compiled
-from bitnet_core.hal.sources import source_text
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal.plugin import Compiled, KernelSpec, Tuning, source_text
 
 from bitnet_metal.driver import BACKEND, Handle, module, pool
 from bitnet_metal.errors import not_built, refused

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from bitnet_core.hal import MemoryKind, Tuning
-from bitnet_core.hal.found import numbered
-from bitnet_core.hal.wanted import Constants, Params, Wanted
-from bitnet_core.hal.words import words_of
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal.plugin import Constants, KernelSpec, MemoryKind, Params, Tuning, Wanted, numbered, words_of
 
 from bitnet_metal.compile import Compiler, MetalKernel
 from bitnet_metal.describe import usable

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bitnet_core.hal import Tuning
-from bitnet_core.hal.tables import table
-from bitnet_core.hal.wanted import Wanted
+from bitnet_core.hal.plugin import Tuning, Wanted, table
 from bitnet_core.kernels.catalogue import ceil_div
 
 GROUP = 256  # threads of a threadgroup, where nothing speaks for others

@@ -7,9 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
-from bitnet_core.hal.found import Handled, pci_address
-from bitnet_core.hal.tables import table
+from bitnet_core.hal.plugin import DeviceInfo, DeviceType, Handled, TransferMode, pci_address, table
 
 if TYPE_CHECKING:
     import pyopencl as cl

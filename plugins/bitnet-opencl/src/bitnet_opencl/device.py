@@ -7,14 +7,10 @@ import os
 import numpy as np
 import pyopencl as cl
 from bitnet_core.errors import GpuError
-from bitnet_core.hal.base import TIMEOUT_VARIABLE, Recorded
+from bitnet_core.hal.base import TIMEOUT_VARIABLE
 from bitnet_core.hal.device import DeviceType, MemoryKind, TransferMode, Tuning
-from bitnet_core.hal.found import Handled
 from bitnet_core.hal.opencl_c import program_source
-from bitnet_core.hal.staged import StagedDevice
-from bitnet_core.hal.wanted import Constants, Tuned
-from bitnet_core.hal.words import words_of
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal.plugin import Constants, Handled, KernelSpec, Recorded, StagedDevice, Tuned, words_of
 
 from bitnet_opencl import clc
 from bitnet_opencl.clc import tuning

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.hal import Tuning
+from bitnet_core.hal.plugin import KernelSpec, Tuning, source_text
 from bitnet_core.hal.runtime_compiler import RuntimeCompiler, kept
-from bitnet_core.hal.sources import source_text
-from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_rocm.driver import unavailable
 from bitnet_rocm.errors import COMPILING

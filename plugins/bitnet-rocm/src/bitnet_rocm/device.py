@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bitnet_core.errors import GpuError, LaunchError, UnsupportedError
-from bitnet_core.hal import DeviceType, MemoryKind, Tuning
 from bitnet_core.hal.described import described
+from bitnet_core.hal.plugin import DeviceType, KernelSpec, MemoryKind, Tuning
 from bitnet_core.hal.stream import Calls, Result, StreamBuffer, StreamDevice, StreamLaunch, StreamRecorded
-from bitnet_core.kernels.spec import KernelSpec
 
 from bitnet_rocm import compile, tuning
 from bitnet_rocm.describe import device_infos

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal import Tuning
-from bitnet_core.hal.portable_tiles import FEW_ROWS, Constants, Params, ternary, tuned
+from bitnet_core.hal.plugin import FEW_ROWS, Constants, KernelSpec, Params, Tuning
 from bitnet_core.hal.portable_tiles import choose as portable
+from bitnet_core.hal.portable_tiles import ternary, tuned
 from bitnet_core.kernels.catalogue import ceil_div
-from bitnet_core.kernels.spec import KernelSpec
 
 MOST_COLUMNS = 32_768
 """Longest row that a norm joined to its product keeps in 48 KiB of shared memory, beside scales and sums."""

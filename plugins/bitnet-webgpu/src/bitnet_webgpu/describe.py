@@ -5,10 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal import DeviceInfo, DeviceType
-from bitnet_core.hal.failures import failure
-from bitnet_core.hal.found import Handled
-from bitnet_core.hal.tables import table
+from bitnet_core.hal.plugin import DeviceInfo, DeviceType, Handled, failure, table
 
 from bitnet_webgpu.driver import BACKEND, Handle, module
 from bitnet_webgpu.errors import checked

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from bitnet_core.errors import GpuError
-from bitnet_core.hal import DeviceType, MemoryKind, Tuning
 from bitnet_core.hal.checks import writes
-from bitnet_core.hal.found import numbered
-from bitnet_core.hal.wanted import Constants, Tuned
-from bitnet_core.hal.words import PART, words_of
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.hal.plugin import Constants, DeviceType, KernelSpec, MemoryKind, Tuned, Tuning, numbered, words_of
+from bitnet_core.hal.words import PART
 
 from bitnet_webgpu import tuning
 from bitnet_webgpu.compile import WebGpuKernel, built, source, stages

@@ -6,9 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bitnet_core.hal import DeviceInfo, Grid, MemoryKind
-from bitnet_core.hal.base import Launch, Recorded
-from bitnet_core.hal.words import WordDevice, words_of
+from bitnet_core.hal.plugin import DeviceInfo, Grid, Launch, MemoryKind, Recorded, WordDevice, words_of
 
 from bitnet_webgpu.compile import WebGpuKernel, stages
 from bitnet_webgpu.driver import Handle, ffi, lib, raw

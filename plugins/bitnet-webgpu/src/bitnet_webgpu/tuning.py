@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bitnet_core.hal import DeviceType, Tuning
-from bitnet_core.hal.portable_tiles import FEW_ROWS
-from bitnet_core.hal.tables import table
-from bitnet_core.hal.tuning_table import TuningTable
-from bitnet_core.hal.wanted import Wanted
+from bitnet_core.hal.plugin import FEW_ROWS, DeviceType, Tuning, TuningTable, Wanted, table
 from bitnet_core.kernels.catalogue import ceil_div
 
 from bitnet_webgpu.compile import SUBGROUPS

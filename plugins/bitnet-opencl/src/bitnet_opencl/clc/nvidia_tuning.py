@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bitnet_core.hal.device import Tuning
-from bitnet_core.hal.portable_tiles import FEW_ROWS
-from bitnet_core.hal.wanted import Wanted
+from bitnet_core.hal.plugin import FEW_ROWS, Tuning, Wanted
 from bitnet_core.kernels.catalogue import ceil_div
 
 MOST_SPLITS = 32

@@ -7,10 +7,7 @@ private constants are.
 
 from __future__ import annotations
 
-from bitnet_core.hal.device import DeviceType, Tuning
-from bitnet_core.hal.tables import table
-from bitnet_core.hal.tuning_table import TuningTable
-from bitnet_core.hal.wanted import Wanted
+from bitnet_core.hal.plugin import DeviceType, Tuning, TuningTable, Wanted, table
 
 from bitnet_opencl.clc.nvidia_tuning import FORMULAS
 
