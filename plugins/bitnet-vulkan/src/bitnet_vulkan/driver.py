@@ -47,8 +47,7 @@ class Logical(Created):
     """A VkDevice. What was created from it goes with it, the last first."""
 
     def __init__(self, handle: Handle) -> None:
-        freed = {"DeviceMemory": "vkFreeMemory"}
-        around = [handle], [vk().null]
+        freed, around = {"DeviceMemory": "vkFreeMemory"}, ([handle], [vk().null])
         super().__init__(vk(), "vkCreate{}".format, lambda kind: freed.get(kind, f"vkDestroy{kind}"), around)
         self.handle = handle
 

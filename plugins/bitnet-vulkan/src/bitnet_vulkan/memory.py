@@ -17,8 +17,7 @@ SLOTS, SLOT = 5, 8 << 20
 
 
 class Pages(NamedTuple):
-    """Where a buffer begins in `size` bytes of memory of one of these types (bits). host: a struct that says which they
-    are, where they are the host's."""
+    """Where a buffer begins in `size` bytes of memory of one of these types (bits). host: what imports the host's."""
 
     at: int
     size: int
