@@ -6,7 +6,7 @@ from bitnet_core.hal.base import BaseDevice
 from bitnet_core.hal.c_library import CLibrary, Created, Handle
 from bitnet_core.hal.command_lists import CommandListDevice
 from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, TransferMode, Tuning
-from bitnet_core.hal.failures import Details, Statuses, failure, known
+from bitnet_core.hal.failures import Details, Statuses, failure
 from bitnet_core.hal.found import Handled, numbered, pci_address, sorted_out
 from bitnet_core.hal.launches import Compiled, Launch, Recorded
 from bitnet_core.hal.portable_tiles import FEW_ROWS
@@ -49,7 +49,6 @@ __all__ = [
     "Wanted",
     "WordDevice",
     "failure",
-    "known",
     "numbered",
     "pci_address",
     "sorted_out",
