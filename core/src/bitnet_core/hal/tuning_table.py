@@ -41,8 +41,10 @@ class Row:
 def _number(value: int | str | Sequence[Any], size: Callable[[str], int]) -> int:
     if isinstance(value, int):
         return value
-    times, name = (1, value) if isinstance(value, str) else value
-    return int(times * size(name))
+    if isinstance(value, str):
+        return size(value)
+    times, name = value
+    return int(times) * size(name)
 
 
 class TuningTable:
