@@ -38,7 +38,7 @@ class Row:
         return Tuning(tile, self.variant, private)
 
 
-def _number(value: int | str | Sequence[Any], size: Callable[[str], int]) -> int:
+def _number(value: int | str | list[Any], size: Callable[[str], int]) -> int:
     if isinstance(value, int):
         return value
     if isinstance(value, str):
