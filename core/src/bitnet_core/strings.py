@@ -119,12 +119,16 @@ class Strings(Sequence[str]):
 
     def _beginning(self, heads: Collection[bytes]) -> list[tuple[int, str]]:
         """Those whose first 8 bytes, or all of fewer, are one of `heads`; at least."""
-        wanted = np.frombuffer(b"".join(head.ljust(_HEAD, b"\0") for head in heads), "<u8")
+        if not heads:
+            return []
+        wanted = np.sort(np.frombuffer(b"".join(head.ljust(_HEAD, b"\0") for head in heads), "<u8"))
         own: npt.NDArray[Any] = np.ndarray((self._data.size - _HEAD + 1,), "<u8", self._data.data, strides=(1,))[
             self._starts[:-1]
         ]
         own &= _MASKS[np.minimum(self.sizes, _HEAD)]
-        return [(number, self[number]) for number in np.flatnonzero(np.isin(own, wanted)).tolist()]
+        # as np.isin, which imports np.ma
+        equal = wanted[np.minimum(np.searchsorted(wanted, own), wanted.size - 1)] == own
+        return [(number, self[number]) for number in np.flatnonzero(equal).tolist()]
 
 
 _MASKS: Final = np.array([(1 << 8 * size) - 1 for size in range(_HEAD + 1)], np.uint64)

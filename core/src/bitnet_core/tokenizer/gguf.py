@@ -18,7 +18,7 @@ from tokenizers import Tokenizer as Backend
 from bitnet_core.errors import TokenizerError, short
 from bitnet_core.tokenizer.pretokenizers import pre_tokenizer
 from bitnet_core.tokenizer.tokenizer import SPACE, Tokenizer, byte_alphabet
-from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType, Vocabulary
+from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType, Vocabulary, of_kind
 
 MAX_SPLITS: Final = 1 << 22  # candidate merges of an SPM vocabulary
 MAX_PART: Final = 1 << 14
@@ -82,7 +82,7 @@ class _Pipeline(ABC):
         for token in (vocabulary.bos_id, vocabulary.eos_id, vocabulary.eot_id, vocabulary.padding_id):
             if token is not None and self.types[token] == TokenType.NORMAL and vocabulary.tokens[token]:
                 self.types[token] = TokenType.CONTROL  # files without token types
-        marked = np.flatnonzero(np.isin(self.types, (TokenType.CONTROL, TokenType.USER_DEFINED)))
+        marked = np.flatnonzero(of_kind(self.types, TokenType.CONTROL, TokenType.USER_DEFINED))
         self.specials: list[Entry] = [(token, vocabulary.tokens[token]) for token in marked.tolist()]
         unknown = vocabulary.unknown_id
         self._unknown = None if unknown is None else vocabulary.tokens[unknown]
@@ -166,7 +166,7 @@ class _SentencePiece(_Pipeline):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
-        self._made = np.isin(vocabulary.types, (TokenType.NORMAL, TokenType.USER_DEFINED))
+        self._made = of_kind(vocabulary.types, TokenType.NORMAL, TokenType.USER_DEFINED)
         if int((vocabulary.tokens.lengths[self._made] - 1).clip(0).sum()) > MAX_SPLITS:
             raise TokenizerError(f"the SPM vocabulary has over {MAX_SPLITS} ways to cut its tokens; it looks corrupt")
 

@@ -71,7 +71,7 @@ def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
     if not tokens:
         raise TokenizerError("tokenizer.ggml.tokens is missing or empty")
     types = _types(keys, len(tokens))
-    specials = int(np.isin(types, (TokenType.CONTROL, TokenType.USER_DEFINED)).sum())
+    specials = int(of_kind(types, TokenType.CONTROL, TokenType.USER_DEFINED).sum())
     if specials > MAX_SPECIALS:
         raise TokenizerError(
             f"tokenizer.ggml.token_type marks {specials} special tokens; at most {MAX_SPECIALS} make sense"
@@ -95,6 +95,12 @@ def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
         add_bos=_flag(keys, "tokenizer.ggml.add_bos_token"),
         add_space_prefix=_flag(keys, "tokenizer.ggml.add_space_prefix"),
     )
+
+
+def of_kind(types: npt.NDArray[np.int8], *kinds: TokenType) -> npt.NDArray[np.bool_]:
+    """Which of the types are one of these."""
+    found: npt.NDArray[np.bool_] = np.logical_or.reduce([types == kind for kind in kinds])
+    return found
 
 
 def check_specials(texts: Sequence[str]) -> None:
