@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Final, overload
+from typing import Final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,6 @@ MEAN_LENGTH: Final = 64  # bytes of a string that is short, its length counted i
 PIECE: Final = 1 << 20  # bytes that are looked through at once
 _APART: Final = bytes(8)
 """Zeros before each string, and after the last one; in a file the length has their place."""
-_HEAD: Final = 8
-"""Bytes of a string's beginning, by which those that may be meant are found."""
 
 
 class Strings(Sequence[str]):
@@ -109,29 +107,32 @@ class Strings(Sequence[str]):
 
     def within(self, text: str) -> list[tuple[int, str]]:
         """Those that are part of a text, with their numbers; empty ones are not."""
-        data = text.encode()
-        heads = {data[at : at + size] for size in range(1, _HEAD + 1) for at in range(len(data))}
-        return [(number, found) for number, found in self._beginning(heads) if found and found in text]
+        heads = _eights(np.frombuffer(text.encode() + _APART, np.uint8))[:, None] & _MASKS
+        return [(number, found) for number, found in self._beginning(heads.reshape(-1)) if found and found in text]
 
     def among(self, texts: Collection[str]) -> list[tuple[int, str]]:
         """Those that are one of some texts, with their numbers."""
-        return [entry for entry in self._beginning({text.encode()[:_HEAD] for text in texts}) if entry[1] in texts]
+        heads = np.frombuffer(b"".join(text.encode()[:8].ljust(8, b"\0") for text in texts), "<u8")
+        return [(number, found) for number, found in self._beginning(heads) if found in texts]
 
-    def _beginning(self, heads: Collection[bytes]) -> list[tuple[int, str]]:
-        """Those whose first 8 bytes, or all of fewer, are one of `heads`; at least."""
-        if not heads:
+    def _beginning(self, heads: npt.NDArray[np.uint64]) -> list[tuple[int, str]]:
+        """Those whose first 8 bytes, zeros after fewer, are one of `heads`; at least."""
+        wanted = np.sort(heads)
+        if wanted.size == 0:
             return []
-        wanted = np.sort(np.frombuffer(b"".join(head.ljust(_HEAD, b"\0") for head in heads), "<u8"))
-        own: npt.NDArray[Any] = np.ndarray((self._data.size - _HEAD + 1,), "<u8", self._data.data, strides=(1,))[
-            self._starts[:-1]
-        ]
-        own &= _MASKS[np.minimum(self.sizes, _HEAD)]
+        own = _eights(self._data)[self._starts[:-1]] & _MASKS[np.minimum(self.sizes, 8)]
         # as np.isin, which imports np.ma
         equal = wanted[np.minimum(np.searchsorted(wanted, own), wanted.size - 1)] == own
         return [(number, self[number]) for number in np.flatnonzero(equal).tolist()]
 
 
-_MASKS: Final = np.array([(1 << 8 * size) - 1 for size in range(_HEAD + 1)], np.uint64)
+_MASKS: Final = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+"""Of the first 0 to 8 bytes."""
+
+
+def _eights(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """u64[n - 7]: the 8 bytes from each on, the first of them the lowest."""
+    return np.ndarray((data.size - 7,), "<u8", data.data, strides=(1,))
 
 
 def _after_zeros(data: npt.NDArray[np.uint8], most: int) -> npt.NDArray[np.int64]:
