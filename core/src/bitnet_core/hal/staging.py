@@ -17,8 +17,8 @@ _ALIGNMENT = 64
 """Copies start at multiples of this within a slot; some engines are slow at others."""
 _THREADS = min(8, os.cpu_count() or 1)
 """Fill a slot together: one alone reads a mapped file at a tenth of what a GPU's bus takes."""
-_LEAST = 1 << 20
-"""Bytes that are worth a thread."""
+_LEAST = 8 << 20
+"""Bytes that are worth more than one thread: fewer are copied as soon as threads are told of them."""
 
 
 class Copies(Protocol[B_contra]):
@@ -67,12 +67,12 @@ class StagingRing(Generic[B]):
         self._used = 0
 
     def _fill(self, slot: npt.NDArray[np.uint8], data: npt.NDArray[np.uint8]) -> None:
-        size = max(_LEAST, -(-len(data) // _THREADS))
-        starts = range(0, len(data), size)
-        if len(starts) < 2:
+        if len(data) < _LEAST or _THREADS < 2:
             slot[:] = data
-        else:
-            list(self._threads.map(lambda at: np.copyto(slot[at : at + size], data[at : at + size]), starts))
+            return
+        size = -(-len(data) // _THREADS)
+        starts = range(0, len(data), size)
+        list(self._threads.map(lambda at: np.copyto(slot[at : at + size], data[at : at + size]), starts))
 
     def _next(self) -> None:
         self._fences[self._turn] = self._copies.fence()
