@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -148,10 +148,19 @@ class Registry:
         before = len(self.quarantined)
         queues = by_driver(unasked)
         with quiet_stdout(), ThreadPoolExecutor(len(queues) + 1) as pool:
-            pool.submit(_import_modules, [name for queue in queues for name in queue[1:]])
-            for found in pool.map(lambda queue: {name: self._looked(name) for name in queue}, queues):
+            imported = pool.submit(_import_modules, [name for queue in queues for name in queue[1:]])
+            for found in pool.map(lambda queue: self._looked_in_turn(queue, imported), queues):
                 self._devices.update(found)
         self.quarantined[before:] = sorted(self.quarantined[before:], key=lambda entry: unasked.index(entry.name))
+
+    def _looked_in_turn(self, queue: Sequence[str], imported: Future[None]) -> dict[str, tuple[DeviceInfo, ...]]:
+        """imported: the modules of all but the first; a thread must not import what another one has half imported."""
+        found: dict[str, tuple[DeviceInfo, ...]] = {}
+        for name in queue:
+            if found:
+                imported.result()
+            found[name] = self._looked(name)
+        return found
 
     def _looked(self, name: str) -> tuple[DeviceInfo, ...]:
         try:
