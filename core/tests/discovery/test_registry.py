@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
 from bitnet_core.discovery.registry import Stage, registry
@@ -158,6 +159,27 @@ def test_drivers_are_asked_at_the_same_time_but_for_one_that_two_backends_share(
     assert {"cuda", "opencl"} <= told["cuda"] & told["opencl"]
     assert "webgpu" not in told["vulkan"]
     assert "vulkan" not in told["webgpu"]
+
+
+def test_a_later_backend_s_modules_are_imported_while_an_earlier_one_is_asked(
+    install_plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("builtins.imported", [], raising=False)
+    monkeypatch.delitem(sys.modules, "wgpu", raising=False)
+    site = install_plugin("webgpu")
+    (site / "wgpu.py").write_text("imported.append('wgpu')\nraise RuntimeError('which its backend tells')")
+    waits = """
+        import time
+        def devices(self):
+            limit = time.monotonic() + 10
+            while time.monotonic() < limit and not imported:
+                time.sleep(0.001)
+            raise BackendUnavailableError(" ".join(imported), backend=self.name)
+        Backend.devices = devices
+        """
+    install_plugin("vulkan", waits)
+    registry().look(["vulkan", "webgpu"])
+    assert [(entry.name, entry.reason) for entry in registry().quarantined] == [("vulkan", "wgpu")]
 
 
 def test_two_distributions_with_one_name(install_plugin) -> None:

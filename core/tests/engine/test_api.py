@@ -201,13 +201,22 @@ def test_what_is_wrong_with_the_file_is_told_before_a_missing_device(monkeypatch
     closed: list[str] = []
     monkeypatch.setattr(NumpyDevice, "close", lambda self: closed.append(self.info.request))
 
-    def damaged(_keys: object) -> NoReturn:
+    def damaged(_keys: object, **_options: object) -> NoReturn:
         raise TokenizerError("damaged")
 
     monkeypatch.setattr(loading, "load_tokenizer", damaged)
     for device in ("numpy", "cuda"):
         with pytest.raises(TokenizerError, match="damaged"):
             bitnet_core.load(device=device)
+    assert closed == ["numpy:0"]
+
+
+def test_a_device_that_was_opened_for_no_file_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(NumpyDevice, "close", lambda self: closed.append(self.info.request))
+    for device in ("numpy", "cuda"):
+        with pytest.raises(ModelError, match="no such file"):
+            bitnet_core.load(tmp_path / "none.gguf", device)
     assert closed == ["numpy:0"]
 
 
@@ -241,7 +250,7 @@ def test_only_an_automatic_choice_survives_the_loss(
     dying, fresh = DyingDevice(), NumpyDevice()
     request = selection.resolve_request(request_name)
     summary = selection.BackendStartupSummary(request, ("numpy",), dying.info)
-    monkeypatch.setattr("bitnet_core.api.loading.open_device", lambda *_: (dying, summary))
+    monkeypatch.setattr("bitnet_core.discovery.opening.open_device", lambda *_: (dying, summary))
     monkeypatch.setattr(selection, "next_devices", lambda summary, error: [summary.selected])
     monkeypatch.setattr(selection, "open_listed", lambda info: fresh)
     with bitnet_core.load(None, request_name) as loaded:
@@ -267,7 +276,7 @@ def test_only_an_automatic_choice_goes_on_where_a_model_does_not_fit(
 ) -> None:
     small, fresh = SmallDevice(), NumpyDevice()
     summary = selection.BackendStartupSummary(selection.resolve_request(request_name), ("numpy",), small.info)
-    monkeypatch.setattr("bitnet_core.api.loading.open_device", lambda *_: (small, summary))
+    monkeypatch.setattr("bitnet_core.discovery.opening.open_device", lambda *_: (small, summary))
     monkeypatch.setattr(selection, "next_devices", lambda summary, error: [summary.selected])
     monkeypatch.setattr(selection, "open_listed", lambda info: fresh)
     if request_name == "auto":

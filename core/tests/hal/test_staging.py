@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bitnet_core.hal import MemoryKind, TransferMode, View, whole
+from bitnet_core.hal import MemoryKind, TransferMode, View, staging, whole
 from bitnet_core.hal.staged import StagedDevice
 from bitnet_core.hal.staging import StagingRing
 from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
@@ -34,7 +34,10 @@ class Engine:
 
 
 @pytest.mark.parametrize("slots", [2, 3, 4])
-def test_every_byte_arrives(slots: int) -> None:
+@pytest.mark.parametrize("least", [staging._LEAST, 16])
+def test_every_byte_arrives(slots: int, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where several threads fill a slot."""
+    monkeypatch.setattr(staging, "_LEAST", least)
     rng = np.random.default_rng(slots)
     engine = Engine(slots, 256)
     ring = StagingRing([memoryview(slot) for slot in engine.memory], engine)

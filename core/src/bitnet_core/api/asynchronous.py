@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Executor
 
@@ -33,6 +32,8 @@ class AsyncGeneration:
     async def __aiter__(self) -> AsyncIterator[Piece]:
         if self._stream is not None:
             raise BitnetError("the text was begun already: ask for another one")
+        import asyncio  # where it is used: a first text must come at once
+
         loop = asyncio.get_running_loop()
         self._stream = stream = await loop.run_in_executor(self._threads, self._begin)
         step = None

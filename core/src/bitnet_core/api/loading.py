@@ -12,6 +12,7 @@ from typing import Unpack
 from bitnet_core.api.arguments import TEXT, check, check_model, check_options
 from bitnet_core.api.model import Model
 from bitnet_core.api.options import EngineSettings
+from bitnet_core.discovery.opening import Opening
 from bitnet_core.discovery.request import DeviceRequest
 from bitnet_core.discovery.selection import BackendStartupSummary, open_device, open_next
 from bitnet_core.engine.engine import Engine
@@ -39,7 +40,7 @@ SHIPPED = "stories"
 
 def load(
     model: str | Path | ModelSource | None = None,
-    device: str | DeviceRequest | None = "auto",
+    device: str | DeviceRequest | Opening | None = "auto",
     *,
     layout: Layout | None = None,
     strict: bool | None = None,
@@ -51,11 +52,12 @@ def load(
     """Open a model on a device.
 
     model: a file, a folder, a model of the hub (hf:OWNER/REPO[:FILE]), an opened source, or None or "stories" for
-    the small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0". kv_dtype:
-    "f16", "f32" or "int8". context: tokens of the longest sequence (None: the model's, up to 131,072). kv_budget:
-    bytes of the key/value cache (None: half of the memory that weights and scratch leave free on a GPU of its own,
-    elsewhere a quarter of the free memory, up to 1 GiB; never more than max_sequences full texts need).
-    max_sequences: texts generated at a time. eviction: which reusable prefix goes first, "lru", "fifo" or "lfu".
+    the small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0", or one that is
+    being opened already. kv_dtype: "f16", "f32" or "int8". context: tokens of the longest sequence (None: the
+    model's, up to 131,072). kv_budget: bytes of the key/value cache (None: half of the memory that weights and scratch
+    leave free on a GPU of its own, elsewhere a quarter of the free memory, up to 1 GiB; never more than max_sequences
+    full texts need). max_sequences: texts generated at a time. eviction: which reusable prefix goes first, "lru",
+    "fifo" or "lfu".
     burst_seconds: about how long greedy tokens are made before a stream shows them. small_head: whether an f16 head
     gets an int8 copy for choosing tokens exactly with half the reading, "auto" (where that saves time), "on" or "off".
     prompt_lookup: whether next tokens of a greedy text that is alone are guessed from what it said before and checked
@@ -70,33 +72,28 @@ def load(
     Raises ModelError, TokenizerError, StrictModeError, UsageError and the GpuError of a device that was asked for.
     """
     check_model(model)
-    if not isinstance(device, DeviceRequest) and device is not None:
+    if not isinstance(device, DeviceRequest | Opening) and device is not None:
         check("device", device, TEXT)
     check_options(
         {"layout": layout, "strict": strict, "mmap": mmap, "fallback": fallback, "progress": progress, **engine}
     )
     options = EngineOptions(**engine)
-    source = open_source(model, layout, strict_mode() if strict is None else strict, mmap)
-    try:
-        return _on_a_device(source, device, fallback, options, progress)
-    except BaseException:
-        source.close()
-        raise
-
-
-def _on_a_device(
-    source: ModelSource,
-    device: str | DeviceRequest | None,
-    fallback: bool,
-    options: EngineOptions,
-    progress: Progress | None,
-) -> Model:
-    """The model on the first device that can hold it. Drivers begin, and weights come there, while the vocabulary is
-    read; but what is wrong with the file is told before what is with a device."""
-    with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(load_tokenizer, source.tokenizer)
+    with device if isinstance(device, Opening) else Opening(device, fallback) as opening:
+        source = open_source(model, layout, strict_mode() if strict is None else strict, mmap)
         try:
-            placed = open_device(device, fallback)
+            return _on_a_device(source, opening, options, progress)
+        except BaseException:
+            source.close()
+            raise
+
+
+def _on_a_device(source: ModelSource, opening: Opening, options: EngineOptions, progress: Progress | None) -> Model:
+    """The model on the first device that can hold it. Weights come there while the vocabulary is read; but what is
+    wrong with the file is told before what is with a device."""
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(load_tokenizer, source.tokenizer, prepared=False)
+        try:
+            placed = opening.result()
             while True:
                 try:
                     return _placed(source, reading, *placed, options, progress)

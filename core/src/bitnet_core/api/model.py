@@ -165,8 +165,9 @@ class Model:
         return self._threads
 
     def warmup(self) -> float:
-        """Compile and record what prompts and texts need, so that the first real one does not wait; seconds it took."""
+        """Compile and record what prompts and texts need, so that the first real ones do not wait; seconds it took."""
         began = time.perf_counter()
+        self.tokenizer.prepare()
         prompt = [token % self.config.tokens for token in range(1, min(33, self.engine.limit // 2 + 1))]
         for temperature in (0.0, 1.0):
             params = self.defaults.params(temperature=temperature, seed=0)

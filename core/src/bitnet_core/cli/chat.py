@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ from bitnet_core.cli import options
 from bitnet_core.cli.console import ReplyWriter, say, write_text
 from bitnet_core.cli.options import ModelChoice, Sampling, Thinking
 from bitnet_core.cli.run import report_speed
-from bitnet_core.errors import UsageError
+from bitnet_core.errors import TokenizerError, UsageError
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
@@ -59,6 +60,7 @@ def chat(
     place = (model, device, kv, context, layout, mmap, None, fallback, kv_budget, max_sequences, eviction)
     with options.opened(ModelChoice(*place)) as loaded:
         sampling = sampling.of(loaded)
+        Thread(target=_prepare, args=(loaded,)).start()
         say("/clear forgets the conversation, /exit ends it.")
         messages = list(beginning)
         while (line := _read_line()) is not None:
@@ -71,6 +73,12 @@ def chat(
                 say(f"There is no {line.split()[0]}; there are /clear and /exit.")
             elif line:
                 _turn(loaded, messages, line, max_tokens, sampling, thinking)
+
+
+def _prepare(model: Model) -> None:
+    """What the second turn needs, while the first line is being typed."""
+    with suppress(TokenizerError):  # the turn tells
+        model.tokenizer.prepare()
 
 
 def _read_line() -> str | None:

@@ -33,7 +33,10 @@ def stderr() -> Console:
 
 def say(text: str, style: str = "dim") -> None:
     """One line on stderr."""
-    stderr().print(harmless(text), style=style, markup=False)
+    if sys.stderr.isatty():
+        stderr().print(harmless(text), style=style, markup=False)
+    else:  # nobody waits for rich, which would write the same
+        sys.stderr.write(harmless(text) + "\n")
 
 
 def echo_prompt(text: str) -> None:
@@ -106,7 +109,7 @@ def print_table(table: Table) -> None:
 @contextmanager
 def progress_bar() -> Iterator[ProgressCallback | None]:
     """A progress callback that draws bars while the block runs; None where stderr is no terminal."""
-    if not stderr().is_terminal:
+    if not sys.stderr.isatty():
         yield None
         return
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn

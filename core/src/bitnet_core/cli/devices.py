@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +30,6 @@ def devices(
 
     with uncollected():
         found = in_order(list_devices())
-        gc.freeze()  # nor at the interpreter's end
     seconds = token_seconds(found)
     if as_json:
         print_json([{**describe(info), "rank": rank(info), "place": reason(info, seconds)} for info in found])

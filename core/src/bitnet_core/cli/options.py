@@ -197,27 +197,40 @@ def opened(choice: ModelChoice) -> Iterator[Model]:
 
 
 def _loaded(choice: ModelChoice) -> Model:
-    from bitnet_core.api import load
+    from bitnet_core.discovery.opening import Opening
     from bitnet_core.discovery.request import resolve_request
-    from bitnet_core.formats.synthetic import SyntheticSource
+
+    model = _named(choice)
+    budget = nbytes(choice.kv_budget) if choice.kv_budget else None
+    with Opening(resolve_request(choice.device), choice.fallback) as opening:
+        from bitnet_core.api import load  # takes about as long as the driver to begin
+
+        with progress_bar() as progress:
+            return load(
+                model,
+                opening,
+                kv_dtype=choice.kv.value,
+                context=choice.context,
+                kv_budget=budget,
+                max_sequences=choice.max_sequences,
+                eviction=choice.eviction.value,
+                layout=choice.layout.value if choice.layout else None,
+                mmap=choice.mmap,
+                progress=progress,
+            )
+
+
+def _named(choice: ModelChoice) -> str | Path | ModelSource | None:
+    """What `load` is to open."""
+    if choice.synthetic:
+        from bitnet_core.formats.synthetic import SyntheticSource
+
+        return SyntheticSource(choice.synthetic)
+    if choice.model is None:
+        return None
     from bitnet_core.hub import local
 
-    path = local(choice.model, say) if choice.model is not None else None
-    request = resolve_request(choice.device)
-    with progress_bar() as progress:
-        return load(
-            SyntheticSource(choice.synthetic) if choice.synthetic else path,
-            request,
-            kv_dtype=choice.kv.value,
-            context=choice.context,
-            kv_budget=nbytes(choice.kv_budget) if choice.kv_budget else None,
-            max_sequences=choice.max_sequences,
-            eviction=choice.eviction.value,
-            layout=choice.layout.value if choice.layout else None,
-            mmap=choice.mmap,
-            fallback=choice.fallback,
-            progress=progress,
-        )
+    return local(choice.model, say)
 
 
 def nbytes(text: str) -> int:

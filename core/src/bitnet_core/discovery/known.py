@@ -23,7 +23,7 @@ class KnownBackend:
     systems: tuple[str, ...] = ("linux", "win32", "darwin")  # sys.platform where it makes sense
     variables: tuple[str, ...] = ()  # of the driver, that change which devices it shows
     libraries: tuple[str, ...] = ()  # parts of the names of its driver's libraries
-    modules: tuple[str, ...] = ()  # top-level modules that are slow to import or load the driver
+    modules: tuple[str, ...] = ()  # that are slow to import or load the driver
     own_driver: bool = True  # no other backend calls it: threads that make instances of Vulkan at once crash some
 
 
@@ -88,7 +88,7 @@ _TABLE = (
         40,
         variables=("WGPU_BACKEND", "WGPU_BACKEND_TYPE", "WGPU_ADAPTER_NAME"),
         libraries=("libwgpu",),
-        modules=("wgpu",),
+        modules=("wgpu", "wgpu.backends.wgpu_native"),
         own_driver=False,
     ),
     KnownBackend("cpu", "bitnet-cpu", 20),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import pluggy
 from bitnet_core.discovery.apart import bounded, checked_fields, described, quiet_stdout
 from bitnet_core.discovery.canary import silent_drivers
 from bitnet_core.discovery.guarded import guard, sound
-from bitnet_core.discovery.known import GPU_BACKENDS, RESERVED, by_driver
+from bitnet_core.discovery.known import GPU_BACKENDS, KNOWN, RESERVED, by_driver
 from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError, GpuError
 from bitnet_core.hal import hooks
 from bitnet_core.hal.device import API_VERSION, FEATURES, Backend, Device, DeviceInfo, DeviceType, TransferMode
@@ -145,10 +147,20 @@ class Registry:
         unasked = [name for name in names if name not in self._devices]
         before = len(self.quarantined)
         queues = by_driver(unasked)
-        with quiet_stdout(), ThreadPoolExecutor(len(queues) or 1) as pool:
-            for found in pool.map(lambda queue: {name: self._looked(name) for name in queue}, queues):
+        with quiet_stdout(), ThreadPoolExecutor(len(queues) + 1) as pool:
+            imported = pool.submit(_import_modules, [name for queue in queues for name in queue[1:]])
+            for found in pool.map(lambda queue: self._looked_in_turn(queue, imported), queues):
                 self._devices.update(found)
         self.quarantined[before:] = sorted(self.quarantined[before:], key=lambda entry: unasked.index(entry.name))
+
+    def _looked_in_turn(self, queue: Sequence[str], imported: Future[None]) -> dict[str, tuple[DeviceInfo, ...]]:
+        """imported: the modules of all but the first; a thread must not import what another one has half imported."""
+        found: dict[str, tuple[DeviceInfo, ...]] = {}
+        for name in queue:
+            if found:
+                imported.result()
+            found[name] = self._looked(name)
+        return found
 
     def _looked(self, name: str) -> tuple[DeviceInfo, ...]:
         try:
@@ -300,6 +312,14 @@ class Registry:
 def registry() -> Registry:
     """The one registry of this process; `registry.cache_clear()` looks again."""
     return Registry()
+
+
+def _import_modules(names: Sequence[str]) -> None:
+    """What is slow to import of backends whose turn comes later. They tell themselves what is wrong with it."""
+    for backend in [KNOWN[name] for name in names if name in KNOWN]:
+        for module in backend.modules:
+            with suppress(Exception):
+                bounded(partial(import_module, module), backend.name, "being imported")
 
 
 def _entry_points() -> list[importlib_metadata.EntryPoint]:

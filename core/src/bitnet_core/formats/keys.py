@@ -10,6 +10,7 @@ import numpy as np
 
 from bitnet_core.errors import ModelError
 from bitnet_core.errors import short as short  # readers of files take it from here
+from bitnet_core.strings import Strings
 
 MAX_COUNT = 1 << 24  # no dimension of a transformer is larger; products stay far below 2^63
 MAX_LAYERS = 1 << 10
@@ -69,9 +70,9 @@ class Keys:
     def names(self, name: str) -> list[str]:
         """A list of strings; empty if absent."""
         key, value = self._value(name, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        if not isinstance(value, list | Strings) or not all(isinstance(item, str) for item in value):
             raise self._bad(key, f"is {short(value)}, not a list of names")
-        return value
+        return list(value)
 
     def numbers(self, name: str) -> list[int]:
         """A list of whole numbers; empty if absent."""

@@ -22,6 +22,7 @@ from bitnet_core.formats.ternary.codes import Bytes
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.rope import LONG_FACTORS
 from bitnet_core.model.source import Finding
+from bitnet_core.strings import Strings
 
 SCALES = 1e-4, 1e3
 """Ordinary scales of a ternary matrix; mean |W| of a trained matrix is well inside."""
@@ -136,7 +137,7 @@ def scale_direction(
 def gguf_tokenizer(path: Path, config: ModelConfig, metadata: Mapping[str, Any]) -> list[Finding]:
     """Warnings about the tokenizer's keys. Raises ModelError if it has more tokens than the embedding has rows."""
     tokens = metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(tokens, list):
+    if not isinstance(tokens, Strings):
         return [Finding("warning", "missing-tokenizer", "the file has no tokenizer.ggml.tokens")]
     if len(tokens) > config.vocab:
         raise ModelError(f"{path}: has {len(tokens)} tokens and only {config.vocab} rows of token_embd")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 B_contra = TypeVar("B_contra", contravariant=True)
 B = TypeVar("B")
 
 _ALIGNMENT = 64
 """Copies start at multiples of this within a slot; some engines are slow at others."""
+_THREADS = min(8, os.cpu_count() or 1)
+"""Fill a slot together: one alone reads a mapped file at a tenth of what a GPU's bus takes."""
+_LEAST = 8 << 20
+"""Bytes that are worth more than one thread: fewer are copied as soon as threads are told of them."""
 
 
 class Copies(Protocol[B_contra]):
@@ -38,6 +45,7 @@ class StagingRing(Generic[B]):
         self._slots, self._copies = [np.frombuffer(slot, np.uint8) for slot in slots], copies
         self._fences: list[Any] = [None] * len(slots)
         self._turn = self._used = 0
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="bitnet-staging")  # started when first needed
 
     def upload(self, buffer: B, offset: int, source: memoryview) -> None:
         """Queue copies of `source`, bytes in one dimension, which may be reused on return."""
@@ -48,7 +56,7 @@ class StagingRing(Generic[B]):
                 self._next()
                 continue
             size = min(len(data) - done, len(slot) - self._used)
-            slot[self._used : self._used + size] = data[done : done + size]
+            self._fill(slot[self._used : self._used + size], data[done : done + size])
             self._copies.copy(self._turn, self._used, size, buffer, offset + done)
             self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
             done += size
@@ -57,6 +65,14 @@ class StagingRing(Generic[B]):
         """Everything queued has finished: all slots are free again. To be called after each wait for the queue."""
         self._fences = [None] * len(self._slots)
         self._used = 0
+
+    def _fill(self, slot: npt.NDArray[np.uint8], data: npt.NDArray[np.uint8]) -> None:
+        if len(data) < _LEAST or _THREADS < 2:
+            slot[:] = data
+            return
+        size = -(-len(data) // _THREADS)
+        starts = range(0, len(data), size)
+        list(self._threads.map(lambda at: np.copyto(slot[at : at + size], data[at : at + size]), starts))
 
     def _next(self) -> None:
         self._fences[self._turn] = self._copies.fence()

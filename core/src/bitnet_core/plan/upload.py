@@ -30,6 +30,9 @@ UPLOAD_CHUNK = 32 << 20
 LAYERS_AHEAD = 2
 """Layers that are in memory while they are read, the one that is placed with them."""
 
+FORGOTTEN = 256 << 20
+"""Bytes after whose upload the file's pages are let go of: those that are needed again have to be found again."""
+
 _WIDEST_BLOCK = 256
 """Columns of a weight scale where a whole row has the same one."""
 
@@ -80,7 +83,7 @@ class _Uploader:
         self.buffers: list[Buffer] = []
         self.hosts: list[npt.NDArray[Any]] = []
         self.allocated = self.wrapped = self.done = 0
-        self.total = 0
+        self.total = self.forgotten = 0
         limits = [limit for limit in (device.info.max_binding, device.info.max_allocation) if limit]
         self.limit = min(limits, default=0)
         self.unified = device.info.transfer is TransferMode.UNIFIED
@@ -96,6 +99,7 @@ class _Uploader:
             tables = self._tables() if self.unified else {}  # while little else takes the host's memory
             layers = tuple(self._read_once(self._layer(i, readers)) for i in range(config.n_layers))
             tables = tables or self._tables()
+        self._forget()
         return DeviceWeights(
             config=config,
             layers=layers,
@@ -119,10 +123,15 @@ class _Uploader:
         return {width: self._norm(signs_name(width), width) for width in sorted(widths)}
 
     def _read_once(self, layer: LayerWeights) -> LayerWeights:
+        if self.done - self.forgotten >= FORGOTTEN:
+            self._forget()
+        return layer
+
+    def _forget(self) -> None:
         """Where all weights are copies, the file's pages should not count as this process's memory beside them."""
         if all(_own_memory(host) for host in self.hosts):
             self.source.release()
-        return layer
+        self.forgotten = self.done
 
     def _rope(self, positions: int) -> View:
         table = rope_table(self.config, positions, self._rope_factors(positions))

@@ -14,8 +14,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from bitnet_core.errors import TokenizerError, UsageError
 
 SECONDS: Final = 2
@@ -186,6 +184,8 @@ def _watched(process: subprocess.Popen[bytes], seconds: float) -> Iterator[list[
 
 
 def _resident(pid: int) -> int:
+    import psutil  # where it is used: a first text must come at once
+
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:

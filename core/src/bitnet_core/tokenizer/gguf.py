@@ -1,139 +1,220 @@
-"""Builds the `tokenizers` pipeline of a GGUF vocabulary."""
+"""Builds the `tokenizers` pipeline of a GGUF vocabulary: of all of it, or of as much as one text needs.
+
+What merging makes of a text are parts of the text. So tokens that are no part of it, and merges of others, change
+nothing, and without them the library needs milliseconds where a whole vocabulary of 128,000 tokens takes half a second.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
+import numpy as np
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from bitnet_core.errors import TokenizerError, short
 from bitnet_core.tokenizer.pretokenizers import pre_tokenizer
-from bitnet_core.tokenizer.tokenizer import SPACE, Tokenizer
-from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType, Vocabulary
+from bitnet_core.tokenizer.tokenizer import SPACE, Tokenizer, byte_alphabet
+from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType, Vocabulary, of_kind
 
 MAX_SPLITS: Final = 1 << 22  # candidate merges of an SPM vocabulary
+MAX_PART: Final = 1 << 14
+"""Characters of a text up to which its part of a vocabulary is made much sooner than all of it."""
+
+Entry = tuple[int, str]
+"""A token's id and text."""
+_LETTERS: Final = {byte: letter for letter, byte in byte_alphabet().items()}
 
 
 def tokenizer_from_vocabulary(vocabulary: Vocabulary) -> Tokenizer:
-    """A Tokenizer that behaves as bitnet.cpp does on this vocabulary; TokenizerError if it is inconsistent."""
-    return _byte_level(vocabulary) if vocabulary.model == "gpt2" else _sentencepiece(vocabulary)
-
-
-def _byte_level(vocabulary: Vocabulary) -> Tokenizer:
-    rule = pre_tokenizer(vocabulary.pre, vocabulary.tokens)
-    ids = _ids_by_text(vocabulary)
-    unknown = None if vocabulary.unknown_id is None else vocabulary.tokens[vocabulary.unknown_id]
-    try:
-        model = models.BPE(ids, vocabulary.merges, unk_token=unknown, ignore_merges=rule.ignore_merges)
-    except Exception as error:
-        raise _refused(vocabulary, ids, error) from error
-    backend = Backend(model)
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rule.patterns),
-            pre_tokenizers.ByteLevel(add_prefix_space=bool(vocabulary.add_space_prefix), use_regex=False),
-        ]
+    """A Tokenizer that behaves as bitnet.cpp does on this vocabulary; TokenizerError if it is inconsistent. That merges
+    join tokens is checked when all of it is made."""
+    byte_level = vocabulary.model == "gpt2"
+    vocabulary = _with_defaults(vocabulary)
+    pipeline = _ByteLevel(vocabulary) if byte_level else _SentencePiece(vocabulary)
+    ends = {token for token in (vocabulary.eos_id, vocabulary.eot_id) if token is not None}
+    return Tokenizer(
+        pipeline.whole,
+        pipeline.part,
+        tokens=vocabulary.tokens,
+        types=pipeline.types,
+        byte_level=byte_level,
+        bos_id=vocabulary.bos_id,
+        eos_id=vocabulary.eos_id,
+        eos_ids=frozenset(ends | {token for token, text in pipeline.specials if text in END_OF_TURN_TEXTS}),
+        add_bos=bool(vocabulary.add_bos),
+        space_prefix=not byte_level and bool(vocabulary.add_space_prefix),
     )
-    backend.decoder = decoders.ByteLevel()
-    add_bos = rule.add_bos if vocabulary.add_bos is None else vocabulary.add_bos
-    return _finish(vocabulary, backend, vocabulary.bos_id, vocabulary.eos_id, add_bos)
 
 
-def _refused(vocabulary: Vocabulary, ids: dict[str, int], error: Exception) -> TokenizerError:
+def _with_defaults(vocabulary: Vocabulary) -> Vocabulary:
+    """With what a file need not say."""
+    if vocabulary.model == "gpt2":
+        rule = pre_tokenizer(vocabulary.pre, vocabulary.tokens)
+        return replace(
+            vocabulary,
+            add_bos=rule.add_bos if vocabulary.add_bos is None else vocabulary.add_bos,
+            add_space_prefix=bool(vocabulary.add_space_prefix),
+        )
+
+    def stated(token: int | None, default: int) -> int | None:
+        return default if token is None and default < len(vocabulary.tokens) else token
+
+    return replace(
+        vocabulary,
+        bos_id=stated(vocabulary.bos_id, 1),
+        eos_id=stated(vocabulary.eos_id, 2),
+        unknown_id=stated(vocabulary.unknown_id, 0),
+        add_bos=vocabulary.add_bos is not False,
+        add_space_prefix=vocabulary.add_space_prefix is not False,
+    )
+
+
+class _Pipeline(ABC):
+    """How a vocabulary becomes a tokenizer of the library. types: the file's, but what it names as bos and so on is a
+    control token. specials: what is found in a text before anything else."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary, self.types = vocabulary, vocabulary.types.copy()
+        for token in (vocabulary.bos_id, vocabulary.eos_id, vocabulary.eot_id, vocabulary.padding_id):
+            if token is not None and self.types[token] == TokenType.NORMAL and vocabulary.tokens[token]:
+                self.types[token] = TokenType.CONTROL  # files without token types
+        marked = np.flatnonzero(of_kind(self.types, TokenType.CONTROL, TokenType.USER_DEFINED))
+        self.specials: list[Entry] = [(token, vocabulary.tokens[token]) for token in marked.tolist()]
+        unknown = vocabulary.unknown_id
+        self._unknown = None if unknown is None else vocabulary.tokens[unknown]
+
+    @abstractmethod
+    def _pipeline(self, entries: Sequence[Entry]) -> Backend:
+        """With these tokens and their merges, without special tokens."""
+
+    @abstractmethod
+    def _written(self, text: str) -> str | None:
+        """The characters in which the text is merged; None where they are not known beforehand."""
+
+    def whole(self) -> Backend:
+        """With all tokens; TokenizerError for merges of what is none."""
+        return self._with_specials(list(enumerate(self._vocabulary.tokens)))
+
+    def part(self, text: str) -> Backend | None:
+        """What encodes this text, and no other, as `whole` does; None where that takes all tokens, as for a character
+        that is none and becomes byte tokens, which may be merged with others."""
+        written = self._written(text) if len(text) <= MAX_PART else None
+        if written is None:
+            return None
+        entries = self._vocabulary.tokens.within(written)
+        if not set(written) <= {token for _, token in entries}:
+            return None
+        return self._with_specials(sorted({*entries, *self.specials}))
+
+    def _with_specials(self, entries: Sequence[Entry]) -> Backend:
+        backend, types = self._pipeline(entries), self.types
+        backend.add_tokens(
+            [
+                AddedToken(text, special=bool(types[token] == TokenType.CONTROL), normalized=False)
+                for token, text in self.specials
+                if text
+            ]
+        )
+        return backend
+
+
+class _ByteLevel(_Pipeline):
+    """GPT-2's: every byte is a letter, and merges are listed."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__(vocabulary)
+        self._rule = pre_tokenizer(vocabulary.pre, vocabulary.tokens)
+
+    def _written(self, text: str) -> str | None:
+        if self._vocabulary.add_space_prefix:  # before each piece
+            return None
+        return "".join(map(_LETTERS.__getitem__, text.encode()))
+
+    def _pipeline(self, entries: Sequence[Entry]) -> Backend:
+        ids = _ids(entries)
+        merges = self._merges(entries, ids)
+        try:
+            model = models.BPE(ids, merges, unk_token=self._unknown, ignore_merges=self._rule.ignore_merges)
+        except Exception as error:
+            raise _refused(merges, ids, error) from error
+        backend = Backend(model)
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in self._rule.patterns),
+                pre_tokenizers.ByteLevel(add_prefix_space=bool(self._vocabulary.add_space_prefix), use_regex=False),
+            ]
+        )
+        backend.decoder = decoders.ByteLevel()
+        return backend
+
+    def _merges(self, entries: Sequence[Entry], ids: dict[str, int]) -> list[tuple[str, str]]:
+        merges = self._vocabulary.merges
+        if len(entries) == len(self._vocabulary.tokens):
+            words = " ".join(merges).split(" ") if merges else []  # much faster than to split each
+            pairs = iter(words)
+            return list(zip(pairs, pairs, strict=True))
+        makers = {f"{left} {right}" for _, text in entries for left, right in _cuts(text, ids)}
+        return [(left, right) for left, _, right in (text.partition(" ") for _, text in merges.among(makers))]
+
+
+class _SentencePiece(_Pipeline):
+    """SPM's: spaces are SPACE, and scores say what is joined first."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__(vocabulary)
+        self._made = of_kind(vocabulary.types, TokenType.NORMAL, TokenType.USER_DEFINED)
+        if int((vocabulary.tokens.lengths[self._made] - 1).clip(0).sum()) > MAX_SPLITS:
+            raise TokenizerError(f"the SPM vocabulary has over {MAX_SPLITS} ways to cut its tokens; it looks corrupt")
+
+    def _written(self, text: str) -> str | None:
+        prefix = self._vocabulary.add_space_prefix
+        if prefix and any(special in text for _, special in self.specials):  # before what stands between them
+            return None
+        return (SPACE if prefix and text else "") + text.replace(" ", SPACE)
+
+    def _pipeline(self, entries: Sequence[Entry]) -> Backend:
+        ids = _ids(entries)
+        merges = self._merges(entries, ids)
+        backend = Backend(models.BPE(ids, merges, unk_token=self._unknown, fuse_unk=True, byte_fallback=True))
+        prefix = bool(self._vocabulary.add_space_prefix)
+        steps: list[normalizers.Normalizer] = [normalizers.Prepend(SPACE)] if prefix else []
+        backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+        strip = [decoders.Strip(" ", 1, 0)] if prefix else []
+        backend.decoder = decoders.Sequence(
+            [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+        )
+        return backend
+
+    def _merges(self, entries: Iterable[Entry], ids: dict[str, int]) -> list[tuple[str, str]]:
+        """SPM joins the neighbours whose union has the highest score, so every way to cut a token into two tokens is a
+        merge with the token's score as its rank. Control, byte and unused tokens are never the result of a merge."""
+        scores = self._vocabulary.scores
+        ranked = [
+            (-scores[token], token, pair) for token, text in entries if self._made[token] for pair in _cuts(text, ids)
+        ]
+        ranked.sort(key=lambda entry: entry[:2])
+        return [pair for _, _, pair in ranked]
+
+
+def _ids(entries: Sequence[Entry]) -> dict[str, int]:
+    """Of a text that is there twice, the first."""
+    return {text: token for token, text in reversed(entries)}
+
+
+def _cuts(text: str, ids: dict[str, int]) -> list[tuple[str, str]]:
+    """The ways to cut a text into two tokens."""
+    cuts = ((text[:cut], text[cut:]) for cut in range(1, len(text)))
+    return [(left, right) for left, right in cuts if left in ids and right in ids]
+
+
+def _refused(merges: Sequence[tuple[str, str]], ids: dict[str, int], error: Exception) -> TokenizerError:
     """Which merge it is, as the library does not say."""
-    for rank, (left, right) in enumerate(vocabulary.merges):
+    for rank, (left, right) in enumerate(merges):
         if not (left in ids and right in ids and left + right in ids):
             what = f"joins {short(left)} and {short(right)}, which are not all in the vocabulary"
             return TokenizerError(f"tokenizer.ggml.merges[{rank}] {what}")
     return TokenizerError(f"the vocabulary makes no tokenizer: {short(str(error))}")
-
-
-def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
-    ids = _ids_by_text(vocabulary)
-    default = {"bos": 1, "eos": 2, "unknown": 0}
-    known = {"bos": vocabulary.bos_id, "eos": vocabulary.eos_id, "unknown": vocabulary.unknown_id}
-    found = {
-        name: value if value is not None or default[name] >= len(ids) else default[name]
-        for name, value in known.items()
-    }
-    unknown = found["unknown"]
-    backend = Backend(
-        models.BPE(
-            ids,
-            _merges_from_scores(vocabulary, ids),
-            unk_token=None if unknown is None else vocabulary.tokens[unknown],
-            fuse_unk=True,
-            byte_fallback=True,
-        )
-    )
-    prefix = vocabulary.add_space_prefix is not False
-    steps: list[normalizers.Normalizer] = [normalizers.Prepend(SPACE)] if prefix else []
-    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
-    strip = [decoders.Strip(" ", 1, 0)] if prefix else []
-    backend.decoder = decoders.Sequence(
-        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
-    )
-    return _finish(vocabulary, backend, found["bos"], found["eos"], vocabulary.add_bos is not False, prefix)
-
-
-def _merges_from_scores(vocabulary: Vocabulary, ids: dict[str, int]) -> list[tuple[str, str]]:
-    """SPM joins the neighbours whose union has the highest score, so every way to cut a token into two tokens is a
-    merge with the token's score as its rank. Control, byte and unused tokens are never the result of a merge."""
-    mergeable = (TokenType.NORMAL, TokenType.USER_DEFINED)
-    ranked: list[tuple[float, int, tuple[str, str]]] = []
-    splits = 0
-    for index, text in enumerate(vocabulary.tokens):
-        if vocabulary.types[index] not in mergeable:
-            continue
-        splits += max(len(text) - 1, 0)
-        if splits > MAX_SPLITS:
-            raise TokenizerError(f"the SPM vocabulary has over {MAX_SPLITS} ways to cut its tokens; it looks corrupt")
-        for cut in range(1, len(text)):
-            left, right = text[:cut], text[cut:]
-            if left in ids and right in ids:
-                ranked.append((-vocabulary.scores[index], index, (left, right)))
-    ranked.sort(key=lambda entry: entry[:2])
-    return [pair for _, _, pair in ranked]
-
-
-def _ids_by_text(vocabulary: Vocabulary) -> dict[str, int]:
-    """Of a text that is there twice, the first."""
-    last = len(vocabulary.tokens) - 1
-    return dict(zip(reversed(vocabulary.tokens), range(last, -1, -1), strict=True))
-
-
-def _finish(
-    vocabulary: Vocabulary,
-    backend: Backend,
-    bos_id: int | None,
-    eos_id: int | None,
-    add_bos: bool,
-    space_prefix: bool = False,
-) -> Tokenizer:
-    types = list(vocabulary.types)
-    for token in (bos_id, eos_id, vocabulary.eot_id, vocabulary.padding_id):
-        if token is not None and types[token] == TokenType.NORMAL and vocabulary.tokens[token]:
-            types[token] = TokenType.CONTROL  # files without token types
-    control, own = TokenType.CONTROL, TokenType.USER_DEFINED
-    specials = [i for i, kind in enumerate(types) if kind is control or kind is own]
-    backend.add_tokens(
-        [
-            AddedToken(vocabulary.tokens[i], special=types[i] == TokenType.CONTROL, normalized=False)
-            for i in specials
-            if vocabulary.tokens[i]
-        ]
-    )
-    ends = {token for token in (eos_id, vocabulary.eot_id) if token is not None}
-    ends |= {i for i in specials if vocabulary.tokens[i] in END_OF_TURN_TEXTS}
-    return Tokenizer(
-        backend,
-        tokens=vocabulary.tokens,
-        types=types,
-        byte_level=vocabulary.model == "gpt2",
-        bos_id=bos_id,
-        eos_id=eos_id,
-        eos_ids=frozenset(ends),
-        add_bos=add_bos,
-        space_prefix=space_prefix,
-    )

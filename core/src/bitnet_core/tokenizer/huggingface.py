@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 from tokenizers import Tokenizer as Backend
 
 from bitnet_core.errors import TokenizerError, short
@@ -68,9 +69,10 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: A
             types[token] = TokenType.CONTROL
     stated = config.get("add_bos_token")
     return Tokenizer(
-        backend,
+        lambda: backend,
+        lambda _: None,
         tokens=tokens,
-        types=types,
+        types=np.array(types, np.int8),
         byte_level="ByteLevel" in kinds,
         bos_id=bos_id,
         eos_id=eos_id,

@@ -12,12 +12,16 @@ from bitnet_core.tokenizer.tokenizer import Tokenizer
 from bitnet_core.tokenizer.vocabulary import parse_vocabulary
 
 
-def load_tokenizer(keys: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer of a ModelSource (its `tokenizer` mapping). TokenizerError if it is missing or malformed."""
+def load_tokenizer(keys: Mapping[str, Any], *, prepared: bool = True) -> Tokenizer:
+    """The tokenizer of a ModelSource (its `tokenizer` mapping). TokenizerError if it is missing or malformed.
+
+    prepared: for any text (Tokenizer.prepare); without, it is there sooner where its file is GGUF."""
     kind = keys.get("kind")
     if kind == "gguf":
         tokenizer = tokenizer_from_vocabulary(parse_vocabulary(keys))
         tokenizer.chat_template = keys.get("tokenizer.chat_template")
+        if prepared:
+            tokenizer.prepare()
         return tokenizer
     if kind == "hf":
         text, config = keys.get("tokenizer_json"), keys.get("tokenizer_config") or {}

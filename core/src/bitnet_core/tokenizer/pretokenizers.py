@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,7 +52,7 @@ _ALIASES: Final = {
 _BY_NAME: Final = {rule.name: rule for rule in PRE_TOKENIZERS}
 
 
-def pre_tokenizer(pre: str | None, tokens: list[str]) -> PreTokenizer:
+def pre_tokenizer(pre: str | None, tokens: Sequence[str]) -> PreTokenizer:
     """The rule for a file. Microsoft's 2B-4T GGUF names none although its vocabulary is Llama 3's: without `pre`,
     that vocabulary gets llama-bpe and any other gets the "default" rule of bitnet.cpp."""
     if pre is None:

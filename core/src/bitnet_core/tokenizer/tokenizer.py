@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import tokenizers
 
 from bitnet_core.errors import TokenizerError, UsageError
@@ -44,6 +46,9 @@ def panics_are_errors() -> Iterator[None]:
 class Tokenizer:
     """Encodes and decodes text. Safe to use from several threads.
 
+    whole: makes the library's tokenizer, for any text. part: one that encodes a given text in the same way, made much
+    sooner, None where there is none; it serves the first text, which somebody may wait for, and `whole` all others.
+    types: of each token, a TokenType.
     bos_id: id put first by default where add_bos is true, or None; eos_ids: ids that end a reply (end of text and end
     of turn); specials: ids of the control tokens by text; chat_template: as the model states it, None if it does not.
     TokenizerError for special tokens that no real model has (too many, too long).
@@ -51,10 +56,11 @@ class Tokenizer:
 
     def __init__(
         self,
-        backend: tokenizers.Tokenizer,
+        whole: Callable[[], tokenizers.Tokenizer],
+        part: Callable[[str], tokenizers.Tokenizer | None],
         *,
         tokens: Sequence[str],
-        types: Sequence[TokenType],
+        types: npt.NDArray[np.int8],
         byte_level: bool,
         bos_id: int | None,
         eos_id: int | None,
@@ -66,7 +72,9 @@ class Tokenizer:
         self.eos_id = eos_id
         self.eos_ids = eos_ids
         self.add_bos = add_bos
-        self._backend = backend
+        self._make, self._part = whole, part
+        self._whole: tokenizers.Tokenizer | None = None
+        self._began = False
         self._lock = threading.Lock()
         self.tokens = tokens
         self._bytes: dict[int, bytes] = {}
@@ -74,16 +82,14 @@ class Tokenizer:
         self.byte_level = byte_level
         self.space_prefix = space_prefix
         self.chat_template: Any = None
-        control = TokenType.CONTROL
-        self.specials = {tokens[i]: i for i, kind in enumerate(types) if kind is control and tokens[i]}
+        self.specials = {tokens[i]: i for i in np.flatnonzero(types == TokenType.CONTROL).tolist() if tokens[i]}
+        own = np.flatnonzero(types == TokenType.USER_DEFINED).tolist()
+        self._tags = {tokens[i]: i for i in reversed(own)} | self.specials
         check_specials(list(self.specials))
 
     def tag(self, text: str) -> int | None:
         """Id of a control or user-defined token that is spelled so, such as <think>; None if there is none."""
-        kinds = (TokenType.CONTROL, TokenType.USER_DEFINED)
-        with self._lock:
-            token = self._backend.token_to_id(text)
-        return token if token is not None and self.types[token] in kinds else None
+        return self._tags.get(text)
 
     @property
     def vocab_size(self) -> int:
@@ -93,7 +99,8 @@ class Tokenizer:
     def check_fits(self, text: str, limit: int) -> None:
         """UsageError if the text's length alone says that it has more than `limit` tokens, which is known before it is
         encoded: no token has more bytes than the longest one."""
-        if len(text) > limit * self._longest_token * self._SHRINKING:
+        most = limit * self._SHRINKING
+        if len(text) > most and len(text) > most * self._longest_token:
             raise UsageError(
                 f"the text has {len(text)} characters, but the context holds {limit} tokens with the answer"
             )
@@ -118,10 +125,29 @@ class Tokenizer:
             ids.insert(0, self.bos_id)
         return ids
 
+    def prepare(self) -> None:
+        """Be ready for any text; else the second one waits for what this does. TokenizerError for a vocabulary that is
+        found to be inconsistent."""
+        with self._lock:
+            self._prepared()
+
+    def _prepared(self) -> tokenizers.Tokenizer:
+        if self._whole is None:
+            self._whole = self._make()
+            del self._make, self._part  # and the merges, which they hold
+        return self._whole
+
+    def _backend(self, text: str) -> tokenizers.Tokenizer:
+        """What encodes this text."""
+        first, self._began = not self._began, True
+        part = self._part(text) if first and self._whole is None else None
+        return part or self._prepared()
+
     def _encode(self, text: str, parse_special: bool) -> list[int]:
         with self._lock, panics_are_errors():  # the switch belongs to the shared backend
-            self._backend.encode_special_tokens = not parse_special
-            return list(self._backend.encode(text, add_special_tokens=False).ids)
+            backend = self._backend(text)
+            backend.encode_special_tokens = not parse_special
+            return list(backend.encode(text, add_special_tokens=False).ids)
 
     def _spelled(self, token: int) -> list[int]:
         """A control token that plain text reached by merging, as the tokens of its characters."""
@@ -165,5 +191,6 @@ class Tokenizer:
     def to_json(self) -> str:
         """The tokenizer as the text of a tokenizer.json."""
         with self._lock:
-            self._backend.encode_special_tokens = False
-            return str(self._backend.to_str())
+            backend = self._prepared()
+            backend.encode_special_tokens = False
+            return str(backend.to_str())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from itertools import repeat
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
 from bitnet_core.errors import TokenizerError, short
+from bitnet_core.strings import Strings
 
 MAX_TOKENS: Final = 1 << 20
 MAX_MERGES: Final = 1 << 22
@@ -42,10 +45,10 @@ class Vocabulary:
 
     model: str  # "gpt2" (byte-level BPE) or "llama" (SentencePiece BPE)
     pre: str | None
-    tokens: list[str]
-    types: list[TokenType]
-    scores: list[float] = field(default_factory=list)  # "llama" only
-    merges: list[tuple[str, str]] = field(default_factory=list)  # "gpt2" only, best first
+    tokens: Strings
+    types: npt.NDArray[np.int8]  # of TokenType
+    scores: list[float]  # "llama" only
+    merges: Strings  # "gpt2" only: "left right", best first
     bos_id: int | None = None
     eos_id: int | None = None
     unknown_id: int | None = None
@@ -68,7 +71,7 @@ def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
     if not tokens:
         raise TokenizerError("tokenizer.ggml.tokens is missing or empty")
     types = _types(keys, len(tokens))
-    specials = types.count(TokenType.CONTROL) + types.count(TokenType.USER_DEFINED)
+    specials = int(of_kind(types, TokenType.CONTROL, TokenType.USER_DEFINED).sum())
     if specials > MAX_SPECIALS:
         raise TokenizerError(
             f"tokenizer.ggml.token_type marks {specials} special tokens; at most {MAX_SPECIALS} make sense"
@@ -83,7 +86,7 @@ def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
         tokens=tokens,
         types=types,
         scores=_scores(keys, len(tokens)) if model == "llama" else [],
-        merges=_merges(keys) if model == "gpt2" else [],
+        merges=_merges(keys) if model == "gpt2" else Strings.of([]),
         bos_id=token_id("bos"),
         eos_id=token_id("eos"),
         unknown_id=token_id("unknown"),
@@ -92,6 +95,12 @@ def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
         add_bos=_flag(keys, "tokenizer.ggml.add_bos_token"),
         add_space_prefix=_flag(keys, "tokenizer.ggml.add_space_prefix"),
     )
+
+
+def of_kind(types: npt.NDArray[np.int8], *kinds: TokenType) -> npt.NDArray[np.bool_]:
+    """Which of the types are one of these."""
+    found: npt.NDArray[np.bool_] = np.logical_or.reduce([types == kind for kind in kinds])
+    return found
 
 
 def check_specials(texts: Sequence[str]) -> None:
@@ -128,38 +137,43 @@ def _array(keys: Mapping[str, Any], key: str, limit: int) -> Sequence[Any]:
         raise TokenizerError(f"{key} must be an array, not {type(value).__name__}")
     if len(value) > limit:
         raise TokenizerError(f"{key} has {len(value)} entries; at most {limit} are accepted")
+    if isinstance(value, Strings):
+        return value
     # A numpy array becomes Python numbers in one step; a list is copied.
     return list(value.tolist() if hasattr(value, "tolist") else value)
 
 
-def _strings(keys: Mapping[str, Any], key: str, limit: int) -> list[str]:
-    texts = _array(keys, key, limit)
-    if not set(map(type, texts)) <= {str}:  # much faster than to ask each
-        odd = next(index for index, text in enumerate(texts) if type(text) is not str)
-        raise TokenizerError(f"{key}[{odd}] must be a string, not {type(texts[odd]).__name__}")
-    sizes = list(map(len, texts))
-    longest = max(sizes, default=0)
-    if longest > MAX_TOKEN_CHARS:
-        where = f"{key}[{sizes.index(longest)}]"
+def _strings(keys: Mapping[str, Any], key: str, limit: int) -> Strings:
+    found = _array(keys, key, limit)
+    if not isinstance(found, Strings) and not set(map(type, found)) <= {str}:  # much faster than to ask each
+        odd = next(index for index, text in enumerate(found) if type(text) is not str)
+        raise TokenizerError(f"{key}[{odd}] must be a string, not {type(found[odd]).__name__}")
+    texts = found if isinstance(found, Strings) else Strings.of(found)
+    lengths = texts.lengths
+    if (longest := int(lengths.max(initial=0))) > MAX_TOKEN_CHARS:
+        where = f"{key}[{int(lengths.argmax())}]"
         raise TokenizerError(f"{where} has {longest} characters; at most {MAX_TOKEN_CHARS} are accepted")
-    if (total := sum(sizes)) > MAX_TOTAL_CHARS:
+    if (total := int(lengths.sum())) > MAX_TOTAL_CHARS:
         raise TokenizerError(f"{key} holds {total} characters; at most {MAX_TOTAL_CHARS} are accepted")
-    return list(texts)
+    return texts
 
 
-def _types(keys: Mapping[str, Any], count: int) -> list[TokenType]:
+def _types(keys: Mapping[str, Any], count: int) -> npt.NDArray[np.int8]:
     key = "tokenizer.ggml.token_type"
     values = _array(keys, key, MAX_TOKENS)
     if not values:
-        return [TokenType.NORMAL] * count
+        return np.full(count, TokenType.NORMAL, np.int8)
     if len(values) != count:
         raise TokenizerError(f"{key} has {len(values)} entries but there are {count} tokens")
-    known = {int(kind): kind for kind in TokenType}
-    known[0] = TokenType.NORMAL  # "undefined" of some writers
     try:
-        return [known[value] for value in values]
-    except (KeyError, TypeError) as exc:
+        unknown = set(values) - {0, *TokenType}
+    except TypeError as exc:
         raise TokenizerError(f"{key} has an unknown token type: {exc}") from exc
+    if unknown:
+        raise TokenizerError(f"{key} has an unknown token type: {short(unknown.pop())}")
+    types = np.array(values, np.int8)
+    types[types == 0] = TokenType.NORMAL  # "undefined" of some writers
+    return types
 
 
 def _scores(keys: Mapping[str, Any], count: int) -> list[float]:
@@ -172,19 +186,16 @@ def _scores(keys: Mapping[str, Any], count: int) -> list[float]:
     return [float(value) for value in values]
 
 
-def _merges(keys: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _merges(keys: Mapping[str, Any]) -> Strings:
     key = "tokenizer.ggml.merges"
     if keys.get(key) is None:
         raise TokenizerError(f"{key} is missing: a byte-level BPE tokenizer cannot work without merges")
-    texts = _strings(keys, key, MAX_MERGES)
-    words = " ".join(texts).split(" ")  # much faster than to split each
-    if set(map(str.count, texts, repeat(" "))) == {1} and "" not in words:
-        pairs = iter(words)
-        return list(zip(pairs, pairs, strict=True))
-    for rank, text in enumerate(texts):
-        if text.count(" ") != 1 or text.startswith(" ") or text.endswith(" "):
-            raise TokenizerError(f"{key}[{rank}] is {short(text)}, not two tokens with a space between")
-    return []
+    merges = _strings(keys, key, MAX_MERGES)
+    if not merges.are_pairs():
+        for rank, text in enumerate(merges):
+            if text.count(" ") != 1 or text.startswith(" ") or text.endswith(" "):
+                raise TokenizerError(f"{key}[{rank}] is {short(text)}, not two tokens with a space between")
+    return merges
 
 
 def _token_id(keys: Mapping[str, Any], key: str, count: int) -> int | None:

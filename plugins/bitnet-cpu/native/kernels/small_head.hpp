@@ -14,6 +14,28 @@ static inline float norm2(const float* x, uint32_t n) {
   return float(std::sqrt(total) * 1.000001);
 }
 
+// |y - scale q|^2 and |y|^2, in f32 for DECODE columns at a time; each y - scale q within 2^-23 |y|.
+static inline void squares(const float* y, const int8_t* q, float scale, uint32_t width, double* apart, double* length) {
+  const Vec factor = splat(-scale);
+  for (uint32_t first = 0; first < width; first += DECODE) {
+    const uint32_t last = smaller(first + DECODE, width);
+    Vec a = splat(0), l = splat(0);
+    uint32_t k = first;
+    for (; k + LANES <= last; k += LANES) {
+      const Vec v = load(y + k), d = fma(load_i8(q + k), factor, v);
+      a = fma(d, d, a);
+      l = fma(v, v, l);
+    }
+    *apart += sum(a);
+    *length += sum(l);
+    for (; k < last; ++k) {
+      const double d = double(y[k]) - double(q[k]) * scale;
+      *apart += d * d;
+      *length += double(y[k]) * y[k];
+    }
+  }
+}
+
 // codes[n, k] = round(w[n, k] / scale[n]), scale[n] = max|w[n]| / 127, error[n] >= |w[n] - scale[n] codes[n]| and the
 // rounding of both f32 sums, draft and exact: each is within width * 2^-24 * |w| |x|, and |s c| <= 1.01 |w|.
 static void pack_head(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
@@ -23,17 +45,16 @@ static void pack_head(const Launch& launch, uint32_t begin, uint32_t end, uint8_
   for (uint32_t n = begin * tile; n < last; ++n) {
     for (uint32_t k = 0; k < p.width; k += DECODE)
       decode_part<F16>(view<uint8_t>(launch, 0) + size_t(n) * p.width * 2, k, smaller(DECODE, p.width - k), row + k);
-    const float most = absmax(row, p.width), scale = most / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0.0f;
+    const float most = absmax(row, p.width), scale = most / 127.0f;
     int8_t* codes = view<int8_t>(launch, 1) + size_t(n) * p.width;
     double error = 0, length = 0;
-    for (uint32_t k = 0; k < p.width; ++k) {
-      const float code = most > 0 ? (row[k] * inverse + 0x1.8p23f) - 0x1.8p23f : 0.0f;  // most < 0: a row with NaN or Inf
-      codes[k] = int8_t(code > 127.0f ? 127.0f : code < -127.0f ? -127.0f : code);
-      const double apart = double(row[k]) - double(codes[k]) * scale;
-      error += apart * apart;
-      length += double(row[k]) * row[k];
+    if (most > 0) {
+      codes_of(row, p.width, 1.0f / scale, codes);
+      squares(row, codes, scale, p.width, &error, &length);
+    } else {  // a row of zeros, or, where most < 0, with NaN or Inf
+      std::memset(codes, 0, p.width);
     }
-    const double rounding = 3.0 * (p.width + 64) * 0x1p-24;
+    const double rounding = (3.0 * (p.width + 64) + 2) * 0x1p-24;
     view<float>(launch, 2)[n] = most < 0 ? NAN : scale;
     view<float>(launch, 3)[n] = most < 0 ? 0.0f : float((std::sqrt(error) + rounding * std::sqrt(length)) * 1.001);
   }

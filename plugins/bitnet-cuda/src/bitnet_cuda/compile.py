@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ def cached_cubin(name: str, source: str, architecture: str) -> bytes:
     return kept("cuda", parts, lambda: compile_cubin(name, source, architecture))
 
 
+@cache
 def _nvrtc_version() -> str:
     """The installed NVRTC's version, from its wheel where possible: loading the library costs half a second."""
     try:

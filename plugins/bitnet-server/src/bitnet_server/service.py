@@ -108,6 +108,7 @@ class Service:
 
     def _open(self) -> Model:
         model = self._load()
+        model.tokenizer.prepare()
         if self._loop is not None:
             names = self.settings.names or (model.name,)
             self._call_soon(self.metrics.loaded, names[0], core_version(), model.device.info.request)

@@ -17,6 +17,7 @@ from bitnet_core.formats.names import SUB_NORMS
 from bitnet_core.model.config import Activation, ModelConfig, RopeScaling
 from bitnet_core.model.rope import LONG_FACTORS
 from bitnet_core.model.source import Finding
+from bitnet_core.strings import Strings
 
 ARCHITECTURES = ("bitnet-b1.58", "bitnet-25", "bitnet", "llama", "minicpm", "qwen3", "qwen35")
 
@@ -122,13 +123,13 @@ def _name(stated: Any) -> str:
 
 def _tokens(metadata: Mapping[str, Any]) -> int | None:
     tokens = metadata.get("tokenizer.ggml.tokens")
-    return len(tokens) if isinstance(tokens, list) and tokens else None
+    return len(tokens) if isinstance(tokens, Strings) and tokens else None
 
 
 def _last_token(metadata: Mapping[str, Any], vocab: int) -> int:
     """One past the last token; the rest are fillers (of the type unused, or [PAD7] as token 7) that make rows."""
     tokens, kinds = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
-    if not isinstance(tokens, list):
+    if not isinstance(tokens, Strings):
         return vocab
     if not isinstance(kinds, np.ndarray) or len(kinds) != len(tokens):
         kinds = np.zeros(len(tokens), np.int32)

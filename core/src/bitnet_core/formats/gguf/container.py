@@ -20,6 +20,7 @@ import numpy.typing as npt
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.types import ALIGNMENT, MAGIC, MAX_DIMS, SCALARS, TensorType, ValueType, resolve
 from bitnet_core.formats.mapped import FileBytes, sha256
+from bitnet_core.strings import Strings
 
 MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 16
@@ -27,8 +28,6 @@ MAX_STRINGS = 1 << 22  # elements of all string arrays together; the largest voc
 MAX_ELEMENTS = 1 << 24  # elements of one numeric array
 MAX_NAME = 256  # characters of a name may stand in a message
 MAX_RANK_ELEMENTS = 1 << 40
-MEAN_LENGTH = 64  # bytes of a string that is short, its length counted in
-PIECE = 1 << 20  # bytes that are looked through at once
 _VERSIONS = (2, 3)
 
 
@@ -61,7 +60,7 @@ class GGUFFile:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Every key-value; arrays of numbers are numpy arrays, arrays of strings are lists."""
+        """Every key-value; arrays of numbers are numpy arrays, arrays of strings are Strings."""
         if self._metadata is None:
             self._metadata = _Header(self.path, self._open().buffer).metadata
         return self._metadata
@@ -162,7 +161,7 @@ class _Header:
         value = np.frombuffer(self._take(dtype.itemsize), dtype)[0].item()
         return bool(value) if kind is ValueType.BOOL else value
 
-    def _array(self, key: str) -> npt.NDArray[Any] | list[str]:
+    def _array(self, key: str) -> npt.NDArray[Any] | Strings:
         kind = self._type(key)
         if kind is ValueType.ARRAY:
             raise self._bad(f"{key!r} is an array of arrays, which no model needs")
@@ -173,14 +172,14 @@ class _Header:
         array = np.frombuffer(self._take(count * dtype.itemsize), dtype)
         return array.astype(np.bool_) if kind is ValueType.BOOL else array
 
-    def _string_array(self, key: str) -> list[str]:
+    def _string_array(self, key: str) -> Strings:
         count = self._count(MAX_STRINGS - self._strings, 8, f"elements of {key!r}")
         self._strings += count
-        if found := _short_strings(self._buffer, self._at, count):
-            texts, self._at = found
-            return texts
+        if found := Strings.found(self._buffer, self._at, count):
+            strings, self._at = found
+            return strings
         buffer, at, end, length_of = self._buffer, self._at, self._end, struct.Struct("<Q").unpack_from
-        texts = []
+        texts: list[str] = []
         for _ in range(count):
             if at + 8 > end or (stop := at + 8 + length_of(buffer, at)[0]) > end:
                 raise self._bad(f"element {len(texts)} of {key!r} runs past the end of the file: it is cut off")
@@ -190,7 +189,7 @@ class _Header:
                 raise self._bad(f"element {len(texts)} of {key!r} is not UTF-8") from error
             at = stop
         self._at = at
-        return texts
+        return Strings.of(texts)
 
     def _info(self) -> tuple[str, tuple[int, ...], int, int]:
         """Name, shape, type id and offset (relative to the data section) of one tensor."""
@@ -202,40 +201,6 @@ class _Header:
         if min(shape) < 1 or prod(shape) > MAX_RANK_ELEMENTS:
             raise self._bad(f"tensor {name!r} has the impossible shape {list(shape)}")
         return name, shape, self._number("<i"), self._number("<Q")
-
-
-def _short_strings(buffer: mmap.mmap | bytes, at: int, count: int) -> tuple[list[str], int] | None:
-    """`count` strings from `at` on, and where they end, all at once: a Llama 3 vocabulary has 400,000 of them.
-
-    None where that does not serve: every string must have 1 to 255 bytes, none of them 0, and the mean be short. Then
-    the seven upper bytes of each length are the only zeros.
-    """
-    data = np.frombuffer(buffer[at : at + MEAN_LENGTH * count], np.uint8)
-    zeros = _zeros(data, 7 * count)
-    if count == 0 or zeros.size < 7 * count:
-        return None
-    starts = zeros[::7] - 1
-    stops = starts + 8 + data[starts]
-    if starts[0] or (zeros[6::7] - starts != 7).any() or (stops[:-1] != starts[1:]).any() or stops[-1] > data.size:
-        return None
-    apart = data[: stops[-1]].copy()
-    apart[starts] = 0
-    try:
-        texts = apart.tobytes().decode().split("\0" * 8)[1:]
-    except UnicodeDecodeError:
-        return None
-    return (texts, at + int(stops[-1])) if len(texts) == count else None
-
-
-def _zeros(data: npt.NDArray[np.uint8], most: int) -> npt.NDArray[np.int64]:
-    """Where the first `most` zeros are; looked for piece by piece, since an index takes eight times its byte."""
-    found, missing = [np.empty(0, np.int64)], most
-    for first in range(0, data.size, PIECE):
-        found.append(np.flatnonzero(data[first : first + PIECE] == 0)[:missing] + first)
-        missing -= found[-1].size
-        if missing == 0:
-            break
-    return np.concatenate(found)
 
 
 def _place(path: Path, header: _Header, size: int) -> dict[str, Tensor]:

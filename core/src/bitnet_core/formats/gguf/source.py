@@ -29,6 +29,7 @@ from bitnet_core.formats.ternary.tiles import Tiles
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import Finding, TensorInfo
 from bitnet_core.model.weights import DenseWeight, TernaryWeight
+from bitnet_core.strings import Strings
 
 _LONG = 16  # elements of an array that `metadata` shows in full
 
@@ -256,9 +257,9 @@ def _matrix(tensor: Tensor) -> tuple[int, int]:
 
 def _summary(value: Any) -> Any:
     """Long arrays as a few words, short ones as lists."""
-    if isinstance(value, list | np.ndarray):
+    if isinstance(value, Strings | np.ndarray):
         if len(value) > _LONG:
-            kind = "strings" if isinstance(value, list) else str(value.dtype)
+            kind = "strings" if isinstance(value, Strings) else str(value.dtype)
             return f"[{len(value)} {kind}]"
-        return list(value) if isinstance(value, list) else value.tolist()
+        return list(value) if isinstance(value, Strings) else value.tolist()
     return value

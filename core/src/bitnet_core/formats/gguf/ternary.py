@@ -36,8 +36,8 @@ GROUPED = frozenset(_DECODERS)
 _SAMPLE = 1 << 16
 """Elements of a matrix that `sample` looks at."""
 
-_UNIT = 512
-"""Bytes of I2_S codes that are looked at in one place."""
+_UNIT = 4096
+"""Bytes of I2_S codes that are looked at in one place: each is a page of the file to be found."""
 
 
 def decode(

@@ -1,0 +1,47 @@
+"""A device that is being opened while the caller does something else: a driver's start takes tenths of a second."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from contextlib import suppress
+from threading import Thread
+from types import TracebackType
+from typing import Self
+
+from bitnet_core.discovery.request import DeviceRequest
+from bitnet_core.discovery.selection import BackendStartupSummary, open_device
+from bitnet_core.errors import BitnetError
+from bitnet_core.hal.device import Device
+
+
+class Opening:
+    """`open_device` with these arguments, begun in a thread of its own. A context manager: where its block fails, a
+    device that nobody has taken by then is closed."""
+
+    def __init__(self, request: str | DeviceRequest | None = None, fallback: bool = True) -> None:
+        self._opened: Future[tuple[Device, BackendStartupSummary]] = Future()
+        self._taken = False
+        # a driver that hangs does not keep the program from ending
+        Thread(target=self._open, args=(request, fallback), name="bitnet-open", daemon=True).start()
+
+    def _open(self, request: str | DeviceRequest | None, fallback: bool) -> None:
+        try:
+            self._opened.set_result(open_device(request, fallback))
+        except BaseException as error:  # noqa: BLE001 - raised again for whoever waits
+            self._opened.set_exception(error)
+
+    def result(self) -> tuple[Device, BackendStartupSummary]:
+        """The device, which is then the caller's to close, or what `open_device` raised."""
+        opened = self._opened.result()
+        self._taken = True
+        return opened
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and not self._taken:
+            with suppress(BitnetError):
+                self.result()[0].close()
