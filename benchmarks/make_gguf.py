@@ -38,7 +38,8 @@ class Trained(SyntheticSource):
             + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
         )
         letters = pre_tokenizers.ByteLevel.alphabet()
-        trained.train_from_iterator(texts(folder), trainers.BpeTrainer(vocab_size=count, initial_alphabet=letters, show_progress=False))
+        trainer = trainers.BpeTrainer(vocab_size=count, initial_alphabet=letters, show_progress=False)
+        trained.train_from_iterator(texts(folder), trainer)
         ids = trained.get_vocab()
         if len(ids) < count:
             raise SystemExit(f"the texts of {folder} make {len(ids)} tokens, and {count} are needed")
