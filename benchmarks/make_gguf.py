@@ -2,6 +2,7 @@
 
     python benchmarks/make_gguf.py 2b4t /tmp/2b4t.gguf      # 1.18 GB
     bitnet bench -m /tmp/2b4t.gguf --layout A -p 16 -n 8
+    python benchmarks/make_gguf.py 2b4t /tmp/2b4t.gguf --texts /usr/share    # a whole vocabulary, as Llama 3's is
 
 The layout has to be named: random weights give no evidence of it.
 """
@@ -9,12 +10,76 @@ The layout has to be named: random weights give no evidence of it.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.formats.ternary import i2_s
+from bitnet_core.tokenizer.pretokenizers import pre_tokenizer
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+
+SPECIALS = 256
+MOST_TEXT = 60_000_000  # characters
+
+
+class Trained(SyntheticSource):
+    """With a byte-level vocabulary of the shape's size, whose merges are all ways to cut a token into two, as Llama 3's
+    files list them."""
+
+    def __init__(self, shape: str, folder: Path) -> None:
+        super().__init__(shape)
+        rule, count = pre_tokenizer("llama-bpe", []), self.config.vocab - SPECIALS
+        trained = Tokenizer(models.BPE())
+        trained.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rule.patterns]
+            + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+        letters = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=count, initial_alphabet=letters, show_progress=False)
+        trained.train_from_iterator(texts(folder), trainer)
+        ids = trained.get_vocab()
+        if len(ids) < count:
+            raise SystemExit(f"the texts of {folder} make {len(ids)} tokens, and {count} are needed")
+        self._ids = dict(sorted(ids.items(), key=lambda entry: entry[1]))
+
+    @property
+    def tokenizer(self) -> Mapping[str, Any]:
+        """The keys of a GGUF file."""
+        merges = [merge for text in self._ids for merge in self._cuts(text)]
+        names = ["begin_of_text", "end_of_text", *(f"special_{number}" for number in range(SPECIALS - 2))]
+        first = len(self._ids)
+        return {
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.pre": "llama-bpe",
+            "tokenizer.ggml.tokens": [*self._ids, *(f"<|{name}|>" for name in names)],
+            "tokenizer.ggml.token_type": [1] * first + [3] * SPECIALS,
+            "tokenizer.ggml.merges": merges,
+            "tokenizer.ggml.bos_token_id": first,
+            "tokenizer.ggml.eos_token_id": first + 1,
+        }
+
+    def _cuts(self, text: str) -> list[str]:
+        """The ways to cut a token into two, the commonest left part first."""
+        ids, cuts = self._ids, ((text[:at], text[at:]) for at in range(1, len(text)))
+        both = [(left, right) for left, right in cuts if left in ids and right in ids]
+        return [f"{left} {right}" for left, right in sorted(both, key=lambda pair: (ids[pair[0]], ids[pair[1]]))]
+
+
+def texts(folder: Path) -> Iterator[str]:
+    """UTF-8 files below a folder, up to MOST_TEXT characters."""
+    left = MOST_TEXT
+    for path in sorted(folder.rglob("*")):
+        try:
+            text = path.read_text("utf-8")[: 1 << 18]
+        except (OSError, ValueError):  # a folder, or no text
+            continue
+        yield text
+        left -= len(text)
+        if left < 0:
+            return
 
 
 def write(source: SyntheticSource, path: Path) -> None:
@@ -63,8 +128,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("path", type=Path)
+    parser.add_argument("--texts", type=Path, help="a folder of texts that a vocabulary is trained on")
     arguments = parser.parse_args()
-    write(SyntheticSource(arguments.shape), arguments.path)
+    source = Trained(arguments.shape, arguments.texts) if arguments.texts else SyntheticSource(arguments.shape)
+    write(source, arguments.path)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How long commands take from their start to their first byte, and whole; and how long a model takes to load.
 
-    python benchmarks/make_gguf.py 2b4t /tmp/2b4t.gguf
+    python benchmarks/make_gguf.py 2b4t /tmp/2b4t.gguf --texts /usr/share
     python benchmarks/start.py /tmp/2b4t.gguf --layout A -d cuda:0
 
 Files are warm from the second run on; the first does not count. Python must keep bytecode, as it does for a package.

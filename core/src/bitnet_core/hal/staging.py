@@ -15,7 +15,7 @@ B = TypeVar("B")
 
 _ALIGNMENT = 64
 """Copies start at multiples of this within a slot; some engines are slow at others."""
-_THREADS = min(8, os.cpu_count() or 1)
+_THREADS = min(4, os.cpu_count() or 1)
 """Fill a slot together: one alone reads a mapped file at a tenth of what a GPU's bus takes."""
 _LEAST = 8 << 20
 """Bytes that are worth more than one thread: fewer are copied as soon as threads are told of them."""
