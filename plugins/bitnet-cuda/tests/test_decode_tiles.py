@@ -23,7 +23,7 @@ def attention_shapes() -> Iterator[tuple[int, int, int, int]]:
 def test_parts_of_attention_fit_the_workspace_and_the_block(tensor_cores: bool) -> None:
     for rows, heads, kv_heads, head_dim in attention_shapes():
         params = {"rows": rows, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": head_dim}
-        tuned = tuning.choose(CATALOGUE["rope_attention"], {"KV": 1}, params, tensor_cores=tensor_cores)
+        tuned = tuning.choose(CATALOGUE["rope_attention"], {"KV": 1}, params, tensor_cores=tensor_cores, wgmma=False)
         assert tuned.workspace == WORKSPACE
         tile, private = tuned.tile, tuned.private
         assert heads // kv_heads % tile["TILE_N"] == 0, "a block's heads share a key/value head"
@@ -39,7 +39,9 @@ def test_parts_of_attention_fit_the_workspace_and_the_block(tensor_cores: bool) 
 
 def test_parts_of_argmax_fit_the_workspace() -> None:
     for rows, vocab in itertools.product((1, 8, 64, 65, 512), (100, 32000, 128256)):
-        tuned = tuning.choose(CATALOGUE["argmax_advance"], {}, {"rows": rows, "vocab": vocab}, tensor_cores=True)
+        tuned = tuning.choose(
+            CATALOGUE["argmax_advance"], {}, {"rows": rows, "vocab": vocab}, tensor_cores=True, wgmma=False
+        )
         if (splits := tuned.tile["SPLITS"]) > 1:
             assert 4 * MEETINGS + 12 * rows * splits <= tuned.workspace
             assert rows <= MEETINGS

@@ -175,7 +175,7 @@ def test_tiles_fit_the_shared_memory_of_their_gpus(rows: int, outs: int, width: 
         (MATMUL_DENSE, {"DTYPE": 1}),
         (ATTENTION, {"KV": 1}),
     ):
-        tile = tuning.choose(spec, constants, params, tensor_cores=True).private
+        tile = tuning.choose(spec, constants, params, tensor_cores=True, wgmma=False).private
         assert tile.get("SHARED", 0) <= 98 << 10  # 99 KiB on compute capability 8.6, 8.9 and 12.0
         assert 32 <= tile["GROUP"] <= 1024
         assert tile["GROUP"] % 32 == 0
@@ -184,9 +184,9 @@ def test_tiles_fit_the_shared_memory_of_their_gpus(rows: int, outs: int, width: 
 
 
 def test_steps_of_other_sizes_take_other_kernels() -> None:
-    def variant(spec: KernelSpec, rows: int, **gpu: bool) -> str:
+    def variant(spec: KernelSpec, rows: int, tensor_cores: bool, wgmma: bool = False) -> str:
         constants = {"ADD": 0, "BLOCK": 128, "ABLOCK": 32}
-        return tuning.choose(spec, constants, {"rows": rows, **SHAPE}, **gpu).variant
+        return tuning.choose(spec, constants, {"rows": rows, **SHAPE}, tensor_cores=tensor_cores, wgmma=wgmma).variant
 
     rows = (1, 2, 32, 64, 512)
     assert [variant(MATMUL_TERNARY, n, tensor_cores=True) for n in rows] == ["few", "few", "batch", "batch", "mma"]

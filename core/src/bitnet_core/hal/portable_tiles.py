@@ -14,8 +14,8 @@ from bitnet_core.kernels.small_head import HEAD_GROUP
 
 FEW_ROWS = 8
 """Rows up to which a step is a decode step."""
-MANY_ROWS = 256
-"""Rows above which blocks of half that size all fit on a large GPU at once."""
+MANY_ROWS = 32
+"""Rows above which blocks of half that size are as quick, and leave room for others."""
 MOST_QUANTIZING = 640
 """Threads that share a row's norm and quantization, at most."""
 ROTATED_HEADS = 8
@@ -127,7 +127,7 @@ def draft_logits(params: Params) -> Tuning:
 def rescore_logits(params: Params) -> Tuning:
     """The logits that drafts leave open: the more rows, the fewer blocks for each, which all look for its bound."""
     rows = int(params["rows"])
-    tile_n = 1024 if rows <= 2 else 4096 if rows <= 16 else 8192
+    tile_n = 1024 if rows <= 2 else 4096 if rows <= 16 else 8192 if rows <= 32 else 16384
     return tuned(256, {"TILE_N": tile_n, "TILE_T": 1}, WORDS=words(params, 2))
 
 

@@ -47,6 +47,7 @@ CATALOGUE: dict[str, KernelSpec] = {
         base.TOP_K,
         joined.NORM_MATMUL,
         joined.NORM_MATMUL_GLU,
+        joined.MATMUL_TERNARY_GLU,
         joined.ROPE_ATTENTION,
         joined.DECODER_LAYER,
         small_head.PACK_HEAD,

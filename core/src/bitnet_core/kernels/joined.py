@@ -76,6 +76,25 @@ NORM_MATMUL_GLU = KernelSpec(
     base=False,
 )
 
+MATMUL_TERNARY_GLU = KernelSpec(
+    name="matmul_ternary_glu",
+    meaning="matmul_ternary with the 2 outs rows of w = [gate | up], then m[t, n] = act(gate) * up as in glu_norm_quantize. For "
+    "steps whose norms have launches of their own: half as much is written and read again.",
+    bindings=(
+        Binding("w", "u8", "r", "[2 outs, width / 4]", sizes.ternary_rows(2)),
+        Binding("wscale", "f32", "r", "[2 outs]", product("outs", times=2)),
+        Binding("q", "i8", "r", "[rows, width]", product("rows", "width")),
+        Binding("scale", "f32", "r", "[rows]", product("rows")),
+        Binding("qsum", "i32", "r", "[rows]", product("rows")),
+        Binding("m", "f32", "w", "[rows, outs]", product("rows", "outs")),
+    ),
+    params=(ROWS, u32("outs", "columns F of m"), u32("width", "matrix columns K, padded to 128")),
+    constants={"ACT": (RELU2, SILU)},
+    tuning=("TILE_N", "TILE_T"),
+    grid=outs_by_rows,
+    base=False,
+)
+
 ROPE_ATTENTION = KernelSpec(
     name="rope_attention",
     meaning="rope_store_kv, then attention of the rotated queries, for rows that all belong to different sequences: what a "

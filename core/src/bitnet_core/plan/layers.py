@@ -284,6 +284,9 @@ class Plan:
         x, m = scratch.view("x", rows), scratch.view("gate_up", rows, 4 * config.ffn)
         if glu := self._norm_matmul_glu(rows, x, m, layer):
             return [glu, *self._norm_matmul(scratch, rows, m, layer.ffn_sub_norm, down, x, add=1)]
+        if glu := self._matmul_glu(scratch, rows, m, layer):
+            normed = self._norm_quantize(scratch, rows, x, layer.ffn_norm, layer.gate_up)
+            return [normed, glu, *self._norm_matmul(scratch, rows, m, layer.ffn_sub_norm, down, x, add=1)]
         gate_up = scratch.view("gate_up", rows)
         return [
             *self._norm_matmul(scratch, rows, x, layer.ffn_norm, layer.gate_up, gate_up),
@@ -311,6 +314,15 @@ class Plan:
         return self._joined(
             "norm_matmul_glu", shape, views, {"NORM": 1, "ACT": self.activation, **self._scales(part.block)}
         )
+
+    def _matmul_glu(self, scratch: Scratch, rows: int, m: View, layer: LayerWeights) -> Launch | None:
+        """m[rows, F] from what is quantized already, where gate and up are in one part with a scale for each row."""
+        up, part = layer.gate_up, layer.gate_up.parts[0]
+        if len(up.parts) > 1 or part.block or self.ablock:
+            return None
+        shape: Values = {"rows": rows, "outs": self.config.ffn, "width": up.width}
+        views = (part.codes, part.scales, *self._quantized(scratch, rows, up.width), m)
+        return self._joined("matmul_ternary_glu", shape, views, {"ACT": self.activation})
 
     def _joined(self, kernel: str, params: Values, views: tuple[View, ...], constants: dict[str, int]) -> Launch | None:
         """Launch of an optional kernel; None where the device does not offer it, or not for such sizes."""

@@ -64,5 +64,7 @@ def rope_attention(params: Params) -> Tuning:
     blocks = int(params["rows"]) * (int(params["n_heads"]) // tile_n)
     splits = min(32, max(1, BLOCKS // blocks))
     tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits}
-    group, resident = (512, 1) if splits > 1 else (256, 2 if blocks <= 2 * MULTIPROCESSORS else 3)
-    return tuned(group, tile, "mma", workspace=WORKSPACE, DIM=dim, SHARED=group * dim, RESIDENT=resident)
+    many = (256, 2, 2) if blocks <= 2 * MULTIPROCESSORS else (256, 1, 3)
+    group, buffers, resident = (512, 1, 1) if splits > 1 else many
+    shape = {"DIM": dim, "SHARED": buffers * group * dim, "RESIDENT": resident, "BUFFERS": buffers}
+    return tuned(group, tile, "mma", workspace=WORKSPACE, **shape)

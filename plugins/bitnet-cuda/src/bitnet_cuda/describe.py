@@ -14,7 +14,7 @@ FLOOR = (7, 5)
 
 OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "draft_logits", "rescore_logits"})
 """Optional kernels that every GPU runs."""
-TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu"})
+TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu"})
 """Optional kernels from compute capability 8.0 on."""
 
 _ATTRIBUTES = table(__file__, "attributes.toml")

@@ -18,6 +18,7 @@ MOST_AHEAD = 8 << 20
 EARLY = {
     "matmul_ternary": {"w", "wscale"},
     "matmul_ternary_block": {"w", "wscale"},
+    "matmul_ternary_glu": {"w", "wscale"},
     "matmul_dense": {"w"},
     "rms_norm_quantize": {"gamma"},
     "glu_norm_quantize": {"gamma"},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal import Tuning
-from bitnet_core.hal.portable_tiles import Constants, Params, tuned
+from bitnet_core.hal.portable_tiles import FEW_ROWS, Constants, Params, tuned
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
 
 MANY_OUTS = 8192
@@ -15,10 +16,8 @@ MULTIPROCESSORS = 132
 IN_TURNS = {"TILE_N": 1 << 20, "TILE_T": 1 << 20, "SPLITS": MULTIPROCESSORS}  # blocks that stay take tiles of their own
 MOST_SHARED = 227 << 10
 """Bytes of shared memory that a block of such a GPU may have."""
-MMA_ROWS = 9
-"""Rows from which ternary products go to the tensor cores' tiles."""
 DENSE_ROWS = 5
-"""The same for f16 heads: 8 rows took 3 % less of a whole step than with matmul_dense_few.cu."""
+"""Rows from which f16 heads go to their tiles: 8 rows took 3 % less of a whole step than with matmul_dense_few.cu."""
 BATCH_ROWS = 64
 """Rows up to which a block keeps its weights in registers; a step of more is taken to hold a prompt."""
 
@@ -26,15 +25,17 @@ BATCH_ROWS = 64
 def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
     rows = int(params.get("rows", 1))
-    few = name == "matmul_ternary" and MMA_ROWS <= rows <= BATCH_ROWS
+    if name == "matmul_ternary_glu":
+        return glu(rows, params, wgmma=wgmma)
+    few = name == "matmul_ternary" and FEW_ROWS < rows <= BATCH_ROWS
     if few and (tile := (_group(rows, params) if wgmma else None) or _batch(rows, params)):
         return tile
     if name.startswith("matmul_ternary") and rows > BATCH_ROWS and wgmma and (tile := _stream(name, params)):
         return tile
-    if name == "matmul_ternary" and rows >= MMA_ROWS:
+    if name == "matmul_ternary" and rows > FEW_ROWS:
         many = ceil_div(int(params["outs"]), 128) * ceil_div(rows, 128) >= FULL_GPU  # as measured on an H200 with 2B-4T
         return mma_tile(128, 128, (4, 2), 4) if many else mma_tile(64, 64, (2, 2), 4)
-    if name == "matmul_ternary_block" and rows >= MMA_ROWS:
+    if name == "matmul_ternary_block" and rows > FEW_ROWS:
         return mma_tile(64, 16 * ceil_div(rows, 16), (4, 1), 4, 4) if rows <= 32 else mma_tile(64, 64, (2, 2), 4, 3)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
         return dense_tile(int(params["outs"])) if wgmma else _dense(rows, int(params["outs"]))
@@ -43,14 +44,12 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "attention" and rows > BATCH_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         group = int(params["n_heads"]) // int(params["n_kv_heads"])
         heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
-        wgmma = wgmma and params["head_dim"] == 128
-        return attention_tile(int(params["head_dim"]), heads, 64 // heads, wgmma=wgmma)
+        return attention_tile(int(params["head_dim"]), heads, 64 // heads, wgmma=wgmma and params["head_dim"] == 128)
     return None
 
 
 def _batch(rows: int, params: Params) -> Tuning | None:
-    """matmul_ternary_batch.cu: a warp for every 256 * STEPS columns. None where a block would have too many warps, or
-    sums that do not fit in 48 KiB of shared memory."""
+    """matmul_ternary_batch.cu: a warp for each 256 * STEPS columns. None where its warps or sums do not fit a block."""
     units, wide = ceil_div(int(params["width"]), 256), int(params["outs"]) > MANY_OUTS
     steps = 2 if units <= 32 else 3
     warps = ceil_div(units, steps)
@@ -59,25 +58,36 @@ def _batch(rows: int, params: Params) -> Tuning | None:
     return tuned(32 * warps, tile, "batch", STEPS=steps) if fits else None
 
 
-def group_tile(m_tiles: int, span_t: int, warpgroups: int, width: int) -> Tuning:
-    """Constants of matmul_ternary_group.cu: 64 * m_tiles weight rows, span_t tokens; warpgroups share the columns."""
-    blocks = width // 128
-    shared = max(blocks * 128 * span_t, 256 * warpgroups * m_tiles * span_t) + 1024
-    tile = {"TILE_N": 64 * m_tiles, "TILE_T": span_t, "SPLITS": 1}
-    private = {"M_TILES": m_tiles, "SPAN_T": span_t, "BLOCKS": ceil_div(blocks, warpgroups), "SHARED": shared}
-    return tuned(128 * warpgroups, tile, "group", **private)
+def group_tile(tile: Constants, m_tiles: int, shares: int, width: int, workspace: int = 0) -> Tuning | None:
+    """Constants of ternary_group.cuh, `shares` warpgroups for a tile's columns; None for what does not fit a block."""
+    span_t, group, blocks = tile["TILE_T"], 128 * m_tiles * shares, ceil_div(width // 128, tile.get("SPLITS", 1))
+    private = {"M_TILES": m_tiles, "SHARES": shares, "SPAN_T": span_t, "BLOCKS": ceil_div(blocks, shares)}
+    shared = max(128 * blocks, 2 * group) * span_t + 1024
+    fits = shared <= MOST_SHARED and group * private["BLOCKS"] <= 512 * 16
+    return tuned(group, tile, "group", workspace=workspace, SHARED=shared, **private) if fits else None
 
 
 def _group(rows: int, params: Params) -> Tuning | None:
-    """The smallest spans of tokens with which all blocks are on the GPU at once; None for what does not fit a block."""
-    if any(int(params[size]) % 4 for size in ("outs", "y_stride", "y_first")):
-        return None
-    outs, width = int(params["outs"]), int(params["width"])
-    wide, high = outs > MANY_OUTS, ceil_div(outs, 64)
-    spans = [t for t in (16, 32) if rows <= t or (not wide and high * ceil_div(rows, t) <= MULTIPROCESSORS)]
-    tile = group_tile(2 if wide else 1, (*spans, 64)[0], 2 if wide else 4, width)
-    fits = tile.private["SHARED"] <= MOST_SHARED and tile.private["BLOCKS"] <= 16
-    return tile if fits else None
+    """The smallest spans of tokens with which all blocks are on the GPU at once, or parts of long rows."""
+    outs, width, high = int(params["outs"]), int(params["width"]), ceil_div(int(params["outs"]), 64)
+    wide, splits = outs > MANY_OUTS, max(1, min(4, MULTIPROCESSORS // high)) if width >= 4096 else 1
+    room = 0 if wide or splits > 1 else MULTIPROCESSORS
+    span_t = next(t for t in (16, 32, 64) if rows <= t or high * ceil_div(rows, t) <= room)
+    tile = {"TILE_N": 64 + 64 * wide, "TILE_T": span_t, "SPLITS": splits}
+    odd = (outs | int(params["y_stride"]) | int(params["y_first"])) % 2
+    return None if odd else group_tile(tile, 1 + wide, 4 - 2 * wide, width, 4 << 20)
+
+
+def glu(rows: int, params: Params, *, wgmma: bool) -> Tuning:
+    """matmul_ternary_glu_few.cu or _group.cu. UnsupportedError for few rows, for prompts, for what does not fit."""
+    width, span_t = int(params["width"]), next((t for t in (8, 16, 32, 64) if FEW_ROWS / 2 < rows <= t), 0)
+    tile, steps, shared = {"TILE_N": 64, "TILE_T": span_t}, ceil_div(width, 1280), max(8 * (width + 32), 21120)
+    if span_t == FEW_ROWS and steps <= 3:
+        return tuned(640, tile, "few", M_TILES=2, SHARES=5, STEPS=steps, SHARED=shared)
+    large = wgmma and span_t > FEW_ROWS and not int(params["outs"]) % 2
+    if large and (tuning := group_tile(tile, 2, 1 if span_t == 32 else 2, width)):
+        return tuning
+    raise UnsupportedError(f"no tile for {rows} rows of {width} columns", backend="cuda", operation="tuning")
 
 
 def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, resident: int = 0) -> Tuning:
@@ -115,12 +125,10 @@ def attention_tile(head_dim: int, heads: int, rows: int, *, wgmma: bool = False)
     return tuned(2 * heads * rows, tile, "wgmma" if wgmma else "mma", HEAD_DIM=head_dim, SHARED=shared)
 
 
-def dense_tile(outs: int, stages: int = 4) -> Tuning:
+def dense_tile(outs: int) -> Tuning:
     """Constants of matmul_dense_stream.cu: pieces of SPAN_N table rows by 64 columns, TILE_N rows a block."""
-    span_n = 256
-    tile = {"TILE_N": span_n * ceil_div(outs, span_n * MULTIPROCESSORS), "TILE_T": 64}
-    shared = stages * (128 * span_n + 2 * 128 * 64) + 1024
-    return tuned(3 * 128, tile, "stream", SPAN_N=span_n, STAGES=stages, SHARED=shared)
+    tile = {"TILE_N": 256 * ceil_div(outs, 256 * MULTIPROCESSORS), "TILE_T": 64}
+    return tuned(3 * 128, tile, "stream", SPAN_N=256, STAGES=4, SHARED=4 * (128 * 256 + 2 * 128 * 64) + 1024)
 
 
 def drafts_tile(rows: int, outs: int) -> Tuning:
@@ -135,5 +143,4 @@ def _dense(rows: int, outs: int) -> Tuning:
     """Constants of matmul_dense_mma.cu; a block's TILE_N rows of the table come in pieces of SUB_N."""
     tile = {"TILE_N": 512 if outs > 1 << 16 else 128, "TILE_T": 16 if rows <= 16 else 32}
     shape = {"SUB_N": 128, "WARPS_N": 4, "WARPS_T": tile["TILE_T"] // 16, "STAGES": 4}
-    shared = shape["STAGES"] * (128 * shape["SUB_N"] + 256 * tile["TILE_T"])
-    return tuned(128 * shape["WARPS_T"], tile, "mma", **shape, SHARED=shared)
+    return tuned(128 * shape["WARPS_T"], tile, "mma", **shape, SHARED=4 * (128 * 128 + 256 * tile["TILE_T"]))

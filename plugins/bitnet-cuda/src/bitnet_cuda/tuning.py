@@ -8,9 +8,7 @@ from bitnet_core.hal.portable_tiles import choose as portable
 from bitnet_cuda import decode_tiles, tensor_tiles
 
 
-def choose(
-    spec: KernelSpec, constants: Constants, params: Params, *, tensor_cores: bool, wgmma: bool = False
-) -> Tuning:
+def choose(spec: KernelSpec, constants: Constants, params: Params, *, tensor_cores: bool, wgmma: bool) -> Tuning:
     """Tuning of one launch; wgmma: the GPU has warpgroup products (compute capability 9.0)."""
     launch = spec.name, constants, params
     if tensor_cores and (tile := decode_tiles.choose(*launch) or tensor_tiles.choose(*launch, wgmma=wgmma)):

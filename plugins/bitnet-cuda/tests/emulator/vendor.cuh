@@ -23,4 +23,5 @@ inline unsigned warp_max_bits(unsigned v) {
 }
 inline void let_next_start() {}
 inline void wait_for_previous() {}
+inline void fetch(const void*, unsigned) {}
 inline void fetch_ahead(const unsigned char*, unsigned) {}

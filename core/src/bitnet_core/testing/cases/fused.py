@@ -1,4 +1,4 @@
-"""norm_matmul, norm_matmul_glu and rope_attention."""
+"""norm_matmul, norm_matmul_glu, matmul_ternary_glu and rope_attention."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
 from bitnet_core.testing.cases.attention import STALE, Batch, cached
 from bitnet_core.testing.cases.case import Array, Case, Launch, Rng, blank
-from bitnet_core.testing.cases.data import normal, padded, ternary
+from bitnet_core.testing.cases.data import activations, normal, padded, ternary
 from bitnet_core.testing.cases.rope import head_gammas
 
 SHAPES = (
@@ -113,6 +113,31 @@ def _glu(
     )
 
 
+def _matmul_glu(rng: Rng, rows: int, outs: int, columns: int, act: int = RELU2) -> Launch:
+    width = padded(columns)
+    q, scale, qsum = activations(rng, rows, width, columns)
+    return Launch(
+        {"rows": rows, "outs": outs, "width": width},
+        {
+            "w": ternary(rng, 2 * outs, width, columns),
+            "wscale": _weight_scales(rng, 2 * outs, width, 0),
+            "q": q,
+            "scale": scale,
+            "qsum": qsum,
+            "m": blank(rows * outs, "f32"),
+        },
+        {"ACT": act},
+    )
+
+
+def _nan_matmul_glu(rng: Rng) -> Launch:
+    """As _nan_glu: a spoiled row has a scale that is NaN."""
+    launch = _matmul_glu(rng, 9, 40, 256)
+    launch.arrays["scale"][1] = np.nan
+    launch.arrays["q"][1], launch.arrays["qsum"][1] = 0, 0
+    return launch
+
+
 def _nan_glu(rng: Rng) -> Launch:
     """A spoiled row gives NaN in every column, also where max(g, 0) would swallow it."""
     launch = _glu(rng, 3, 40, 200)
@@ -177,6 +202,19 @@ def cases() -> Iterator[Case]:
         yield Case(name, f"silu-plain-t{t}-n{n}-k{k}", _glu, (t, n, k, SILU, 0))
     yield Case(name, "silu-t2-n31-k640", _glu, (2, 31, 640, SILU))
     yield Case(name, "nan", _nan_glu)
+    name = "matmul_ternary_glu"
+    for t, n, k in (
+        (8, 70, 640),
+        (2, 16, 127),
+        (3, 64, 130),
+        (16, 66, 384),
+        (20, 64, 2560),
+        (33, 130, 640),
+        (64, 30, 6912),
+    ):
+        for act in (RELU2, SILU):
+            yield Case(name, f"{('relu2', 'silu')[act]}-t{t}-n{n}-k{k}", _matmul_glu, (t, n, k, act))
+    yield Case(name, "nan", _nan_matmul_glu)
     yield from _attention_cases()
 
 

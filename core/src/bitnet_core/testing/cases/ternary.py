@@ -29,6 +29,7 @@ SHAPES = (
     (512, 17, 256),
     (1, 130, 8640),
     (33, 3, 8640),
+    (40, 66, 6912),
 )
 """(T, N, K): around tiles of 32 and 64, up to the widest feed-forward layer; K = 8640 is padded to 8704."""
 

@@ -130,7 +130,8 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
     __shared__ u32 lowest[GROUPS * SPAN_T];  // order_of the best bounds
     Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = (width + 127) / 128;
-    u32 n_first = blockIdx.x * TILE_N, t_first = blockIdx.y * SPAN_T;
+    u32 block = blockIdx.y * gridDim.x + blockIdx.x;  // those that read the same codes are neighbours: the L2 cache serves the second
+    u32 n_first = block / gridDim.y * TILE_N, t_first = block % gridDim.y * SPAN_T;
     u32 count = (min((u32)TILE_N, outs - n_first) + SPAN_N - 1) / SPAN_N * chunks;
     auto copy = [&](u32 i, u32 stage) {
         barrier_expect(full + stage, SPAN_N * 128);

@@ -6,8 +6,8 @@
 //   out^T[16 elements x 8] += V^T[16 x positions] . weights^T, a warp for 16 elements and every PARTSth tile of 16 positions.
 // Queries and weights are split into two f16, so that products have 22 bits. Lane (g, t) of a warp reads chunks (eight elements)
 // t, t + 4, ... of positions g and g + 8 of K, which are A fragments as they stand; values lie in shared memory, swizzled by
-// row. What earlier steps have cached is asked for before the kernels ahead have ended. RESIDENT blocks are to fit on a
-// multiprocessor.
+// row. What earlier steps have cached is asked for before the kernels ahead have ended, values of BUFFERS rounds (1 or 2) and keys of
+// the next one, as far as the L2 cache, too. RESIDENT blocks are to fit on a multiprocessor.
 #include "prelude.cuh"
 #include "rope_element.cuh"
 #include "tensor.cuh"
@@ -55,13 +55,20 @@ __device__ inline void load_keys(Words (&keys)[2][K_PARTS], const Positions& at,
 }
 
 __device__ inline void load_values(Words* values, const Positions& at, u32 start) {
-    u32 rows = min((u32)ROUND, (at.end - start + 15) / 16 * 16);
+    u32 rows = start < at.end ? min((u32)ROUND, (at.end - start + 15) / 16 * 16) : 0;
     for (u32 i = threadIdx.x; i < rows * CHUNKS; i += GROUP) {
         u32 p = i / CHUNKS, chunk = i % CHUNKS;
         bool wanted = at.cached(start + p);
         copy_async_or_zero(values + value_at(p, chunk), at.values + (wanted ? at.row(start + p) + chunk : 0), wanted);
     }
     copy_group();
+}
+
+// Asks for the keys of a later round, into the L2 cache: a block of the cache for a thread.
+__device__ inline void fetch_keys(const Positions& at, u32 start) {
+    u32 p = start + threadIdx.x * KV_BLOCK;
+    if (threadIdx.x < ROUND / KV_BLOCK && p < at.end)
+        fetch(at.keys + at.row(p), min(KV_BLOCK - p % KV_BLOCK, at.end - p) * (2 * DIM));
 }
 
 // The row's queries, newest key and newest value, rotated, into s; head_of(which): query head, key (H) or value (H + 1).
@@ -138,7 +145,7 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
                       u32* k_cache, u32* v_cache, const int* tables, float* out, u32* workspace, u32 rows, u32 n_heads,
                       u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks, float scale, float eps,
                       const u8* ahead, u32 ahead_bytes) {
-    DYNAMIC_SHARED(Words, values);  // [ROUND][CHUNKS]
+    DYNAMIC_SHARED(Words, pool);  // values: [BUFFERS][ROUND][CHUNKS]
     __shared__ Shared s;
     u32 first_head = blockIdx.x * H, row = blockIdx.y, split = blockIdx.z, per_kv = n_heads / n_kv_heads;
     u32 kv_head = first_head / per_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -161,7 +168,9 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
                     n_kv_heads, kv_head, end, last};
     Words keys[2][K_PARTS];
     load_keys(keys, at, begin);
-    load_values(values, at, begin);
+#pragma unroll
+    for (int i = 0; i < BUFFERS; i++) load_values(pool + i * ROUND * CHUNKS, at, begin + i * ROUND);
+    fetch_keys(at, begin + ROUND);
     wait_for_previous();
     const float* x = qkv + (size_t)row * (n_heads + 2 * n_kv_heads) * DIM;
     auto head_of = [&](u32 which) {  // of the block's queries, its key and its value
@@ -179,6 +188,7 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     float top = minus_infinity(), total = 0.0f;        // of head threadIdx.x % 4
     float acc[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
     u32 slice = warp % SLICES, part = warp / SLICES;
+    Words* values = pool;
     for (u32 start = begin;; start += ROUND) {
         u32 count = min((u32)ROUND, end - start);
         if (last - start - 16 * warp < 16) {  // the newest position is the warp's
@@ -189,11 +199,12 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
                     if (start + 16 * warp + g + 8 * i == last) keys[i][c] = s.fresh[0][t + 4 * c];
         }
         score(s, keys, q, start, end, scale);
-        copy_wait<0>();
+        copy_wait<BUFFERS - 1>();
         __syncthreads();
         if (last - start < ROUND && threadIdx.x < CHUNKS)
             values[value_at(last - start, threadIdx.x)] = s.fresh[1][threadIdx.x];
         if (start + ROUND < end) load_keys(keys, at, start + ROUND);
+        fetch_keys(at, start + 2 * ROUND);
         weigh(s, top, total);
         __syncthreads();
         if (start > begin)
@@ -207,7 +218,8 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
         }
         if (start + ROUND >= end) break;
         __syncthreads();
-        load_values(values, at, start + ROUND);
+        load_values(values, at, start + BUFFERS * ROUND);
+        if (BUFFERS == 2) values = pool + (values == pool ? ROUND * CHUNKS : 0);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {  // elements g, g, g + 8, g + 8 of the slice; heads 2t % 4 and the next

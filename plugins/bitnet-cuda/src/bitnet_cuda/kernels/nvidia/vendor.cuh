@@ -50,7 +50,14 @@ __device__ inline void wait_for_previous() {
 #endif
 }
 
-// Asks for the block's share of what a later kernel will read, into the L2 cache (compute capability 9.0 and later).
+// Asks for a multiple of 16 bytes, into the L2 cache (compute capability 9.0 and later).
+__device__ inline void fetch(const void* from, u32 bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
+// Asks for the block's share of what a later kernel will read.
 __device__ inline void fetch_ahead(const u8* ahead, u32 bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     u32 blocks = gridDim.x * gridDim.y * gridDim.z;
@@ -58,7 +65,7 @@ __device__ inline void fetch_ahead(const u8* ahead, u32 bytes) {
     u32 share = ((bytes + blocks - 1) / blocks + 127) / 128 * 128, first = block * share;
     if (threadIdx.x != 0 || first >= bytes) return;
     u32 size = min(share, bytes - first) / 16 * 16;
-    if (size) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(ahead + first), "r"(size) : "memory");
+    if (size) fetch(ahead + first, size);
 #endif
 }
 

@@ -19,3 +19,9 @@ __device__ inline void more_registers() {
 }
 // Shared memory that this thread wrote can be read by the tensor cores, after the next barrier.
 __device__ inline void show_to_tensor_cores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// v, in its register before what follows: else the compiler may put it there after warpgroup_arrive, and then waits for each product
+// alone (C7520).
+__device__ inline u32 settled(u32 v) {
+    asm volatile("" : "+r"(v)::"memory");
+    return v;
+}

@@ -1,11 +1,12 @@
 // Drafts that may be among the k largest become sums over w f16[outs, width]: logits[l,n] where logits[l,n] + error[n] |x[l]| is
 // not below the k-th largest of bound[l]; all of them where one of these is NaN, or there are fewer than k.
-// A block looks at TILE_N drafts of one row and finds the k-th largest bound for itself, by bisection of its 32 bits. A lane
-// reads twice WORDS columns at a time.
+// A block looks at TILE_N <= 65,536 drafts of one row, BATCH of a thread at a time, and finds the k-th largest bound for itself, by
+// bisection of its 32 bits. A lane reads twice WORDS columns at a time.
 #include "prelude.cuh"
 #include "bounds.cuh"
 
 #define HEAD_GROUP 64
+#define BATCH (TILE_N / GROUP < 8 ? TILE_N / GROUP : 8)
 
 struct alignas(4 * WORDS) Piece {
     u32 word[WORDS];
@@ -44,38 +45,50 @@ __device__ inline float kth_largest(const float* bound, u32 count, u32 k, u32 la
     return number_of(found);
 }
 
+// A thread's values from `start` on, as far as they are before `end`.
+__device__ inline void load_batch(float (&to)[BATCH], const float* from, u32 start, u32 end) {
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) to[i] = from[min(start + i * GROUP + threadIdx.x, end - 1)];
+}
+
 KERNEL rescore_logits(const float* x, const u16* w, const float* error, const float* bound, float* logits, u32 rows,
                       u32 outs, u32 width, u32 stride, u32 k) {
-    __shared__ u32 open[TILE_N], found;
+    __shared__ u16 open[TILE_N];
+    __shared__ u32 found;
     __shared__ float scratch[GROUP / 32];
     u32 l = blockIdx.y, first = blockIdx.x * TILE_N, end = min(first + TILE_N, outs);
     u32 groups = (outs + HEAD_GROUP - 1) / HEAD_GROUP, largest = 0;
     if (threadIdx.x == 0) found = 0;
     let_next_start();
     wait_for_previous();
-    const float *in = x + (size_t)l * width, *bounds = bound + (size_t)l * groups;
-    float draft[TILE_N / GROUP], squares = 0.0f;  // all is asked for before the block meets
-#pragma unroll
-    for (int i = 0; i < TILE_N / GROUP; i++)
-        draft[i] = logits[(size_t)l * stride + min(first + i * GROUP + threadIdx.x, end - 1)];
+    const float *in = x + (size_t)l * width, *bounds = bound + (size_t)l * groups, *row = logits + (size_t)l * stride;
+    float draft[BATCH], apart[BATCH], squares = 0.0f;  // the first ones are asked for before the block meets
+    load_batch(draft, row, first, end);
+    load_batch(apart, error, first, end);
 #pragma unroll 8
-    for (u32 i = threadIdx.x; i < groups; i += GROUP) largest = max(largest, order_of(bounds[i]));
-#pragma unroll 5
-    for (u32 i = threadIdx.x; i < width; i += GROUP) squares += in[i] * in[i];
+    for (u32 i = threadIdx.x; i < max(groups, width / 4); i += GROUP) {
+        if (i < groups) largest = max(largest, order_of(bounds[i]));
+        Floats v = i < width / 4 ? ((const Floats*)in)[i] : Floats{0.0f, 0.0f, 0.0f, 0.0f};
+        squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+    }
     float threshold = kth_largest(bounds, groups, k, largest), length = length_from(group_sum(squares, scratch));
+    for (u32 start = first; start < end; start += BATCH * GROUP) {
 #pragma unroll
-    for (int i = 0; i < TILE_N / GROUP; i++) {
-        u32 n = first + i * GROUP + threadIdx.x;
-        if (n < end && !(draft[i] + error[n] * length < threshold)) open[atomicAdd(&found, 1u)] = n;
+        for (int i = 0; i < BATCH; i++) {
+            u32 n = start + i * GROUP + threadIdx.x;
+            if (n < end && !(draft[i] + apart[i] * length < threshold)) open[atomicAdd(&found, 1u)] = (u16)(n - first);
+        }
+        load_batch(draft, row, start + BATCH * GROUP, end);
+        load_batch(apart, error, start + BATCH * GROUP, end);
     }
     __syncthreads();
     for (u32 i = threadIdx.x / 32; i < found; i += GROUP / 32) {
-        u32 n = open[i];
-        const Piece* row = (const Piece*)(w + (size_t)n * width);
+        u32 n = first + open[i];
+        const Piece* exact = (const Piece*)(w + (size_t)n * width);
         float sum = 0.0f;
 #pragma unroll 5
         for (u32 c = threadIdx.x % 32; c < width / (2 * WORDS); c += 32) {
-            Piece piece = row[c];
+            Piece piece = exact[c];
 #pragma unroll
             for (int i = 0; i < WORDS; i++) {
                 u32 pair = piece.word[i], k = 2 * (c * WORDS + i);
