@@ -92,8 +92,8 @@ def _attention(wanted: Wanted, family: Family) -> Tuning | None:
         tile = {"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}
         return Tuning(tile, "" if joined else "split", private, 4 * room * words)
     if not few and not joined and family["half-matrix"] and wanted["KV"] == 1 and dim in (64, 128):
-        tile_n = 2 if heads % 2 == 0 else 1
-        return Tuning({"TILE_N": tile_n, "TILE_T": 32 // tile_n, "SPLITS": 1}, "coop", {"GROUP": 64, "DIM": dim})
+        tile_n = next(n for n in (4, 2, 1) if heads % n == 0)
+        return Tuning({"TILE_N": tile_n, "TILE_T": 64 // tile_n, "SPLITS": 1}, "coop", {"GROUP": 128, "DIM": dim})
     return None
 
 
