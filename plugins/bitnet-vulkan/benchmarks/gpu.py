@@ -118,12 +118,12 @@ def _without(*kernels: str) -> Change:
     return change
 
 
-def _tiles(tile_n: int, tile_t: int, group: int) -> Change:
+def _tiles(tile_n: int, tile_t: int, wave_t: int) -> Change:
     def change(want: Wanted, chosen: Tuning) -> Tuning:
         if chosen.variant != "coop" or not want.spec.name.startswith("matmul"):
             return chosen
         tile = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}
-        return replace(chosen, tile=tile, private={**chosen.private, "GROUP": group})
+        return replace(chosen, tile=tile, private={**chosen.private, "WAVE_T": wave_t})
 
     return change
 
@@ -151,10 +151,9 @@ DECODES: dict[str, Change] = {
 }
 PROMPTS: dict[str, Change] = {
     "as it is": AS_IT_IS,
-    "tiles of 128 x 128": _tiles(128, 128, 256),
-    "tiles of 128 x 64": _tiles(128, 64, 128),
-    "tiles of 64 x 64": _tiles(64, 64, 128),
-    "4 heads, 16 rows": _heads(4, 16),
+    "tiles of 128 x 128": _tiles(128, 128, 64),
+    "tiles of 128 x 64": _tiles(128, 64, 32),
+    "tiles of 64 x 64": _tiles(64, 64, 32),
     "2 heads, 32 rows": _heads(2, 32),
 }
 

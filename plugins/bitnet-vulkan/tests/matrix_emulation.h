@@ -1,5 +1,5 @@
 // Enough of GLSL to run a kernel for cooperative matrices as C++: one thread for each invocation of a workgroup, subgroups
-// of 32 that wait for the whole workgroup, and matrices of which every invocation holds all.
+// of 32, and matrices of which every invocation holds all; it gets the elements that others changed before they are multiplied.
 #include <pthread.h>
 
 #include <cmath>
@@ -27,20 +27,29 @@ typedef Vector<int, 4> ivec4;
 #define z_ e[2]
 #define w_ e[3]
 
+inline vec4 make_vec4(float a, float b, float c, float d) { return {a, b, c, d}; }
 inline vec4 make_vec4(float v) { return {v, v, v, v}; }
 inline vec4 make_vec4(vec2 a, vec2 b) { return {a[0], a[1], b[0], b[1]}; }
 inline uvec4 make_uvec4(uint v) { return {v, v, v, v}; }
 inline uvec4 make_uvec4(uvec2 a, uvec2 b) { return {a[0], a[1], b[0], b[1]}; }
+inline vec2 make_vec2(float v) { return {v, v}; }
+inline vec2 make_vec2(float a, float b) { return {a, b}; }
 inline uvec2 make_uvec2(uint a, uint b) { return {a, b}; }
 inline ivec4 make_ivec4(int a, int b, int c, int d) { return {a, b, c, d}; }
 inline vec4 operator*(vec4 a, float b) { return {a[0] * b, a[1] * b, a[2] * b, a[3] * b}; }
+inline vec4 operator*(vec4 a, vec4 b) { return {a[0] * b[0], a[1] * b[1], a[2] * b[2], a[3] * b[3]}; }
+inline vec2 operator/(vec2 a, float b) { return {a[0] / b, a[1] / b}; }
 inline vec4 operator/(vec4 a, float b) { return {a[0] / b, a[1] / b, a[2] / b, a[3] / b}; }
 inline vec4 operator-(vec4 a, vec4 b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3]}; }
+inline uvec4 operator~(uvec4 a) { return {~a[0], ~a[1], ~a[2], ~a[3]}; }
+inline uvec4 operator^(uvec4 a, uvec4 b) { return {a[0] ^ b[0], a[1] ^ b[1], a[2] ^ b[2], a[3] ^ b[3]}; }
+inline uvec4 operator<<(uvec4 a, uint b) { return {a[0] << b, a[1] << b, a[2] << b, a[3] << b}; }
 inline uvec4 operator>>(uvec4 a, uint b) { return {a[0] >> b, a[1] >> b, a[2] >> b, a[3] >> b}; }
 inline uvec4 operator&(uvec4 a, uint b) { return {a[0] & b, a[1] & b, a[2] & b, a[3] & b}; }
 inline uvec4 operator|(uvec4 a, uint b) { return {a[0] | b, a[1] | b, a[2] | b, a[3] | b}; }
 inline uvec4 operator^(uvec4 a, uint b) { return {a[0] ^ b, a[1] ^ b, a[2] ^ b, a[3] ^ b}; }
 inline uvec4 operator-(uvec4 a, uint b) { return {a[0] - b, a[1] - b, a[2] - b, a[3] - b}; }
+inline uvec4 operator-(uint a, uvec4 b) { return {a - b[0], a - b[1], a - b[2], a - b[3]}; }
 inline float max(float a, float b) { return a > b ? a : b; }
 inline int max(int a, int b) { return a > b ? a : b; }
 inline uint min(uint a, uint b) { return a < b ? a : b; }
@@ -53,6 +62,13 @@ inline float intBitsToFloat(int v) {
     memcpy(&r, &v, sizeof r);
     return r;
 }
+inline float uintBitsToFloat(uint v) { return intBitsToFloat((int)v); }
+inline uint floatBitsToUint(float v) {
+    uint r;
+    memcpy(&r, &v, sizeof r);
+    return r;
+}
+inline float fma(float a, float b, float c) { return std::fma(a, b, c); }
 inline vec4 uintBitsToFloat(uvec4 v) {
     vec4 r;
     memcpy(&r, &v, sizeof r);
@@ -83,6 +99,7 @@ inline uint to_half(float v) {
     return sign | (steps + ((uint)(exponent + 14) << 10));
 }
 inline uint packHalf2x16(vec2 v) { return to_half(v[0]) | to_half(v[1]) << 16; }
+inline float to_float16(float v) { return from_half(to_half(v)); }
 inline vec2 unpackHalf2x16(uint v) { return {from_half(v & 0xffff), from_half(v >> 16)}; }
 
 struct Place { uint x, y, z; };
@@ -92,31 +109,41 @@ static Place gl_NumWorkGroups;
 #define gl_SubgroupID (LID / 32)
 #define gl_SubgroupInvocationID (LID % 32)
 const uint gl_SubgroupSize = 32, WAVE = 32, KV_BLOCK = 64;
-static pthread_barrier_t everybody;
+static pthread_barrier_t everybody, subgroups[32];
 static void barrier() { pthread_barrier_wait(&everybody); }
-static void subgroupBarrier() { barrier(); }
+static void subgroupBarrier() { pthread_barrier_wait(&subgroups[gl_SubgroupID]); }
 static float exchanged[1024];
 static float subgroupShuffleXor(float v, uint d) {
-    barrier();
+    subgroupBarrier();
     exchanged[LID] = v;
-    barrier();
+    subgroupBarrier();
     return exchanged[LID ^ d];
 }
-static bool subgroupAll(bool v) {
-    for (uint d = 1; d < 32; d *= 2) v = subgroupShuffleXor(v, d) != 0 && v;
-    return v;
-}
-
 enum Order { gl_CooperativeMatrixLayoutRowMajor, gl_CooperativeMatrixLayoutColumnMajor };
 template <class T, uint R, uint C>
 struct Matrix {
     static const uint ROWS = R, COLUMNS = C;
     T e[R * C];
+    bool touched = false;
     Matrix() {}
     explicit Matrix(T v) {
         for (T &one : e) one = v;
     }
-    T &operator[](uint i) { return e[gl_SubgroupInvocationID * 8 + i]; }  // what an invocation has of it
+    // What an invocation has of 16 x 16: rows lane / 4 and 8 further, columns 2 (lane % 4), the next and both 8 further, as on NVIDIA's.
+    T &operator[](uint i) {
+        touched = true;
+        return e[place(gl_SubgroupInvocationID, i)];
+    }
+    static uint place(uint lane, uint i) { return (lane / 4 + i / 4 * 8) * C + lane % 4 * 2 + i % 2 + i / 2 % 2 * 8; }
+    void gather() {
+        if (!touched) return;
+        static T shared[32][32][8];
+        subgroupBarrier();
+        for (uint i = 0; i < 8; i++) shared[gl_SubgroupID][gl_SubgroupInvocationID][i] = (*this)[i];
+        subgroupBarrier();
+        for (uint i = 0; i < 256; i++) e[place(i / 8, i % 8)] = shared[gl_SubgroupID][i / 8][i % 8];
+        touched = false;
+    }
 };
 struct HalfLeft : Matrix<float, 16, 16> {};
 struct HalfRight : Matrix<float, 16, 16> {};
@@ -154,7 +181,9 @@ inline void coopMatStore(const IntSum &m, int *to, uint at, uint stride, Order) 
     for (uint i = 0; i < 256 && gl_SubgroupInvocationID == 0; i++) to[at + i / 16 * stride + i % 16] = m.e[i];
 }
 template <class A, class B, class T>
-Matrix<T, 16, 16> coopMatMulAdd(const A &a, const B &b, Matrix<T, 16, 16> c) {
+Matrix<T, 16, 16> coopMatMulAdd(A a, const B &b, Matrix<T, 16, 16> c) {
+    a.gather();
+    c.gather();
     const uint K = sizeof a.e / sizeof a.e[0] / 16;
     for (uint i = 0; i < 16; i++)
         for (uint k = 0; k < K; k++)
@@ -196,6 +225,7 @@ static void *invocation(void *id) {
 }
 static void run_all(uint group) {
     pthread_barrier_init(&everybody, nullptr, group);
+    for (uint i = 0; i < group / 32; i++) pthread_barrier_init(&subgroups[i], nullptr, 32);
     std::vector<pthread_t> threads(group);
     for (uint i = 0; i < group; i++) pthread_create(&threads[i], nullptr, invocation, (void *)(size_t)i);
     for (pthread_t thread : threads) pthread_join(thread, nullptr);

@@ -33,11 +33,13 @@ BLOCKS = ("b64-t33-n7-k384", "b256-add", "a32-b64-t33-n70-k384", "a32-b128-t70-n
 
 
 def as_cpp(source: str, constants: Mapping[str, int]) -> str:
-    """A kernel's GLSL as C++ that reads its bindings from files of their names and writes `result`."""
+    """A kernel's GLSL as C++ that reads its bindings from files of their numbers and writes `result`."""
+    included = [(KERNELS / name).read_text() for name in re.findall(r'#include "(?!prelude)(.*)"', source)]
+    source = source.replace("} p;", "\n".join(["} p;", *included]))
     for glsl, cpp in TYPES.items():
         source = source.replace(f"coopmat<{glsl}>", cpp)
-    bindings = re.findall(r"layout\(std430, binding = \d+\) (?:\w+ )?buffer (\w+) \{ (\w+) (\w+)\[\]; \};", source)
-    assert len(bindings) == 6
+    bindings = re.findall(r"layout\(std430, binding = (\d+)\) (?:\w+ )?buffer \w+ \{ (\w+) (\w+)\[\]; \};", source)
+    assert {number for number, _, _ in bindings} == set("012345")
     members = re.search(r"uniform Params \{(.*?)\} p;", source, re.S)
     assert members
     body = source[members.end() :]
@@ -46,6 +48,7 @@ def as_cpp(source: str, constants: Mapping[str, int]) -> str:
         (r"\bout uvec2 (\w+)", r"uvec2 &\1"),
         (r"\bshared ", "static "),
         (r"\b(u?vec[24]|ivec4)\(", r"make_\1("),
+        (r"\bfloat16_t\(", "to_float16("),
         (r"\.(xy|zw)\b", r".\1()"),
         (r"(?<=[\])\w])\.([xyzw])\b(?!\()", r".\1_"),
         (r"(gl_\w+)\.([xyz])_", r"\1.\2"),
@@ -56,7 +59,7 @@ def as_cpp(source: str, constants: Mapping[str, int]) -> str:
     lines += [f"const uint {name} = {value};" for name, value in constants.items()]
     lines += [f"static {kind} *{name};" for _, kind, name in bindings]
     lines += [f"static struct Params {{{members[1]}}} p;", body, "int main(int, char **arguments) {"]
-    lines += [f'    {name} = ({kind} *)contents("{block}");' for block, kind, name in bindings]
+    lines += [f'    {name} = ({kind} *)contents("{number}");' for number, kind, name in bindings]
     last = bindings[-1][2]
     lines += [
         '    p = *(Params *)contents("params");',
@@ -77,8 +80,8 @@ def chosen() -> list[tuple[Case, dict[str, int]]]:
         if case.label in ATTENTION:
             params = case.launch().params
             heads = int(params["n_heads"]) // int(params["n_kv_heads"])
-            tile_n = 2 if heads % 2 == 0 else 1
-            tile = {"GROUP": 64, "TILE_N": tile_n, "TILE_T": 32 // tile_n}
+            tile_n = next(n for n in (4, 2, 1) if heads % n == 0)
+            tile = {"GROUP": 128, "TILE_N": tile_n, "TILE_T": 64 // tile_n}
             found.append((case, {**tile, "DIM": int(params["head_dim"])}))
     for case in (*cases_of("matmul_ternary"), *cases_of("matmul_ternary_block")):
         if case.label in (TERNARY if case.kernel == "matmul_ternary" else BLOCKS):
@@ -97,9 +100,8 @@ def test_matrix_kernels(case: Case, tuning: dict[str, int], tmp_path: Path) -> N
     command = [compiler, "-std=c++17", "-O2", "-w", f"-I{HERE}", "-o", "kernel", "kernel.cpp", "-lpthread"]
     built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr[:3000]
-    blocks = re.findall(r"buffer (\w+) \{", source)
-    for block, binding in zip(blocks, case.spec.bindings, strict=True):
-        np.ascontiguousarray(launch.arrays[binding.name]).tofile(tmp_path / block)
+    for number, binding in enumerate(case.spec.bindings):
+        np.ascontiguousarray(launch.arrays[binding.name]).tofile(tmp_path / str(number))
     (tmp_path / "params").write_bytes(case.spec.pack(launch.params))
     last = launch.arrays[case.spec.bindings[-1].name]
     x, y, _ = case.spec.grid(launch.params, tuning | {"SPLITS": 1})

@@ -164,11 +164,12 @@ def test_matrix_units_are_known_by_their_products(monkeypatch: pytest.MonkeyPatc
     off = "shaderFloat16", "shaderIntegerDotProduct", "minImportedHostPointerAlignment"
     masks = "supportedOperations", "supportedStages", "requiredSubgroupSizeStages"
     about = dict.fromkeys(on, 1) | dict.fromkeys(off, 0) | dict.fromkeys(masks, 0xFF)
-    about |= {"minSubgroupSize": 16, "maxSubgroupSize": 64, "shaderSMCount": 132}
+    about |= {"minSubgroupSize": 16, "maxSubgroupSize": 64, "shaderSMCount": 132, "driverID": 4}
     expected = {"dot": 0, "subgroups": 32, "matrix": 1, "half-matrix": 0, "import": 0, "resident": 132}
     assert abilities(vk().null, about) == expected
     assert abilities(vk().null, about | {"shaderFloat16": 1}) == expected
-    assert not abilities(vk().null, about | {"vulkanMemoryModelDeviceScope": 0})["matrix"]
+    for lack in ("vulkanMemoryModelDeviceScope", "driverID"):
+        assert not abilities(vk().null, about | {lack: 0})["matrix"]
     assert abilities(vk().null, about | {"maxSubgroupSize": 16})["subgroups"] == 16
 
 

@@ -16,6 +16,7 @@ ABILITIES = tuple(KNOWN["abilities"])
 LIST, PUSH, PCI = "list devices", "VK_KHR_push_descriptor", "VK_EXT_pci_bus_info"
 PCI_PARTS = "pciDomain", "pciBus", "pciDevice", "pciFunction"
 _LOCAL_HEAP, _GRAPHICS_QUEUE, _COMPUTE_QUEUE = 1, 1, 2  # bits of VkMemoryHeapFlags and VkQueueFlags
+_NVIDIA = 4  # VK_DRIVER_ID_NVIDIA_PROPRIETARY, which has a matrix's elements where matrix.glsl says
 
 
 def usable() -> list[Handled]:
@@ -61,7 +62,8 @@ def abilities(handle: Handle, about: dict[str, Any]) -> dict[str, int]:
     size = min(max(32, about["minSubgroupSize"]), about["maxSubgroupSize"])
     able["subgroups"] *= size if size >= 8 and "subgroups" not in off else 0  # eight neighbours share 32 columns
     able["resident"] *= bool(able["subgroups"])
-    matrices = able["subgroups"] == 32 and (able["matrix"] or able["half-matrix"])
+    known = about["driverID"] == _NVIDIA and able["subgroups"] == 32
+    matrices = known and (able["matrix"] or able["half-matrix"])
     call = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR") if matrices else None
     products = vk().listed(call, LIST, handle) if call else []
     for name, shape in KNOWN["shapes"].items():

@@ -13,8 +13,8 @@ from bitnet_core.kernels.catalogue import ceil_div
 
 MOST_GROUP_HEADS = 8
 """Query heads of one key/value head that the split attention keeps in registers."""
-MATRIX_TILES = ((64, 64, 128), (128, 64, 128), (128, 128, 256))
-"""Outputs, rows and invocations of a tile on matrix units."""
+MATRIX_TILES = ((64, 64, 32), (128, 64, 32), (128, 128, 64))
+"""Outputs and rows of a tile on matrix units, and rows of one of its four subgroups."""
 MEETING_WORDS = 9 * 32
 """Counters of meeting.glsl."""
 Family = Mapping[str, Any]  # a row of families.toml, and DeviceInfo.extra
@@ -34,7 +34,7 @@ def offered(wanted: Wanted) -> list[Tuning]:
     """What `choose` takes, then what may be quicker elsewhere: tiles on matrix units, lanes that share a matrix row."""
     first = choose(wanted)
     if first.variant == "coop" and "outs" in wanted:
-        return first.and_with([({"TILE_N": n, "TILE_T": t}, {"GROUP": group}) for n, t, group in MATRIX_TILES])
+        return first.and_with([({"TILE_N": n, "TILE_T": t}, {"WAVE_T": wave}) for n, t, wave in MATRIX_TILES])
     if "LANES" in first.private and wanted.spec.name != "matmul_dense" and "outs" in wanted:
         return first.with_lanes(wanted.of_device("subgroups"))
     return [first]
@@ -53,10 +53,11 @@ def _lanes(wanted: Wanted, family: Family, rows: int) -> tuple[int, dict[str, in
 def _ternary(wanted: Wanted, family: Family) -> Tuning | None:
     rows = wanted["rows"]
     if rows > FEW_ROWS and family["matrix"]:
-        # as measured on an H200: the fewer tiles there are, the smaller they must be to reach all multiprocessors
+        # as measured on an H200: the fewer tiles there are, the smaller they must be to reach all multiprocessors;
+        # scaled sums leave no registers for large ones
         tiles, (small, medium, large) = ceil_div(rows, 128) * ceil_div(wanted["outs"], 128), MATRIX_TILES
-        tile_n, tile_t, group = medium if tiles >= 200 else large if tiles >= 100 else small
-        return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "coop", {"GROUP": group, "WAVE_T": 32})
+        tile_n, tile_t, wave_t = medium if "BLOCK" in wanted else large if tiles >= 100 else small
+        return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "coop", {"GROUP": 128, "WAVE_T": wave_t})
     if rows > FEW_ROWS or not family["subgroups"]:
         return None
     tile_n, private = _lanes(wanted, family, rows)
@@ -92,8 +93,8 @@ def _attention(wanted: Wanted, family: Family) -> Tuning | None:
         tile = {"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}
         return Tuning(tile, "" if joined else "split", private, 4 * room * words)
     if not few and not joined and family["half-matrix"] and wanted["KV"] == 1 and dim in (64, 128):
-        tile_n = 2 if heads % 2 == 0 else 1
-        return Tuning({"TILE_N": tile_n, "TILE_T": 32 // tile_n, "SPLITS": 1}, "coop", {"GROUP": 64, "DIM": dim})
+        tile_n = next(n for n in (4, 2, 1) if heads % n == 0)
+        return Tuning({"TILE_N": tile_n, "TILE_T": 64 // tile_n, "SPLITS": 1}, "coop", {"GROUP": 128, "DIM": dim})
     return None
 
 
