@@ -124,11 +124,12 @@ def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
 
 
 def test_garbage_is_collected_again_after_the_start(bitnet) -> None:
-    for command in (("run", "-n", "1", "-d", "numpy", "Once"), ("devices",)):
+    """What a model leaves is looked through at the end; the modules that list devices need not be."""
+    for command, some_left in ((("run", "-n", "1", "-d", "numpy", "Once"), False), (("devices",), True)):
         gc.unfreeze()
         assert bitnet(*command).code == 0
         assert gc.isenabled()
-        assert gc.get_freeze_count() > 0, "there is less to look through"
+        assert (gc.get_freeze_count() > 0) is some_left
     gc.unfreeze()
 
 

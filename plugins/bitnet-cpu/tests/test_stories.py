@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import bitnet_core
@@ -54,3 +56,10 @@ def test_guessed_texts_are_those_without_guesses(path: str, monkeypatch: pytest.
             assert looking.generate(prompt, max_tokens=64).tokens == plain.generate(prompt, max_tokens=64).tokens
         figures = looking.stats()
     assert figures["guessed_tokens"] > figures["right_guesses"] > 20
+
+
+@pytest.mark.parametrize("arguments", [("run", "-n", "2", "Once"), ("run", "--kv-budget", "1", "Once")])
+def test_the_binding_says_nothing_at_the_end(arguments: tuple[str, ...]) -> None:
+    """nanobind reports objects that a program leaves behind; one that fails leaves none either."""
+    command = [sys.executable, "-c", "from bitnet_core.cli.app import main; main()", *arguments, "-d", "cpu"]
+    assert "nanobind" not in subprocess.run(command, capture_output=True, text=True, check=False).stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 from collections.abc import Iterator
@@ -187,13 +188,20 @@ def opened(choice: ModelChoice) -> Iterator[Model]:
     """The model, with a progress bar while it loads, and a line that names it and its device."""
     with uncollected():
         model = _loaded(choice)
-    with model:
-        for finding in model.source.findings:
-            if finding.severity == "warning":
-                say(f"warning: {finding.message} [{finding.code}]", "yellow")
-        info, path = model.device.info, model.summary.compute_path
-        say(f"{model.name} on {info.request} ({info.name})" + ("" if path == "real" else f", compute path {path}"))
-        yield model
+    try:
+        with model:
+            _introduce(model)
+            yield model
+    finally:
+        gc.unfreeze()  # bindings take what is never looked through for a leak, and say so when the program ends
+
+
+def _introduce(model: Model) -> None:
+    for finding in model.source.findings:
+        if finding.severity == "warning":
+            say(f"warning: {finding.message} [{finding.code}]", "yellow")
+    info, path = model.device.info, model.summary.compute_path
+    say(f"{model.name} on {info.request} ({info.name})" + ("" if path == "real" else f", compute path {path}"))
 
 
 def _loaded(choice: ModelChoice) -> Model:
