@@ -194,6 +194,10 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
         bitnet_core.load(None, "nosuch")
     with pytest.raises(UsageError, match="kv_dtype"):
         bitnet_core.load(None, "numpy", kv_dtype="f64")
+    with pytest.raises(UsageError, match="activation_block is 64"):
+        bitnet_core.load(None, "numpy", activation_block=64)
+    with pytest.raises(UsageError, match="trained with one scale a row"):
+        bitnet_core.load(None, "numpy", activation_block=128)
 
 
 def test_what_is_wrong_with_the_file_is_told_before_a_missing_device(monkeypatch: pytest.MonkeyPatch) -> None:

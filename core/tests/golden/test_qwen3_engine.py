@@ -73,6 +73,20 @@ def test_logits_are_near_those_of_transformers_and_of_the_same_rounding_in_float
     assert float_model.divergence(same, found).mean() <= 1e-3
 
 
+def test_a_scale_for_128_columns_is_that_rounding(
+    name: str, reference: dict[str, Any], float_model: ModuleType
+) -> None:
+    """It rounds more coarsely: within the bounds, twice as far from transformers as scales of 32 columns."""
+    with bitnet_core.load(QWEN3 / name / FORMS[name][0], "numpy", activation_block=128) as model:
+        assert model.engine.config.activation_block == 128
+        found = both(reference, model.engine.logits)
+        same = both(reference, lambda ids: float_model.logits(model.source, ids, 128, cache=np.float16))
+    wanted = expected(reference)
+    assert float_model.divergence(wanted, found).mean() <= 1e-2
+    assert (found.argmax(axis=1) == wanted.argmax(axis=1)).mean() >= 0.9
+    assert float_model.divergence(same, found).mean() <= 1e-3
+
+
 def test_float_activations_give_the_logits_of_transformers(name: str, reference: dict[str, Any]) -> None:
     for form in FORMS[name]:
         source = open_model(QWEN3 / name / form)

@@ -54,7 +54,7 @@ _OPTIONS: dict[str, Kind] = {
     **dict.fromkeys(("temperature", "top_p", "min_p", "repetition_penalty"), NUMBER),
     **dict.fromkeys(("presence_penalty", "frequency_penalty", "burst_seconds"), NUMBER),
     **dict.fromkeys(("max_tokens", "top_k", "logprobs", "seed", "max_thinking", "stride"), WHOLE),
-    **dict.fromkeys(("context", "kv_budget", "max_sequences"), WHOLE),
+    **dict.fromkeys(("context", "kv_budget", "max_sequences", "activation_block"), WHOLE),
     **dict.fromkeys(("stream", "enable_thinking", "float_activations", "strict", "mmap", "fallback"), FLAG),
     **dict.fromkeys(("kv_dtype", "eviction", "small_head", "prompt_lookup", "layout"), TEXT),
     "logit_bias": ("a mapping of token ids to numbers", _is_bias),

@@ -63,6 +63,8 @@ def load(
     prompt_lookup: whether next tokens of a greedy text that is alone are guessed from what it said before and checked
     several at once, which gives the same text, "auto" (where that saves time), "on" or "off"; "on" needs a device whose
     steps of several rows compute each as alone.
+    activation_block: columns that share an activation scale in models that have one for blocks: 32, or 128, with which
+    prompts are faster and rounding is coarser (None: 32).
     layout: byte layout of I2_S tensors, where the file's own evidence is not to be asked. strict: warnings about the
     file are errors (None: as BITNET_STRICT_MODE says). mmap: where false, the file is read as a whole, so that it may
     be changed or cut off while it is used; a mapped one must not be. fallback: whether "auto" goes on with the next

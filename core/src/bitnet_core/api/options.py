@@ -25,6 +25,7 @@ class EngineSettings(TypedDict, total=False):
     burst_seconds: float
     small_head: Choice
     prompt_lookup: Choice
+    activation_block: int | None
     pool: MemoryPoolConfig
 
 

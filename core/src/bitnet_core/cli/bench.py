@@ -52,6 +52,7 @@ def bench(
     mmap: options.MmapOption = True,
     fallback: options.FallbackOption = True,
     kv_budget: options.BudgetOption = None,
+    activation_block: options.ActivationOption = None,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Time each kernel of a step; FILE gets a Chrome trace of it.")
     ] = None,
@@ -72,9 +73,8 @@ def bench(
         raise UsageError("--model and --synthetic exclude each other")
     if profile:
         check_output(profile, [Path(model)] if model else [], force=force)
-    choice = options.ModelChoice(
-        model, device, kv, context, layout, mmap, synthetic, fallback, kv_budget, max(32, sequences)
-    )
+    place = (model, device, kv, context, layout, mmap, synthetic, fallback, kv_budget, max(32, sequences))
+    choice = options.ModelChoice(*place, activation_block=activation_block)
     result, profiles = _bench_model(choice, prompt_tokens, max_tokens, repeat, sequences, profile, force)
     if as_json:
         print_json(result.document())

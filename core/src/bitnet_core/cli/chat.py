@@ -46,6 +46,7 @@ def chat(
     kv_budget: options.BudgetOption = None,
     max_sequences: options.SequencesOption = 32,
     eviction: options.EvictionOption = options.Evicted.lru,
+    activation_block: options.ActivationOption = None,
     think: options.ThinkOption = None,
     max_thinking: options.MaxThinkingOption = None,
 ) -> None:
@@ -58,7 +59,7 @@ def chat(
     thinking = Thinking(think, max_thinking)
     beginning: Messages = [{"role": "system", "content": system}] if system else []
     place = (model, device, kv, context, layout, mmap, None, fallback, kv_budget, max_sequences, eviction)
-    with options.opened(ModelChoice(*place)) as loaded:
+    with options.opened(ModelChoice(*place, activation_block)) as loaded:
         sampling = sampling.of(loaded)
         Thread(target=_prepare, args=(loaded,)).start()
         say("/clear forgets the conversation, /exit ends it.")

@@ -29,6 +29,7 @@ def perplexity(
     layout: options.LayoutOption = None,
     mmap: options.MmapOption = True,
     fallback: options.FallbackOption = True,
+    activation_block: options.ActivationOption = None,
     float_activations: Annotated[
         bool,
         typer.Option(
@@ -45,7 +46,10 @@ def perplexity(
     if not text:
         raise UsageError(f"{file} is empty")
     where = "numpy" if float_activations else device
-    choice = options.ModelChoice(model, where, kv, context, layout, mmap, fallback=fallback)
+    if float_activations and activation_block:
+        raise UsageError("--float-activations has no activation scales: leave --activation-block out")
+    place = (model, where, kv, context, layout, mmap)
+    choice = options.ModelChoice(*place, fallback=fallback, activation_block=activation_block)
     with options.opened(choice) as loaded:
         with progress_bar() as progress:
             value = loaded.perplexity(text, stride=stride, float_activations=float_activations, progress=progress)

@@ -56,6 +56,7 @@ def run(
     kv_budget: options.BudgetOption = None,
     max_sequences: options.SequencesOption = 32,
     eviction: options.EvictionOption = options.Evicted.lru,
+    activation_block: options.ActivationOption = None,
     json_schema: SchemaOption = None,
     chat: ChatOption = False,
     think: options.ThinkOption = None,
@@ -73,7 +74,7 @@ def run(
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
     response_format = _schema_format(json_schema) if json_schema else None
     place = (model, device, kv, context, layout, mmap, None, fallback, kv_budget, max_sequences, eviction)
-    with options.opened(ModelChoice(*place)) as loaded:
+    with options.opened(ModelChoice(*place, activation_block)) as loaded:
         sampling = sampling.of(loaded)
         result = _generate(loaded, text, max_tokens, sampling, response_format, thinking, quiet=as_json)
         report_speed(result)

@@ -71,7 +71,7 @@ class Engine:
     ) -> None:
         self.source = source
         self.options = options or EngineOptions()
-        self.config = source.config
+        self.config = self.options.config_of(source.config)
         self._reopen, self._progress = reopen, progress
         self.context = self.options.context_of(self.config)
         self.sequences = self.options.max_sequences

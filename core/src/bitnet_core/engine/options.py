@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, nan
 from numbers import Integral
 from typing import get_args
@@ -12,7 +12,7 @@ from bitnet_core.engine.blocks import Eviction
 from bitnet_core.engine.cache import block_bytes, cache_bytes
 from bitnet_core.errors import UsageError
 from bitnet_core.hal.device import Device, DeviceInfo, DeviceType
-from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div
+from bitnet_core.kernels.catalogue import ABLOCKS, KV_BLOCK, KV_TYPES, ceil_div
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.memory import plan_memory
@@ -45,8 +45,9 @@ class EngineOptions:
     for what `free_share` gives; prefill_chunk in rows, at most what WIDEST_CHUNK has for the device; burst_seconds is
     about how long greedy tokens are made before the host looks; small_head: whether an f16 head gets an int8 copy
     (plan.small_head); prompt_lookup: whether the next tokens of a greedy text that is alone are guessed and checked
-    (engine.lookup): "auto" where that saves time, "on" wherever there are guesses; pool: limits of the pool that
-    buffers of steps come from."""
+    (engine.lookup): "auto" where that saves time, "on" wherever there are guesses; activation_block: columns that share
+    an activation scale, 32 or 128, of models that have one for blocks (None: 32); pool: limits of the pool that buffers
+    of steps come from."""
 
     kv_dtype: str = "f16"
     context: int | None = None
@@ -56,6 +57,7 @@ class EngineOptions:
     eviction: Eviction = "lru"
     small_head: Choice = "auto"
     prompt_lookup: Choice = "auto"
+    activation_block: int | None = None
     burst_seconds: float = 0.1
     pool: MemoryPoolConfig = field(default_factory=MemoryPoolConfig)
 
@@ -67,6 +69,8 @@ class EngineOptions:
         for name in ("small_head", "prompt_lookup"):
             if (value := getattr(self, name)) not in get_args(Choice):
                 raise UsageError(f"{name} '{value}' is not one of {', '.join(get_args(Choice))}")
+        if self.activation_block not in (None, *ABLOCKS[1:]):
+            raise UsageError(f"activation_block is {self.activation_block}; 32 and 128 columns can share a scale")
         if self.context is not None and not _at_least(2, self.context):
             raise UsageError("context must be 2 tokens or more")
         for name in ("kv_budget", "prefill_chunk", "max_sequences"):
@@ -76,6 +80,14 @@ class EngineOptions:
             raise UsageError(f"max_sequences is {self.max_sequences}; at most {MOST_SEQUENCES} are possible")
         if not 0 < _number(self.burst_seconds) < inf:
             raise UsageError("burst_seconds must be a number above 0")
+
+    def config_of(self, config: ModelConfig) -> ModelConfig:
+        """With the activation scales that are asked for; UsageError for a model that was trained with one a row."""
+        if self.activation_block is None:
+            return config
+        if not config.activation_block:
+            raise UsageError(f"activation_block {self.activation_block}: this model was trained with one scale a row")
+        return replace(config, activation_block=self.activation_block)
 
     def context_of(self, config: ModelConfig) -> int:
         """Tokens of the longest sequence; UsageError if that is more than the model was made for."""

@@ -42,7 +42,7 @@ class Placement:
     ) -> None:
         self.source, self.device, self.options = source, device, options
         self.sequences, self.snapshots = sequences, snapshots
-        self.config = source.config
+        self.config = options.config_of(source.config)
         self.launcher, self.pool = Launcher(device), MemoryPool(device, options.pool)
         plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=scheduler.chunk)
         share = free_share(device, plan.total)
@@ -74,6 +74,7 @@ class Placement:
         if self._weights is None:
             self._check_kernels()
             weights = upload(self.source, self.device, self._scheduler.context, progress)
+            weights.config = self.config
             try:
                 add_small_head(weights, self.launcher, self.options.small_head)
             except BaseException:

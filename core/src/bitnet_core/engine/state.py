@@ -89,7 +89,8 @@ def _size(engine: Engine) -> int:
 
 def _identity(engine: Engine) -> dict[str, Any]:
     """What a file must agree with: the model's bytes, and how its cache is laid out."""
-    return {"model": engine.source.sha256(), "kv": engine.options.kv_dtype, "tokens": KV_BLOCK, "size": _size(engine)}
+    made = {"kv": engine.options.kv_dtype, "activation_block": engine.config.activation_block}
+    return {"model": engine.source.sha256(), **made, "tokens": KV_BLOCK, "size": _size(engine)}
 
 
 def _checked(engine: Engine, path: Path, file: BinaryIO) -> int:

@@ -78,7 +78,7 @@ MATMUL_TERNARY = KernelSpec(
 MATMUL_TERNARY_BLOCK = KernelSpec(
     name="matmul_ternary_block",
     meaning="y[t, y_first + n] (+)= sum_b wscale[n, b] * (sum over block b of (code[n, k] - 1) * q[t, k]) * scale[t]: "
-    "weights whose scales differ from block to block (BLOCK columns each). Where ABLOCK is 32, activations have scales of "
+    "weights whose scales differ from block to block (BLOCK columns each). Where ABLOCK is not 0, activations have scales of "
     "their own: sum_a wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over the 32 columns of a of (code[n, k] - 1) * q[t, k]). "
     "The inner sums are exact integers; qsum spares their - q part.",
     bindings=(

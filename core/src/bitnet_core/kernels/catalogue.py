@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bitnet_core.kernels import base, delta, joined, small_head
 from bitnet_core.kernels.parts import (
+    ABLOCKS,
     DENSE_TYPES,
     KV_BLOCK,
     KV_TYPES,
@@ -17,6 +18,7 @@ from bitnet_core.kernels.parts import (
 from bitnet_core.kernels.spec import KernelSpec
 
 __all__ = [
+    "ABLOCKS",
     "CATALOGUE",
     "DELTA_KERNELS",
     "DENSE_TYPES",

@@ -25,7 +25,7 @@ from bitnet_core.kernels.spec import Access, Binding, Constants, KernelSpec, Par
 from bitnet_core.kernels.types import Grid
 
 SCALES = {"BLOCK": (0, *BLOCKS), "ABLOCK": ABLOCKS}
-"""ABLOCK 32 comes with a BLOCK alone."""
+"""An ABLOCK comes with a BLOCK alone."""
 
 NORM_MATMUL = KernelSpec(
     name="norm_matmul",

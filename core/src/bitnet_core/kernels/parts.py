@@ -14,8 +14,9 @@ then i8[D] (value = code * scale, scale = absmax / 127, 0 for an all-zero row), 
 a = max(max|y|, 1e-5), q = clip(round_half_even(y * (127 / a)), -128, 127), scale = a / 127, qsum = sum of q; columns
 width..stride-1 of q are 0. ABLOCK 32: the same for each block of 32 columns, the floor being 1e-20 (llama.cpp's
 numerics for weight-only models): scale f32[T, stride / 32], qsum i32[T, stride / 32]; blocks past `width` are those
-of zeros. A row that holds a NaN or Inf, or whose sum of squares overflows, gets scale = NaN (in all its
-blocks), q = 0, qsum = 0, so that it cannot pass for an answer.
+of zeros. ABLOCK 128: a is that of 128 columns; scale and qsum stay those of 32 (four equal scales, four sums), so that
+only what quantizes, and what gains by it, tells the two apart. A row that holds a NaN or Inf, or whose sum of squares
+overflows, gets scale = NaN (in all its blocks), q = 0, qsum = 0, so that it cannot pass for an answer.
 
 **Ternary weights** are I2_S 128-blocks: byte p of a 32-byte block holds columns p (bits 7-6), 32+p (5-4), 64+p (3-2),
 96+p (1-0); code 0, 1, 2 means -1, 0, +1. `width` is K rounded up to 128; any code may fill the rest, where q is 0.
@@ -113,7 +114,7 @@ QUANTIZED = (
     Binding("qsum", "i32", "w", "[rows] or [rows, stride / 32]", sizes.activation_scales("stride")),
 )
 ANY = "(any buffer where {} is 0)"
-ABLOCKS = (0, 32)
+ABLOCKS = (0, 32, 128)
 """Columns that share an activation scale; 0: a row."""
 BLOCKS = (64, 128, 256)
 """Columns that share a weight scale, where a row has several."""

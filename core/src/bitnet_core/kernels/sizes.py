@@ -8,6 +8,14 @@ from math import prod
 from bitnet_core.kernels.spec import Constants, Params, Size
 from bitnet_core.kernels.types import DENSE_BLOCKS, DenseType
 
+SCALE_COLUMNS = 32
+"""Columns for which quantized activations have a scale and a sum, where ABLOCK is not 0."""
+
+
+def row_scales(width: int, ablock: int) -> int:
+    """Scales (and sums) of a row of `width` quantized columns."""
+    return width // SCALE_COLUMNS if ablock else 1
+
 
 def product(*names: str, times: int = 1) -> Size:
     """times * the product of these parameters."""
@@ -28,11 +36,10 @@ def where(constant: str, size: Size) -> Size:
 
 
 def activation_scales(width: str) -> Size:
-    """A value for each row, or for each ABLOCK of its columns."""
+    """A value for each row, or for each SCALE_COLUMNS of it where ABLOCK is not 0."""
 
     def elements(params: Params, constants: Constants) -> int:
-        block = constants.get("ABLOCK", 0)
-        return int(params["rows"]) * (int(params[width]) // block if block else 1)
+        return int(params["rows"]) * row_scales(int(params[width]), constants.get("ABLOCK", 0))
 
     return elements
 

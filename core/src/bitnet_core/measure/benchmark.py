@@ -35,6 +35,7 @@ class BenchResult:
     device: str
     device_name: str
     compute_path: str
+    activation_block: int  # columns that share an activation scale; 0: a row
     prompt_tokens: int
     generated_tokens: int
     sequences: int  # texts at a time; speeds are those of all together
@@ -96,6 +97,7 @@ def measure(
         device=model.device.info.request,
         device_name=model.device.info.name,
         compute_path=model.summary.compute_path,
+        activation_block=engine.config.activation_block,
         prompt_tokens=prompt_tokens,
         generated_tokens=max_tokens,
         sequences=sequences,

@@ -12,6 +12,7 @@ from typing import Protocol
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal.device import View
 from bitnet_core.kernels.catalogue import CATALOGUE, KV_TYPES, RELU2, SILU, kv_row_bytes
+from bitnet_core.kernels.sizes import row_scales
 from bitnet_core.plan.launcher import Launch, Launcher
 from bitnet_core.plan.scratch import HISTORY, Scratch
 from bitnet_core.plan.weights import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
@@ -380,7 +381,7 @@ class Plan:
         return shape | {"y_stride": y_stride, "y_first": part.y_first}
 
     def _quantized(self, scratch: Scratch, rows: int, width: int) -> tuple[View, View, View]:
-        scales = 4 * (width // self.ablock if self.ablock else 1)
+        scales = 4 * row_scales(width, self.ablock)
         return (
             scratch.view("quantized", rows, width),
             scratch.view("scale", rows, scales),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bitnet_core.kernels.catalogue import ceil_div
+from bitnet_core.kernels.sizes import row_scales
 from bitnet_core.kernels.spec import Constants, Params
 from bitnet_core.reference.attention import attention, rope_store_kv
 from bitnet_core.reference.quantize import Arrays, gated, rms_norm_quantize
@@ -14,7 +15,7 @@ from bitnet_core.reference.ternary import matmul_ternary, matmul_ternary_block
 def _product(a: Arrays, p: Params, c: Constants, y: Arrays, shape: Params, add: int) -> None:
     """rms_norm_quantize of x, and the product of what it gives with w into y."""
     rows, width = int(p["rows"]), int(p["width"])
-    scales = rows * (width // c["ABLOCK"] if c["ABLOCK"] else 1)
+    scales = rows * row_scales(width, c["ABLOCK"])
     made: Arrays = {
         "q": np.empty(rows * width, np.int8),
         "scale": np.empty(scales, np.float32),

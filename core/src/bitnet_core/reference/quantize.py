@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.kernels.catalogue import SILU
+from bitnet_core.kernels.sizes import SCALE_COLUMNS
 from bitnet_core.kernels.spec import Constants, Params
 
 BLOCK_FLOOR = 1e-20
@@ -43,12 +44,13 @@ def quantize_rows(y: F32, floor: float = 1e-5) -> tuple[npt.NDArray[np.int8], F3
 
 
 def quantize_blocks(y: F32, block: int) -> tuple[npt.NDArray[np.int8], F32, npt.NDArray[np.int32]]:
-    """The same for every `block` columns of y[T, K], K a multiple: q i8[T, K], scale f32[T, K / block], qsum i32[T, K /
-    block]; all of a row with a NaN or Inf is marked."""
+    """The same for every `block` columns of y[T, K], K a multiple: q i8[T, K]; scale f32 and qsum i32, both [T, K /
+    SCALE_COLUMNS]; all of a row with a NaN or Inf is marked."""
     rows, width = y.shape
     y = np.where(np.all(np.isfinite(y), axis=1)[:, None], y, np.float32(np.nan))
-    q, scale, qsum = quantize_rows(y.reshape(-1, block), BLOCK_FLOOR)
-    return q.reshape(rows, width), scale.reshape(rows, -1), qsum.reshape(rows, -1)
+    q, scale, _ = quantize_rows(y.reshape(-1, block), BLOCK_FLOOR)
+    qsum = q.reshape(rows, -1, SCALE_COLUMNS).sum(axis=2, dtype=np.int32)
+    return q.reshape(rows, width), scale.repeat(block // SCALE_COLUMNS).reshape(rows, -1), qsum
 
 
 def _store(y: F32, a: Arrays, p: Params, block: int) -> None:
@@ -58,7 +60,7 @@ def _store(y: F32, a: Arrays, p: Params, block: int) -> None:
         q[:, :width], a["scale"][:rows], a["qsum"][:rows] = quantize_rows(y)
         q[:, width:] = 0
         return
-    scale, qsum = (a[name][: rows * stride // block].reshape(rows, -1) for name in ("scale", "qsum"))
+    scale, qsum = (a[name][: rows * stride // SCALE_COLUMNS].reshape(rows, -1) for name in ("scale", "qsum"))
     q[:], scale[:], qsum[:] = quantize_blocks(np.pad(y, ((0, 0), (0, stride - width))), block)
 
 

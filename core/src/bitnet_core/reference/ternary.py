@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from bitnet_core.kernels.sizes import SCALE_COLUMNS
 from bitnet_core.kernels.spec import Constants, Params
 from bitnet_core.reference.quantize import F32, Arrays, output_block
 
@@ -65,7 +66,7 @@ def matmul_ternary_block(a: Arrays, p: Params, c: Constants) -> None:
     """y (+)= sum over blocks of wscale * (block sum) * scale; an activation block lies within one weight block."""
     w, q, _, y = _operands(a, p)
     rows, outs, width = q.shape[0], w.shape[0], q.shape[1]
-    block, part = c["BLOCK"], c["ABLOCK"] or c["BLOCK"]
+    block, part = c["BLOCK"], SCALE_COLUMNS if c["ABLOCK"] else c["BLOCK"]
     wscale = a["wscale"][: outs * -(-width // block)].reshape(outs, -1)
     scale = a["scale"][: rows * (width // part)].reshape(rows, -1) if c["ABLOCK"] else None
     value = np.zeros((rows, outs), dtype=np.float32)

@@ -43,6 +43,7 @@ def serve(
     eviction: options.EvictionOption = options.Evicted.lru,
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
+    activation_block: options.ActivationOption = None,
 ) -> None:
     """Serve a model over HTTP, as OpenAI's API, with a chat page at /.
 
@@ -66,7 +67,7 @@ def serve(
         certificate=str(ssl_certfile) if ssl_certfile else None,
         key=str(ssl_keyfile) if ssl_keyfile else None,
     )
-    _start(settings, _loader(model, device, kv, kv_budget, eviction, context, max_sequences, layout))
+    _start(settings, _loader(model, device, kv, kv_budget, eviction, context, max_sequences, layout, activation_block))
 
 
 def _start(settings: Settings, load: Callable[[], Model]) -> None:
@@ -88,6 +89,7 @@ def _loader(
     context: int | None,
     max_sequences: int,
     layout: options.Layout | None,
+    activation_block: options.ActivationBlock | None,
 ) -> Callable[[], Model]:
     """Loads the model when it is called; a device that cannot be asked for is refused now."""
     from bitnet_core.discovery.request import resolve_request
@@ -106,6 +108,7 @@ def _loader(
             eviction=eviction.value,
             context=context,
             max_sequences=max_sequences,
+            activation_block=options.block_of(activation_block),
             burst_seconds=0.02,  # what a client that arrives may have to wait for
             layout=layout.value if layout else None,
         )

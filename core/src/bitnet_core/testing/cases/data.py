@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.kernels.catalogue import KV_BLOCK
+from bitnet_core.kernels.sizes import SCALE_COLUMNS
 from bitnet_core.testing.cases.case import Array, Rng
 
 
@@ -48,10 +49,11 @@ def activations(rng: Rng, rows: int, width: int, columns: int | None = None) -> 
 
 
 def block_activations(rng: Rng, rows: int, width: int, columns: int, block: int) -> tuple[Array, Array, Array]:
-    """(q, scale, qsum) with a scale and a sum for every `block` columns; q = 0 from `columns` on."""
+    """(q, scale, qsum), the scales those of `block` columns; q = 0 from `columns` on."""
     q, _, _ = activations(rng, rows, width, columns)
     scale = rng.uniform(0.001, 0.1, (rows, width // block)).astype(np.float32)
-    return q, scale, q.reshape(rows, -1, block).sum(axis=2, dtype=np.int32)
+    qsum = q.reshape(rows, -1, SCALE_COLUMNS).sum(axis=2, dtype=np.int32)
+    return q, scale.repeat(block // SCALE_COLUMNS, axis=1), qsum
 
 
 def mask_bits(allowed: Array) -> Array:

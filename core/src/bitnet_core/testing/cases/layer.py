@@ -97,6 +97,7 @@ def cases() -> Iterator[Case]:
     shapes["unused-row"] = Shape(position=-1)
     for block in (64, 128, 256):
         shapes[f"qwen3-b{block}"] = Shape(256, 384, (4, 2), 64, 90, 1, 0, 1, SILU, 0, block, 32)
+    shapes["qwen3-a128"] = Shape(256, 384, (4, 2), 64, 90, 1, 0, 1, SILU, 0, 128, 128)
     shapes["qwen3-large"] = Shape(2048, 6144, (16, 8), 128, 130, 1, 0, 1, SILU, 0, 128, 32)
     for label, shape in shapes.items():
         yield Case("decoder_layer", label, _build, (shape,))

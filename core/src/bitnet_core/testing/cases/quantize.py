@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from bitnet_core.kernels.catalogue import RELU2, SILU
+from bitnet_core.kernels.sizes import row_scales
 from bitnet_core.testing.cases.case import Array, Arrays, Case, Launch, Rng, blank
 from bitnet_core.testing.cases.data import normal, padded
 
@@ -15,7 +16,7 @@ Edit = Callable[[Array], None]
 
 
 def _outputs(rows: int, stride: int, ablock: int = 0) -> Arrays:
-    scales = rows * (stride // ablock if ablock else 1)
+    scales = rows * row_scales(stride, ablock)
     return {"q": blank(rows * stride, "i8"), "scale": blank(scales, "f32"), "qsum": blank(scales, "i32")}
 
 
@@ -138,6 +139,10 @@ def _rms_cases() -> Iterator[Case]:
         ("zero-blocks", _zero_blocks),
     ):
         yield Case(name, f"a32-{label}", _rms, (7, 384, 1, edit, 32))
+        yield Case(name, f"a128-{label}", _rms, (7, 384, 1, edit, 128))
+    for rows, width in ((1, 1), (2, 130), (8, 288), (33, 640), (1, 8640)):
+        yield Case(name, f"a128-norm-t{rows}-k{width}", _rms, (rows, width, 1, None, 128))
+    yield Case(name, "a128-plain-t7-k200", _rms, (7, 200, 0, None, 128))
     yield Case(name, "a32-plain-nan-inf", _rms, (7, 384, 0, _nan_inf, 32))
 
 
@@ -158,3 +163,7 @@ def _glu_cases() -> Iterator[Case]:
     for rows, width in ((1, 128), (7, 200), (2, 6144), (33, 320), (512, 128)):
         yield Case(name, f"a32-silu-t{rows}-k{width}", _glu, (rows, width, SILU, 0, None, 32))
     yield Case(name, "a32-relu2-norm", _glu, (3, 320, RELU2, 1, None, 32))
+    yield Case(name, "a128-relu2-norm", _glu, (3, 320, RELU2, 1, None, 128))
+    yield Case(name, "a128-silu-nan-inf", _glu, (7, 256, SILU, 0, _nan_gate, 128))
+    for rows, width in ((1, 8640), (8, 130), (33, 640)):
+        yield Case(name, f"a128-silu-t{rows}-k{width}", _glu, (rows, width, SILU, 0, None, 128))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from bitnet_core.kernels.sizes import SCALE_COLUMNS
 from bitnet_core.testing.cases.case import Case, Launch, Rng
 from bitnet_core.testing.cases.data import (
     activations,
@@ -92,14 +93,15 @@ def _block(
     if ablock:
         q, scale, qsum = block_activations(rng, rows, width, columns, ablock)
         if exact:
-            scale = np.exp2(rng.integers(-2, 2, scale.shape)).astype(np.float32)
+            scale = np.exp2(rng.integers(-2, 2, (rows, width // ablock))).astype(np.float32)
+            scale = scale.repeat(ablock // SCALE_COLUMNS, axis=1)
         launch.arrays.update(q=q, scale=scale, qsum=qsum)
     return launch
 
 
-def _spoiled_blocks(rng: Rng) -> Launch:
+def _spoiled_blocks(rng: Rng, ablock: int) -> Launch:
     """A row marked by NaN in all its scales stays NaN; a dead weight group and all-zero rows give exact zeros."""
-    launch = _block(rng, 5, 33, 384, 128, ablock=32)
+    launch = _block(rng, 5, 33, 384, 128, ablock=ablock)
     q, scale, qsum = (launch.arrays[name] for name in ("q", "scale", "qsum"))
     scale[1] = np.nan
     q[1:3], qsum[1:3] = 0, 0
@@ -147,8 +149,14 @@ def _activation_blocks(name: str) -> Iterator[Case]:
     yield Case(name, "a32-wide", _block, (1, 65, 8640, 128, 0, False, 32))
     yield Case(name, "a32-prompt", _block, (512, 5, 128, 128, 0, False, 32))
     yield Case(name, "a32-add-t70", _block, (70, 130, 384, 64, 1, False, 32))
-    for block, add, ablock in ((128, 0, 32), (64, 1, 32), (64, 0, 0), (128, 1, 0)):  # as in matmul_ternary's prompts
+    prompts = ((128, 0, 32), (64, 1, 32), (64, 0, 0), (128, 1, 0), (128, 0, 128), (64, 1, 128), (256, 0, 128))
+    for block, add, ablock in prompts:  # as in matmul_ternary's prompts
         case = (150, 320, 1536, block, add, False, ablock)
         yield Case(name, f"a{ablock}-b{block}-prompt-t150-n320-k1536-add{add}", _block, case)
     yield Case(name, "a32-many-outs", _block, (1, 70001, 128, 128, 0, True, 32), exact=True)
-    yield Case(name, "a32-spoiled-rows", _spoiled_blocks)
+    yield Case(name, "a32-spoiled-rows", _spoiled_blocks, (32,))
+    yield Case(name, "a128-spoiled-rows", _spoiled_blocks, (128,))
+    for t, n, k in ((1, 33, 640), (8, 31, 2560), (33, 70, 384), (70, 130, 256)):
+        yield Case(name, f"a128-t{t}-n{n}-k{k}", _block, (t, n, k, 128, 0, False, 128))
+    for rows in (2, 150):
+        yield Case(name, f"a128-exact-t{rows}", _block, (rows, 320, 640, 128, 0, True, 128), exact=True)
