@@ -76,11 +76,11 @@ size_t check_quantize(const Launch& l, const Checker& check, uint64_t inputs) {
                 "width or stride makes no sense");
   check.holds(0, inputs == 1 ? "x" : "gate_up", p.rows, inputs * p.width, 4);
   if (l.constants.norm) check.holds(1, "gamma", p.width, 1, 4);
-  const uint32_t block = l.constants.ablock;
+  const uint32_t block = l.constants.ablock, scales = scales_of(p.stride, block);
   check.require(block == 0 || p.stride % 128 == 0, "stride is no multiple of 128");
   check.holds(2, "q", p.rows, p.stride, 1);
-  check.holds(3, "scale", p.rows, block != 0 ? p.stride / block : 1, 4);
-  check.holds(4, "qsum", p.rows, block != 0 ? p.stride / block : 1, 4);
+  check.holds(3, "scale", p.rows, scales, 4);
+  check.holds(4, "qsum", p.rows, scales, 4);
   return size_t(p.width) * 4;
 }
 
@@ -93,9 +93,9 @@ MatmulParams check_matmul(const Launch& l, const Checker& check, uint32_t q, uin
     check.require(p.width % 128 == 0, "width is no multiple of 128");
     check.holds(0, "w", p.outs, p.width / 4, 1);
     check.holds(q, "q", p.rows, p.width, 1);
-    const uint32_t block = l.constants.ablock;
-    check.holds(q + 1, "scale", p.rows, block != 0 ? p.width / block : 1, 4);
-    check.holds(q + 2, "qsum", p.rows, block != 0 ? p.width / block : 1, 4);
+    const uint32_t scales = scales_of(p.width, l.constants.ablock);
+    check.holds(q + 1, "scale", p.rows, scales, 4);
+    check.holds(q + 2, "qsum", p.rows, scales, 4);
   }
   return p;
 }
@@ -357,7 +357,7 @@ void check_constants(KernelId id, const Constants& c) {
     if (!right) throw Unsupported(NAMES[id] + (": " + std::string(text)));
   };
   require(c.dtype <= Q6_K && c.norm <= 1 && c.add <= 1 && c.kv <= KV_INT8 && c.interleaved <= 1 && c.qknorm <= 1 &&
-              c.act <= (id == GATED_RMS_NORM ? 2 : 1) && c.mask <= 1 && c.inverse <= 1 && (c.ablock == 0 || c.ablock == 32),
+              c.act <= (id == GATED_RMS_NORM ? 2 : 1) && c.mask <= 1 && c.inverse <= 1 && (c.ablock == 0 || c.ablock == 32 || c.ablock == 128),
           "a constant is outside the catalogue");
   const bool blocks = id == MATMUL_TERNARY_BLOCK || id == EMBED_ROWS_TERNARY;
   require(!blocks || c.block == 64 || c.block == 128 || c.block == 256, "BLOCK is not 64, 128 or 256");

@@ -35,6 +35,7 @@ enum KvType : uint32_t { KV_F32, KV_F16, KV_INT8 };
 
 constexpr uint32_t KV_BLOCK = 64;
 constexpr uint32_t HEAD_GROUP = 64;  // rows of a head whose best lower bound is kept
+constexpr uint32_t PART = 32;        // columns for which quantized activations have a scale and a sum, where ABLOCK is not 0
 constexpr uint32_t MAX_VIEWS = 8;
 constexpr uint32_t MAX_PARAMS = 8;
 
@@ -47,6 +48,9 @@ struct Bytes {
 struct Constants {
   uint32_t dtype, norm, add, block, ablock, kv, interleaved, qknorm, act, mask, inverse, tile_n, tile_t;
 };
+
+// Scales (and sums) of a row of quantized activations.
+static inline uint32_t scales_of(uint32_t width, uint32_t ablock) { return ablock != 0 ? width / PART : 1; }
 
 struct Launch;
 // Runs workgroups begin..end (x fastest). `scratch` is the calling thread's own, launch.scratch bytes, 64-byte aligned.

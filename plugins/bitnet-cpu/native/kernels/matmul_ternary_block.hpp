@@ -1,5 +1,5 @@
 // y[t, y_first + n] (+)= sum_b wscale[n, b] * (sum over block b of (code[n, k] - 1) * q[t, k]) * scale, the sums over parts
-// of 32 columns exact in integers; scale[t] (ABLOCK 0), or one for each ABLOCK = 32 columns.
+// of 32 columns exact in integers; scale[t] (ABLOCK 0), or one for each 32 columns.
 // A few tokens: rows are multiplied straight from the packed blocks, and the -1 of the codes is taken off at the end. More:
 // a panel of rows is unpacked once, and stays in the cache while all tokens of the tile pass.
 #pragma once
@@ -8,7 +8,6 @@
 
 namespace bitnet::BITNET_PATH {
 
-constexpr uint32_t PART = 32;  // columns of an activation scale
 constexpr uint32_t PAIR = 64;  // columns that surely share a weight scale
 
 struct BlockMatmul {

@@ -63,7 +63,7 @@ static inline int32_t codes_of(const float* y, uint32_t width, float inverse, in
   return total;
 }
 
-// What of q[stride], scale and qsum belongs to one row: `block` columns share a scale, all of them where it is 0.
+// What of q[stride], scale and qsum belongs to one row.
 struct QuantizedRow {
   int8_t* q;
   float* scale;
@@ -71,31 +71,33 @@ struct QuantizedRow {
 
   QuantizedRow(const Launch& launch, uint32_t t) {
     const auto p = params_of<QuantizeParams>(launch);
-    const uint32_t scales = launch.constants.ablock != 0 ? p.stride / launch.constants.ablock : 1;
+    const uint32_t scales = scales_of(p.stride, launch.constants.ablock);
     q = view<int8_t>(launch, 2) + size_t(t) * p.stride;
     scale = view<float>(launch, 3) + size_t(t) * scales;
     qsum = view<int32_t>(launch, 4) + size_t(t) * scales;
   }
 };
 
-// a = max(max |y|, floor), q = round(y * (127 / a)), scale = a / 127, qsum = sum of q, of every block; scale NaN and q 0
-// in rows with a NaN or Inf.
+// Columns first..first + columns - 1 as number `i` of a row's parts, 127 / a their factor; zeros from `width` on, and where
+// a is NaN.
+static inline void quantize_part(const float* y, uint32_t width, uint32_t first, uint32_t columns, float a, uint32_t i,
+                                 const QuantizedRow& out) {
+  const uint32_t count = a == a && first < width ? smaller(columns, width - first) : 0;
+  out.qsum[i] = codes_of(y + first, count, 127.0f / a, out.q + first);
+  out.scale[i] = a / 127.0f;
+  for (uint32_t k = first + count; k < first + columns; ++k) out.q[k] = 0;
+}
+
+// a = max(max |y|, floor), q = round(y * (127 / a)), scale = a / 127, qsum = sum of q: a of every `block` columns, scale and
+// qsum of every PART of them, or all three of the row where block is 0; scale NaN and q 0 in rows with a NaN or Inf.
 static inline void quantize_row(const float* y, uint32_t width, uint32_t stride, uint32_t block, const QuantizedRow& out) {
   const float most = absmax(y, width), floor = block != 0 ? 1e-20f : 1e-5f;
-  const uint32_t columns = block != 0 ? block : stride;
-  for (uint32_t first = 0, b = 0; first < stride; first += columns, ++b) {
-    const uint32_t count = first < width ? smaller(columns, width - first) : 0;
-    for (uint32_t i = first + count; i < first + columns; ++i) out.q[i] = 0;
-    if (most < 0) {
-      for (uint32_t i = first; i < first + count; ++i) out.q[i] = 0;
-      out.scale[b] = std::numeric_limits<float>::quiet_NaN();
-      out.qsum[b] = 0;
-      continue;
-    }
-    const float largest_here = block != 0 ? absmax(y + first, count) : most;
-    const float a = largest_here > floor ? largest_here : floor;
-    out.qsum[b] = codes_of(y + first, count, 127.0f / a, out.q + first);
-    out.scale[b] = a / 127.0f;
+  const uint32_t columns = block != 0 ? block : stride, part = block != 0 ? PART : stride;
+  for (uint32_t first = 0, i = 0; first < stride; first += columns) {
+    float a = most;
+    if (block != 0 && most >= 0) a = first < width ? absmax(y + first, smaller(columns, width - first)) : 0;
+    a = a < 0 ? std::numeric_limits<float>::quiet_NaN() : a > floor ? a : floor;
+    for (uint32_t at = first; at < first + columns; at += part) quantize_part(y, width, at, part, a, i++, out);
   }
 }
 

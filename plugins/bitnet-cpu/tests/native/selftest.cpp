@@ -175,12 +175,12 @@ std::vector<Case> cases() {
   ternary(1, 128, 6912, 32, 1);
 
   for (uint32_t block : {64u, 128u, 256u})
-    for (uint32_t ablock : {0u, 32u})
+    for (uint32_t ablock : {0u, 32u, 128u})
       for (uint32_t rows : {1u, 3u, 7u, 9u, 29u}) {
         constexpr uint32_t OUTS = 37, WIDTH = 1408;  // 5 1/2 blocks of 256
         Constants c{};
         c.block = block, c.ablock = ablock, c.add = rows % 3 == 0, c.tile_n = rows > 8 ? 32 : 8, c.tile_t = rows > 3 ? rows : 2;
-        const uint32_t scales = ablock != 0 ? WIDTH / ablock : 1;
+        const uint32_t scales = scales_of(WIDTH, ablock);
         const Data q = bytes(rows * WIDTH, 0, 255);
         all.push_back({"matmul_ternary_block", MATMUL_TERNARY_BLOCK, c,
                        {bytes(OUTS * WIDTH / 4, 0, 255), floats(OUTS * ceil_div(WIDTH, block)), q, floats(rows * scales),
@@ -200,8 +200,8 @@ std::vector<Case> cases() {
       Constants c{};
       c.norm = norm;
       const uint32_t stride = ceil_div(width, 128) * 128;
-      c.ablock = width % 7 == 0 ? 32 : 0;
-      const uint32_t scales = 3 * (c.ablock != 0 ? stride / c.ablock : 1);
+      c.ablock = width % 7 == 0 ? 32 : width == 640 ? 128 : 0;
+      const uint32_t scales = 3 * scales_of(stride, c.ablock);
       const std::vector<Data> outputs = {bytes(3 * stride, 9, 9), floats(scales), floats(scales)};
       all.push_back({"rms_norm_quantize", RMS_NORM_QUANTIZE, c, {floats(3 * width), floats(width), outputs[0], outputs[1], outputs[2]},
                      words(3u, width, stride, 1e-5f), 3, 1, 1e-5});
