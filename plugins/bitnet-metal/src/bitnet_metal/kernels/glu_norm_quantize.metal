@@ -16,7 +16,7 @@ kernel void glu_norm_quantize(device const float *gate_up [[buffer(0)]], device 
                               device int *qsum [[buffer(4)]], constant Params &p [[buffer(5)]],
                               uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]]) {
     threadgroup uint room[32];
-    uint row = group.x, scales = ABLOCK == 32 ? p.stride / 32 : 1;
+    uint row = group.x, scales = ABLOCK != 0 ? p.stride / 32 : 1;
     Gated from = {gate_up + row * 2 * p.width, gate_up + row * 2 * p.width + p.width};
     quantize_row(from, gamma, p.width, p.stride, p.eps, q + row * (p.stride / 4), scale + row * scales,
                  qsum + row * scales, room, tid);

@@ -15,13 +15,13 @@ inline float prepare(device const float *x, device const float *gamma, uint colu
         uint i = first + tid;
         float4 y = four(row, gamma, 4 * i, columns, found.factor);
         float absmax = found.absmax;
-        if (ABLOCK == 32) absmax = max(block_max(absmax_of(y)), least_absmax());
+        if (ABLOCK != 0) absmax = max(block_max(absmax_of(y)), least_absmax());
         char4 codes = char4(0);
         if (!found.bad) codes = codes_of(y, 127.0f / absmax);
         if (i < width / 4) {
             q[i] = codes;
             sum += sum_of(codes);
-            if (ABLOCK == 32 && i % 8 == 0) scales[i / 8] = or_nan(absmax / 127.0f, found.bad);
+            if (ABLOCK != 0 && i % 8 == 0) scales[i / 8] = or_nan(absmax / 127.0f, found.bad);
         }
     }
     total = group_sum_exact(sum, room, tid);  // its barriers also stand between writing and reading q

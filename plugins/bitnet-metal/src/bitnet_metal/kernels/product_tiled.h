@@ -49,7 +49,7 @@ inline void tiled(device const uint *w, device const float *wscale, device const
                 uint e = lane + 32 * i, row = min(rows + e / 16, p.rows - 1), n = min(outs + simd * 16 + e % 16, p.outs - 1);
                 float sum = mine[e / 16 * 64 + e % 16];
                 if (BLOCK != 0) sum *= wscale[n * scales + (end - 32) / max(BLOCK, 1u)];
-                if (ABLOCK == 32) sum *= scale[row * (p.width / 32) + (end - 32) / 32];
+                if (ABLOCK != 0) sum *= scale[row * (p.width / 32) + (end - 32) / 32];
                 values[i] += sum;
             }
             simdgroup_barrier(mem_flags::mem_threadgroup);

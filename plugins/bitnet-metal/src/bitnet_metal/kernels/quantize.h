@@ -6,7 +6,7 @@ struct Found {
     bool bad;  // the row holds a NaN or Inf, or its sum of squares overflows
 };
 
-inline float least_absmax() { return ABLOCK == 32 ? 1e-20f : 1e-5f; }
+inline float least_absmax() { return ABLOCK != 0 ? 1e-20f : 1e-5f; }
 
 template <class Row>
 inline float normed(Row row, device const float *gamma, uint k, uint columns, float factor) {
@@ -46,14 +46,15 @@ inline char4 codes_of(float4 y, float inverse) {
 
 inline int sum_of(char4 codes) { return int(codes.x) + int(codes.y) + int(codes.z) + int(codes.w); }
 
-// Eight neighbouring lanes hold a block of 32 columns.
+// Of ABLOCK columns, of which a lane holds four: eight neighbours have 32, a simdgroup has 128.
 inline float block_max(float x) {
+    if (ABLOCK == 128) return simd_max(x);
     x = max(x, simd_shuffle_xor(x, ushort(1)));
     x = max(x, simd_shuffle_xor(x, ushort(2)));
     return max(x, simd_shuffle_xor(x, ushort(4)));
 }
 
-inline int block_sum(int x) {
+inline int sum_of_32(int x) {
     x += simd_shuffle_xor(x, ushort(1));
     x += simd_shuffle_xor(x, ushort(2));
     return x + simd_shuffle_xor(x, ushort(4));

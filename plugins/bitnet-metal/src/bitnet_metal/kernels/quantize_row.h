@@ -8,21 +8,21 @@ inline void quantize_row(Row row, device const float *gamma, uint columns, uint 
         uint i = first + tid;
         float4 y = four(row, gamma, 4 * i, columns, found.factor);
         float absmax = found.absmax;
-        if (ABLOCK == 32) absmax = max(block_max(absmax_of(y)), least_absmax());
+        if (ABLOCK != 0) absmax = max(block_max(absmax_of(y)), least_absmax());
         char4 codes = char4(0);
         if (!found.bad) codes = codes_of(y, 127.0f / absmax);
         int sum = sum_of(codes);
-        if (ABLOCK == 32) sum = block_sum(sum);
+        if (ABLOCK != 0) sum = sum_of_32(sum);
         if (i < stride / 4) {
             q[i] = codes;
             total += sum;
-            if (ABLOCK == 32 && i % 8 == 0) {
+            if (ABLOCK != 0 && i % 8 == 0) {
                 scale[i / 8] = or_nan(absmax / 127.0f, found.bad);
                 qsum[i / 8] = sum;
             }
         }
     }
-    if (ABLOCK == 32) return;
+    if (ABLOCK != 0) return;
     total = group_sum_exact(total, room, tid);
     if (tid == 0) {
         scale[0] = or_nan(found.absmax / 127.0f, found.bad);

@@ -14,7 +14,7 @@ kernel void rms_norm_quantize(device const float *x [[buffer(0)]], device const 
                               device int *qsum [[buffer(4)]], constant Params &p [[buffer(5)]],
                               uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]]) {
     threadgroup uint room[32];
-    uint row = group.x, scales = ABLOCK == 32 ? p.stride / 32 : 1;
+    uint row = group.x, scales = ABLOCK != 0 ? p.stride / 32 : 1;
     Plain from = {x + row * p.width};
     quantize_row(from, gamma, p.width, p.stride, p.eps, q + row * (p.stride / 4), scale + row * scales,
                  qsum + row * scales, room, tid);

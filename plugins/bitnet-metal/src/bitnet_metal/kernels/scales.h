@@ -1,8 +1,8 @@
 // From exact dot products of the four planes of a 128-column block to f32, where scales differ within a row.
-// wscale: those of a matrix row; scale: those of a row of activations, looked at where ABLOCK is 32.
+// wscale: those of a matrix row; scale: those of a row of activations, looked at where ABLOCK is not 0.
 template <class Scales>
 inline float scaled(float4 exact, device const float *wscale, Scales scale, uint block) {
-    if (ABLOCK == 32) {
+    if (ABLOCK != 0) {
         float sum = 0.0f;
         for (uint s = 0; s < 4; s++) {
             uint i = 4 * block + s;

@@ -5,7 +5,7 @@
 const VECTORS = WIDTH / 64u; // vec4 of a matrix row's codes
 const STEPS = (VECTORS + LANES - 1u) / LANES;
 const SIGNED = BLOCK != 0u; // else the sum of the activations is subtracted
-const SCALES = 1u + ABLOCK / 32u * (WIDTH / 32u);
+const SCALES = 1u + min(ABLOCK, 32u) / 32u * (WIDTH / 32u);
 
 var<workgroup> activations: array<vec4<u32>, WIDTH / 16u>; // 16 columns each: [plane][vec4 of a matrix row]
 var<workgroup> activation_scales: array<f32, SCALES>;
@@ -43,11 +43,14 @@ fn quantize(z: Columns, thread: u32, j: u32, found: Row) -> i32 { // gives the s
     let i = thread + j * GROUP;
     if (j * GROUP >= WIDTH / 16u) { return 0; }
     var absmax = found.absmax;
-    if (ABLOCK == 32u) {
+    if (ABLOCK != 0u) {
         workgroupBarrier();
         sizes[thread] = max(max(largest_bits(z.a), largest_bits(z.b)), max(largest_bits(z.c), largest_bits(z.d)));
         workgroupBarrier();
-        absmax = absmax_of(max(sizes[thread], sizes[thread ^ 1u]), found.factor);
+        let together = thread / (SHARED / 16u) * (SHARED / 16u);
+        var largest = 0u;
+        for (var k = 0u; k < SHARED / 16u; k += 1u) { largest = max(largest, sizes[together + k]); }
+        absmax = absmax_of(largest, found.factor);
     }
     let a = codes_of(z.a, found, absmax);
     let b = codes_of(z.b, found, absmax);
@@ -55,7 +58,7 @@ fn quantize(z: Columns, thread: u32, j: u32, found: Row) -> i32 { // gives the s
     let d = codes_of(z.d, found, absmax);
     if (i < WIDTH / 16u) {
         activations[i % 8u / 2u * VECTORS + i / 8u * 2u + i % 2u] = vec4<u32>(word_of(a), word_of(b), word_of(c), word_of(d));
-        if (ABLOCK == 32u && thread % 2u == 0u) { activation_scales[i / 2u] = or_nan(absmax / 127.0, found.bad); }
+        if (ABLOCK != 0u && thread % 2u == 0u) { activation_scales[i / 2u] = or_nan(absmax / 127.0, found.bad); }
     }
     return sum_of(a + b + c + d);
 }

@@ -36,7 +36,7 @@ fn plus_dots(sums: vec4<i32>, w0: vec4<u32>, w1: vec4<u32>, w2: vec4<u32>, w3: v
 }
 
 fn by_scale(sums: vec4<i32>, scales: vec4<f32>, row: u32, column: u32) -> vec4<f32> {
-    if (ABLOCK == 32u) { return scales * vec4<f32>(sums) * activation_scale(row, column / 32u); }
+    if (ABLOCK != 0u) { return scales * vec4<f32>(sums) * activation_scale(row, column / 32u); }
     return scales * vec4<f32>(sums);
 }
 
@@ -97,7 +97,7 @@ fn tiled(group: vec3<u32>, thread: u32) {
                 s6 = plus_dots(s6, w0, w1, w2, w3, tile_q[q0 + 6u * APART]);
                 s7 = plus_dots(s7, w0, w1, w2, w3, tile_q[q0 + 7u * APART]);
             }
-            if (BLOCK != 0u && (ABLOCK == 32u || s == 3u || (BLOCK == 64u && s == 1u))) {
+            if (BLOCK != 0u && (ABLOCK != 0u || s == 3u || (BLOCK == 64u && s == 1u))) {
                 let column = half / 2u * 128u + s * 32u;
                 let b = column / SPAN;
                 let scales = vec4<f32>(weight_scale(outs + n, b), weight_scale(outs + n + 16u, b),

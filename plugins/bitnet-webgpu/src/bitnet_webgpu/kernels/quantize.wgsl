@@ -2,6 +2,8 @@
 // the codes are round(z 127 / m), but for the least absmax: so the sum of squares and m are one reduction, and the root is
 // only a factor. A value that is NaN or Inf makes one of the two so.
 
+const SHARED = max(ABLOCK, 32u); // columns that share an absmax, where ABLOCK is not 0
+
 struct Row { factor: f32, absmax: f32, bad: bool } // absmax of what is normed
 
 fn row_of(squares: f32, most: u32, columns: u32, eps: f32, thread: u32) -> Row { // squares is 0 where NORM is 0
@@ -12,7 +14,7 @@ fn row_of(squares: f32, most: u32, columns: u32, eps: f32, thread: u32) -> Row {
 }
 
 fn absmax_of(most: u32, factor: f32) -> f32 {
-    return max(bitcast<f32>(most) * factor, select(1e-5, 1e-20, ABLOCK == 32u));
+    return max(bitcast<f32>(most) * factor, select(1e-5, 1e-20, ABLOCK != 0u));
 }
 
 fn largest_bits(z: vec4<f32>) -> u32 {

@@ -45,15 +45,16 @@ fn store_row(row: u32, thread: u32, found: Row) {
     }
 }
 
-fn store_blocks(row: u32, thread: u32, found: Row) { // eight threads a block of 32 columns
+fn store_blocks(row: u32, thread: u32, found: Row) { // eight threads have 32 columns
     let eight = thread / 8u * 8u;
+    let together = thread / (SHARED / 4u) * (SHARED / 4u);
     for (var first = 0u; first < p.stride / 4u; first += GROUP) {
         let i = first + thread;
         let z = with_gamma(four(row, 4u * i), 4u * i);
         sizes[thread] = largest_bits(z);
         workgroupBarrier();
         var most = 0u;
-        for (var j = 0u; j < 8u; j += 1u) { most = max(most, sizes[eight + j]); }
+        for (var j = 0u; j < SHARED / 4u; j += 1u) { most = max(most, sizes[together + j]); }
         let absmax = absmax_of(most, found.factor);
         let codes = codes_of(z, found, absmax);
         sums[thread] = sum_of(codes);

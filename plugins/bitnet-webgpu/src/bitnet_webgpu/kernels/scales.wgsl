@@ -4,7 +4,7 @@
 const SPAN = max(BLOCK, 1u); // columns of a weight scale
 
 fn scaled(dots: vec4<i32>, row: u32, out: u32, block: u32) -> f32 {
-    if (ABLOCK == 32u) {
+    if (ABLOCK != 0u) {
         var sum = 0.0;
         for (var s = 0u; s < 4u; s += 1u) {
             let i = 4u * block + s;

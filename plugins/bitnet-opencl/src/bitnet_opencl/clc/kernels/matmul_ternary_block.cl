@@ -1,5 +1,5 @@
 // y[t, y_first + n] (+)= sum_b wscale[n, b] * (sum over block b of (code[n, k] - 1) * q[t, k]) * scale[t], the inner sums exact,
-// blocks of BLOCK columns; where ABLOCK is 32, activations have scales of their own: sum_a wscale[n, 32 a / BLOCK] *
+// blocks of BLOCK columns; where ABLOCK is not 0, activations have scales of their own: sum_a wscale[n, 32 a / BLOCK] *
 // scale[t, a] * (sum over the 32 columns of a). Few rows: LANES work-items share a matrix row, a 128-block each at a time.
 // w u8[outs, width / 4]; wscale f32[outs, ceil(width / BLOCK)]; q i8[rows, width]; scale f32[rows] or [rows, width / 32];
 // qsum i32 likewise; y f32[rows, y_stride]. Group: TILE_N matrix rows, TILE_T rows of q.
