@@ -23,20 +23,22 @@ def norm_factor(y: F32, first: int, width: int, eps: float) -> Any:
 
 @device_function
 def quantize_row(y: F32, q: I8, scale: F32, qsum: I32, row: int, stride: int, ablock: int) -> None:
-    """q = round(y * 127 / absmax), zeros up to stride, for every `ablock` columns (0: the whole row); a row without an
-    answer gets scale = NaN and zeros."""
+    """q = round(y * 127 / absmax), zeros up to stride: absmax of every `ablock` columns, scale and qsum of every 32 of
+    them; where ablock is 0, all are of the row. A row without an answer gets scale = NaN and zeros."""
     sound = True
     for value in y:
         sound = sound and np.isfinite(value)
-    columns = ablock if ablock else stride
-    for block in range(stride // columns):
-        absmax, at = np.float32(1e-20 if ablock else 1e-5), row * (stride // columns) + block
-        for k in range(block * columns, min(len(y), (block + 1) * columns)):
+    columns, part = (ablock, 32) if ablock else (stride, stride)
+    for block in range(0, stride, columns):
+        absmax = np.float32(1e-20 if ablock else 1e-5)
+        for k in range(block, min(len(y), block + columns)):
             absmax = max(absmax, abs(y[k]))
-        factor, total = np.float32(127) / absmax, 0
-        for k in range(block * columns, (block + 1) * columns):
-            code = to_int8(y[k] * factor) if sound and k < len(y) else 0
-            q[row * stride + k] = code
-            total += code
-        scale[at] = absmax / np.float32(127) if sound else np.float32(np.nan)
-        qsum[at] = total
+        factor = np.float32(127) / absmax
+        for first in range(block, block + columns, part):
+            at, total = (row * stride + first) // part, 0
+            for k in range(first, first + part):
+                code = to_int8(y[k] * factor) if sound and k < len(y) else 0
+                q[row * stride + k] = code
+                total += code
+            scale[at] = absmax / np.float32(127) if sound else np.float32(np.nan)
+            qsum[at] = total
