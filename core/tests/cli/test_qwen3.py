@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import bitnet_core
 import pytest
 
 QWEN3 = Path(__file__).parents[1] / "golden" / "qwen3"
@@ -58,6 +59,25 @@ def test_bench(bitnet, model: tuple[object, ...]) -> None:
     found = json.loads(bitnet("bench", *model, "-d", "numpy", "-p", 8, "-n", 4, "--repeat", 1, "--json").out)
     assert found["generated_tokens"] == 4
     assert found["decode_speed"] > 0
+
+
+def test_a_scale_for_128_columns(bitnet) -> None:
+    """Every command that has the option computes with it, or says why not."""
+    wide = ("--activation-block", 128)
+    with bitnet_core.load(MODEL, "numpy", activation_block=128) as model:
+        expected = model.generate("Hello", max_tokens=8, temperature=0)
+    said = json.loads(bitnet("run", "Hello", *NUMPY, *wide, "-n", 8, "--temperature", 0, "--json").out)
+    assert said["tokens"] == list(expected.tokens)
+    assert bitnet("chat", *NUMPY, *wide, "-n", 4, "--temperature", 0, "--no-think", stdin=b"hi\n/exit\n").code == 0
+    text = b"Once upon a time there was a little dog."
+    assert len({bitnet("perplexity", "-", *NUMPY, *more, stdin=text).out for more in ((), wide)}) == 2
+    for more, block in (((), 32), (wide, 128)):
+        found = bitnet("bench", *NUMPY, *more, "-p", 8, "-n", 4, "--repeat", 1, "--json")
+        assert json.loads(found.out)["activation_block"] == block
+    refused = bitnet("perplexity", "-", *NUMPY, *wide, "--float-activations", stdin=text)
+    assert (refused.code, "has no activation scales" in refused.err) == (2, True)
+    refused = bitnet("run", "Hello", "-d", "numpy", *wide)
+    assert (refused.code, "trained with one scale a row" in refused.err) == (2, True)
 
 
 def test_a_model_with_delta_nets(bitnet) -> None:

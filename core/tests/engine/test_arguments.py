@@ -126,6 +126,7 @@ def test_logits_and_perplexity(model: bitnet_core.Model) -> None:
         ({"eviction": ["lru"]}, "eviction"),
         ({"burst_seconds": "x"}, "burst_seconds"),
         ({"small_head": 5}, "small_head"),
+        ({"activation_block": "x"}, "activation_block"),
         ({"layout": 5}, "layout"),
         ({"mmap": "no"}, "mmap"),
         ({"fallback": 1}, "fallback"),

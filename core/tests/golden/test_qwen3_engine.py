@@ -78,7 +78,7 @@ def test_a_scale_for_128_columns_is_that_rounding(
 ) -> None:
     """It rounds more coarsely: within the bounds, twice as far from transformers as scales of 32 columns."""
     with bitnet_core.load(QWEN3 / name / FORMS[name][0], "numpy", activation_block=128) as model:
-        assert model.engine.config.activation_block == 128
+        assert model.config.activation_block == model.engine.config.activation_block == 128
         found = both(reference, model.engine.logits)
         same = both(reference, lambda ids: float_model.logits(model.source, ids, 128, cache=np.float16))
     wanted = expected(reference)

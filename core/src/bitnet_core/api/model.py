@@ -61,7 +61,7 @@ class Model:
         progress: Progress | None = None,
     ) -> None:
         self.source, self.summary = source, summary
-        self.config = source.config
+        self.config = options.config_of(source.config)
         self.defaults = sampling_defaults(source)
         self._template: ChatTemplate | None = None
         self._grammars: Grammars | None = None

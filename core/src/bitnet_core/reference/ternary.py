@@ -63,7 +63,7 @@ def matmul_ternary(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def matmul_ternary_block(a: Arrays, p: Params, c: Constants) -> None:
-    """y (+)= sum over blocks of wscale * (block sum) * scale; an activation block lies within one weight block."""
+    """y (+)= sum over blocks of wscale * (block sum) * scale; SCALE_COLUMNS lie within one weight block."""
     w, q, _, y = _operands(a, p)
     rows, outs, width = q.shape[0], w.shape[0], q.shape[1]
     block, part = c["BLOCK"], SCALE_COLUMNS if c["ABLOCK"] else c["BLOCK"]

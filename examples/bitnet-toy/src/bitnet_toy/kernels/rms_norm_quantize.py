@@ -1,7 +1,7 @@
 """y = x / sqrt(mean(x^2) + eps) * gamma (NORM 1) or x (NORM 0), then int8 per row, or per ABLOCK columns.
 
 x f32[rows][width]; gamma f32[width]; q i8[rows][stride]; scale f32, qsum i32,
-[rows] or [rows][stride / ABLOCK]. A workgroup: one row.
+[rows] or [rows][stride / 32]. A workgroup: one row.
 """
 
 from __future__ import annotations

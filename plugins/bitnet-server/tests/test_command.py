@@ -1,0 +1,38 @@
+"""What `bitnet serve` makes of its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import bitnet_core.api
+import pytest
+import typer
+from bitnet_server import command
+from typer.testing import CliRunner
+
+
+@pytest.mark.parametrize(
+    ("arguments", "arrived"),
+    [
+        ([], {"activation_block": None, "kv_dtype": "f16", "kv_budget": None, "eviction": "lru", "max_sequences": 32}),
+        (["--activation-block", "128"], {"activation_block": 128}),
+        (
+            ["--kv", "int8", "--kv-budget", "1G", "--context", "64"],
+            {"kv_dtype": "int8", "kv_budget": 1 << 30, "context": 64},
+        ),
+        (["--layout", "B", "--eviction", "lfu"], {"layout": "B", "eviction": "lfu"}),
+    ],
+)
+def test_options_of_the_model_arrive(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], arrived: dict[str, Any]
+) -> None:
+    loads = list[Callable[[], Any]]()
+    monkeypatch.setattr(command, "_start", lambda _, load: loads.append(load))
+    monkeypatch.setattr(bitnet_core.api, "load", lambda *_, **options: options)
+    app = typer.Typer()
+    app.command()(command.serve)
+    done = CliRunner().invoke(app, ["-d", "numpy", *arguments])
+    assert done.exit_code == 0, done.output
+    options = loads[0]()
+    assert {name: options[name] for name in arrived} == arrived
