@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_core.kernels.sizes import SCALE_COLUMNS
-from bitnet_core.testing.cases.case import Case, Launch, Rng
+from bitnet_core.testing.cases.case import Case, Launch, Rng, blank
 from bitnet_core.testing.cases.data import (
     activations,
     block_activations,
@@ -49,7 +49,7 @@ def _build(rng: Rng, rows: int, outs: int, columns: int, add: int = 0, exact: bo
             "q": q,
             "scale": scale,
             "qsum": qsum,
-            "y": np.zeros((rows, outs)) if exact else normal(rng, rows, outs),
+            "y": blank(rows * outs, "f32") if exact else normal(rng, rows, outs),
         },
         {"ADD": add},
     )
