@@ -13,11 +13,8 @@ inline float prepare(device const float *x, device const float *gamma, uint colu
     int sum = 0;
     for (uint first = 0; first < width / 4; first += GROUP) {
         uint i = first + tid;
-        float4 y = four(row, gamma, 4 * i, columns, found.factor);
-        float absmax = found.absmax;
-        if (ABLOCK != 0) absmax = max(block_max(absmax_of(y)), least_absmax());
-        char4 codes = char4(0);
-        if (!found.bad) codes = codes_of(y, 127.0f / absmax);
+        float absmax;
+        char4 codes = codes_at(row, gamma, i, columns, found, absmax);
         if (i < width / 4) {
             q[i] = codes;
             sum += sum_of(codes);

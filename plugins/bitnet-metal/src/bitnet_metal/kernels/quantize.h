@@ -54,6 +54,16 @@ inline float block_max(float x) {
     return max(x, simd_shuffle_xor(x, ushort(4)));
 }
 
+// Columns 4 i .. 4 i + 3, and the absmax that they share: of the row, or of ABLOCK columns.
+template <class Row>
+inline char4 codes_at(Row row, device const float *gamma, uint i, uint columns, Found found, thread float &absmax) {
+    float4 y = four(row, gamma, 4 * i, columns, found.factor);
+    absmax = ABLOCK != 0 ? max(block_max(absmax_of(y)), least_absmax()) : found.absmax;
+    char4 codes = char4(0);
+    if (!found.bad) codes = codes_of(y, 127.0f / absmax);
+    return codes;
+}
+
 inline int sum_of_32(int x) {
     x += simd_shuffle_xor(x, ushort(1));
     x += simd_shuffle_xor(x, ushort(2));

@@ -6,11 +6,8 @@ inline void quantize_row(Row row, device const float *gamma, uint columns, uint 
     int total = 0;
     for (uint first = 0; first < stride / 4; first += GROUP) {
         uint i = first + tid;
-        float4 y = four(row, gamma, 4 * i, columns, found.factor);
-        float absmax = found.absmax;
-        if (ABLOCK != 0) absmax = max(block_max(absmax_of(y)), least_absmax());
-        char4 codes = char4(0);
-        if (!found.bad) codes = codes_of(y, 127.0f / absmax);
+        float absmax;
+        char4 codes = codes_at(row, gamma, i, columns, found, absmax);
         int sum = sum_of(codes);
         if (ABLOCK != 0) sum = sum_of_32(sum);
         if (i < stride / 4) {

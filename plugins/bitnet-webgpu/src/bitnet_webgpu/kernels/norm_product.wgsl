@@ -9,7 +9,6 @@ const SCALES = 1u + min(ABLOCK, 32u) / 32u * (WIDTH / 32u);
 
 var<workgroup> activations: array<vec4<u32>, WIDTH / 16u>; // 16 columns each: [plane][vec4 of a matrix row]
 var<workgroup> activation_scales: array<f32, SCALES>;
-var<workgroup> sizes: array<u32, GROUP>;
 var<workgroup> exact: array<i32, GROUP>;
 var<workgroup> shares: array<f32, GROUP>;
 
@@ -45,12 +44,8 @@ fn quantize(z: Columns, thread: u32, j: u32, found: Row) -> i32 { // gives the s
     var absmax = found.absmax;
     if (ABLOCK != 0u) {
         workgroupBarrier();
-        sizes[thread] = max(max(largest_bits(z.a), largest_bits(z.b)), max(largest_bits(z.c), largest_bits(z.d)));
-        workgroupBarrier();
-        let together = thread / (SHARED / 16u) * (SHARED / 16u);
-        var largest = 0u;
-        for (var k = 0u; k < SHARED / 16u; k += 1u) { largest = max(largest, sizes[together + k]); }
-        absmax = absmax_of(largest, found.factor);
+        let own = max(max(largest_bits(z.a), largest_bits(z.b)), max(largest_bits(z.c), largest_bits(z.d)));
+        absmax = absmax_of(block_bits(own, 16u, thread), found.factor);
     }
     let a = codes_of(z.a, found, absmax);
     let b = codes_of(z.b, found, absmax);

@@ -2,8 +2,6 @@
 // the codes are round(z 127 / m), but for the least absmax: so the sum of squares and m are one reduction, and the root is
 // only a factor. A value that is NaN or Inf makes one of the two so.
 
-const SHARED = max(ABLOCK, 32u); // columns that share an absmax, where ABLOCK is not 0
-
 struct Row { factor: f32, absmax: f32, bad: bool } // absmax of what is normed
 
 fn row_of(squares: f32, most: u32, columns: u32, eps: f32, thread: u32) -> Row { // squares is 0 where NORM is 0
@@ -20,6 +18,17 @@ fn absmax_of(most: u32, factor: f32) -> f32 {
 fn largest_bits(z: vec4<f32>) -> u32 {
     let bits = bitcast<vec4<u32>>(z) & vec4<u32>(0x7fffffffu);
     return max(max(bits.x, bits.y), max(bits.z, bits.w));
+}
+
+var<workgroup> sizes: array<u32, GROUP>;
+
+fn block_bits(own: u32, columns: u32, thread: u32) -> u32 { // the largest of ABLOCK columns, of which a thread has so many
+    let threads = max(ABLOCK, 32u) / columns;
+    sizes[thread] = own;
+    workgroupBarrier(); // another one has to stand before the next call
+    var most = 0u;
+    for (var i = 0u; i < threads; i += 1u) { most = max(most, sizes[thread / threads * threads + i]); }
+    return most;
 }
 
 fn codes_of(z: vec4<f32>, found: Row, absmax: f32) -> vec4<i32> {

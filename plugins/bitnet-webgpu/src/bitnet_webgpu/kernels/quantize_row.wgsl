@@ -1,7 +1,6 @@
 // A row into q, scale and qsum; a thread takes four columns, a word of q, at a time. value(row, k) gives f32 for
 // k < p.width.
 
-var<workgroup> sizes: array<u32, GROUP>;
 var<workgroup> sums: array<i32, GROUP>;
 
 fn value_or_zero(row: u32, k: u32) -> f32 { // past the end
@@ -47,15 +46,10 @@ fn store_row(row: u32, thread: u32, found: Row) {
 
 fn store_blocks(row: u32, thread: u32, found: Row) { // eight threads have 32 columns
     let eight = thread / 8u * 8u;
-    let together = thread / (SHARED / 4u) * (SHARED / 4u);
     for (var first = 0u; first < p.stride / 4u; first += GROUP) {
         let i = first + thread;
         let z = with_gamma(four(row, 4u * i), 4u * i);
-        sizes[thread] = largest_bits(z);
-        workgroupBarrier();
-        var most = 0u;
-        for (var j = 0u; j < SHARED / 4u; j += 1u) { most = max(most, sizes[together + j]); }
-        let absmax = absmax_of(most, found.factor);
+        let absmax = absmax_of(block_bits(largest_bits(z), 4u, thread), found.factor);
         let codes = codes_of(z, found, absmax);
         sums[thread] = sum_of(codes);
         workgroupBarrier();
