@@ -78,26 +78,22 @@ struct QuantizedRow {
   }
 };
 
-// Columns first..first + columns - 1 as number `i` of a row's parts, 127 / a their factor; zeros from `width` on, and where
-// a is NaN.
-static inline void quantize_part(const float* y, uint32_t width, uint32_t first, uint32_t columns, float a, uint32_t i,
-                                 const QuantizedRow& out) {
-  const uint32_t count = a == a && first < width ? smaller(columns, width - first) : 0;
-  out.qsum[i] = codes_of(y + first, count, 127.0f / a, out.q + first);
-  out.scale[i] = a / 127.0f;
-  for (uint32_t k = first + count; k < first + columns; ++k) out.q[k] = 0;
-}
-
 // a = max(max |y|, floor), q = round(y * (127 / a)), scale = a / 127, qsum = sum of q: a of every `block` columns, scale and
 // qsum of every PART of them, or all three of the row where block is 0; scale NaN and q 0 in rows with a NaN or Inf.
 static inline void quantize_row(const float* y, uint32_t width, uint32_t stride, uint32_t block, const QuantizedRow& out) {
   const float most = absmax(y, width), floor = block != 0 ? 1e-20f : 1e-5f;
   const uint32_t columns = block != 0 ? block : stride, part = block != 0 ? PART : stride;
-  for (uint32_t first = 0, i = 0; first < stride; first += columns) {
-    float a = most;
-    if (block != 0 && most >= 0) a = first < width ? absmax(y + first, smaller(columns, width - first)) : 0;
-    a = a < 0 ? std::numeric_limits<float>::quiet_NaN() : a > floor ? a : floor;
-    for (uint32_t at = first; at < first + columns; at += part) quantize_part(y, width, at, part, a, i++, out);
+  const uint32_t held = most < 0 ? 0 : width;  // columns whose codes are not 0
+  float a = most < 0 ? std::numeric_limits<float>::quiet_NaN() : most > floor ? most : floor;
+  for (uint32_t first = 0, i = 0; first < stride; first += part, ++i) {
+    if (held != 0 && block != 0 && first % columns == 0) {
+      const float here = first < width ? absmax(y + first, smaller(columns, width - first)) : 0;
+      a = here > floor ? here : floor;
+    }
+    const uint32_t count = first < held ? smaller(part, held - first) : 0;
+    out.qsum[i] = codes_of(y + first, count, 127.0f / a, out.q + first);
+    out.scale[i] = a / 127.0f;
+    for (uint32_t k = first + count; k < first + part; ++k) out.q[k] = 0;
   }
 }
 
