@@ -95,13 +95,18 @@ def test_help_needs_less_than_half_a_second() -> None:
 
 OPTIONAL = ("jinja2", "llguidance", "huggingface_hub", "safetensors", "torch", "transformers")
 """What only some models, formats or options need."""
+APART = ("numpy", "psutil") if sys.platform == "linux" else ()
+"""What backends need, which are asked in other processes."""
 
 
 @pytest.mark.parametrize(
     ("arguments", "early"),
     [
         (["--help"], ("numpy", "tokenizers", "rich", "pydantic", "psutil", "bitnet_core.engine", *OPTIONAL)),
-        (["devices"], ("tokenizers", "bitnet_core.engine", "bitnet_core.formats", "bitnet_core.api", *OPTIONAL)),
+        (
+            ["devices"],
+            ("numpy", "tokenizers", "bitnet_core.engine", "bitnet_core.formats", "bitnet_core.api", *OPTIONAL),
+        ),
         (["run", "-n", "1", "--device", "numpy", "Once"], OPTIONAL),
     ],
     ids=["help", "devices", "run"],

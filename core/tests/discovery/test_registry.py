@@ -106,7 +106,8 @@ def test_the_index_of_a_device_is_its_own(install_plugin) -> None:
         "vendor",
         """
         from dataclasses import replace
-        from bitnet_core.reference.device import NumpyDevice, numpy_info
+        from bitnet_core.reference.describe import numpy_info
+        from bitnet_core.reference.device import NumpyDevice
         infos = {1: replace(numpy_info(), backend="vendor", index=1, name="newer card")}
         Backend.devices = lambda self: list(infos.values())
         Backend.open = lambda self, index: NumpyDevice(infos[index])

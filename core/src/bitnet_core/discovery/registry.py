@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -159,11 +160,15 @@ class Registry:
         for name in queue:
             if found:
                 imported.result()
-            found[name] = self._looked(name)
+            found[name] = self.looked(name)
         return found
 
-    def _looked(self, name: str) -> tuple[DeviceInfo, ...]:
+    def looked(self, name: str, in_time: bool = True) -> tuple[DeviceInfo, ...]:
+        """The devices that a backend lists now; none where it fails, and goes to quarantine. in_time: it is given up
+        where it takes too long."""
         try:
+            if not in_time:
+                return self._listed(name)
             return bounded(lambda: self._listed(name), name, "looking for its devices")
         except KeyboardInterrupt:
             raise
@@ -191,11 +196,20 @@ class Registry:
         """Find out whether the GPU drivers of these backends answer at all, all at once (see `canary`)."""
         asked = {name: self._origins[name][1] for name in names if name in GPU_BACKENDS and name not in self._devices}
         for name, reason in silent_drivers({name: v for name, v in asked.items() if name not in self._asked}).items():
-            self._devices[name] = ()
-            hint = "Look at the driver's own tools; it is asked again in ten minutes"
-            error = BackendUnavailableError(reason, backend=name, hint=hint)
-            self._quarantine(name, *self._origins[name], Stage.DRIVER, error)
+            self.learn(name)
+            self.silent(name, reason)
         self._asked.update(asked)
+
+    def learn(self, name: str, devices: Iterable[DeviceInfo] = (), left_out: Sequence[Quarantine] = ()) -> None:
+        """What `looked` found for a backend in another process, which is not asked here then."""
+        self._devices[name] = tuple(devices)
+        self.quarantined.extend(left_out)
+
+    def silent(self, name: str, reason: str) -> None:
+        """A driver that cannot be asked goes to quarantine."""
+        hint = "Look at the driver's own tools; it is asked again in ten minutes at the latest"
+        error = BackendUnavailableError(reason, backend=name, hint=hint)
+        self._quarantine(name, *self._origins[name], Stage.DRIVER, error)
 
     def open(self, info: DeviceInfo) -> Device:
         """Open one of the devices listed; GpuError of any kind, whatever the plugin raises or returns, but a UsageError
@@ -253,8 +267,7 @@ class Registry:
             yield impl.plugin_name, impl.function, tuple(impl.argnames)
 
     def _load(self, entry: importlib_metadata.EntryPoint) -> None:
-        distribution = entry.dist.name if entry.dist else "bitnet-core"
-        version = entry.dist.version if entry.dist else ""
+        distribution, version = _named(entry.dist) if entry.dist else ("bitnet-core", "")
         if entry.name in self._origins:
             taken = self._origins[entry.name][0]
             error = BackendIncompatibleError(
@@ -329,6 +342,13 @@ def _entry_points() -> list[importlib_metadata.EntryPoint]:
     return sorted(found, key=lambda entry: (entry.value != REFERENCE.value, entry.name))
 
 
+def _named(distribution: Any) -> tuple[str, str]:
+    """Name and version. They stand at the top of a text of which all else takes longer to understand."""
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    name, version = (re.search(rf"^{field}: *(\S+)", text, re.MULTILINE) for field in ("Name", "Version"))
+    return (name[1], version[1]) if name and version else (distribution.name, distribution.version)
+
+
 def _check_api(api: tuple[int, int], distribution: str) -> None:
     """Same major, and a minor that this core already has."""
     if not (isinstance(api, tuple) and len(api) == 2 and all(type(part) is int for part in api)):
@@ -381,6 +401,8 @@ def _problem(info: Any) -> str:
         return f"its alignment {info.alignment} is no power of two from 4 to 4096"
     if not all(isinstance(name, str) for name in (*info.kernels, *info.features, *info.extra)):
         return "a name of a kernel, a feature or an extra is no text"
+    if [type(size) for size in info.max_grid] != [int, int, int]:
+        return "its largest grid is no three numbers"
     if not all(isinstance(value, str | int | float | bool) for value in info.extra.values()):
         return "an extra is no text, number or flag"
     return ""
