@@ -16,6 +16,7 @@ import nox
 
 nox.options.stop_on_first_error = False
 nox.options.error_on_missing_interpreters = True
+nox.options.default_venv_backend = "uv|virtualenv"  # uv, where it is, makes a session's environment in seconds
 
 ROOT = Path(__file__).parent
 PROJECTS = sorted(

@@ -19,7 +19,8 @@ from bitnet_core.discovery.registry import registry
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.hal.device import DeviceInfo
-from bitnet_core.reference.device import NumpyDevice, numpy_info
+from bitnet_core.reference.describe import numpy_info
+from bitnet_core.reference.device import NumpyDevice
 
 _serial = itertools.count()  # modules of the same name would be taken from the import cache
 

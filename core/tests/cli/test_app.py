@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+from bitnet_core.cli.app import COMMANDS, build_app
 from bitnet_core.errors import DeviceLostError, OutOfMemoryError, StrictModeError, TokenizerError, UsageError
 from bitnet_core.logs import configure_logging
 
@@ -81,6 +83,15 @@ def test_plugins_add_commands_but_replace_none(bitnet, install_plugin, caplog: p
     assert "the command 'devices' exists already" in caplog.text
 
 
+def test_a_command_made_alone_is_the_same_as_among_all() -> None:
+    every = typer.main.get_command(build_app()).commands
+    assert sorted(every) == sorted(name for names in COMMANDS.values() for name in names)
+    for name in every:
+        alone = typer.main.get_command(build_app(name)).commands
+        assert set(alone) == set(next(names for names in COMMANDS.values() if name in names))
+        assert [one.opts for one in alone[name].params] == [one.opts for one in every[name].params]
+
+
 def test_help_needs_less_than_half_a_second() -> None:
     # processor time of the child, best of three: the wall clock of a busy machine says nothing
     times = []
@@ -95,13 +106,18 @@ def test_help_needs_less_than_half_a_second() -> None:
 
 OPTIONAL = ("jinja2", "llguidance", "huggingface_hub", "safetensors", "torch", "transformers")
 """What only some models, formats or options need."""
+APART = ("numpy", "psutil") if sys.platform == "linux" else ()
+"""What backends need, which are asked in other processes."""
 
 
 @pytest.mark.parametrize(
     ("arguments", "early"),
     [
         (["--help"], ("numpy", "tokenizers", "rich", "pydantic", "psutil", "bitnet_core.engine", *OPTIONAL)),
-        (["devices"], ("tokenizers", "bitnet_core.engine", "bitnet_core.formats", "bitnet_core.api", *OPTIONAL)),
+        (
+            ["devices"],
+            ("numpy", "tokenizers", "bitnet_core.engine", "bitnet_core.formats", "bitnet_core.api", *OPTIONAL),
+        ),
         (["run", "-n", "1", "--device", "numpy", "Once"], OPTIONAL),
     ],
     ids=["help", "devices", "run"],

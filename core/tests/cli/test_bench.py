@@ -20,7 +20,8 @@ from bitnet_core.measure import bandwidth
 from bitnet_core.measure.benchmark import bytes_per_token
 from bitnet_core.measure.profiling import profile
 from bitnet_core.measure.server import Answer, ServerResult
-from bitnet_core.reference.device import NumpyDevice, numpy_info
+from bitnet_core.reference.describe import numpy_info
+from bitnet_core.reference.device import NumpyDevice
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +61,7 @@ def everything_joined(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """A numpy device that offers all optional kernels; counts what it runs."""
     optional = frozenset(spec.name for spec in CATALOGUE.values() if not spec.base)
     info = replace(numpy_info(), kernels=optional, transfer=TransferMode.EXPLICIT_COPY)
-    monkeypatch.setattr("bitnet_core.reference.device.numpy_info", lambda: info)
+    monkeypatch.setattr("bitnet_core.reference.describe.numpy_info", lambda: info)
     ran: Counter[str] = Counter()
     run = NumpyDevice._run
 

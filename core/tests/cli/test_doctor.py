@@ -24,12 +24,14 @@ Backend.devices = absent
 """
 COMPUTES = """
 from dataclasses import replace
-from bitnet_core.reference.device import NumpyDevice, numpy_info
+from bitnet_core.reference.describe import numpy_info
+from bitnet_core.reference.device import NumpyDevice
 Backend.open = lambda self, index: NumpyDevice(replace(numpy_info(), backend=self.name))
 """
 WRONG_SUM = """
 from dataclasses import replace
-from bitnet_core.reference.device import NumpyDevice, numpy_info
+from bitnet_core.reference.describe import numpy_info
+from bitnet_core.reference.device import NumpyDevice
 class Faulty(NumpyDevice):
     def download(self, src, dst):
         super().download(src, dst)
@@ -44,7 +46,8 @@ Backend.open = fail
 COMPILES_NOT = """
 from dataclasses import replace
 from bitnet_core.errors import KernelCompileError
-from bitnet_core.reference.device import NumpyDevice, numpy_info
+from bitnet_core.reference.describe import numpy_info
+from bitnet_core.reference.device import NumpyDevice
 class Faulty(NumpyDevice):
     def _compile(self, spec, constants, tuning):
         if spec.name in ("rms_norm", "top_k"):

@@ -13,7 +13,8 @@ PROMPT = "Once upon a time"
 DEVICE = """
 from dataclasses import replace
 from bitnet_core.errors import DeviceLostError, OutOfMemoryError
-from bitnet_core.reference.device import NumpyDevice, numpy_info
+from bitnet_core.reference.describe import numpy_info
+from bitnet_core.reference.device import NumpyDevice
 
 Backend.devices = lambda self: [
     replace(numpy_info(), backend=self.name, name="frail card", type=DeviceType.GPU, physical_id="0000:03:00.0")

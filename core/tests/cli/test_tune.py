@@ -20,7 +20,8 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.measure import tune as tune_module
 from bitnet_core.measure.tune import DeviceSpeed, time_model, tune
 from bitnet_core.plan.launcher import Launcher
-from bitnet_core.reference.device import NumpyDevice, numpy_info
+from bitnet_core.reference.describe import numpy_info
+from bitnet_core.reference.device import NumpyDevice
 
 
 @pytest.fixture(autouse=True)

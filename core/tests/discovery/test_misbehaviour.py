@@ -57,7 +57,8 @@ def test_a_variable_that_makes_no_sense_is_no_fault_of_the_plugin(monkeypatch: p
 
 
 NUMPY = """
-from bitnet_core.reference.device import NumpyDevice, numpy_info
+from bitnet_core.reference.describe import numpy_info
+from bitnet_core.reference.device import NumpyDevice
 from dataclasses import replace
 INFO = replace(numpy_info(), backend="cuda", name="card", type=DeviceType.GPU)
 class Card(NumpyDevice):

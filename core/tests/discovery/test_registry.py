@@ -106,7 +106,8 @@ def test_the_index_of_a_device_is_its_own(install_plugin) -> None:
         "vendor",
         """
         from dataclasses import replace
-        from bitnet_core.reference.device import NumpyDevice, numpy_info
+        from bitnet_core.reference.describe import numpy_info
+        from bitnet_core.reference.device import NumpyDevice
         infos = {1: replace(numpy_info(), backend="vendor", index=1, name="newer card")}
         Backend.devices = lambda self: list(infos.values())
         Backend.open = lambda self, index: NumpyDevice(infos[index])
@@ -174,7 +175,7 @@ def test_a_later_backend_s_modules_are_imported_while_an_earlier_one_is_asked(
             limit = time.monotonic() + 10
             while time.monotonic() < limit and not imported:
                 time.sleep(0.001)
-            raise BackendUnavailableError(" ".join(imported), backend=self.name)
+            raise BackendUnavailableError(" ".join(set(imported)), backend=self.name)
         Backend.devices = devices
         """
     install_plugin("vulkan", waits)
@@ -191,6 +192,6 @@ def test_two_distributions_with_one_name(install_plugin) -> None:
 
 
 def test_an_older_minor_is_accepted(install_plugin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bitnet_core.discovery.registry.API_VERSION", (2, 5))
+    monkeypatch.setattr("bitnet_core.discovery.claims.API_VERSION", (2, 5))
     install_plugin("vendor", api=(2, 4))
     assert "vendor" in registry().backends

@@ -13,7 +13,8 @@ from bitnet_core.export import FORMAT, Elsewhere, export_stories
 from bitnet_core.hal import Tuning
 from bitnet_core.hal.wanted import Wanted
 from bitnet_core.plan.launcher import Launch
-from bitnet_core.reference.device import NumpyDevice, numpy_info
+from bitnet_core.reference.describe import numpy_info
+from bitnet_core.reference.device import NumpyDevice
 
 
 def tune(wanted: Wanted) -> Tuning:

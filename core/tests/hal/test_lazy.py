@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from bitnet_core.errors import DeviceNotFoundError
@@ -61,3 +64,23 @@ def test_a_device_that_is_not_there_is_answered_with_those_that_are() -> None:
     with pytest.raises(DeviceNotFoundError, match="no device reference:7") as caught:
         described(infos, 7, "reference")
     assert infos[0].name in caught.value.hint
+
+
+def test_the_driver_begins_while_modules_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = Event()
+
+    class Library:
+        def __init__(self, name: str) -> None:
+            if name != "libdriver.so":
+                raise OSError(name)
+
+        def begin(self, flags: int) -> None:
+            assert flags == 0
+            began.set()
+
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    (tmp_path / "slow_module.py").write_text(MODULE + "import began\nassert began.event.wait(9)\n")
+    monkeypatch.setitem(sys.modules, "began", SimpleNamespace(event=began))
+    monkeypatch.syspath_prepend(tmp_path)
+    for begins in (("libdriver.so", "begin"), ("libdriver.so", "nothing"), ("nowhere.so", "begin")):
+        assert LazyBackend("late", (2, 0), "slow_module:infos", "slow_module:Device", begins).devices()

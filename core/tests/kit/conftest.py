@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from bitnet_core.hal.device import Device, DeviceInfo
 from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.reference import device as reference
-from bitnet_core.reference.device import NumpyDevice, numpy_info
+from bitnet_core.reference import describe, device
+from bitnet_core.reference.describe import numpy_info
+from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.reference.meanings import MEANINGS
 from bitnet_core.reference.plugin import NumpyBackend
 from bitnet_core.testing import BackendConformance
@@ -30,7 +31,7 @@ class BackendOf(NumpyBackend):
 
     def __init__(self, make: Callable[[], Device], info: DeviceInfo | None = None) -> None:
         self.make = make
-        self.info = info or reference.numpy_info()
+        self.info = info or describe.numpy_info()
 
     def devices(self) -> list[DeviceInfo]:
         return [self.info]
@@ -49,7 +50,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
     """
 
     optional = frozenset(spec.name for spec in CATALOGUE.values() if not spec.base)
-    monkeypatch.setattr(reference, "numpy_info", lambda: replace(numpy_info(), kernels=optional))
+    monkeypatch.setattr(describe, "numpy_info", lambda: replace(numpy_info(), kernels=optional))
 
     def judged(subject: Any, rule: str, conformance: type = BackendConformance, **case: Any) -> str:
         backend = subject if hasattr(subject, "devices") else BackendOf(subject)
@@ -81,7 +82,7 @@ def kernel_verdicts(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> Callable[.
         def run(a: Any, p: Any, c: Any) -> None:
             fault(right, a, p, c)
 
-        monkeypatch.setattr(reference, "MEANINGS", {**MEANINGS, kernel: run})
+        monkeypatch.setattr(device, "MEANINGS", {**MEANINGS, kernel: run})
         return [judge(NumpyDevice, "test_kernel", case=cases[f"{kernel}-{label}"]) for label in labels]
 
     return verdicts

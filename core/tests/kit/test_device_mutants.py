@@ -20,7 +20,8 @@ from bitnet_core.errors import (
 from bitnet_core.hal.device import Device, DeviceInfo, Tuning, View
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel, numpy_info
+from bitnet_core.reference.describe import numpy_info
+from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 from bitnet_core.reference.plugin import NumpyBackend
 from bitnet_core.testing import BackendConformance
 

@@ -14,7 +14,8 @@ from bitnet_core.hal.device import Kernel, Tuning, View, whole
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.kernels.types import Grid
-from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, numpy_info
+from bitnet_core.reference.describe import numpy_info
+from bitnet_core.reference.device import NumpyBuffer, NumpyDevice
 from bitnet_core.testing.cases.case import expected
 from bitnet_core.testing.cases.registry import all_cases
 from bitnet_core.testing.compare import check_outputs

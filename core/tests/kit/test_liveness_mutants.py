@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from bitnet_core.hal.device import Kernel, MemoryKind, View, whole
 from bitnet_core.kernels.types import Grid
-from bitnet_core.reference import device as reference
+from bitnet_core.reference import describe
 from bitnet_core.reference.device import NumpyBuffer, NumpyDevice
 
 
@@ -217,7 +217,7 @@ def test_a_faulty_device_is_rejected(device: type, rule: str, case: dict[str, An
 def test_a_grid_that_is_too_large_must_be_refused(
     judge: Callable[..., str], backend_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limited = replace(reference.numpy_info(), max_grid=(0, 9, 9))
+    limited = replace(describe.numpy_info(), max_grid=(0, 9, 9))
     rule = "test_a_grid_beyond_the_largest_is_refused"
     assert judge(backend_of(lambda: NumpyDevice(limited), limited), rule) == ""
 

@@ -43,7 +43,7 @@ def run(code: list[str], **environment: str) -> str:
 
 
 def test_the_kit_is_silent_under_validation() -> None:
-    selection = "not ten_thousand and not leave_nothing"
+    selection = "not ten_thousand and not leave_nothing and not (shipped_model and f32)"
     options = ["-q", "-s", "-p", "no:cacheprovider", "-k", selection]
     output = run(["-m", "pytest", *options, str(HERE / "test_conformance.py")])
     assert " passed" in output

@@ -23,19 +23,23 @@ def devices(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show everything the drivers tell.")] = False,
 ) -> None:
     """List the compute devices, best first."""
-    from bitnet_core.discovery.measured import token_seconds
+    from bitnet_core.discovery.listing import asked_apart
     from bitnet_core.discovery.registry import registry
-    from bitnet_core.discovery.selection import devices as list_devices
-    from bitnet_core.discovery.selection import in_order, rank, reason
 
-    with uncollected():
+    with uncollected(), asked_apart() as wait:
+        from rich.console import Console as Console  # what is needed later is imported while drivers begin
+        from rich.table import Table
+
+        from bitnet_core.discovery.measured import token_seconds
+        from bitnet_core.discovery.selection import devices as list_devices
+        from bitnet_core.discovery.selection import in_order, rank, reason
+
+        wait()
         found = in_order(list_devices())
     seconds = token_seconds(found)
     if as_json:
         print_json([{**describe(info), "rank": rank(info), "place": reason(info, seconds)} for info in found])
         return
-    from rich.table import Table
-
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("Device", "Name", "Type", "Memory", "Driver"):
         table.add_column(column, overflow="fold")

@@ -38,15 +38,33 @@ log = logging.getLogger(__name__)
 def silent_drivers(backends: Mapping[str, str]) -> dict[str, str]:
     """Why the drivers of some backends cannot be asked, by name; those that can are left out. backends: name (of KNOWN)
     -> version of the plugin."""
-    cache = _read()
+    found = remembered(backends)
+    if unknown := [name for name in backends if name not in found]:
+        fresh = _ask(unknown)
+        remember(fresh, backends)
+        found |= fresh
+    return {name: found[name] for name in backends if found[name]}
+
+
+def remembered(backends: Mapping[str, str]) -> dict[str, str]:
+    """Of the drivers that were asked lately: why they cannot be asked, "" if they can. backends: as above."""
+    cache, now = _read(), time.time()
     keys = {name: _key(name, version) for name, version in backends.items()}
+    return {name: cache[key]["reason"] for name, key in keys.items() if _holds(cache.get(key), now)}
+
+
+def remember(reasons: Mapping[str, str], backends: Mapping[str, str]) -> None:
+    """Keep what drivers have just answered, as `remembered` gives it."""
     now = time.time()
-    unknown = [name for name in backends if not _holds(cache.get(keys[name]), now)]
-    if unknown:
-        for name, reason in _ask(unknown).items():
-            cache[keys[name]] = {"time": now, "reason": reason}
-        _write({key: entry for key, entry in cache.items() if _holds(entry, now)})
-    return {name: cache[keys[name]]["reason"] for name in backends if cache[keys[name]]["reason"]}
+    cache = {key: entry for key, entry in _read().items() if _holds(entry, now)}
+    _write(cache | {_key(name, backends[name]): {"time": now, "reason": reason} for name, reason in reasons.items()})
+
+
+def ended(code: int) -> str:
+    """Why a driver cannot be asked whose process ended like this; codes below 0 are signals."""
+    with suppress(ValueError):
+        return f"its driver ends the process that asks for its devices ({signal.Signals(-code).name})"
+    return f"its driver ends the process that asks for its devices (code {code:#x})"
 
 
 def _ask(names: list[str]) -> dict[str, str]:
@@ -97,11 +115,7 @@ def _reason(process: subprocess.Popen[bytes], end: float) -> str:
     if not _ends(process, end):
         return f"its driver does not answer within {LEFT_OUT_AFTER:g} s"
     code = process.returncode
-    if 0 <= code < 256:
-        return ""
-    with suppress(ValueError):
-        return f"its driver ends the process that asks for its devices ({signal.Signals(-code).name})"
-    return f"its driver ends the process that asks for its devices (code {code:#x})"
+    return "" if 0 <= code < 256 else ended(code)
 
 
 def _key(name: str, version: str) -> str:

@@ -41,7 +41,7 @@ def fake_gpus() -> list[str] | None:
 
 def fake_info(name: str) -> DeviceInfo:
     """What the stand-in for backend `name` shows of itself."""
-    from bitnet_core.reference.device import numpy_info
+    from bitnet_core.reference.describe import numpy_info
 
     return replace(
         numpy_info(), backend=name, index=0, name=f"fake {name} device (numpy)", type=DeviceType.GPU, fake=True

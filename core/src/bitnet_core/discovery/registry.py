@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial
 from importlib import import_module
@@ -18,40 +19,20 @@ from typing import Any
 import importlib_metadata
 import pluggy
 
-from bitnet_core.discovery.apart import bounded, checked_fields, described, quiet_stdout
+from bitnet_core.discovery.apart import bounded, described, quiet_stdout
 from bitnet_core.discovery.canary import silent_drivers
+from bitnet_core.discovery.claims import check_api, check_rank, flaw, honest, log_unknown
 from bitnet_core.discovery.guarded import guard, sound
 from bitnet_core.discovery.known import GPU_BACKENDS, KNOWN, RESERVED, by_driver
 from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError, GpuError
 from bitnet_core.hal import hooks
-from bitnet_core.hal.device import API_VERSION, FEATURES, Backend, Device, DeviceInfo, DeviceType, TransferMode
+from bitnet_core.hal.device import Backend, Device, DeviceInfo
 
 GROUP = "bitnet.backends"
 REFERENCE = importlib_metadata.EntryPoint("numpy", "bitnet_core.reference.plugin", GROUP)
 
 MAX_DEVICES = 1024
 """Devices of one backend."""
-
-SOFTWARE_NAMES = (
-    "llvmpipe",
-    "lavapipe",
-    "softpipe",
-    "swiftshader",
-    "pocl",
-    "portable computing language",
-    "basic render driver",
-)
-"""Parts of the names of CPUs behind a GPU's API."""
-
-_FIELDS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("backend", "name", "vendor", "driver", "physical_id"), str),
-    **dict.fromkeys(("index", "total_memory", "max_allocation", "max_binding", "alignment"), int),
-    **dict.fromkeys(("kernels", "features"), frozenset),
-    "max_grid": tuple,
-    "type": DeviceType,
-    "transfer": TransferMode,
-    "extra": Mapping,
-}
 
 log = logging.getLogger(__name__)
 
@@ -159,11 +140,15 @@ class Registry:
         for name in queue:
             if found:
                 imported.result()
-            found[name] = self._looked(name)
+            found[name] = self.looked(name)
         return found
 
-    def _looked(self, name: str) -> tuple[DeviceInfo, ...]:
+    def looked(self, name: str, in_time: bool = True) -> tuple[DeviceInfo, ...]:
+        """The devices that a backend lists now; none where it fails, and goes to quarantine. in_time: it is given up
+        where it takes too long."""
         try:
+            if not in_time:
+                return self._listed(name)
             return bounded(lambda: self._listed(name), name, "looking for its devices")
         except KeyboardInterrupt:
             raise
@@ -177,12 +162,12 @@ class Registry:
         backend, usable = self.backends[name], list[DeviceInfo]()
         listed = tuple(islice(backend.devices(), MAX_DEVICES))
         for info in listed:
-            if flaw := _flaw(backend, info, usable):
-                error = BackendIncompatibleError(flaw, backend=name, hint="Report it to the authors of the backend")
+            if problem := flaw(backend, info, usable):
+                error = BackendIncompatibleError(problem, backend=name, hint="Report it to the authors of the backend")
                 self._quarantine(name, *self._origins[name], Stage.DEVICES, error)
             else:
-                _log_unknown(info)
-                usable.append(_honest(info))
+                log_unknown(info)
+                usable.append(honest(info))
         if not listed:
             raise BackendUnavailableError("the driver shows no device", backend=name)
         return tuple(usable)
@@ -191,11 +176,20 @@ class Registry:
         """Find out whether the GPU drivers of these backends answer at all, all at once (see `canary`)."""
         asked = {name: self._origins[name][1] for name in names if name in GPU_BACKENDS and name not in self._devices}
         for name, reason in silent_drivers({name: v for name, v in asked.items() if name not in self._asked}).items():
-            self._devices[name] = ()
-            hint = "Look at the driver's own tools; it is asked again in ten minutes"
-            error = BackendUnavailableError(reason, backend=name, hint=hint)
-            self._quarantine(name, *self._origins[name], Stage.DRIVER, error)
+            self.learn(name)
+            self.silent(name, reason)
         self._asked.update(asked)
+
+    def learn(self, name: str, devices: Iterable[DeviceInfo] = (), left_out: Sequence[Quarantine] = ()) -> None:
+        """What `looked` found for a backend in another process, which is not asked here then."""
+        self._devices[name] = tuple(devices)
+        self.quarantined.extend(left_out)
+
+    def silent(self, name: str, reason: str) -> None:
+        """A driver that cannot be asked goes to quarantine."""
+        hint = "Look at the driver's own tools; it is asked again in ten minutes at the latest"
+        error = BackendUnavailableError(reason, backend=name, hint=hint)
+        self._quarantine(name, *self._origins[name], Stage.DRIVER, error)
 
     def open(self, info: DeviceInfo) -> Device:
         """Open one of the devices listed; GpuError of any kind, whatever the plugin raises or returns, but a UsageError
@@ -253,8 +247,7 @@ class Registry:
             yield impl.plugin_name, impl.function, tuple(impl.argnames)
 
     def _load(self, entry: importlib_metadata.EntryPoint) -> None:
-        distribution = entry.dist.name if entry.dist else "bitnet-core"
-        version = entry.dist.version if entry.dist else ""
+        distribution, version = _named(entry.dist) if entry.dist else ("bitnet-core", "")
         if entry.name in self._origins:
             taken = self._origins[entry.name][0]
             error = BackendIncompatibleError(
@@ -279,8 +272,8 @@ class Registry:
                     if backend.name != entry.name:
                         raise BackendIncompatibleError(f"its backend calls itself '{backend.name}', not '{entry.name}'")
                     stage = Stage.API
-                    _check_api(backend.api, distribution)
-                    _check_rank(getattr(backend, "rank", 0))
+                    check_api(backend.api, distribution)
+                    check_rank(getattr(backend, "rank", 0))
                     self.backends[entry.name] = backend
             self._origins[entry.name] = (distribution, version)
         except KeyboardInterrupt:
@@ -329,70 +322,8 @@ def _entry_points() -> list[importlib_metadata.EntryPoint]:
     return sorted(found, key=lambda entry: (entry.value != REFERENCE.value, entry.name))
 
 
-def _check_api(api: tuple[int, int], distribution: str) -> None:
-    """Same major, and a minor that this core already has."""
-    if not (isinstance(api, tuple) and len(api) == 2 and all(type(part) is int for part in api)):
-        raise BackendIncompatibleError("its api is no (major, minor) of the HAL", hint=f"Upgrade {distribution}")
-    major, minor = api
-    wanted = f"it was written for version {major}.{minor} of the HAL, this core has {API_VERSION[0]}.{API_VERSION[1]}"
-    if major < API_VERSION[0]:
-        raise BackendIncompatibleError(wanted, hint=f"Upgrade the plugin: pip install -U {distribution}")
-    if major > API_VERSION[0] or minor > API_VERSION[1]:
-        raise BackendIncompatibleError(wanted, hint="Upgrade core: pip install -U bitnet-core")
-
-
-def _check_rank(rank: object) -> None:
-    """A backend may name its place under `auto`."""
-    if type(rank) is not int:
-        raise BackendIncompatibleError(f"its rank is {rank!r}, not an int", hint="Report it to the plugin's authors")
-
-
-def _flaw(backend: Backend, info: Any, others: list[DeviceInfo]) -> str:
-    """Why a device that a backend lists cannot be used, "" if it can."""
-    if problem := _problem(info):
-        return f"a device of '{backend.name}': {problem}"
-    if info.backend != backend.name:
-        return f"a device of '{backend.name}' calls itself '{info.request}'"
-    if info.index in [other.index for other in others]:
-        return f"two devices call themselves '{info.request}'"
-    return ""
-
-
-def _log_unknown(info: DeviceInfo) -> None:
-    from bitnet_core.kernels.catalogue import CATALOGUE  # a help text needs no catalogue
-
-    optional = {spec.name for spec in CATALOGUE.values() if not spec.base}
-    for what, unknown in (("kernels", info.kernels - optional), ("features", info.features - FEATURES)):
-        if unknown:
-            log.debug("%s names %s that this core does not know: %s", info.request, what, ", ".join(sorted(unknown)))
-
-
-def _problem(info: Any) -> str:
-    """What is wrong with a description of a device, "" if nothing is."""
-    if type(info) is not DeviceInfo:  # of a subclass, any attribute may be the plugin's code
-        return f"it is described by {type(info).__name__}, not by DeviceInfo"
-    if problem := checked_fields(info, _FIELDS):
-        return f"its field {problem}"
-    if not info.name.strip():
-        return "it has no name"
-    if min(info.total_memory, info.max_allocation, info.max_binding) < 0:
-        return "a size is negative"
-    if not 4 <= info.alignment <= 4096 or info.alignment & (info.alignment - 1):
-        return f"its alignment {info.alignment} is no power of two from 4 to 4096"
-    if not all(isinstance(name, str) for name in (*info.kernels, *info.features, *info.extra)):
-        return "a name of a kernel, a feature or an extra is no text"
-    if not all(isinstance(value, str | int | float | bool) for value in info.extra.values()):
-        return "an extra is no text, number or flag"
-    return ""
-
-
-def _honest(info: DeviceInfo) -> DeviceInfo:
-    """The description with the type that the name gives away."""
-    if info.type in (DeviceType.GPU, DeviceType.INTEGRATED):
-        for name in SOFTWARE_NAMES:
-            if name in info.name.lower():
-                log.warning(
-                    "%s (%s) counts as software, not as a GPU: its name has '%s'", info.request, info.name, name
-                )
-                return replace(info, type=DeviceType.SOFTWARE)
-    return info
+def _named(distribution: Any) -> tuple[str, str]:
+    """Name and version. They stand at the top of a text of which all else takes longer to understand."""
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    name, version = (re.search(rf"^{field}: *(\S+)", text, re.MULTILINE) for field in ("Name", "Version"))
+    return (name[1], version[1]) if name and version else (distribution.name, distribution.version)

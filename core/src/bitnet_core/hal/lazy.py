@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from threading import Thread
 from typing import Any
 
 from bitnet_core.hal.device import Device, DeviceInfo
@@ -14,16 +17,18 @@ from bitnet_core.hal.found import numbered
 @dataclass(frozen=True, slots=True)
 class LazyBackend:
     """See Backend. listing: "module:function", which gives the descriptions of all devices or raises
-    BackendUnavailableError; opening: "module:class" of a device, made from its index."""
+    BackendUnavailableError; opening: "module:class" of a device, made from its index. begins: (library, function) of a
+    driver that takes its time to begin, called with 0 while `listing` is imported, which calls it again."""
 
     name: str
     api: tuple[int, int]
     listing: str
     opening: str
+    begins: tuple[str, str] | None = None
 
     def devices(self) -> Sequence[DeviceInfo]:
         """All devices that the driver shows."""
-        infos: Sequence[DeviceInfo] = _named(self.listing)()
+        infos: Sequence[DeviceInfo] = self._listed()
         return infos
 
     def open(self, index: int) -> Device:
@@ -31,18 +36,28 @@ class LazyBackend:
         device: Device = _named(self.opening)(index)
         return device
 
+    def _listed(self) -> Any:
+        if self.begins:
+            Thread(target=_begin, args=self.begins, daemon=True).start()
+        return _named(self.listing)()
+
 
 class LazyFinder(LazyBackend):
     """One whose `listing` gives what it found of each device (`hal.found.Found`), of which `opening` takes one."""
 
     def devices(self) -> Sequence[DeviceInfo]:
         """All devices that the driver shows."""
-        return [found.info for found in _named(self.listing)()]
+        return [found.info for found in self._listed()]
 
     def open(self, index: int) -> Device:
         """Open one of `devices()`."""
-        device: Device = _named(self.opening)(numbered(_named(self.listing)(), index, self.name))
+        device: Device = _named(self.opening)(numbered(self._listed(), index, self.name))
         return device
+
+
+def _begin(library: str, function: str) -> None:
+    with suppress(OSError, AttributeError):  # `listing` says what is missing
+        getattr(ctypes.CDLL(library), function)(0)
 
 
 def _named(place: str) -> Callable[..., Any]:

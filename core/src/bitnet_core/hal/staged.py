@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from bitnet_core.hal.base import BaseDevice
 from bitnet_core.hal.device import TransferMode
 from bitnet_core.hal.launches import B, K
-from bitnet_core.hal.staging import StagingRing
+
+if TYPE_CHECKING:
+    from bitnet_core.hal.staging import StagingRing
 
 
 class StagedDevice(BaseDevice[B, K]):
@@ -19,6 +21,8 @@ class StagedDevice(BaseDevice[B, K]):
     def _stage(self, slots: Sequence[B], views: Sequence[memoryview]) -> None:
         """slots: three buffers of one size or more, whose bytes the host sees as `views`."""
         self._slots, self._views = slots, views
+        from bitnet_core.hal.staging import StagingRing  # needs numpy, which plugins that list devices do without
+
         self._ring: StagingRing[B] = StagingRing(views[:-1], _SlotCopies(self))
 
     def held_bytes(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,33 +13,10 @@ import psutil
 
 from bitnet_core.errors import OutOfMemoryError
 from bitnet_core.hal.base import BaseDevice, Launch, Recorded
-from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, TransferMode, Tuning
-from bitnet_core.kernels.catalogue import DELTA_KERNELS
+from bitnet_core.hal.device import DeviceInfo, MemoryKind, Tuning
 from bitnet_core.kernels.spec import KernelSpec
+from bitnet_core.reference import describe
 from bitnet_core.reference.meanings import MEANINGS
-
-ALIGNMENT = 64
-"""Bytes; what SIMD loads of other CPU devices like, kept here so that unaligned plans are found early."""
-
-
-def numpy_info() -> DeviceInfo:
-    """The one device of the numpy backend."""
-    total = psutil.virtual_memory().total
-    return DeviceInfo(
-        backend="numpy",
-        index=0,
-        name=f"numpy {np.__version__} on {platform.machine()}",
-        type=DeviceType.CPU,
-        driver=f"numpy {np.__version__}",
-        total_memory=total,
-        max_allocation=total,
-        max_binding=total,
-        alignment=ALIGNMENT,
-        transfer=TransferMode.UNIFIED,
-        kernels=frozenset({"top_k", *DELTA_KERNELS}),
-        features=frozenset({"timings"}),
-        extra=MappingProxyType({"active_kernel": "numpy"}),
-    )
 
 
 @dataclass(eq=False, slots=True)
@@ -65,7 +41,7 @@ class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
     """Runs every launch at once, in the calling thread."""
 
     def __init__(self, info: DeviceInfo | None = None) -> None:
-        super().__init__(info or numpy_info())
+        super().__init__(info or describe.numpy_info())
 
     def free_memory(self) -> int:
         """Bytes the operating system could still give."""

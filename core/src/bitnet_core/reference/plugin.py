@@ -21,7 +21,7 @@ class NumpyBackend:
 
     def devices(self) -> Sequence[DeviceInfo]:
         """One device: the host."""
-        from bitnet_core.reference.device import numpy_info
+        from bitnet_core.reference.describe import numpy_info
 
         return [numpy_info()]
 

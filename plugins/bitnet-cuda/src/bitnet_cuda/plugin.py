@@ -11,4 +11,5 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 @hookimpl
 def bitnet_backend() -> LazyBackend:
     """Every NVIDIA GPU of compute capability 7.5 or later; CUDA_VISIBLE_DEVICES is honoured by the driver."""
-    return LazyBackend("cuda", (2, 0), "bitnet_cuda.describe:device_infos", "bitnet_cuda.device:CudaDevice")
+    places = "bitnet_cuda.describe:device_infos", "bitnet_cuda.device:CudaDevice", ("libcuda.so.1", "cuInit")
+    return LazyBackend("cuda", (2, 0), *places)

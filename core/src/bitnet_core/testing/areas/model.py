@@ -18,7 +18,7 @@ from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.runner import Span
 from bitnet_core.engine.scores import Want
 from bitnet_core.formats.open import open_model
-from bitnet_core.hal.device import LIKE_ROWS, Device
+from bitnet_core.hal.device import LIKE_ROWS, Device, DeviceType
 from bitnet_core.kernels.catalogue import CATALOGUE, DELTA_KERNELS
 from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.testing.cases.registry import cases_of
@@ -60,6 +60,10 @@ def shipped(device: Device, kv_dtype: str) -> Model:
     return Model(source, load_tokenizer(source.tokenizer), device, summary, EngineOptions(kv_dtype))
 
 
+FEW_STORIES, FEW_TOKENS = 3, 24
+"""What a CPU behind a GPU's API says, where a step may take a second: one of the texts gets to a third block of the
+cache."""
+
 PROMPTS = [1, 9, 40, 70]
 """Tokens of the prompts for the drawn model."""
 
@@ -76,13 +80,15 @@ class ModelRules:
         """Greedy tokens after several prompts, all in one batch, are those of transformers."""
         _needs_every_kernel(bench)
         with shipped(bench.backend.open(bench.index), kv_dtype) as model:
-            stories = golden_stories()
-            streams = [model.generate(one.prompt_ids, max_tokens=len(one.ids), stream=True) for one in stories]
+            software = bench.device.info.type is DeviceType.SOFTWARE
+            stories = golden_stories()[: FEW_STORIES if software else None]
+            most = FEW_TOKENS if software else None
+            streams = [model.generate(one.prompt_ids, max_tokens=len(one.ids[:most]), stream=True) for one in stories]
             for one, stream in zip(stories, streams, strict=True):
                 for _ in stream:
                     pass
                 said = tuple(stream.result.tokens)
-                assert said == one.ids, _difference(model, one, said)
+                assert said == one.ids[:most], _difference(model, one, said)
 
     def test_a_model_with_scales_of_blocks_says_what_numpy_says(self, bench: Bench) -> None:
         """Greedy tokens of a drawn model with scales of blocks, QK-norm and ternary tables, several texts in a batch:

@@ -1,0 +1,105 @@
+"""What plugins say of their backends and devices, looked at before it is believed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from bitnet_core.discovery.apart import checked_fields
+from bitnet_core.errors import BackendIncompatibleError
+from bitnet_core.hal.device import API_VERSION, FEATURES, Backend, DeviceInfo, DeviceType, TransferMode
+
+SOFTWARE_NAMES = (
+    "llvmpipe",
+    "lavapipe",
+    "softpipe",
+    "swiftshader",
+    "pocl",
+    "portable computing language",
+    "basic render driver",
+)
+"""Parts of the names of CPUs behind a GPU's API."""
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("backend", "name", "vendor", "driver", "physical_id"), str),
+    **dict.fromkeys(("index", "total_memory", "max_allocation", "max_binding", "alignment"), int),
+    **dict.fromkeys(("kernels", "features"), frozenset),
+    "max_grid": tuple,
+    "type": DeviceType,
+    "transfer": TransferMode,
+    "extra": Mapping,
+}
+
+log = logging.getLogger(__name__)
+
+
+def check_api(api: tuple[int, int], distribution: str) -> None:
+    """Same major, and a minor that this core already has."""
+    if not (isinstance(api, tuple) and len(api) == 2 and all(type(part) is int for part in api)):
+        raise BackendIncompatibleError("its api is no (major, minor) of the HAL", hint=f"Upgrade {distribution}")
+    major, minor = api
+    wanted = f"it was written for version {major}.{minor} of the HAL, this core has {API_VERSION[0]}.{API_VERSION[1]}"
+    if major < API_VERSION[0]:
+        raise BackendIncompatibleError(wanted, hint=f"Upgrade the plugin: pip install -U {distribution}")
+    if major > API_VERSION[0] or minor > API_VERSION[1]:
+        raise BackendIncompatibleError(wanted, hint="Upgrade core: pip install -U bitnet-core")
+
+
+def check_rank(rank: object) -> None:
+    """A backend may name its place under `auto`."""
+    if type(rank) is not int:
+        raise BackendIncompatibleError(f"its rank is {rank!r}, not an int", hint="Report it to the plugin's authors")
+
+
+def flaw(backend: Backend, info: Any, others: list[DeviceInfo]) -> str:
+    """Why a device that a backend lists cannot be used, "" if it can."""
+    if problem := _problem(info):
+        return f"a device of '{backend.name}': {problem}"
+    if info.backend != backend.name:
+        return f"a device of '{backend.name}' calls itself '{info.request}'"
+    if info.index in [other.index for other in others]:
+        return f"two devices call themselves '{info.request}'"
+    return ""
+
+
+def log_unknown(info: DeviceInfo) -> None:
+    from bitnet_core.kernels.catalogue import CATALOGUE  # a help text needs no catalogue
+
+    optional = {spec.name for spec in CATALOGUE.values() if not spec.base}
+    for what, unknown in (("kernels", info.kernels - optional), ("features", info.features - FEATURES)):
+        if unknown:
+            log.debug("%s names %s that this core does not know: %s", info.request, what, ", ".join(sorted(unknown)))
+
+
+def _problem(info: Any) -> str:
+    """What is wrong with a description of a device, "" if nothing is."""
+    if type(info) is not DeviceInfo:  # of a subclass, any attribute may be the plugin's code
+        return f"it is described by {type(info).__name__}, not by DeviceInfo"
+    if problem := checked_fields(info, _FIELDS):
+        return f"its field {problem}"
+    if not info.name.strip():
+        return "it has no name"
+    if min(info.total_memory, info.max_allocation, info.max_binding) < 0:
+        return "a size is negative"
+    if not 4 <= info.alignment <= 4096 or info.alignment & (info.alignment - 1):
+        return f"its alignment {info.alignment} is no power of two from 4 to 4096"
+    if not all(isinstance(name, str) for name in (*info.kernels, *info.features, *info.extra)):
+        return "a name of a kernel, a feature or an extra is no text"
+    if [type(size) for size in info.max_grid] != [int, int, int]:
+        return "its largest grid is no three numbers"
+    if not all(isinstance(value, str | int | float | bool) for value in info.extra.values()):
+        return "an extra is no text, number or flag"
+    return ""
+
+
+def honest(info: DeviceInfo) -> DeviceInfo:
+    """The description with the type that the name gives away."""
+    if info.type in (DeviceType.GPU, DeviceType.INTEGRATED):
+        for name in SOFTWARE_NAMES:
+            if name in info.name.lower():
+                log.warning(
+                    "%s (%s) counts as software, not as a GPU: its name has '%s'", info.request, info.name, name
+                )
+                return replace(info, type=DeviceType.SOFTWARE)
+    return info
