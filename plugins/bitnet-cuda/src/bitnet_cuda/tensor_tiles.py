@@ -30,7 +30,7 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     few = name == "matmul_ternary" and FEW_ROWS < rows <= BATCH_ROWS
     if few and (tile := (_group(rows, params) if wgmma else None) or _batch(rows, params)):
         return tile
-    if name.startswith("matmul_ternary") and rows > BATCH_ROWS and wgmma and (tile := _stream(name, params)):
+    if name.startswith("matmul_ternary") and rows > BATCH_ROWS and wgmma and (tile := _stream(name, constants, params)):
         return tile
     if name == "matmul_ternary" and rows > FEW_ROWS:
         many = ceil_div(int(params["outs"]), 128) * ceil_div(rows, 128) >= FULL_GPU  # as measured on an H200 with 2B-4T
@@ -107,12 +107,27 @@ BLOCK_STREAM = tuned(3 * 128, IN_TURNS, "stream", SPAN_T=128, STAGES=3, SHARED=3
 """Constants of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 128 weight rows."""
 
 
-def _stream(name: str, params: Params) -> Tuning | None:
+def wide_tile(m_tiles: int, warpgroups: int, stages: int, more: int, fewer: int) -> Tuning:
+    """Constants of matmul_ternary_block_wide.cu: `warpgroups` of 64 * m_tiles weight rows each, 128 tokens."""
+    span_n, span_t = 64 * m_tiles * warpgroups, 128
+    shared = stages * (128 * span_t + 32 * span_n + 1024 * ceil_div(span_t + span_n, 256)) + 1024
+    shape = {"M_TILES": m_tiles, "SPAN_T": span_t, "STAGES": stages, "SHARED": shared, "MORE": more, "FEWER": fewer}
+    return tuned(128 * (warpgroups + 1), IN_TURNS, "wide", **shape)
+
+
+WIDE = {128: (100, wide_tile(1, 2, 8, 232, 40)), 192: (138, wide_tile(1, 3, 7, 160, 32)), 256: (183, wide_tile(2, 2, 6, 232, 40))}
+"""By weight rows of a tile: about what it takes, and its constants."""
+
+
+def _stream(name: str, constants: Constants, params: Params) -> Tuning | None:
     """The larger tiles where a large GPU has them done as soon; None where rows of w and y are not in whole groups."""
     if any(int(params[size]) % group for size, group in (("outs", 32), ("y_stride", 4), ("y_first", 4))):
         return None
     if name == "matmul_ternary_block":
-        return BLOCK_STREAM
+        if constants["ABLOCK"] != 128 or constants["BLOCK"] == 64:
+            return BLOCK_STREAM
+        tiles = {n: ceil_div(int(params["outs"]), n) * ceil_div(int(params["rows"]), 128) for n in WIDE}
+        return WIDE[min(WIDE, key=lambda n: ceil_div(tiles[n], MULTIPROCESSORS) * WIDE[n][0])][1]
     across = ceil_div(int(params["rows"]), 128)
     small, large = (ceil_div(ceil_div(int(params["outs"]), n) * across, MULTIPROCESSORS) for n in (128, 256))
     return stream_tile(2 if 2 * large <= small else 1, 128, 8)

@@ -22,3 +22,26 @@ __device__ inline void copy_block(const Work& work, Words* stage, const TensorMa
     copy_box(stage, tokens, block * 128, work.first_t(tile), full);
     copy_groups(stage + WEIGHTS, weights, block * 32, work.first_n(tile) / (8 * OWN), full);
 }
+
+// y (+)= value(i, e), a lane's rows n.. of token first + 8 i + e.
+template <class Value>
+__device__ inline void store_outs(float* y, u32 y_stride, u32 outs, u32 rows, u32 n, u32 first, Value value) {
+    if (n >= outs) return;
+#pragma unroll
+    for (int i = 0; i < SPAN_T / 8; i += 2) {  // what is added to is read for some at once
+        Outs old[4];
+#pragma unroll
+        for (int e = 0; ADD && e < 4; e++) {
+            u32 token = first + 8 * (i + e / 2) + e % 2;
+            if (token < rows) old[e] = *(const Outs*)(y + (size_t)token * y_stride + n);
+        }
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            u32 token = first + 8 * (i + e / 2) + e % 2;
+            Outs v = value(i + e / 2, e % 2);
+#pragma unroll
+            for (int r = 0; ADD && r < OWN; r++) v.v[r] = old[e].v[r] + v.v[r];
+            if (token < rows) *(Outs*)(y + (size_t)token * y_stride + n) = v;
+        }
+    }
+}
