@@ -16,14 +16,10 @@ AHEAD = 2
 MOST_AHEAD = 8 << 20
 """Bytes of a matrix to ask for, at most: they should still be in the cache when they are wanted."""
 EARLY = {
-    "matmul_ternary": {"w", "wscale"},
-    "matmul_ternary_block": {"w", "wscale"},
-    "matmul_ternary_glu": {"w", "wscale"},
+    **{key: {"w", "wscale"} for key in ("matmul_ternary", "matmul_ternary_block", "matmul_ternary_glu")},
+    **{key: {"gamma"} for key in ("rms_norm_quantize", "glu_norm_quantize")},
+    **{key: {"gamma", "w", "wscale"} for key in ("norm_matmul", "norm_matmul_glu")},
     "matmul_dense": {"w"},
-    "rms_norm_quantize": {"gamma"},
-    "glu_norm_quantize": {"gamma"},
-    "norm_matmul": {"gamma", "w", "wscale"},
-    "norm_matmul_glu": {"gamma", "w", "wscale"},
     "rope_attention": {"step", "tables", "k_cache", "v_cache"},
     "draft_logits": {"codes", "scale", "error"},
 }

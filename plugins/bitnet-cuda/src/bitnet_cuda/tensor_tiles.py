@@ -97,40 +97,30 @@ def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, resi
     return tuned(32 * warps[0] * warps[1], tile, "mma", **shape, STAGES=stages, RESIDENT=resident, SHARED=shared)
 
 
-def stream_tile(m_tiles: int, span_t: int, stages: int) -> Tuning:
-    """Constants of matmul_ternary_stream.cu: two warpgroups of 64 * m_tiles weight rows each, span_t tokens."""
-    shared = stages * (4096 * m_tiles + 136 * span_t) + 1024
-    return tuned(3 * 128, IN_TURNS, "stream", M_TILES=m_tiles, SPAN_T=span_t, STAGES=stages, SHARED=shared)
+def stream_tile(m_tiles: int, warpgroups: int, stages: int, variant: str = "stream") -> Tuning:
+    """Constants of matmul_ternary_stream.cu or matmul_ternary_block_wide.cu: warpgroups of 64 * m_tiles weight rows."""
+    shared = stages * (2048 * m_tiles * warpgroups + 17408 + 1024 * (variant == "wide")) + 1024
+    return tuned(128 + 128 * warpgroups, IN_TURNS, variant, M_TILES=m_tiles, SPAN_T=128, STAGES=stages, SHARED=shared)
 
 
 BLOCK_STREAM = tuned(3 * 128, IN_TURNS, "stream", SPAN_T=128, STAGES=3, SHARED=3 * 52224 + 2 * 24576 + 1024)
 """Constants of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 128 weight rows."""
 
-
-def wide_tile(m_tiles: int, warpgroups: int, stages: int, more: int, fewer: int) -> Tuning:
-    """Constants of matmul_ternary_block_wide.cu: `warpgroups` of 64 * m_tiles weight rows each, 128 tokens."""
-    span_n, span_t = 64 * m_tiles * warpgroups, 128
-    shared = stages * (128 * span_t + 32 * span_n + 1024 * ceil_div(span_t + span_n, 256)) + 1024
-    shape = {"M_TILES": m_tiles, "SPAN_T": span_t, "STAGES": stages, "SHARED": shared, "MORE": more, "FEWER": fewer}
-    return tuned(128 * (warpgroups + 1), IN_TURNS, "wide", **shape)
-
-
-WIDE = {128: (100, wide_tile(1, 2, 8, 232, 40)), 192: (138, wide_tile(1, 3, 7, 160, 32)), 256: (183, wide_tile(2, 2, 6, 232, 40))}
-"""By weight rows of a tile: about what it takes, and its constants."""
+STREAM = {256: stream_tile(2, 2, 8), 128: stream_tile(1, 2, 8)}
+WIDE = {n: stream_tile(*shape, "wide") for n, shape in {128: (1, 2, 8), 192: (1, 3, 7), 256: (2, 2, 6)}.items()}
+"""By weight rows of a tile."""
 
 
 def _stream(name: str, constants: Constants, params: Params) -> Tuning | None:
-    """The larger tiles where a large GPU has them done as soon; None where rows of w and y are not in whole groups."""
+    """The tiles that a large GPU has done soonest; None where rows of w and y are not in whole groups."""
     if any(int(params[size]) % group for size, group in (("outs", 32), ("y_stride", 4), ("y_first", 4))):
         return None
-    if name == "matmul_ternary_block":
-        if constants["ABLOCK"] != 128 or constants["BLOCK"] == 64:
-            return BLOCK_STREAM
-        tiles = {n: ceil_div(int(params["outs"]), n) * ceil_div(int(params["rows"]), 128) for n in WIDE}
-        return WIDE[min(WIDE, key=lambda n: ceil_div(tiles[n], MULTIPROCESSORS) * WIDE[n][0])][1]
-    across = ceil_div(int(params["rows"]), 128)
-    small, large = (ceil_div(ceil_div(int(params["outs"]), n) * across, MULTIPROCESSORS) for n in (128, 256))
-    return stream_tile(2 if 2 * large <= small else 1, 128, 8)
+    block = name == "matmul_ternary_block"
+    if block and (constants["ABLOCK"] != 128 or constants["BLOCK"] == 64):
+        return BLOCK_STREAM
+    tiles, across = WIDE if block else STREAM, ceil_div(int(params["rows"]), 128)
+    turns = {n: ceil_div(ceil_div(int(params["outs"]), n) * across, MULTIPROCESSORS) for n in tiles}
+    return tiles[min(tiles, key=lambda n: turns[n] * (n + 26 * block))]  # about what they take, as measured on an H200
 
 
 def attention_tile(head_dim: int, heads: int, rows: int, *, wgmma: bool = False) -> Tuning:

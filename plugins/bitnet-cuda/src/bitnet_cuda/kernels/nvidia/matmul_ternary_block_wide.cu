@@ -8,13 +8,15 @@
 #include "tensor.cuh"
 #define CODE "s8"
 #include "warpgroup.cuh"
-#define EXTRA ((SPAN_T + SPAN_N + 255) / 256 * 64)  // with each column block: scales of tokens, and of rows of weights
+#define EXTRA 128  // with each column block: scales of tokens, and of rows of weights
 #include "stream.cuh"
 #define START (1 << 20)    // 64 * 128 * 128
 #define UNIT 0x1.0p80f     // of factors, so that none leaves the normal numbers
 #define FIRST 0x1.0p-49f   // UNIT * START * 2^-149
 #define RESULT 0x1.0p63f   // 2^149 / 64 / UNIT
 #define COPYING 96         // threads that copy scales
+#define MORE (WARPGROUPS == 2 ? 232 : 160)  // registers of threads that multiply, and of the others
+#define FEWER (WARPGROUPS == 2 ? 40 : 32)
 
 // What one thread copies for all: every column block of the tiles of this thread block.
 __device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full, Barrier* empty, const TensorMap& weights,
