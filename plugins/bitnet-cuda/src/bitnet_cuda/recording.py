@@ -69,8 +69,9 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
     if "M_TILES" not in private:  # 512 columns at a time, with the scales of activations, each of 32 columns
         scales = _tensor_map(more[0], (width // 8, rows), (width // 8,), (64, private["SPAN_T"]), 2)
         return [_tensor_map(first, (width // 4, outs), (width // 4,), (128, 128), 3), tokens, scales]
-    row, own = width // 4, 2 * private["M_TILES"]  # a lane has `own` neighbouring rows of weights
-    dims, steps = (row, 8, own, outs // (8 * own)), (own * row, row, 8 * own * row)
+    parts = 2 if launch.kernel.spec.name == "matmul_ternary_glu" else 1
+    row, own = width // 4, 2 * private["M_TILES"] // parts  # a lane has `own` neighbouring rows of a part
+    dims, steps = (row, 8, own, parts * outs // (8 * own)), (own * row, row, 8 * own * row)
     return [_tensor_map(first, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens]
 
 

@@ -26,7 +26,7 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     """Tile of a launch; None where another kernel serves."""
     rows = int(params.get("rows", 1))
     if name == "matmul_ternary_glu":
-        return glu(rows, params, wgmma=wgmma)
+        return glu(rows, constants, params, wgmma=wgmma)
     few = name == "matmul_ternary" and FEW_ROWS < rows <= BATCH_ROWS
     if few and (tile := (_group(rows, params) if wgmma else None) or _batch(rows, params)):
         return tile
@@ -60,7 +60,7 @@ def _batch(rows: int, params: Params) -> Tuning | None:
 
 def group_tile(tile: Constants, m_tiles: int, shares: int, width: int, workspace: int = 0) -> Tuning | None:
     """Constants of ternary_group.cuh, `shares` warpgroups for a tile's columns; None for what does not fit a block."""
-    span_t, group, blocks = tile["TILE_T"], 128 * m_tiles * shares, ceil_div(width // 128, tile.get("SPLITS", 1))
+    span_t, group, blocks = tile["TILE_T"], 128 * m_tiles * shares, ceil_div(width // 128, tile["SPLITS"])
     private = {"M_TILES": m_tiles, "SHARES": shares, "SPAN_T": span_t, "BLOCKS": ceil_div(blocks, shares)}
     shared = max(128 * blocks, 2 * group) * span_t + 1024
     fits = shared <= MOST_SHARED and group * private["BLOCKS"] <= 512 * 16
@@ -78,16 +78,25 @@ def _group(rows: int, params: Params) -> Tuning | None:
     return None if odd else group_tile(tile, 1 + wide, 4 - 2 * wide, width, 4 << 20)
 
 
-def glu(rows: int, params: Params, *, wgmma: bool) -> Tuning:
-    """matmul_ternary_glu_few.cu or _group.cu. UnsupportedError for few rows, for prompts, for what does not fit."""
-    width, span_t = int(params["width"]), next((t for t in (8, 16, 32, 64) if FEW_ROWS / 2 < rows <= t), 0)
-    tile, steps, shared = {"TILE_N": 64, "TILE_T": span_t}, ceil_div(width, 1280), max(8 * (width + 32), 21120)
+def glu(rows: int, constants: Constants, params: Params, *, wgmma: bool) -> Tuning:
+    """matmul_ternary_glu_few, _group or _wide. UnsupportedError for few rows, most prompts, and what does not fit."""
+    few = () if constants["BLOCK"] else (8, 16, 32, 64)
+    width, span_t = int(params["width"]), next((t for t in few if FEW_ROWS / 2 < rows <= t), 0)
+    tile = {"TILE_N": 64, "TILE_T": span_t, "SPLITS": 1}
+    steps, shared = ceil_div(width, 1280), max(8 * (width + 32), 21120)
     if span_t == FEW_ROWS and steps <= 3:
         return tuned(640, tile, "few", M_TILES=2, SHARES=5, STEPS=steps, SHARED=shared)
     large = wgmma and span_t > FEW_ROWS and not int(params["outs"]) % 2
     if large and (tuning := group_tile(tile, 2, 1 if span_t == 32 else 2, width)):
         return tuning
+    if wgmma and rows > BATCH_ROWS and coarse(constants) and int(params["outs"]) % 32 == 0:
+        return WIDE[256]
     raise UnsupportedError(f"no tile for {rows} rows of {width} columns", backend="cuda", operation="tuning")
+
+
+def coarse(constants: Constants) -> bool:
+    """Whether 128 columns have one scale of activations and one of weights, as block_wide.cuh wants it."""
+    return constants["ABLOCK"] == 128 and constants["BLOCK"] > 64
 
 
 def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, resident: int = 0) -> Tuning:
@@ -116,7 +125,7 @@ def _stream(name: str, constants: Constants, params: Params) -> Tuning | None:
     if any(int(params[size]) % group for size, group in (("outs", 32), ("y_stride", 4), ("y_first", 4))):
         return None
     block = name == "matmul_ternary_block"
-    if block and (constants["ABLOCK"] != 128 or constants["BLOCK"] == 64):
+    if block and not coarse(constants):
         return BLOCK_STREAM
     tiles, across = WIDE if block else STREAM, ceil_div(int(params["rows"]), 128)
     turns = {n: ceil_div(ceil_div(int(params["outs"]), n) * across, MULTIPROCESSORS) for n in tiles}

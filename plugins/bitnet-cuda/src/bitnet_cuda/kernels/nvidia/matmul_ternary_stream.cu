@@ -18,7 +18,7 @@ struct alignas(8) Sums {
 
 // What one thread copies for all: every column block of the tiles of this thread block.
 __device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full, Barrier* empty, const TensorMap& weights,
-                                  const TensorMap& tokens, const float* scale, const int* qsum, u32 rows) {
+                                  const TensorMap& tokens, const float* scale, const int* qsum, u32 rows, u32 outs) {
     Ring at = {0, 1};
     for (u32 tile = blockIdx.z; tile < work.tiles; tile += gridDim.z) {
         u32 first_t = work.first_t(tile), factors = min((u32)SPAN_T, rows - first_t + 3) / 4 * 16;
@@ -26,7 +26,7 @@ __device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full
             bool last = b + 1 == work.blocks;
             Words* stage = stages + at.stage * STAGE;
             barrier_wait(empty + at.stage, at.phase);
-            copy_block(work, stage, weights, tokens, tile, b, last ? 2 * factors : 0, full + at.stage);
+            copy_block(work, stage, weights, tokens, tile, b, last ? 2 * factors : 0, full + at.stage, outs);
             if (!last) continue;
             copy_bulk(stage + FACTORS, scale + first_t, factors, full + at.stage);
             copy_bulk(stage + FACTORS + SPAN_T / 4, qsum + first_t, factors, full + at.stage);
@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
     start_barriers(full, empty, 1);
     if (warp >= 4 * WARPGROUPS) {
         fewer_registers<24>();
-        if (threadIdx.x == 128 * WARPGROUPS) copy_tiles(work, stages, full, empty, weights, tokens, scale, qsum, rows);
+        if (threadIdx.x == 128 * WARPGROUPS) copy_tiles(work, stages, full, empty, weights, tokens, scale, qsum, rows, outs);
         return;
     }
     more_registers<240>();
