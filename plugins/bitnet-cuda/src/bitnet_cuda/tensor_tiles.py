@@ -25,12 +25,13 @@ BATCH_ROWS = 64
 def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
     rows = int(params.get("rows", 1))
+    wide = wgmma and rows > BATCH_ROWS and constants.get("ABLOCK") == 128 and constants.get("BLOCK", 0) > 64
     if name == "matmul_ternary_glu":
-        return glu(rows, constants, params, wgmma=wgmma)
+        return WIDE[256] if wide and int(params["outs"]) % 32 == 0 else glu(rows, constants, params, wgmma=wgmma)
     few = name == "matmul_ternary" and FEW_ROWS < rows <= BATCH_ROWS
     if few and (tile := (_group(rows, params) if wgmma else None) or _batch(rows, params)):
         return tile
-    if name.startswith("matmul_ternary") and rows > BATCH_ROWS and wgmma and (tile := _stream(name, constants, params)):
+    if name.startswith("matmul_ternary") and rows > BATCH_ROWS and wgmma and (tile := _stream(name, params, wide=wide)):
         return tile
     if name == "matmul_ternary" and rows > FEW_ROWS:
         many = ceil_div(int(params["outs"]), 128) * ceil_div(rows, 128) >= FULL_GPU  # as measured on an H200 with 2B-4T
@@ -82,21 +83,13 @@ def glu(rows: int, constants: Constants, params: Params, *, wgmma: bool) -> Tuni
     """matmul_ternary_glu_few, _group or _wide. UnsupportedError for few rows, most prompts, and what does not fit."""
     few = () if constants["BLOCK"] else (8, 16, 32, 64)
     width, span_t = int(params["width"]), next((t for t in few if FEW_ROWS / 2 < rows <= t), 0)
-    tile = {"TILE_N": 64, "TILE_T": span_t, "SPLITS": 1}
-    steps, shared = ceil_div(width, 1280), max(8 * (width + 32), 21120)
+    tile, steps = {"TILE_N": 64, "TILE_T": span_t, "SPLITS": 1}, ceil_div(width, 1280)
     if span_t == FEW_ROWS and steps <= 3:
-        return tuned(640, tile, "few", M_TILES=2, SHARES=5, STEPS=steps, SHARED=shared)
+        return tuned(640, tile, "few", M_TILES=2, SHARES=5, STEPS=steps, SHARED=max(8 * (width + 32), 21120))
     large = wgmma and span_t > FEW_ROWS and not int(params["outs"]) % 2
     if large and (tuning := group_tile(tile, 2, 1 if span_t == 32 else 2, width)):
         return tuning
-    if wgmma and rows > BATCH_ROWS and coarse(constants) and int(params["outs"]) % 32 == 0:
-        return WIDE[256]
     raise UnsupportedError(f"no tile for {rows} rows of {width} columns", backend="cuda", operation="tuning")
-
-
-def coarse(constants: Constants) -> bool:
-    """Whether 128 columns have one scale of activations and one of weights, as block_wide.cuh wants it."""
-    return constants["ABLOCK"] == 128 and constants["BLOCK"] > 64
 
 
 def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, resident: int = 0) -> Tuning:
@@ -120,16 +113,14 @@ WIDE = {n: stream_tile(*shape, "wide") for n, shape in {128: (1, 2, 8), 192: (1,
 """By weight rows of a tile."""
 
 
-def _stream(name: str, constants: Constants, params: Params) -> Tuning | None:
-    """The tiles that a large GPU has done soonest; None where rows of w and y are not in whole groups."""
+def _stream(name: str, params: Params, *, wide: bool) -> Tuning | None:
+    """The tiles soonest done, at about n + 26 * wide for each; None where rows of w and y are not in whole groups."""
     if any(int(params[size]) % group for size, group in (("outs", 32), ("y_stride", 4), ("y_first", 4))):
         return None
-    block = name == "matmul_ternary_block"
-    if block and not coarse(constants):
+    if name == "matmul_ternary_block" and not wide:
         return BLOCK_STREAM
-    tiles, across = WIDE if block else STREAM, ceil_div(int(params["rows"]), 128)
-    turns = {n: ceil_div(ceil_div(int(params["outs"]), n) * across, MULTIPROCESSORS) for n in tiles}
-    return tiles[min(tiles, key=lambda n: turns[n] * (n + 26 * block))]  # about what they take, as measured on an H200
+    tiles, outs, across = WIDE if wide else STREAM, int(params["outs"]), ceil_div(int(params["rows"]), 128)
+    return tiles[min(tiles, key=lambda n: ceil_div(ceil_div(outs, n) * across, MULTIPROCESSORS) * (n + 26 * wide))]
 
 
 def attention_tile(head_dim: int, heads: int, rows: int, *, wgmma: bool = False) -> Tuning:

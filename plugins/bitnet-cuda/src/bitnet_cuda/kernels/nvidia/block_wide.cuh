@@ -1,19 +1,13 @@
 // Products of prompts with block scales of which 128 columns of activations share one (ABLOCK 128; BLOCK 128 or 256), on Hopper's
 // warpgroup tensor cores: out[n, t] = sum over blocks b of 128 columns of scale[t, 4 b] * wscale[n, 128 b / BLOCK] * (exact sum over
 // the block of (code[n, k] - 1) * q[t, k]). Tiles and copies are those of stream.cuh, of PARTS parts of the weights.
-// I2_S blocks are the A fragments (matmul_ternary_mma.cu), unpacked into registers as 64 * (code - 1). A block's sums begin at
-// START, with which none is below zero: the bits of such an integer are an f32 below the normal numbers, START + sum times 2^-149,
-// whose products are exact and as quick as others. So nothing is converted.
+// I2_S blocks are the A fragments (matmul_ternary_mma.cu), unpacked into registers as 64 * (code - 1).
 #include "tensor.cuh"
 #define CODE "s8"
 #include "warpgroup.cuh"
 #define EXTRA 128  // with each column block: scales of tokens, and of rows of weights
 #include "stream.cuh"
-#define START (1 << 20)    // 64 * 128 * 128
-#define UNIT 0x1.0p80f     // of factors, so that none leaves the normal numbers
-#define FIRST 0x1.0p-49f   // UNIT * START * 2^-149
-#define RESULT 0x1.0p63f   // 2^149 / 64 / UNIT
-#define COPYING 96         // threads that copy scales
+#define COPYING 96  // threads that copy scales
 #define MORE (WARPGROUPS == 2 ? 232 : 160)  // registers of threads that multiply, and of the others
 #define FEWER (WARPGROUPS == 2 ? 40 : 32)
 
@@ -85,11 +79,9 @@ struct Multiplier {
         }
     }
     __device__ void multiply(int* sums, u32 (*a)[4], const Words* tokens) const {
-#pragma unroll
-        for (int i = 0; i < SPAN_T / 2; i++) sums[i] = START;
         warpgroup_arrive();
 #pragma unroll
-        for (int p = 0; p < 4; p++) warpgroup_mma(sums, a[p], tokens, p, true);
+        for (int p = 0; p < 4; p++) warpgroup_mma(sums, a[p], tokens, p, p);
         warpgroup_commit();
         warpgroup_wait<0>();
     }
@@ -97,15 +89,14 @@ struct Multiplier {
     __device__ void weigh(float* acc, const int* sums, const Words* factors, int m) const {
         const Floats* of_tokens = (const Floats*)factors + threadIdx.x % 4;
         Pair of_rows = *(const Pair*)((const float*)factors + SPAN_T + own + m % ROW_TILES * 2 + m / ROW_TILES * SPAN_N);
-        float unit[2] = {of_rows.low * UNIT, of_rows.high * UNIT}, first[2] = {of_rows.low * FIRST, of_rows.high * FIRST};
+        float of_row[2] = {of_rows.low * (1.0f / 64.0f), of_rows.high * (1.0f / 64.0f)};
 #pragma unroll
         for (int i = 0; i < SPAN_T / 16; i++) {
             Floats f = of_tokens[4 * i];
             float factor[4] = {f.x, f.y, f.z, f.w};
 #pragma unroll
             for (int j = 0; j < 8; j++) {
-                float sum = fmaf(__uint_as_float((u32)sums[8 * i + j]), unit[j % 4 / 2], -first[j % 4 / 2]);
-                acc[8 * i + j] = fmaf(sum, factor[j / 4 * 2 + j % 2], acc[8 * i + j]);
+                acc[8 * i + j] += (float)sums[8 * i + j] * of_row[j % 4 / 2] * factor[j / 4 * 2 + j % 2];
             }
         }
     }

@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
         store_outs(y + y_first, y_stride, outs, rows, n, t, [&](int i, int e) {
             Outs v;
 #pragma unroll
-            for (int r = 0; r < OWN; r++) v.v[r] = acc[r / 2][4 * i + r % 2 * 2 + e] * RESULT;
+            for (int r = 0; r < OWN; r++) v.v[r] = acc[r / 2][4 * i + r % 2 * 2 + e];
             return v;
         });
     };

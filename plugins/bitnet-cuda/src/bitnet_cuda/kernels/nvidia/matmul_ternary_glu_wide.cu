@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
         store_outs(m, outs, outs, rows, n, t, [&](int i, int e) {
             Outs v;
 #pragma unroll
-            for (int r = 0; r < OWN; r++) v.v[r] = gated(acc[0][4 * i + 2 * r + e] * RESULT, acc[1][4 * i + 2 * r + e] * RESULT);
+            for (int r = 0; r < OWN; r++) v.v[r] = gated(acc[0][4 * i + 2 * r + e], acc[1][4 * i + 2 * r + e]);
             return v;
         });
     };
