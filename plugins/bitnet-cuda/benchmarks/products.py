@@ -1,8 +1,9 @@
 """Tiles of the prompts' ternary products at the shapes of a model: held against the plugin's own choice, then timed.
 
-    python plugins/bitnet-cuda/benchmarks/products.py [--shape bonsai-8b] [--rows 512,2048]
+    python plugins/bitnet-cuda/benchmarks/products.py [--shape bonsai-8b] [--rows 512,2048] [--activation-block 128]
 
-Times are wall clock over 50 launches of a recording; the first line of a matrix is the tile that the plugin takes.
+Times are wall clock over 50 launches of a recording; the first line of a matrix is the tile that the plugin takes. With
+--activation-block 128 the kernel for scales of 32 columns is timed beside the tiles for 128.
 """
 
 from __future__ import annotations
@@ -20,30 +21,32 @@ from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.plan.launcher import Launch
 from bitnet_cuda import compile
 from bitnet_cuda.device import CudaDevice
-from bitnet_cuda.tensor_tiles import mma_tile, stream_tile
+from bitnet_cuda.tensor_tiles import BLOCK_STREAM, WIDE, mma_tile, stream_tile
 
 SHAPES = {
     "2b4t": (0, ((3840, 2560), (2560, 2560), (13824, 2560), (2560, 6912))),
     "bonsai-8b": (128, ((6144, 4096), (4096, 4096), (24576, 4096), (4096, 12288))),
 }
 """Columns of a weight scale (0: the row); rows and columns of a layer's matrices, of which every second adds to y."""
-BLOCK_TILES = [mma_tile(64, 64, (2, 2), 4, 3)]
+BLOCK_TILES = {32: [mma_tile(64, 64, (2, 2), 4, 3)], 128: [BLOCK_STREAM, *WIDE.values()]}
+"""By columns of an activation scale."""
 ROW_TILES = [
     mma_tile(128, 128, (4, 2), 4),
-    *(stream_tile(*tile) for tile in ((1, 128, 6), (1, 128, 8), (2, 128, 6), (2, 128, 8))),
+    *(stream_tile(*tile) for tile in ((1, 2, 6), (1, 2, 8), (2, 2, 6), (2, 2, 8))),
 ]
 
 
-def views(device: CudaDevice, block: int, rows: int, outs: int, width: int) -> list[View]:
+def views(device: CudaDevice, ablock: int, block: int, rows: int, outs: int, width: int) -> list[View]:
     """Operands with small random values, in the order of the bindings."""
     rng = np.random.default_rng(rows + outs)
-    scales = rows * (width // 32 if block else 1)
+    columns = ablock or width
+    scale = rng.uniform(0.001, 0.01, rows * (width // columns)).astype(np.float32).repeat(max(1, ablock // 32))
     arrays = (
         rng.integers(0, 256, outs * width // 4, dtype=np.uint8) & 0xAA,
         rng.uniform(0.5, 1.5, outs * (width // block if block else 1)).astype(np.float32),
         rng.integers(-127, 128, rows * width).astype(np.int8),
-        rng.uniform(0.001, 0.01, scales).astype(np.float32),
-        np.zeros(scales, np.int32),
+        scale,
+        np.zeros(scale.size, np.int32),
         np.zeros(rows * outs, np.float32),
     )
     made = [whole(device.alloc(array.nbytes)) for array in arrays]
@@ -52,27 +55,31 @@ def views(device: CudaDevice, block: int, rows: int, outs: int, width: int) -> l
     return made
 
 
-def product(block: int, add: int) -> tuple[KernelSpec, dict[str, int]]:
+def product(block: int, ablock: int, add: int) -> tuple[KernelSpec, dict[str, int]]:
     """The kernel and its constants."""
     return CATALOGUE["matmul_ternary_block" if block else "matmul_ternary"], {
         "ADD": add,
-        **({"BLOCK": block, "ABLOCK": 32} if block else {}),
+        **({"BLOCK": block, "ABLOCK": ablock} if block else {}),
     }
 
 
-def compile_all(block: int, tunings: list[Tuning]) -> None:
+def compile_all(block: int, ablock: int, tunings: list[Tuning]) -> None:
     """Fill the program cache, on all cores."""
-    sources = [compile.source(*product(block, add), tuning) for add in (0, 1) for tuning in tunings]
-    name = product(block, 0)[0].name
+    sources = [compile.source(*product(block, ablock, add), tuning) for add in (0, 1) for tuning in tunings]
+    name = product(block, ablock, 0)[0].name
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda source: compile.cached_cubin(name, source, "sm_90a"), sources))
 
 
 def measure(
-    device: CudaDevice, block: int, tuning: Tuning, bound: list[View], shape: dict[str, int], add: int
+    device: CudaDevice,
+    spec: KernelSpec,
+    constants: dict[str, int],
+    tuning: Tuning,
+    bound: list[View],
+    shape: dict[str, int],
 ) -> tuple[float, float]:
     """(Seconds of a launch, sum of y)."""
-    spec, constants = product(block, add)
     kernel = device.compile(spec, constants, tuning)
     device.upload(bound[-1], memoryview(bytes(bound[-1].nbytes)))
     launch = Launch(kernel, spec.grid(shape, tuning.tile), tuple(bound), spec.pack(shape))
@@ -97,22 +104,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="bonsai-8b")
     parser.add_argument("--rows", default="512,2048")
+    parser.add_argument("--activation-block", type=int, choices=BLOCK_TILES, default=32)
     arguments = parser.parse_args()
     block, matrices = SHAPES[arguments.shape]
-    tunings = BLOCK_TILES if block else ROW_TILES
+    ablock = arguments.activation_block if block else 0
+    tunings = BLOCK_TILES[ablock] if block else ROW_TILES
     device = CudaDevice(0)
-    compile_all(block, tunings)
+    compile_all(block, ablock, tunings)
     for rows in map(int, arguments.rows.split(",")):
         for add, (outs, width) in enumerate(matrices):
             values = (rows, outs, width, outs, 0)
             shape = dict(zip((param.name for param in MATMUL_PARAMS), values, strict=True))
-            bound = views(device, block, rows, outs, width)
-            own = device.tuning(*product(block, add % 2), shape)
+            bound = views(device, ablock, block, rows, outs, width)
+            spec, constants = product(block, ablock, add % 2)
+            own = device.tuning(spec, constants, shape)
             want = 0.0
             for tuning in (own, *tunings):
                 label = " ".join(f"{name}={value}" for name, value in {**tuning.tile, **tuning.private}.items())
                 try:
-                    seconds, total = measure(device, block, tuning, bound, shape, add % 2)
+                    seconds, total = measure(device, spec, constants, tuning, bound, shape)
                 except GpuError as exc:
                     print(f"{rows:5} {outs:6} x {width:6}  {exc}  {label}", flush=True)
                     continue

@@ -24,7 +24,7 @@ from bitnet_core.hal import Tuning
 from bitnet_core.kernels.base import ATTENTION, MATMUL_DENSE, MATMUL_TERNARY, MATMUL_TERNARY_BLOCK
 from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
-from bitnet_cuda import compile, driver, tuning
+from bitnet_cuda import compile, driver, tensor_tiles, tuning
 from bitnet_cuda.describe import OPTIONAL, TENSOR_CORE_KERNELS
 from bitnet_cuda.errors import TABLE, check
 
@@ -138,6 +138,23 @@ def test_every_kernel_compiles(architecture: str) -> None:
         dot4 = {f"matmul_ternary{kind}.cu" for kind in ("", "_tile", "_block", "_block_tile")}
         other = {"attention_mma.cu", "matmul_ternary_mma.cu", "matmul_ternary_batch.cu", "matmul_dense_mma.cu"}
         assert unused == dot4 | other, "for 7.5 alone, for heads of 64, and for other GPUs or other sizes"
+
+
+@pytest.mark.parametrize("rows", tensor_tiles.WIDE)
+def test_warpgroup_products_with_block_scales_do_not_wait_for_each_other(rows: int) -> None:
+    """ptxas says so where it waits for each product alone: registers of sums that are touched while products run."""
+    nvrtc, options = compile.nvrtc(), compile.options("sm_90a")
+    launches = [(MATMUL_TERNARY_BLOCK, {"ADD": add, "BLOCK": block}) for add, block in ((0, 128), (1, 128), (0, 256))]
+    if rows == 256:
+        launches.append((CATALOGUE["matmul_ternary_glu"], {"ACT": 1, "BLOCK": 128}))
+    for spec, constants in launches:
+        text = compile.source(spec, {**constants, "ABLOCK": 128}, tensor_tiles.WIDE[rows])
+        program = nvrtc.nvrtcCreateProgram(text.encode(), b"wide.cu", 0, None, None)[1]
+        assert int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) == 0
+        log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])
+        nvrtc.nvrtcGetProgramLog(program, log)
+        assert b"(C75" not in log
+        nvrtc.nvrtcDestroyProgram(program)
 
 
 def test_a_broken_source_gives_the_log() -> None:

@@ -18,6 +18,7 @@ from bitnet_core.kernels.parts import (
     ceil_div,
     heads_by_rows,
     outs_by_rows,
+    outs_by_rows_split,
     u32,
 )
 from bitnet_core.kernels.sizes import product
@@ -78,20 +79,20 @@ NORM_MATMUL_GLU = KernelSpec(
 
 MATMUL_TERNARY_GLU = KernelSpec(
     name="matmul_ternary_glu",
-    meaning="matmul_ternary with the 2 outs rows of w = [gate | up], then m[t, n] = act(gate) * up as in glu_norm_quantize. For "
-    "steps whose norms have launches of their own: half as much is written and read again.",
+    meaning="matmul_ternary (BLOCK 0) or matmul_ternary_block with the 2 outs rows of w = [gate | up], then m[t, n] = act(gate) * "
+    "up as in glu_norm_quantize. For steps whose norms have launches of their own: half as much is written and read again.",
     bindings=(
         Binding("w", "u8", "r", "[2 outs, width / 4]", sizes.ternary_rows(2)),
-        Binding("wscale", "f32", "r", "[2 outs]", product("outs", times=2)),
+        Binding("wscale", "f32", "r", "[2 outs] or [2 outs, ceil(width / BLOCK)]", sizes.block_scales(2)),
         Binding("q", "i8", "r", "[rows, width]", product("rows", "width")),
-        Binding("scale", "f32", "r", "[rows]", product("rows")),
-        Binding("qsum", "i32", "r", "[rows]", product("rows")),
+        Binding("scale", "f32", "r", "[rows] or [rows, width / 32]", sizes.activation_scales("width")),
+        Binding("qsum", "i32", "r", "[rows] or [rows, width / 32]", sizes.activation_scales("width")),
         Binding("m", "f32", "w", "[rows, outs]", product("rows", "outs")),
     ),
     params=(ROWS, u32("outs", "columns F of m"), u32("width", "matrix columns K, padded to 128")),
-    constants={"ACT": (RELU2, SILU)},
-    tuning=("TILE_N", "TILE_T"),
-    grid=outs_by_rows,
+    constants={"ACT": (RELU2, SILU), **SCALES},
+    tuning=("TILE_N", "TILE_T", "SPLITS"),
+    grid=outs_by_rows_split,
     base=False,
 )
 

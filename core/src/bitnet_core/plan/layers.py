@@ -317,13 +317,13 @@ class Plan:
         )
 
     def _matmul_glu(self, scratch: Scratch, rows: int, m: View, layer: LayerWeights) -> Launch | None:
-        """m[rows, F] from what is quantized already, where gate and up are in one part with a scale for each row."""
+        """m[rows, F] from what is quantized already, where gate and up are in one part."""
         up, part = layer.gate_up, layer.gate_up.parts[0]
-        if len(up.parts) > 1 or part.block or self.ablock:
+        if len(up.parts) > 1:
             return None
         shape: Values = {"rows": rows, "outs": self.config.ffn, "width": up.width}
         views = (part.codes, part.scales, *self._quantized(scratch, rows, up.width), m)
-        return self._joined("matmul_ternary_glu", shape, views, {"ACT": self.activation})
+        return self._joined("matmul_ternary_glu", shape, views, {"ACT": self.activation, **self._scales(part.block)})
 
     def _joined(self, kernel: str, params: Values, views: tuple[View, ...], constants: dict[str, int]) -> Launch | None:
         """Launch of an optional kernel; None where the device does not offer it, or not for such sizes."""

@@ -45,7 +45,8 @@ def matmul_ternary_glu(a: Arrays, p: Params, c: Constants) -> None:
     """The product of both halves, act(gate) * up."""
     rows, outs = int(p["rows"]), int(p["outs"])
     y = np.empty(rows * 2 * outs, np.float32)
-    matmul_ternary({**a, "y": y}, {**p, "outs": 2 * outs, "y_stride": 2 * outs, "y_first": 0}, {"ADD": 0})
+    matmul = matmul_ternary_block if c["BLOCK"] else matmul_ternary
+    matmul({**a, "y": y}, {**p, "outs": 2 * outs, "y_stride": 2 * outs, "y_first": 0}, {**c, "ADD": 0})
     gate, up = y.reshape(rows, 2, outs).transpose(1, 0, 2)
     a["m"][: rows * outs].reshape(rows, outs)[:] = gated(gate, up, c["ACT"])
 

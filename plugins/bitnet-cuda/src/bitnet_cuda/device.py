@@ -112,8 +112,7 @@ class CudaDevice(StreamDevice):
         config = self.api.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = kernel.threads, 1, 1
-        config.sharedMemBytes = kernel.shared
-        config.hStream = self.stream
+        config.sharedMemBytes, config.hStream = kernel.shared, self.stream
         config.attrs, config.numAttrs = [flag], 1
         return config
 

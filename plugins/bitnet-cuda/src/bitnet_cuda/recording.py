@@ -16,14 +16,10 @@ AHEAD = 2
 MOST_AHEAD = 8 << 20
 """Bytes of a matrix to ask for, at most: they should still be in the cache when they are wanted."""
 EARLY = {
-    "matmul_ternary": {"w", "wscale"},
-    "matmul_ternary_block": {"w", "wscale"},
-    "matmul_ternary_glu": {"w", "wscale"},
+    **{key: {"w", "wscale"} for key in ("matmul_ternary", "matmul_ternary_block", "matmul_ternary_glu")},
+    **{key: {"gamma"} for key in ("rms_norm_quantize", "glu_norm_quantize")},
+    **{key: {"gamma", "w", "wscale"} for key in ("norm_matmul", "norm_matmul_glu")},
     "matmul_dense": {"w"},
-    "rms_norm_quantize": {"gamma"},
-    "glu_norm_quantize": {"gamma"},
-    "norm_matmul": {"gamma", "w", "wscale"},
-    "norm_matmul_glu": {"gamma", "w", "wscale"},
     "rope_attention": {"step", "tables", "k_cache", "v_cache"},
     "draft_logits": {"codes", "scale", "error"},
 }
@@ -73,8 +69,9 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
     if "M_TILES" not in private:  # 512 columns at a time, with the scales of activations, each of 32 columns
         scales = _tensor_map(more[0], (width // 8, rows), (width // 8,), (64, private["SPAN_T"]), 2)
         return [_tensor_map(first, (width // 4, outs), (width // 4,), (128, 128), 3), tokens, scales]
-    row, own = width // 4, 2 * private["M_TILES"]  # a lane has `own` neighbouring rows of weights
-    dims, steps = (row, 8, own, outs // (8 * own)), (own * row, row, 8 * own * row)
+    parts = 2 if launch.kernel.spec.name == "matmul_ternary_glu" else 1
+    row, own = width // 4, 2 * private["M_TILES"] // parts  # a lane has `own` neighbouring rows of a part
+    dims, steps = (row, 8, own, parts * outs // (8 * own)), (own * row, row, 8 * own * row)
     return [_tensor_map(first, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens]
 
 

@@ -25,12 +25,13 @@ BATCH_ROWS = 64
 def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
     rows = int(params.get("rows", 1))
+    wide = wgmma and rows > BATCH_ROWS and constants.get("ABLOCK") == 128 and constants.get("BLOCK", 0) > 64
     if name == "matmul_ternary_glu":
-        return glu(rows, params, wgmma=wgmma)
+        return WIDE[256] if wide and int(params["outs"]) % 32 == 0 else glu(rows, constants, params, wgmma=wgmma)
     few = name == "matmul_ternary" and FEW_ROWS < rows <= BATCH_ROWS
     if few and (tile := (_group(rows, params) if wgmma else None) or _batch(rows, params)):
         return tile
-    if name.startswith("matmul_ternary") and rows > BATCH_ROWS and wgmma and (tile := _stream(name, params)):
+    if name.startswith("matmul_ternary") and rows > BATCH_ROWS and wgmma and (tile := _stream(name, params, wide=wide)):
         return tile
     if name == "matmul_ternary" and rows > FEW_ROWS:
         many = ceil_div(int(params["outs"]), 128) * ceil_div(rows, 128) >= FULL_GPU  # as measured on an H200 with 2B-4T
@@ -60,7 +61,7 @@ def _batch(rows: int, params: Params) -> Tuning | None:
 
 def group_tile(tile: Constants, m_tiles: int, shares: int, width: int, workspace: int = 0) -> Tuning | None:
     """Constants of ternary_group.cuh, `shares` warpgroups for a tile's columns; None for what does not fit a block."""
-    span_t, group, blocks = tile["TILE_T"], 128 * m_tiles * shares, ceil_div(width // 128, tile.get("SPLITS", 1))
+    span_t, group, blocks = tile["TILE_T"], 128 * m_tiles * shares, ceil_div(width // 128, tile["SPLITS"])
     private = {"M_TILES": m_tiles, "SHARES": shares, "SPAN_T": span_t, "BLOCKS": ceil_div(blocks, shares)}
     shared = max(128 * blocks, 2 * group) * span_t + 1024
     fits = shared <= MOST_SHARED and group * private["BLOCKS"] <= 512 * 16
@@ -78,12 +79,13 @@ def _group(rows: int, params: Params) -> Tuning | None:
     return None if odd else group_tile(tile, 1 + wide, 4 - 2 * wide, width, 4 << 20)
 
 
-def glu(rows: int, params: Params, *, wgmma: bool) -> Tuning:
-    """matmul_ternary_glu_few.cu or _group.cu. UnsupportedError for few rows, for prompts, for what does not fit."""
-    width, span_t = int(params["width"]), next((t for t in (8, 16, 32, 64) if FEW_ROWS / 2 < rows <= t), 0)
-    tile, steps, shared = {"TILE_N": 64, "TILE_T": span_t}, ceil_div(width, 1280), max(8 * (width + 32), 21120)
+def glu(rows: int, constants: Constants, params: Params, *, wgmma: bool) -> Tuning:
+    """matmul_ternary_glu_few, _group or _wide. UnsupportedError for few rows, most prompts, and what does not fit."""
+    few = () if constants["BLOCK"] else (8, 16, 32, 64)
+    width, span_t = int(params["width"]), next((t for t in few if FEW_ROWS / 2 < rows <= t), 0)
+    tile, steps = {"TILE_N": 64, "TILE_T": span_t, "SPLITS": 1}, ceil_div(width, 1280)
     if span_t == FEW_ROWS and steps <= 3:
-        return tuned(640, tile, "few", M_TILES=2, SHARES=5, STEPS=steps, SHARED=shared)
+        return tuned(640, tile, "few", M_TILES=2, SHARES=5, STEPS=steps, SHARED=max(8 * (width + 32), 21120))
     large = wgmma and span_t > FEW_ROWS and not int(params["outs"]) % 2
     if large and (tuning := group_tile(tile, 2, 1 if span_t == 32 else 2, width)):
         return tuning
@@ -97,25 +99,28 @@ def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, resi
     return tuned(32 * warps[0] * warps[1], tile, "mma", **shape, STAGES=stages, RESIDENT=resident, SHARED=shared)
 
 
-def stream_tile(m_tiles: int, span_t: int, stages: int) -> Tuning:
-    """Constants of matmul_ternary_stream.cu: two warpgroups of 64 * m_tiles weight rows each, span_t tokens."""
-    shared = stages * (4096 * m_tiles + 136 * span_t) + 1024
-    return tuned(3 * 128, IN_TURNS, "stream", M_TILES=m_tiles, SPAN_T=span_t, STAGES=stages, SHARED=shared)
+def stream_tile(m_tiles: int, warpgroups: int, stages: int, variant: str = "stream") -> Tuning:
+    """Constants of matmul_ternary_stream.cu or matmul_ternary_block_wide.cu: warpgroups of 64 * m_tiles weight rows."""
+    shared = stages * (2048 * m_tiles * warpgroups + 17408 + 1024 * (variant == "wide")) + 1024
+    return tuned(128 + 128 * warpgroups, IN_TURNS, variant, M_TILES=m_tiles, SPAN_T=128, STAGES=stages, SHARED=shared)
 
 
 BLOCK_STREAM = tuned(3 * 128, IN_TURNS, "stream", SPAN_T=128, STAGES=3, SHARED=3 * 52224 + 2 * 24576 + 1024)
 """Constants of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 128 weight rows."""
 
+STREAM = {256: stream_tile(2, 2, 8), 128: stream_tile(1, 2, 8)}
+WIDE = {n: stream_tile(*shape, "wide") for n, shape in {128: (1, 2, 8), 192: (1, 3, 7), 256: (2, 2, 6)}.items()}
+"""By weight rows of a tile."""
 
-def _stream(name: str, params: Params) -> Tuning | None:
-    """The larger tiles where a large GPU has them done as soon; None where rows of w and y are not in whole groups."""
+
+def _stream(name: str, params: Params, *, wide: bool) -> Tuning | None:
+    """The tiles soonest done, at about n + 26 * wide for each; None where rows of w and y are not in whole groups."""
     if any(int(params[size]) % group for size, group in (("outs", 32), ("y_stride", 4), ("y_first", 4))):
         return None
-    if name == "matmul_ternary_block":
+    if name == "matmul_ternary_block" and not wide:
         return BLOCK_STREAM
-    across = ceil_div(int(params["rows"]), 128)
-    small, large = (ceil_div(ceil_div(int(params["outs"]), n) * across, MULTIPROCESSORS) for n in (128, 256))
-    return stream_tile(2 if 2 * large <= small else 1, 128, 8)
+    tiles, outs, across = WIDE if wide else STREAM, int(params["outs"]), ceil_div(int(params["rows"]), 128)
+    return tiles[min(tiles, key=lambda n: ceil_div(ceil_div(outs, n) * across, MULTIPROCESSORS) * (n + 26 * wide))]
 
 
 def attention_tile(head_dim: int, heads: int, rows: int, *, wgmma: bool = False) -> Tuning:

@@ -13,13 +13,20 @@ from bitnet_core.errors import GpuTimeoutError
 from bitnet_core.hal import DeviceInfo, Tuning
 from bitnet_core.kernels.base import RMS_NORM
 from bitnet_core.testing import BackendConformance
-from bitnet_cuda import compile
+from bitnet_core.testing.cases.case import expected
+from bitnet_core.testing.cases.registry import cases_of
+from bitnet_core.testing.compare import check_outputs
+from bitnet_core.testing.workbench import Bench
+from bitnet_cuda import compile, tensor_tiles
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, device_infos
 from bitnet_cuda.device import CudaDevice
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from emulator import build
+
+TILED = ("a128-b128-prompt", "a128-b256-prompt")
+"""Cases whose rows make a tile for prompts."""
 
 build.use()  # in this process alone: ../test_emulated.py starts it
 
@@ -40,6 +47,18 @@ class TestConformance(BackendConformance):
                 device.synchronize()
         device.synchronize()
         device.close()
+
+    @pytest.mark.parametrize("rows", tensor_tiles.WIDE)
+    def test_tiles_for_an_activation_scale_of_128_columns(
+        self, bench: Bench, rows: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each of them, whichever the plugin takes for so few rows."""
+        monkeypatch.setattr(tensor_tiles, "WIDE", {rows: tensor_tiles.WIDE[rows]})
+        chosen = [case for case in cases_of("matmul_ternary_block") if case.label.startswith(TILED)]
+        assert len(chosen) == 2
+        for case in chosen:
+            launch, actual = bench.run(case)
+            check_outputs(case, launch, expected(case.spec, launch), actual)
 
 
 class Dp4aBackend:

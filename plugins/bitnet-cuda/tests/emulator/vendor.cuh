@@ -12,6 +12,7 @@ inline float signed_byte(unsigned word) {
 }
 inline int nearest(float v) { return v == v ? (int)rintf(v) : 0; }
 inline float reciprocal(float v) { return 1.0f / v; }
+inline float quotient(float a, float b) { return a / b; }
 inline Words load_streaming(const Words* p) { return *p; }
 inline int warp_sum_int(int v) {
     for (int d = 16; d > 0; d >>= 1) v += shuffle_xor(v, d);

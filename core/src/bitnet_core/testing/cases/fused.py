@@ -9,7 +9,7 @@ import numpy as np
 from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
 from bitnet_core.testing.cases.attention import STALE, Batch, cached
 from bitnet_core.testing.cases.case import Array, Case, Launch, Rng, blank
-from bitnet_core.testing.cases.data import activations, normal, padded, ternary
+from bitnet_core.testing.cases.data import activations, block_activations, normal, padded, ternary
 from bitnet_core.testing.cases.rope import head_gammas
 
 SHAPES = (
@@ -113,20 +113,21 @@ def _glu(
     )
 
 
-def _matmul_glu(rng: Rng, rows: int, outs: int, columns: int, act: int = RELU2) -> Launch:
+def _matmul_glu(
+    rng: Rng, rows: int, outs: int, columns: int, act: int = RELU2, block: int = 0, ablock: int = 0
+) -> Launch:
     width = padded(columns)
-    q, scale, qsum = activations(rng, rows, width, columns)
+    shape = rows, width, columns
+    quantized = block_activations(rng, *shape, ablock) if ablock else activations(rng, *shape)
     return Launch(
         {"rows": rows, "outs": outs, "width": width},
         {
             "w": ternary(rng, 2 * outs, width, columns),
-            "wscale": _weight_scales(rng, 2 * outs, width, 0),
-            "q": q,
-            "scale": scale,
-            "qsum": qsum,
+            "wscale": _weight_scales(rng, 2 * outs, width, block),
+            **dict(zip(("q", "scale", "qsum"), quantized, strict=True)),
             "m": blank(rows * outs, "f32"),
         },
-        {"ACT": act},
+        {"ACT": act, "BLOCK": block, "ABLOCK": ablock},
     )
 
 
@@ -202,6 +203,11 @@ def cases() -> Iterator[Case]:
         yield Case(name, f"silu-plain-t{t}-n{n}-k{k}", _glu, (t, n, k, SILU, 0))
     yield Case(name, "silu-t2-n31-k640", _glu, (2, 31, 640, SILU))
     yield Case(name, "nan", _nan_glu)
+    yield from _matmul_glu_cases()
+    yield from _attention_cases()
+
+
+def _matmul_glu_cases() -> Iterator[Case]:
     name = "matmul_ternary_glu"
     for t, n, k in (
         (8, 70, 640),
@@ -214,8 +220,11 @@ def cases() -> Iterator[Case]:
     ):
         for act in (RELU2, SILU):
             yield Case(name, f"{('relu2', 'silu')[act]}-t{t}-n{n}-k{k}", _matmul_glu, (t, n, k, act))
+    for block, ablock in SCALES:
+        for t, n, k in ((8, 70, 640), (150, 160, 1536)):
+            yield Case(name, f"b{block}-a{ablock}-t{t}-n{n}-k{k}", _matmul_glu, (t, n, k, SILU, block, ablock))
+    yield Case(name, "b256-a128-relu2-t70-n64-k512", _matmul_glu, (70, 64, 512, RELU2, 256, 128))
     yield Case(name, "nan", _nan_matmul_glu)
-    yield from _attention_cases()
 
 
 def _attention_cases() -> Iterator[Case]:

@@ -19,6 +19,10 @@ __device__ inline void barrier_expect(Barrier* barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                  : "memory");
 }
+// Arrives once this thread's copies of single words (cp.async) have come.
+__device__ inline void barrier_arrive_copied(Barrier* barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 // Waits for phase 0, 1, 0, .. to end.
 __device__ inline void barrier_wait(Barrier* barrier, u32 phase) {
     asm volatile(

@@ -2,7 +2,6 @@
 // m[t, n] = act(g) * u, g and u being matmul_ternary's of rows n and outs + n of w[2 outs, width / 4]; act = max(g, 0)^2 (ACT 0) or
 // g / (1 + exp(-g)) (ACT 1). A block makes TILE_N = 64 outputs, from a tile of each half. outs is even.
 #include "prelude.cuh"
-#define SPLITS 1
 #include "ternary_group.cuh"
 #include "gated.cuh"
 #define TOKENS (SPAN_T / 8 / SHARES)  // that a thread writes, two outputs of each

@@ -18,7 +18,7 @@ struct alignas(8) Sums {
 
 // What one thread copies for all: every column block of the tiles of this thread block.
 __device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full, Barrier* empty, const TensorMap& weights,
-                                  const TensorMap& tokens, const float* scale, const int* qsum, u32 rows) {
+                                  const TensorMap& tokens, const float* scale, const int* qsum, u32 rows, u32 outs) {
     Ring at = {0, 1};
     for (u32 tile = blockIdx.z; tile < work.tiles; tile += gridDim.z) {
         u32 first_t = work.first_t(tile), factors = min((u32)SPAN_T, rows - first_t + 3) / 4 * 16;
@@ -26,7 +26,7 @@ __device__ inline void copy_tiles(const Work& work, Words* stages, Barrier* full
             bool last = b + 1 == work.blocks;
             Words* stage = stages + at.stage * STAGE;
             barrier_wait(empty + at.stage, at.phase);
-            copy_block(work, stage, weights, tokens, tile, b, last ? 2 * factors : 0, full + at.stage);
+            copy_block(work, stage, weights, tokens, tile, b, last ? 2 * factors : 0, full + at.stage, outs);
             if (!last) continue;
             copy_bulk(stage + FACTORS, scale + first_t, factors, full + at.stage);
             copy_bulk(stage + FACTORS + SPAN_T / 4, qsum + first_t, factors, full + at.stage);
@@ -81,42 +81,6 @@ struct Multiplier {
     }
 };
 
-// y (+)= the sums of a lane's rows n.. and tokens first, first + 1, first + 8, ..
-struct Output {
-    float* y;
-    const float* wscale;
-    u32 y_stride, outs, rows;
-
-    __device__ void store(int (*acc)[SPAN_T / 2], const Words* factors, u32 n, u32 first, u32 t) const {
-        if (n >= outs) return;
-        Outs scales = *(const Outs*)(wscale + n);
-        const Factors* scale = (const Factors*)factors + t;
-        const Sums* qsum = (const Sums*)(factors + SPAN_T / 4) + t;
-#pragma unroll
-        for (int i = 0; i < SPAN_T / 8; i += 2) {  // what is added to is read for some at once
-            Outs old[4];
-#pragma unroll
-            for (int e = 0; ADD && e < 4; e++) {
-                u32 token = first + 8 * (i + e / 2) + e % 2;
-                if (token < rows) old[e] = *(const Outs*)(y + (size_t)token * y_stride + n);
-            }
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                u32 at = i + e / 2, token = first + 8 * at + e % 2;
-                int sum = e % 2 ? qsum[4 * at].odd : qsum[4 * at].even;
-                float factor = e % 2 ? scale[4 * at].odd : scale[4 * at].even;
-                Outs v;
-#pragma unroll
-                for (int r = 0; r < OWN; r++) {
-                    v.v[r] = (float)(acc[r / 2][4 * at + r % 2 * 2 + e % 2] - sum) * factor * scales.v[r];
-                    if (ADD) v.v[r] = old[e].v[r] + v.v[r];
-                }
-                if (token < rows) *(Outs*)(y + (size_t)token * y_stride + n) = v;
-            }
-        }
-    }
-};
-
 extern "C" __global__ void __launch_bounds__(GROUP, 1)
     matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum,
                    float* __restrict__ y, u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first,
@@ -129,18 +93,29 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
     start_barriers(full, empty, 1);
     if (warp >= 4 * WARPGROUPS) {
         fewer_registers<24>();
-        if (threadIdx.x == 128 * WARPGROUPS) copy_tiles(work, stages, full, empty, weights, tokens, scale, qsum, rows);
+        if (threadIdx.x == 128 * WARPGROUPS) copy_tiles(work, stages, full, empty, weights, tokens, scale, qsum, rows, outs);
         return;
     }
     more_registers<240>();
     u32 n_warp = warp * 16 * M_TILES;
     Multiplier multiplier = {stages, full, empty, (n_warp + g) * 8 + t, g / 4, {0, 0}, 0};
-    Output output = {y + y_first, wscale, y_stride, outs, rows};
+    u32 own = n_warp + OWN * g;
     for (u32 tile = blockIdx.z; tile < work.tiles; tile += gridDim.z) {
         int acc[M_TILES][SPAN_T / 2];
         multiplier.tile(acc, work.blocks);
-        output.store(acc, stages + multiplier.before * STAGE + FACTORS, work.first_n(tile) + n_warp + OWN * g,
-                     work.first_t(tile) + 2 * t, t);
+        u32 n = work.first_n(tile) + own;
+        const Words* factors = stages + multiplier.before * STAGE + FACTORS;
+        const Factors* of_token = (const Factors*)factors + t;
+        const Sums* sum_of = (const Sums*)(factors + SPAN_T / 4) + t;
+        Outs scales = *(const Outs*)(wscale + min(n, outs - OWN));
+        store_outs(y + y_first, y_stride, outs, rows, n, work.first_t(tile) + 2 * t, [&](int i, int e) {
+            int sum = e ? sum_of[4 * i].odd : sum_of[4 * i].even;
+            float factor = e ? of_token[4 * i].odd : of_token[4 * i].even;
+            Outs v;
+#pragma unroll
+            for (int r = 0; r < OWN; r++) v.v[r] = (float)(acc[r / 2][4 * i + r % 2 * 2 + e] - sum) * factor * scales.v[r];
+            return v;
+        });
         sync_warp();
         if (lane == 0) barrier_arrive(empty + multiplier.before);
     }

@@ -23,6 +23,8 @@ __device__ inline float signed_byte(u32 word) {
 // To nearest, ties to even; 0 for NaN.
 __device__ inline int nearest(float v) { return __float2int_rn(v); }
 __device__ inline float reciprocal(float v) { return __frcp_rn(v); }
+// a / b to two units of the last place; 0 where b is beyond 2^126.
+__device__ inline float quotient(float a, float b) { return __fdividef(a, b); }
 __device__ inline Words load_streaming(const Words* p) {
     Words v;
     asm("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));

@@ -6,11 +6,15 @@
 struct Gated {
     const float *gate, *up;
     u32 width;
-    __device__ void operator()(u32 k, float* v) const {
-        Four g = four_of(gate, k, width), u = four_of(up, k, width);
+    struct Loaded {
+        Four g, u;
+    };
+    __device__ Loaded load(u32 k) const { return {four_of(gate, k, width), four_of(up, k, width)}; }
+    __device__ static void values(const Loaded& from, float* v) {
+        Four g = from.g, u = from.u;
         for (int i = 0; i < 4; i++) {
             float r = is_nan(g.v[i]) ? g.v[i] : fmaxf(g.v[i], 0.0f);  // fmaxf drops a NaN
-            v[i] = (ACT == 0 ? r * r : g.v[i] / (1.0f + expf(-g.v[i]))) * u.v[i];
+            v[i] = (ACT == 0 ? r * r : quotient(g.v[i], 1.0f + expf(-g.v[i]))) * u.v[i];
         }
     }
 };

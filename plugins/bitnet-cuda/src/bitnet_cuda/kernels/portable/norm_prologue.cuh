@@ -76,7 +76,7 @@ struct Prologue {
         return bad ? quiet_nan() : (low ? 1e-5f : top * inverse) * (1.0f / 127.0f);
     }
 
-    // The same for each 32 columns, which eight lanes have: the codes need no other warp, so the block does not meet at all.
+    // The same for each ABLOCK columns, which ABLOCK / 4 lanes have: the codes need no other warp, so the block does not meet at all.
     // factors: shared, scales of 32 columns but for the norm. shares: shared, per warp, for norm_of after the next barrier.
     __device__ void quantize_blocks(u32* q, float* factors, float* shares) const {
         float bad = 0.0f;
@@ -86,7 +86,7 @@ struct Prologue {
             u32 bits = 0, packed = 0;
 #pragma unroll
             for (int j = 0; j < 4; j++) bits = max(bits, __float_as_uint(four[j]) & 0x7fffffffu);
-            for (int d = 1; d < 8; d *= 2) bits = max(bits, shuffle_xor(bits, d));
+            for (int d = 1; d < ABLOCK / 4; d *= 2) bits = max(bits, shuffle_xor(bits, d));
             if (bits >= 0x7f800000u) bad = quiet_nan();
             float top = fmaxf(__uint_as_float(bits), 1e-30f), factor = 127.0f * reciprocal(top);
 #pragma unroll
@@ -98,7 +98,7 @@ struct Prologue {
         if (threadIdx.x % 32 == 0) shares[threadIdx.x / 32] = all;
         sync_warp();
     }
-    // By blocks (ABLOCK 32), or for the whole row, whose scale is returned then. factors has 4 bytes for each 32 columns.
+    // By blocks (ABLOCK 32 or 128), or for the whole row, whose scale is returned then. factors has 4 bytes for each 32 columns.
     __device__ float quantized(u32* q, float* factors, float* shares, float eps) const {
         if (!ABLOCK) return quantize(q, (int*)factors, eps);
         quantize_blocks(q, factors, shares);

@@ -1,8 +1,10 @@
-// Norm and int8 quantization of one row per block. Raw is a functor: raw(k, v) = the values of columns k..k+3 before the
-// norm, 0 from `width` on; gamma is asked for before the kernels ahead have ended. A thread keeps its 4 * VECTORS values in registers, so that the row is read once.
-// a = max(max|y|, floor), q = round_half_even(y * 127 / a), scale = a / 127: of the row (ABLOCK 0, floor 1e-5), or of each 32
-// columns, which eight neighbouring threads have (ABLOCK 32, floor 1e-20). As in norm_prologue.cuh the root mean square cancels in
-// the codes but below the floor: the block meets once for squares and largest value.
+// Norm and int8 quantization of one row per block. Raw::values(raw.load(k), v) = the values of columns k..k+3
+// before the norm, 0 from `width` on; all of a thread's are asked for at once, and kept in registers, so that the row is read once.
+// gamma is asked for before the kernels ahead have ended.
+// a = max(max|y|, floor), q = round_half_even(y * 127 / a), scale = a / 127: of the row (ABLOCK 0, floor 1e-5), or of each
+// ABLOCK columns, which ABLOCK / 4 neighbouring threads have (32 or 128, floor 1e-20); scale and qsum are written for each 32 columns.
+// As in norm_prologue.cuh the root mean square cancels in the codes but below the floor: the block meets once for squares and
+// largest value.
 struct alignas(16) Four {
     float v[4];
 };
@@ -53,9 +55,12 @@ __device__ inline void quantize_row(Raw raw, const float* gamma, u32* q, float* 
     float share = 1.0f / (float)width;
     wait_for_previous();
     u32 largest = 0, words = stride / 4;
+    typename Raw::Loaded loaded[VECTORS];
+#pragma unroll
+    for (int j = 0; j < VECTORS; j++) loaded[j] = raw.load(4 * (threadIdx.x + j * GROUP));
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
-        raw(4 * (threadIdx.x + j * GROUP), v[j]);
+        Raw::values(loaded[j], v[j]);
         for (int i = 0; i < 4; i++) {
             squares += v[j][i] * v[j][i];
             if (NORM) v[j][i] *= weights[j].v[i];
@@ -81,7 +86,7 @@ __device__ inline void quantize_row(Raw raw, const float* gamma, u32* q, float* 
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
         u32 word = threadIdx.x + j * GROUP, top = largest_bits(v[j]);
-        for (int d = 1; d < 8; d *= 2) top = max(top, shuffle_xor(top, d));
+        for (int d = 1; d < ABLOCK / 4; d *= 2) top = max(top, shuffle_xor(top, d));
         Scaling of = scaling_of(top, inverse);
         int total = 0;
         u32 packed = four_codes(v[j], bad ? 0.0f : of.factor, total);

@@ -6,8 +6,9 @@
 struct Plain {
     const float* x;
     u32 width;
-    __device__ void operator()(u32 k, float* v) const {
-        Four four = four_of(x, k, width);
+    typedef Four Loaded;
+    __device__ Four load(u32 k) const { return four_of(x, k, width); }
+    __device__ static void values(const Four& four, float* v) {
         for (int i = 0; i < 4; i++) v[i] = four.v[i];
     }
 };

@@ -35,6 +35,7 @@ __device__ inline float signed_byte(u32 word) {
 // To nearest, ties to even; 0 for NaN.
 __device__ inline int nearest(float v) { return v == v ? (int)rintf(v) : 0; }
 __device__ inline float reciprocal(float v) { return 1.0f / v; }
+__device__ inline float quotient(float a, float b) { return a / b; }
 __device__ inline Words load_streaming(const Words* p) {
     FourWords v = __builtin_nontemporal_load((const FourWords*)p);
     return {v.x, v.y, v.z, v.w};
