@@ -384,4 +384,12 @@ void prepare(Launch& launch, size_t view_count, const Path& path) {
   launch.run = path.kernels[launch.kernel];
 }
 
+bool may_run_beside(const Launch& before, const Launch& launch) {
+  if (launch.kernel != before.kernel || (launch.kernel != MATMUL_TERNARY && launch.kernel != MATMUL_TERNARY_BLOCK)) return false;
+  for (uint32_t i = 2; i < VIEWS[MATMUL_TERNARY]; ++i)  // q, scale, qsum, y
+    if (launch.views[i].data != before.views[i].data) return false;
+  const auto a = params_of<MatmulParams>(before), b = params_of<MatmulParams>(launch);
+  return a.rows == b.rows && a.y_stride == b.y_stride && a.y_first + a.outs <= b.y_first;
+}
+
 }  // namespace bitnet

@@ -27,4 +27,7 @@ void check_constants(KernelId id, const Constants& constants);
 // aligned, or a parameter or the grid makes no sense.
 void prepare(Launch& launch, size_t view_count, const Path& path);
 
+// Whether `launch` may run while `before` runs: products of the same activations, into columns behind those of `before`.
+bool may_run_beside(const Launch& before, const Launch& launch);
+
 }  // namespace bitnet

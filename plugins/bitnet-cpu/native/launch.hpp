@@ -64,6 +64,7 @@ struct Launch {
   uint32_t params[MAX_PARAMS];  // as packed by core: u32, or the bits of an f32
   uint32_t grid[3];
   uint32_t workgroups;
+  bool beside;  // may run while the launch before it runs
   size_t scratch;
 };
 

@@ -210,6 +210,8 @@ NB_MODULE(_native, m) {
       .def("append",
            [](Launches& self, const Bound& bound) {
              self.launches.push_back(bound.launch);
+             if (const size_t n = self.launches.size(); n > 1)
+               self.launches[n - 1].beside = may_run_beside(self.launches[n - 2], bound.launch);
              self.storages.insert(self.storages.end(), bound.storages.begin(), bound.storages.end());
            })
       .def("clear", [](Launches& self) { self = {}; });

@@ -50,17 +50,40 @@ void Pool::reserve(size_t bytes) {
     }
 }
 
-uint32_t Pool::parts_of(uint32_t launch) const {
-  return std::min({launches_[launch].workgroups, threads() * PARTS_PER_THREAD, MAX_PARTS});
+Pool::Stage Pool::stage_at(uint32_t launch) const {
+  Stage stage{launch, launch + 1, launches_[launch].workgroups};
+  for (; stage.last < count_ && launches_[stage.last].beside; ++stage.last) stage.workgroups += launches_[stage.last].workgroups;
+  return stage;
 }
 
-void Pool::start(uint32_t launch) {
-  if (launch == count_) {
-    state_.store(0, std::memory_order_relaxed);
-    done_.store(true, std::memory_order_release);
-    return;
+uint32_t Pool::parts_of(const Stage& stage) const {
+  return uint32_t(std::min<uint64_t>({stage.workgroups, threads() * PARTS_PER_THREAD, MAX_PARTS}));
+}
+
+void Pool::run_part(const Stage& stage, uint64_t begin, uint64_t end, uint32_t thread) {
+  uint64_t before = 0;
+  for (uint32_t i = stage.first; i < stage.last && before < end; ++i) {
+    const Launch& launch = launches_[i];
+    const uint64_t first = std::max(begin, before), last = std::min(end, before + launch.workgroups);
+    if (first < last) launch.run(launch, uint32_t(first - before), uint32_t(last - before), scratch_[thread].data.get());
+    before += launch.workgroups;
   }
-  state_.store(pack(launch, 0, parts_of(launch)));
+}
+
+// The stage at `launch` is offered to all threads. One that has a single part runs here, since nobody could help.
+void Pool::start(uint32_t launch, uint32_t thread) {
+  while (launch < count_) {
+    const Stage stage = stage_at(launch);
+    const uint32_t parts = parts_of(stage);
+    if (parts > 1) {
+      state_.store(pack(launch, 0, parts));
+      return;
+    }
+    run_part(stage, 0, stage.workgroups, thread);
+    launch = stage.last;
+  }
+  state_.store(0, std::memory_order_relaxed);
+  done_.store(true, std::memory_order_release);
 }
 
 bool Pool::take(uint32_t thread) {
@@ -68,14 +91,15 @@ bool Pool::take(uint32_t thread) {
   for (;;) {
     const uint32_t next = uint32_t(state >> 16 & 0xffff), parts = uint32_t(state & 0xffff);
     if (next >= parts) return false;
-    if (state_.compare_exchange_weak(state, state + (1u << 16), std::memory_order_acq_rel, std::memory_order_acquire)) {
-      // The claimed part keeps the run alive, so launches_ and count_ are this run's.
-      const Launch& launch = launches_[state >> 32];
-      const uint64_t groups = launch.workgroups;
-      launch.run(launch, uint32_t(groups * next / parts), uint32_t(groups * (next + 1) / parts), scratch_[thread].data.get());
-      if (finished_.fetch_add(1, std::memory_order_acq_rel) + 1 == parts) {
+    // Many parts while many are left, so that claims are few; one at a time in the end, so that all end together.
+    const uint32_t count = std::max(1u, (parts - next) / (2 * threads()));
+    if (state_.compare_exchange_weak(state, state + (uint64_t(count) << 16), std::memory_order_acq_rel, std::memory_order_acquire)) {
+      // The claimed parts keep the run alive, so launches_ and count_ are this run's.
+      const Stage stage = stage_at(uint32_t(state >> 32));
+      run_part(stage, stage.workgroups * next / parts, stage.workgroups * (next + count) / parts, thread);
+      if (finished_.fetch_add(count, std::memory_order_acq_rel) + count == parts) {
         finished_.store(0, std::memory_order_relaxed);
-        start(uint32_t(state >> 32) + 1);
+        start(stage.last, thread);
       }
       return true;
     }
@@ -104,7 +128,7 @@ void Pool::run(const Launch* launches, size_t count) {
   launches_ = launches;
   count_ = uint32_t(count);
   done_.store(false, std::memory_order_relaxed);
-  start(0);
+  start(0, 0);
   if (sleepers_.load() > 0) {  // after the store of start: either this sees the sleeper or the sleeper sees the work
     { const std::lock_guard<std::mutex> lock(sleep_); }  // a worker is either before its check or truly asleep
     wake_.notify_all();

@@ -37,18 +37,26 @@ class Pool {
     size_t size = 0;
   };
 
+  // Launches first..last run side by side.
+  struct Stage {
+    uint32_t first, last;
+    uint64_t workgroups;
+  };
+
   void work(uint32_t thread);
   bool take(uint32_t thread);
-  void start(uint32_t launch);
-  uint32_t parts_of(uint32_t launch) const;
+  void start(uint32_t launch, uint32_t thread);
+  Stage stage_at(uint32_t launch) const;
+  uint32_t parts_of(const Stage& stage) const;
+  void run_part(const Stage& stage, uint64_t begin, uint64_t end, uint32_t thread);
 
-  // What is to be done, in one word: launch (32 bits), next part (16), parts (16). A thread claims a part by counting
-  // up; whoever finishes the last part starts the next launch. So nobody waits for a thread that the system has put
-  // aside, unless it holds a part. Parts 0 = idle.
-  std::atomic<uint64_t> state_{0};
-  std::atomic<uint32_t> finished_{0};
-  std::atomic<bool> done_{true};
-  std::atomic<uint32_t> sleepers_{0};
+  // What is to be done, in one word: first launch of a stage (32 bits), next part (16), parts (16). A thread claims some
+  // parts by counting up; whoever finishes the last one starts the next stage. So nobody waits for a thread that the
+  // system has put aside, unless it holds a part. Parts 0 = idle. Words that threads write have cache lines of their own.
+  alignas(64) std::atomic<uint64_t> state_{0};
+  alignas(64) std::atomic<uint32_t> finished_{0};
+  alignas(64) std::atomic<bool> done_{true};
+  alignas(64) std::atomic<uint32_t> sleepers_{0};
   std::atomic<bool> stop_{false};
   const Launch* launches_ = nullptr;
   uint32_t count_ = 0;

@@ -48,50 +48,51 @@ static inline Vec pair_dot(Codes codes, const int8_t* x, PartScales s) {
   return {_mm256_fmadd_ps(second, s.second, _mm256_mul_ps(first, s.first))};
 }
 
-// One of T tokens: the four planes of a block, as 16-bit sums. `high` holds 4 times its planes' products, which saves
-// two shifts a block; in 5 blocks it grows to at most 5 * 2 * 2 * 12 * 128 = 30720 even for the illegal code 3.
+// The four planes of a block, as 16-bit sums. `high` holds 4 times its planes' products, which saves two shifts a block; in 5 blocks it
+// grows to at most 5 * 2 * 2 * 12 * 128 = 30720 even for the illegal code 3.
 constexpr uint32_t EXACT_BLOCKS = 5;
+constexpr uint32_t AHEAD = 2048;  // bytes from a block to the one that is asked of memory
 
-// acc[r * T + t] = sum over all columns of code[r] * q[t]; rows of `blocks` 32-byte blocks, q[t] at q + t * 128 * blocks.
-template <uint32_t T>
-static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32_t blocks, int32_t* acc) {
+// Adds COUNT blocks of one row times T tokens, q[t] at q + t * width, to total[t], four times too large.
+template <uint32_t T, uint32_t COUNT>
+static inline void add_blocks(const uint8_t* w, const int8_t* q, size_t width, __m256i* total) {
+  static_assert(COUNT <= EXACT_BLOCKS, "16-bit sums");
   const __m256i low2 = _mm256_set1_epi8(0x03), high2 = _mm256_set1_epi8(0x0c);
-  const __m256i fours = _mm256_set1_epi16(4), ones = _mm256_set1_epi16(1);
-  const size_t width = size_t(blocks) * 128, ahead = size_t(blocks) * 32 * DOT_ROWS;
-  __m256i total[DOT_ROWS][T];
-  for (auto& row : total)
-    for (auto& v : row) v = _mm256_setzero_si256();
-  for (uint32_t first = 0; first < blocks; first += EXACT_BLOCKS) {
-    const uint32_t last = blocks - first < EXACT_BLOCKS ? blocks : first + EXACT_BLOCKS;
-    __m256i low[DOT_ROWS][T], high[DOT_ROWS][T];
-    for (uint32_t r = 0; r < DOT_ROWS; ++r)
-      for (uint32_t t = 0; t < T; ++t) low[r][t] = high[r][t] = _mm256_setzero_si256();
-    for (uint32_t b = first; b < last; ++b) {
-      const int8_t* x = q + size_t(b) * 128;
-      for (uint32_t r = 0; r < DOT_ROWS; ++r) {
-        const uint8_t* at = w[r] + size_t(b) * 32;
-        _mm_prefetch(reinterpret_cast<const char*>(at + ahead), _MM_HINT_T0);
-        const __m256i c = load_bytes(at), upper = _mm256_srli_epi16(c, 4);
-        const __m256i p0 = _mm256_and_si256(upper, high2), p1 = _mm256_and_si256(upper, low2);
-        const __m256i p2 = _mm256_and_si256(c, high2), p3 = _mm256_and_si256(c, low2);
-        for (uint32_t t = 0; t < T; ++t) {
-          const int8_t* xt = x + t * width;
-          high[r][t] = _mm256_add_epi16(high[r][t], _mm256_maddubs_epi16(p0, load_bytes(xt)));
-          low[r][t] = _mm256_add_epi16(low[r][t], _mm256_maddubs_epi16(p1, load_bytes(xt + 32)));
-          high[r][t] = _mm256_add_epi16(high[r][t], _mm256_maddubs_epi16(p2, load_bytes(xt + 64)));
-          low[r][t] = _mm256_add_epi16(low[r][t], _mm256_maddubs_epi16(p3, load_bytes(xt + 96)));
-        }
-      }
-    }
-    for (uint32_t r = 0; r < DOT_ROWS; ++r)
-      for (uint32_t t = 0; t < T; ++t) {
-        const __m256i four_times =
-            _mm256_add_epi32(_mm256_madd_epi16(low[r][t], fours), _mm256_madd_epi16(high[r][t], ones));
-        total[r][t] = _mm256_add_epi32(total[r][t], four_times);
+  __m256i low[T], high[T];
+  for (uint32_t t = 0; t < T; ++t) low[t] = high[t] = _mm256_setzero_si256();
+#pragma GCC unroll 5
+  for (uint32_t b = 0; b < COUNT; ++b, w += 32, q += 128) {
+    if (b % 2 == 0) _mm_prefetch(reinterpret_cast<const char*>(w + AHEAD), _MM_HINT_T0);
+    const __m256i c = load_bytes(w), upper = _mm256_srli_epi16(c, 4);
+    const __m256i planes[4] = {_mm256_and_si256(upper, high2), _mm256_and_si256(upper, low2), _mm256_and_si256(c, high2),
+                               _mm256_and_si256(c, low2)};
+    for (uint32_t t = 0; t < T; ++t)
+      for (uint32_t i = 0; i < 4; ++i) {
+        __m256i& sum = i % 2 == 0 ? high[t] : low[t];
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(planes[i], load_bytes(q + t * width + i * 32)));
+        asm("" : "+x"(sum));  // GCC 12 would keep a second copy of each sum
       }
   }
-  for (uint32_t r = 0; r < DOT_ROWS; ++r)
-    for (uint32_t t = 0; t < T; ++t) acc[r * T + t] = sum_i32(_mm256_srai_epi32(total[r][t], 2));
+  for (uint32_t t = 0; t < T; ++t) {
+    const __m256i fours = _mm256_madd_epi16(low[t], _mm256_set1_epi16(4));
+    total[t] = _mm256_add_epi32(total[t], _mm256_add_epi32(fours, _mm256_madd_epi16(high[t], _mm256_set1_epi16(1))));
+  }
+}
+
+// acc[r * T + t] = sum over all columns of code[r] * q[t]; rows of `blocks` 32-byte blocks, q[t] at q + t * 128 * blocks. Row by row: with
+// fewer instructions to a byte the processor looks further ahead in memory.
+template <uint32_t T>
+static inline void ternary_rows(const uint8_t* const* rows, const int8_t* q, uint32_t blocks, int32_t* acc) {
+  const size_t width = size_t(blocks) * 128;
+  for (uint32_t r = 0; r < DOT_ROWS; ++r, acc += T) {
+    __m256i total[T];
+    for (auto& v : total) v = _mm256_setzero_si256();
+    uint32_t b = 0;
+    for (; b + EXACT_BLOCKS <= blocks; b += EXACT_BLOCKS)
+      add_blocks<T, EXACT_BLOCKS>(rows[r] + size_t(b) * 32, q + size_t(b) * 128, width, total);
+    for (; b < blocks; ++b) add_blocks<T, 1>(rows[r] + size_t(b) * 32, q + size_t(b) * 128, width, total);
+    for (uint32_t t = 0; t < T; ++t) acc[t] = sum_i32(_mm256_srai_epi32(total[t], 2));
+  }
 }
 
 // Sums of one token against 16 rows: i16 pairs of two columns each.
