@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.masks import RowMasks
 from bitnet_core.engine.scores import Logits, Scores, Want
-from bitnet_core.hal.device import Device
+from bitnet_core.hal.device import Device, ReadingDevice
 from bitnet_core.kernels.catalogue import STEP_FIELDS
 from bitnet_core.plan.hybrid import HybridPlan
 from bitnet_core.plan.launcher import Launch, Launcher, Recorded
@@ -39,6 +40,15 @@ class Span:
     lane: int
     position: int  # of the first
     tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Greedy tokens under way: `count` of each row, from column `first` of the history that `read` waits for."""
+
+    count: int
+    first: int
+    read: Callable[[npt.NDArray[np.int32]], None]
 
 
 class Runner:
@@ -69,6 +79,8 @@ class Runner:
         self._recordings: dict[tuple[str, int], Recorded] = {}
         self._resident: tuple[Span, ...] = ()  # what the decode step buffer holds, as of now
         self._history_used = HISTORY
+        self._ahead: Burst | None = None  # follows the resident rows
+        self._reading = cast(ReadingDevice, device).reading if "reading" in device.info.features else None
         self._row_masks: WeakKeyDictionary[Scratch, RowMasks] = WeakKeyDictionary()
 
     def forward(self, spans: Sequence[Span], wanted: Sequence[int], chunk: int) -> npt.NDArray[np.float32]:
@@ -100,33 +112,58 @@ class Runner:
             self.launcher.run(self.plan.head(scratch, rows, len(index), keep))
             yield from self._scores(scratch, wants[part], columns)
 
-    def decode_greedy(self, rows: Sequence[Span], count: int) -> npt.NDArray[np.int32]:
-        """i32[len(rows), count] greedy tokens that follow each row; count <= HISTORY. -1 from where a row's logits are
-        not numbers.
+    @property
+    def goes_ahead(self) -> bool:
+        """Tokens can be queued behind those that are waited for."""
+        return self._reading is not None
 
-        Nothing is uploaded while the same rows go on; the device advances them by itself.
-        """
-        bucket = self._bucket(len(rows))
-        recorded = self._recorded("greedy", bucket)
-        if tuple(rows) != self._resident or self._history_used + count > HISTORY:
-            self._decode.upload("step", self._step(rows, bucket))
-            self._decode.upload("history", np.zeros((bucket, HISTORY + 1), np.int32))
-            self._history_used = 0
+    def queued(self, rows: Sequence[Span]) -> int:
+        """Tokens of each of these rows that are on their way already."""
+        return self._ahead.count if self._ahead and rows and tuple(rows) == self._resident else 0
+
+    def forget(self) -> None:
+        """Blocks have changed hands: the rows that the device has may be another text's."""
         self._resident = ()
-        self.launcher.replay(recorded, count)
-        history = np.empty((bucket, HISTORY + 1), np.int32)
-        self._decode.download("history", history)
-        first = 1 + self._history_used
-        tokens = history[: len(rows), first : first + count].copy()
-        for row, made in enumerate(history[: len(rows), 0] - (first - 1)):
+
+    def decode_greedy(self, rows: Sequence[Span], count: int, ahead: int = 0) -> npt.NDArray[np.int32]:
+        """i32[len(rows), count] greedy tokens that follow each row; count <= HISTORY. -1 from where a row's logits are
+        not numbers. Where tokens are `queued`, count is their number.
+
+        Nothing is uploaded while the same rows go on; the device advances them by itself. ahead: tokens to queue behind
+        these, so that the device goes on while the host looks at these; what is not asked for next is made for nothing.
+        """
+        follows = tuple(rows) == self._resident
+        burst = self._ahead if follows and self._ahead else self._begin(rows, count, follows)
+        self._resident, self._ahead = (), None
+        if ahead:
+            self._ahead = self._begin(rows, ahead, follows=True)
+        history = np.empty((self._bucket(len(rows)), HISTORY + 1), np.int32)
+        burst.read(history)
+        tokens = history[: len(rows), burst.first : burst.first + count].copy()
+        for row, made in enumerate(history[: len(rows), 0] - (burst.first - 1)):
             tokens[row, max(made, 0) :] = -1
-        self._history_used += count
         if (tokens >= 0).all():
             self._resident = tuple(
                 Span(row.lane, row.position + count, (token,))
                 for row, token in zip(rows, tokens[:, -1].tolist(), strict=True)
             )
         return tokens
+
+    def _begin(self, rows: Sequence[Span], count: int, follows: bool) -> Burst:
+        """Queue a burst; follows: the device has these rows already."""
+        bucket = self._bucket(len(rows))
+        recorded = self._recorded("greedy", bucket)
+        if not follows:
+            self._decode.upload("step", self._step(rows, bucket))
+        if not follows or self._history_used + count > HISTORY:
+            self._decode.upload("history", np.zeros((bucket, HISTORY + 1), np.int32))
+            self._history_used = 0
+        self.launcher.replay(recorded, count)
+        first, self._history_used = 1 + self._history_used, self._history_used + count
+        if self._reading and bucket == 1:
+            read = self._reading(self._decode.view("history", 1))
+            return Burst(count, first, lambda history: read(history.data.cast("B")))
+        return Burst(count, first, partial(self._decode.download, "history"))
 
     def decode_step(self, rows: Sequence[Span], wants: Sequence[Want]) -> list[Scores]:
         """One step; of each row what `wants` says, in the order of choosing.in_order."""

@@ -115,7 +115,8 @@ class Scheduler:
 
     def step(self) -> list[Update]:
         """Do one step; empty when nothing is left to do."""
-        self._admit()
+        if not self._queued():  # what is on its way comes first
+            self._admit()
         done: list[Update] = []
         if self.running:
             taking_part = [(sequence, sequence.generated_tokens == 0) for sequence in self.running]
@@ -220,6 +221,7 @@ class Scheduler:
             self.counts["prefix_hits"] += sequence.reused
         self.running.append(sequence)
         self._burst = 0
+        self._runner.forget()
         self._grow(sequence, len(sequence.tokens) + 1)
         self._cache.set_table(sequence.lane, sequence.blocks)
         if self.recurrent and sequence.computed:
@@ -287,12 +289,14 @@ class Scheduler:
         return [self._take(sequence, count, rows) for sequence, count, rows in taken]
 
     def _greedy(self) -> list[Update]:
-        if guessed := self._guesses(self.running[0]):
+        queued = self._queued()
+        if not queued and (guessed := self._guesses(self.running[0])):
             return self._check(self.running[0], guessed)
-        count = self._burst_length()
+        count = queued or self._burst_length()
         self._reserve(count)
+        ahead = self._ahead_of(count)
         began = time.perf_counter()
-        tokens = self._runner.decode_greedy(_last_rows(self.running), count)
+        tokens = self._runner.decode_greedy(_last_rows(self.running), count, ahead)
         self._burst, self._token_seconds = count, (time.perf_counter() - began) / count
         updates = []
         for sequence, row in zip(list(self.running), tokens.tolist(), strict=True):
@@ -305,18 +309,38 @@ class Scheduler:
 
     def _burst_length(self) -> int:
         """Bursts double up to what time allows, so that the first tokens come at once."""
+        return max(1, min(2 * self._burst, self._affordable(), self._left(), _MAX_BURST))
+
+    def _queued(self) -> int:
+        return self._runner.queued(_last_rows(self.running)) if len(self.running) == 1 else 0
+
+    def _affordable(self) -> int:
         seconds = min(self.burst_seconds, _WAITING_SECONDS) if self.waiting else self.burst_seconds
-        affordable = int(seconds / self._token_seconds) if self._token_seconds else _MAX_BURST
-        left = min(min(s.max_tokens - s.generated_tokens, self.limit - len(s.tokens)) for s in self.running)
-        return max(1, min(2 * self._burst, affordable, left, _MAX_BURST))
+        return int(seconds / self._token_seconds) if self._token_seconds else _MAX_BURST
+
+    def _left(self) -> int:
+        return min(min(s.max_tokens - s.generated_tokens, self.limit - len(s.tokens)) for s in self.running)
+
+    def _ahead_of(self, count: int) -> int:
+        """Tokens to queue behind the next `count`, of a text that is alone: the device does not wait for the host then.
+        Not of delta nets, whose states cannot go back, nor where the next tokens may be guessed."""
+        if not self._runner.goes_ahead or len(self.running) != 1 or self.waiting or self.recurrent or self._looks():
+            return 0
+        ahead = min(2 * count, self._affordable(), self._left() - count, _MAX_BURST // 2)
+        sequence = self.running[0]
+        return ahead if ahead > 0 and self._grow(sequence, len(sequence.tokens) + count + ahead) else 0
+
+    def _looks(self) -> bool:
+        """Whether next tokens are guessed, as far as that is known before they are."""
+        slow = self._token_seconds * _LOOKING > self.burst_seconds
+        return self.prompt_lookup == "on" or (self.prompt_lookup == "auto" and slow)
 
     def _guesses(self, sequence: Sequence) -> list[int]:
         """Tokens to check; none where that does not pay, or would go past the end of the text or the cache."""
-        if self.prompt_lookup == "off" or len(self.running) > 1:  # rows of several texts keep the device busy
+        if not self._looks() or len(self.running) > 1:  # rows of several texts keep the device busy
             return []
         room = min(sequence.max_tokens - sequence.generated_tokens, self.limit - len(sequence.tokens), self.chunk)
-        slow = self._token_seconds * _LOOKING > self.burst_seconds
-        if room <= GUESSES or not (slow or self.prompt_lookup == "on"):
+        if room <= GUESSES:
             return []
         guessed = sequence.lookup.guesses(sequence.tokens)
         wanted = guessed and (self.prompt_lookup == "on" or self._payoff.pays(self._token_seconds))

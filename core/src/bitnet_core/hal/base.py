@@ -16,7 +16,17 @@ from bitnet_core.errors import (
     OutOfMemoryError,
 )
 from bitnet_core.hal.checks import check_launch, check_transfer
-from bitnet_core.hal.device import Buffer, DeviceInfo, Kernel, MemoryKind, Recording, TransferMode, Tuning, View
+from bitnet_core.hal.device import (
+    MOST_READING,
+    Buffer,
+    DeviceInfo,
+    Kernel,
+    MemoryKind,
+    Recording,
+    TransferMode,
+    Tuning,
+    View,
+)
 from bitnet_core.hal.launches import B, Bound, K, Launch, Recorded
 from bitnet_core.hal.ownership import Ownership
 from bitnet_core.hal.waiting import TIMEOUT_VARIABLE, ready_within, wait_limit
@@ -103,6 +113,10 @@ class BaseDevice(Ownership[B, K], ABC):
         """Replay once; seconds of each of recording.launches, of which there are some. For a device with the feature
         "timings"."""
         raise self._unsupported("the device does not time its launches", "timings")
+
+    def _reading(self, buffer: B, offset: int, nbytes: int) -> Callable[[memoryview], None]:
+        """For a device with the feature "reading"."""
+        raise self._unsupported("the device reads nothing while it works", "reading")
 
     def _forget(self, recording: Recorded[B, K]) -> None:
         """Free recording.native; a replay that is queued still finishes."""
@@ -251,6 +265,19 @@ class BaseDevice(Ownership[B, K], ABC):
             own = self._own_recording(recording)
             names = [launch.kernel.spec.name for launch in own.launches]
             return list(zip(names, self._timings(own) if names else (), strict=True))
+
+    def reading(self, src: View) -> Callable[[memoryview], None]:
+        """See ReadingDevice."""
+        with self._entered("reading", recording=False):
+            check_transfer("reading", src.nbytes, min(src.nbytes, MOST_READING), src.offset)
+            read = self._reading(self._own(src.buffer), src.offset, src.nbytes)
+
+        def into(dst: memoryview) -> None:
+            with self._entered("reading"):
+                check_transfer("reading", src.nbytes, dst.nbytes)
+                read(dst.cast("B"))
+
+        return into
 
     def synchronize(self) -> None:
         """See Device."""

@@ -6,7 +6,7 @@ core's catalogue (`bitnet_core.kernels`) and shown by the numpy device (`bitnet_
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -77,12 +77,12 @@ class DeviceInfo:
 LIKE_ROWS = 5
 """Rows of one step that the feature "like-rows" speaks of."""
 
-FEATURES = frozenset({"timings", "tunings", "small-head", "like-rows"})
+FEATURES = frozenset({"timings", "tunings", "reading", "small-head", "like-rows"})
 """Optional abilities a device may list in DeviceInfo.features: "timings" = it has `timings(recording)`, "tunings" = it
-has `tunings(spec, constants, params)`, "small-head" = its drafts of a head (kernels/small_head.py) were measured to
-save time, so that core makes the int8 copy unasked, "like-rows" = a row in a step of up to LIKE_ROWS rows gets the same
-bits as in a step of its own, so that guessed tokens can be checked several at once. Names that core does not know, here
-and among the kernels, are ignored, so that a plugin may be ahead of core."""
+has `tunings(spec, constants, params)`, "reading" = it has `reading(view)`, "small-head" = its drafts of a head
+(kernels/small_head.py) were measured to save time, so that core makes the int8 copy unasked, "like-rows" = a row in a
+step of up to LIKE_ROWS rows gets the same bits as in a step of its own, so that guessed tokens can be checked several
+at once. Names that core does not know, here and among the kernels, are ignored, so that a plugin may be ahead of core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +267,19 @@ class TunableDevice(Device, Protocol):
     ) -> Sequence[Tuning]:
         """The tunings among which `bitnet tune` may choose by measuring, that of `tuning` first; all of them right.
         Where one was chosen, core asks `compile` for it instead. Errors as `tuning`."""
+
+
+MOST_READING = 4096
+"""Bytes that `ReadingDevice.reading` takes, at most."""
+
+
+class ReadingDevice(Device, Protocol):
+    """A device with the feature "reading"."""
+
+    def reading(self, src: View) -> Callable[[memoryview], None]:
+        """Queue a copy of `src`, at most MOST_READING bytes, for the host. What is returned copies it to writable
+        memory of src.nbytes bytes, and waits for what was queued before alone: what is queued after it goes on
+        meanwhile. The last two are kept."""
 
 
 class Backend(Protocol):

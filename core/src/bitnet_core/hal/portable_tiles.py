@@ -64,6 +64,11 @@ def shared_heads(params: Params, most: int) -> int:
     return max(n for n in range(1, most + 1) if group % n == 0)
 
 
+def embed(params: Params) -> Tuning:
+    """A thread reads its columns one after the other, each from memory: one column where there are few rows."""
+    return tuned(128, {"TILE_N": 128 if int(params["rows"]) <= FEW_ROWS else 1024})
+
+
 def attention(params: Params) -> Tuning:
     """attention.cu."""
     return tuned(128, {"TILE_N": shared_heads(params, 4), "TILE_T": 1, "SPLITS": 1})
@@ -136,8 +141,9 @@ CHOICES = {
     "argmax_advance": argmax_advance,
     "rms_norm_quantize": quantize,
     "glu_norm_quantize": quantize,
-    "embed_rows": lambda _: tuned(128, {"TILE_N": 1024}),
-    "embed_rows_ternary": lambda _: tuned(128, {"TILE_N": 1024}),
+    "embed_rows": embed,
+    "embed_rows_ternary": embed,
+    "rms_norm": lambda params: tuned(512, EACH=ceil_div(int(params["width"]), 512)),
     "top_k": lambda _: tuned(1024, {"SPLITS": 1}),
     "pack_head": lambda _: tuned(256, {"TILE_N": 8}),
     "draft_logits": draft_logits,

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from bitnet_core.hal.base import BaseDevice, Launch, Recorded
-from bitnet_core.hal.device import DeviceInfo, MemoryKind, Tuning
+from bitnet_core.hal.device import MOST_READING, DeviceInfo, MemoryKind, Tuning
 from bitnet_core.hal.launches import Compiled
 from bitnet_core.hal.staging import StagingRing
 from bitnet_core.kernels.spec import KernelSpec
@@ -95,6 +95,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         self.stream = self.check(calls.create_stream(), "open")[0]
         self._modules: dict[int, Any] = {}
         self._copies = PinnedCopies(self)
+        self._readings = Readings(self)
         self._staging = StagingRing([host_view(slot, STAGING) for slot in self._copies.slots], self._copies)
 
     # What a plugin writes, beside `tuning`.
@@ -171,6 +172,10 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         self._wait()  # the copy itself waits without a bound
         to = ctypes.addressof((ctypes.c_char * target.nbytes).from_buffer(target))
         self.check(self.calls.download(to, buffer.address + offset, target.nbytes), "download")
+
+    def _reading(self, buffer: StreamBuffer, offset: int, nbytes: int) -> Callable[[memoryview], None]:
+        self._current()
+        return self._readings.begin(buffer.address + offset, nbytes)
 
     def _copy(self, source: StreamBuffer, source_at: int, target: StreamBuffer, target_at: int, nbytes: int) -> None:
         self._current()
@@ -257,6 +262,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         for module in self._modules.values():
             getattr(self.api, f"{self.prefix}ModuleUnload")(module)
         self._copies.close()
+        self._readings.close()
         getattr(self.api, f"{self.prefix}StreamDestroy")(self.stream)
 
 
@@ -295,4 +301,35 @@ class PinnedCopies:
         for event in self._events:
             getattr(self._device.api, f"{self._device.prefix}EventDestroy")(event)
         for slot in self.slots:
+            self._device.calls.free_host(slot)
+
+
+class Readings:
+    """Copies to two page-locked slots in turn, each followed by an event: that alone is waited for."""
+
+    def __init__(self, device: StreamDevice) -> None:
+        self._device = device
+        self._slots = [device.pinned(MOST_READING) for _ in range(2)]
+        self._events = [device.check(device.calls.create_event(), "create event")[0] for _ in range(2)]
+        self._turn = 0
+
+    def begin(self, address: int, nbytes: int) -> Callable[[memoryview], None]:
+        """Queue one; see Device.reading."""
+        device, self._turn = self._device, 1 - self._turn
+        slot, event = self._slots[self._turn], self._events[self._turn]
+        device.call("MemcpyDtoHAsync", "reading", slot, address, nbytes, device.stream)
+        device.call("EventRecord", "reading", event, device.stream)
+
+        def read(target: memoryview) -> None:
+            device._current()
+            device.until("EventQuery", event, "reading")
+            target[:] = host_view(slot, nbytes)
+
+        return read
+
+    def close(self) -> None:
+        """Free the page-locked memory."""
+        for event in self._events:
+            getattr(self._device.api, f"{self._device.prefix}EventDestroy")(event)
+        for slot in self._slots:
             self._device.calls.free_host(slot)

@@ -69,7 +69,7 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
         alignment=256,
         physical_id=_text(api.cuDeviceGetPCIBusId(16, device)).lower(),
         kernels=OPTIONAL | (TENSOR_CORE_KERNELS if capability >= (8, 0) else frozenset()),
-        features=frozenset({"timings", "small-head"}),
+        features=frozenset({"timings", "reading", "small-head"}),
         extra=extra,
     )
 

@@ -16,12 +16,14 @@ AHEAD = 2
 MOST_AHEAD = 8 << 20
 """Bytes of a matrix to ask for, at most: they should still be in the cache when they are wanted."""
 EARLY = {
-    **{key: {"w", "wscale"} for key in ("matmul_ternary", "matmul_ternary_block", "matmul_ternary_glu")},
-    **{key: {"gamma"} for key in ("rms_norm_quantize", "glu_norm_quantize")},
-    **{key: {"gamma", "w", "wscale"} for key in ("norm_matmul", "norm_matmul_glu")},
+    **dict.fromkeys(("matmul_ternary", "matmul_ternary_block", "matmul_ternary_glu"), {"w", "wscale"}),
     "matmul_dense": {"w"},
+    **dict.fromkeys(("rms_norm", "rms_norm_quantize", "glu_norm_quantize"), {"index", "gamma"}),
+    **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), {"gamma", "w", "wscale"}),
     "rope_attention": {"step", "tables", "k_cache", "v_cache"},
     "draft_logits": {"codes", "scale", "error"},
+    "rescore_logits": {"error"},
+    "argmax_advance": {"index", "tables", "step", "history"},
 }
 """Bindings that a kernel reads before it has waited for the kernels before it."""
 FETCHING = frozenset({"norm_matmul", "norm_matmul_glu", "rope_attention"})

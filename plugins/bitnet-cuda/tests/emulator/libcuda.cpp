@@ -113,6 +113,7 @@ API int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, void*) {
 API int cuMemcpyDtoH_v2(void* to, Address from, size_t n) {
     return inside(from, n) ? copy((Address)to, from, n) : INVALID_VALUE;
 }
+API int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, void*) { return cuMemcpyDtoH_v2(to, from, n); }
 API int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, void*) {
     return inside(from, n) && inside(to, n) ? copy(to, from, n) : INVALID_VALUE;
 }

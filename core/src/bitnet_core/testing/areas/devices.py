@@ -10,7 +10,7 @@ from bitnet_core.testing.areas.recordings import count, counter
 from bitnet_core.testing.resident import resident
 from bitnet_core.testing.workbench import Bench
 
-METHODS = frozenset({"timings", "tunings"})
+METHODS = frozenset({"timings", "tunings", "reading"})
 """Features that are methods of a device."""
 OPENINGS = 6
 GROWTH_PER_OPENING = 8 << 20

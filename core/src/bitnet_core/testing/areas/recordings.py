@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 
-from bitnet_core.hal.device import View
+from bitnet_core.hal.device import MOST_READING, View, whole
 from bitnet_core.kernels.base import ARGMAX_ADVANCE, MATMUL_DENSE, MATMUL_TERNARY
 from bitnet_core.testing.cases.case import Array, Launch
 from bitnet_core.testing.cases.data import pack_codes
@@ -306,6 +307,34 @@ class RecordingRules:
         assert max(shares) > min(replays) / LEAST_SHARE, (
             f"launches take {max(shares):.3g} s by the device's clock, and their replay takes {min(replays):.3g} s"
         )
+        recording.close()
+
+    def test_reading(self, bench: Bench) -> None:
+        """With the feature "reading": what a view held at that point of the queue, whatever came after; two at once."""
+        if "reading" not in bench.info.features:
+            pytest.skip('the device does not claim "reading"')
+        device: Any = bench.device
+        ones, found = counter(bench), np.empty((2, 15), np.float32)
+        with device.record() as recording:
+            ones.run(device)
+        for cycle in range(3):
+            reads = []
+            for _ in range(2):
+                for _ in range(50):
+                    device.replay(recording)
+                reads.append(device.reading(ones.views["y"]))
+            device.replay(recording)
+            for row, read in zip(found, reads, strict=True):
+                read(row.data.cast("B"))
+            before = 101 * cycle
+            assert (found == [[before + 50], [before + 100]]).all(), f"not what it was when it was asked for: {found}"
+            assert count(bench, ones) == before + 101
+        with pytest.raises(ValueError):
+            device.reading(ones.views["y"])(memoryview(bytearray(4)))
+        large = device.alloc(MOST_READING + 4)
+        with pytest.raises(ValueError):
+            device.reading(whole(large))
+        device.free(large)
         recording.close()
 
     def test_ten_thousand_dispatches_in_recordings_that_come_and_go(self, bench: Bench) -> None:
