@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bitnet_core.cli.console import progress_bar, say
-from bitnet_core.cli.start import short_turns, uncollected
+from bitnet_core.cli.start import uncollected
 from bitnet_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Thinking:
 @contextmanager
 def opened(choice: ModelChoice) -> Iterator[Model]:
     """The model, with a progress bar while it loads, and a line that names it and its device."""
-    with uncollected(), short_turns():
+    with uncollected():
         model = _loaded(choice)
     try:
         with model:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,15 +19,3 @@ def uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-@contextmanager
-def short_turns() -> Iterator[None]:
-    """Threads take turns ten times as often in the block. One that begins a driver or moves weights makes many short
-    calls, and would wait 5 ms after each where another imports modules."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(usual / 10)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
