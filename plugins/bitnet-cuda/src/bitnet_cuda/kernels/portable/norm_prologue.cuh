@@ -86,7 +86,7 @@ struct Prologue {
             u32 bits = 0, packed = 0;
 #pragma unroll
             for (int j = 0; j < 4; j++) bits = max(bits, __float_as_uint(four[j]) & 0x7fffffffu);
-            for (int d = 1; d < ABLOCK / 4; d *= 2) bits = max(bits, shuffle_xor(bits, d));
+            bits = neighbours_max_bits<ABLOCK / 4>(bits);
             if (bits >= 0x7f800000u) bad = quiet_nan();
             float top = fmaxf(__uint_as_float(bits), 1e-30f), factor = 127.0f * reciprocal(top);
 #pragma unroll

@@ -35,6 +35,14 @@ __device__ inline float warp_max(float v) {
     return v;
 }
 
+// The largest of what SIZE neighbouring threads have, a power of two.
+template <int SIZE>
+__device__ inline u32 neighbours_max_bits(u32 v) {
+    if (SIZE == 32) return warp_max_bits(v);
+    for (int d = 1; d < SIZE; d *= 2) v = max(v, shuffle_xor(v, d));
+    return v;
+}
+
 // Reductions over the block; `scratch` is shared, one element per warp.
 __device__ inline float group_sum(float v, float* scratch) {
     v = warp_sum(v);

@@ -85,9 +85,8 @@ __device__ inline void quantize_row(Raw raw, const float* gamma, u32* q, float* 
 #if ABLOCK
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {
-        u32 word = threadIdx.x + j * GROUP, top = largest_bits(v[j]);
-        for (int d = 1; d < ABLOCK / 4; d *= 2) top = max(top, shuffle_xor(top, d));
-        Scaling of = scaling_of(top, inverse);
+        u32 word = threadIdx.x + j * GROUP;
+        Scaling of = scaling_of(neighbours_max_bits<ABLOCK / 4>(largest_bits(v[j])), inverse);
         int total = 0;
         u32 packed = four_codes(v[j], bad ? 0.0f : of.factor, total);
         for (int d = 1; d < 8; d *= 2) total += shuffle_xor(total, d);
