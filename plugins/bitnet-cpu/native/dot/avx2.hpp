@@ -149,4 +149,39 @@ static inline void panel_tokens(const uint8_t* panel, const int8_t* q, size_t st
   }
 }
 
+// The sums of T tokens over 32 columns of a panel.
+template <uint32_t T>
+static inline void panel_part(const uint8_t* panel, const int8_t* q, size_t stride, __m256 (*out)[2]) {
+  PanelSums s[T];
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < 32; i += 4, panel += PANEL_ROWS * 4) {
+    const __m256i w0 = load_bytes(panel), w1 = load_bytes(panel + 32);
+    for (uint32_t t = 0; t < T; ++t) s[t].add(w0, w1, q + t * stride + i);
+  }
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (uint32_t t = 0; t < T; ++t) {
+    out[t][0] = _mm256_cvtepi32_ps(_mm256_madd_epi16(s[t].low, ones));
+    out[t][1] = _mm256_cvtepi32_ps(_mm256_madd_epi16(s[t].high, ones));
+  }
+}
+
+// sums[t * PANEL_ROWS + r] += wscale[r] * (scale[t][0] * codes . q over 32 columns + scale[t][1] * over the next 32 + scale[t][2]), the
+// last being what the -1 of the codes makes: block_panel's inner loop, in registers.
+#define BITNET_PANEL_PAIR
+template <uint32_t T>
+static inline void panel_pair(const uint8_t* panel, const int8_t* q, size_t stride, const float (*scale)[3], const float* wscale,
+                              float* sums) {
+  __m256 first[T][2], second[T][2];
+  panel_part<T>(panel, q, stride, first);
+  for (uint32_t t = 0; t < T; ++t)
+    for (auto& v : first[t]) v = _mm256_fmadd_ps(v, _mm256_set1_ps(scale[t][0]), _mm256_set1_ps(scale[t][2]));
+  panel_part<T>(panel + 32 * PANEL_ROWS, q + 32, stride, second);
+  for (uint32_t t = 0; t < T; ++t)
+    for (uint32_t i = 0; i < 2; ++i) {
+      float* at = sums + t * PANEL_ROWS + i * 8;
+      const __m256 pair = _mm256_fmadd_ps(second[t][i], _mm256_set1_ps(scale[t][1]), first[t][i]);
+      _mm256_storeu_ps(at, _mm256_fmadd_ps(pair, _mm256_loadu_ps(wscale + i * 8), _mm256_loadu_ps(at)));
+    }
+}
+
 }  // namespace bitnet::BITNET_PATH

@@ -117,10 +117,19 @@ static inline uint32_t block_direct(const BlockMatmul& m, const TokenScales& sca
 template <uint32_t T>
 static inline void block_panel(const BlockMatmul& m, const uint8_t* panel, const float* wscale, uint32_t t, uint32_t n0, uint32_t n1) {
   const uint32_t width = m.base.p.width;
-  int32_t first[T * PANEL_ROWS], second[T * PANEL_ROWS];
   float sums[T * PANEL_ROWS] = {};
   for (uint32_t k = 0; k < width; k += PAIR, panel += PAIR * PANEL_ROWS) {
     const int8_t* q = m.base.q + size_t(t) * width + k;
+#ifdef BITNET_PANEL_PAIR
+    float scale[T][3];
+    for (uint32_t i = 0; i < T; ++i) {
+      const float s0 = m.scale(t + i, k / PART), s1 = m.scale(t + i, k / PART + 1);
+      const float ones = s0 * float(m.qsum(t + i, k / PART)) + s1 * float(m.qsum(t + i, k / PART + 1));
+      scale[i][0] = s0, scale[i][1] = s1, scale[i][2] = -ones;
+    }
+    panel_pair<T>(panel, q, width, scale, wscale + m.block_of(k) * PANEL_ROWS, sums);
+#else
+    int32_t first[T * PANEL_ROWS], second[T * PANEL_ROWS];
     panel_tokens<T>(panel, q, width, PART, first);
     panel_tokens<T>(panel + PART * PANEL_ROWS, q + PART, width, PART, second);
     const float* own = wscale + m.block_of(k) * PANEL_ROWS;
@@ -134,6 +143,7 @@ static inline void block_panel(const BlockMatmul& m, const uint8_t* panel, const
         store(sums + at, fma(pair, load(own + r), load(sums + at)));
       }
     }
+#endif
   }
   for (uint32_t i = 0; i < T; ++i)
     for (uint32_t r = 0; r < n1 - n0; ++r) m.put(t + i, n0 + r, sums[i * PANEL_ROWS + r]);
