@@ -30,6 +30,7 @@ TYPES = {
 ATTENTION = ("f16-gqa", "large-scores", "prompt-d128", "prompts-d64", "nan-query")
 TERNARY = ("t33-n127-k384", "add-t33-n65-k640", "spoiled-rows")
 BLOCKS = ("b64-t33-n7-k384", "b256-add", "a32-b64-t33-n70-k384", "a32-b128-t70-n130-k256", "a32-spoiled-rows")
+BLOCKS += ("a128-t33-n70-k384", "a128-b64-prompt-t150-n320-k1536-add1", "a128-spoiled-rows")
 
 
 def as_cpp(source: str, constants: Mapping[str, int]) -> str:

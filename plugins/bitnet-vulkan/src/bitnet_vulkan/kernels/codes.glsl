@@ -1,10 +1,10 @@
 // Norm and int8 quantization of one row by one workgroup, the row in its registers:
-// a = max(max|y|, 1e-5), q = clip(round_half_even(y * (127 / a)), -128, 127), scale = a / 127; where ABLOCK is 32, the same
-// for each 32 columns with a floor of 1e-20.
+// a = max(max|y|, 1e-5), q = clip(round_half_even(y * (127 / a)), -128, 127), scale = a / 127; where ABLOCK is 32 or
+// 128, the same for each so many columns with a floor of 1e-20, scales and sums those of 32 columns.
 // With z = x gamma and m = max|z| the codes are round(z 127 / m), but for the floor: so both reductions are one, and the
 // root is only a factor. A value that is not finite makes the sum of squares, or m, not finite too.
 // The including kernel defines MOST_WIDTH, the padded columns of its widest row, BLOCKED, whether it wants sums of 32
-// columns (it does where ABLOCK is 32), and
+// columns (it does where ABLOCK is not 0), and
 //     void put(uint word, uint codes)                     columns 4 word .. 4 word + 3
 //     void put_block(uint block, float scale, int sum)    columns 32 block .. 32 block + 31
 const uint ROW_WORDS = (MOST_WIDTH / 4 + GROUP - 1) / GROUP;
@@ -41,7 +41,7 @@ Quantized codes_of(vec4 x[ROW_WORDS], vec4 g[ROW_WORDS], uint norm, uint columns
         uint word = LID + i * GROUP;
         if (ABLOCK != 0) {
             vec4 size = abs(x[i]);
-            a = max(max_of_8(max(max(size.x, size.y), max(size.z, size.w))) * inverse, least);
+            a = max(max_of_near(max(max(size.x, size.y), max(size.z, size.w)), ABLOCK / 4) * inverse, least);
             factor = inverse * (127.0 / a);
         }
         ivec4 code = bad ? ivec4(0) : ivec4(clamp(roundEven(x[i] * factor), -128.0, 127.0));

@@ -105,11 +105,18 @@ int group_sum(int v) {
     return v;
 }
 
-// Over eight neighbours.
-float max_of_8(float v) {
-    [[unroll]] for (uint d = 4; d > 0; d >>= 1) v = max(v, subgroupShuffleXor(v, d));
+// Over COUNT neighbours, 8 or more; those of several subgroups, where these are smaller, have a barrier.
+float max_of_near(float v, uint count) {
+    [[unroll]] for (uint d = min(count, WAVE) / 2; d > 0; d >>= 1) v = max(v, subgroupShuffleXor(v, d));
+    if (count <= WAVE) return v;
+    barrier();
+    if (subgroupElect()) group_scratch[gl_SubgroupID] = v;
+    barrier();
+    uint first = LID / count * (count / WAVE);
+    for (uint i = 0; i < count / WAVE; i++) v = max(v, group_scratch[first + i]);
     return v;
 }
+// Over eight neighbours.
 int sum_of_8(int v) {
     [[unroll]] for (uint d = 4; d > 0; d >>= 1) v += subgroupShuffleXor(v, d);
     return v;
@@ -117,11 +124,11 @@ int sum_of_8(int v) {
 #else
 shared float group_scratch[GROUP];
 
-float max_of_8(float v) {
+float max_of_near(float v, uint count) {
     barrier();
     group_scratch[LID] = v;
     barrier();
-    for (uint i = 0; i < 8; i++) v = max(v, group_scratch[LID / 8 * 8 + i]);
+    for (uint i = 0; i < count; i++) v = max(v, group_scratch[LID / count * count + i]);
     return v;
 }
 
