@@ -54,6 +54,8 @@ inline uvec4 operator^(uvec4 a, uint b) { return {a[0] ^ b, a[1] ^ b, a[2] ^ b, 
 inline uvec2 operator<<(uvec2 a, uint b) { return {a[0] << b, a[1] << b}; }
 inline uvec2 operator&(uvec2 a, uint b) { return {a[0] & b, a[1] & b}; }
 inline uvec2 operator^(uvec2 a, uint b) { return {a[0] ^ b, a[1] ^ b}; }
+inline vec2 operator*(vec2 a, float b) { return {a[0] * b, a[1] * b}; }
+inline vec2 operator*(vec2 a, vec2 b) { return {a[0] * b[0], a[1] * b[1]}; }
 inline vec2 operator+(vec2 a, vec2 b) { return {a[0] + b[0], a[1] + b[1]}; }
 inline i8vec4 unpack8(int v) { return {(signed char)v, (signed char)(v >> 8), (signed char)(v >> 16), (signed char)(v >> 24)}; }
 inline uvec4 operator-(uvec4 a, uint b) { return {a[0] - b, a[1] - b, a[2] - b, a[3] - b}; }

@@ -105,15 +105,15 @@ int group_sum(int v) {
     return v;
 }
 
-// Over COUNT neighbours, 8 or more; those of several subgroups, where these are smaller, have a barrier.
-float max_of_near(float v, uint count) {
+// The largest of COUNT neighbours' bits of numbers; those of several subgroups, where these are smaller, have a barrier.
+uint max_of_near(uint v, uint count) {
     [[unroll]] for (uint d = min(count, WAVE) / 2; d > 0; d >>= 1) v = max(v, subgroupShuffleXor(v, d));
     if (count <= WAVE) return v;
     barrier();
-    if (subgroupElect()) group_scratch[gl_SubgroupID] = v;
+    if (subgroupElect()) group_totals[gl_SubgroupID] = int(v);
     barrier();
     uint first = LID / count * (count / WAVE);
-    for (uint i = 0; i < count / WAVE; i++) v = max(v, group_scratch[first + i]);
+    for (uint i = 0; i < count / WAVE; i++) v = max(v, uint(group_totals[first + i]));
     return v;
 }
 // Over eight neighbours.
@@ -124,12 +124,14 @@ int sum_of_8(int v) {
 #else
 shared float group_scratch[GROUP];
 
-float max_of_near(float v, uint count) {
+// The largest of COUNT neighbours' bits of numbers; those of NaN count as infinity.
+uint max_of_near(uint v, uint count) {
+    float largest = uintBitsToFloat(min(v, 0x7f800000u));
     barrier();
-    group_scratch[LID] = v;
+    group_scratch[LID] = largest;
     barrier();
-    for (uint i = 0; i < count; i++) v = max(v, group_scratch[LID / count * count + i]);
-    return v;
+    for (uint i = 0; i < count; i++) largest = max(largest, group_scratch[LID / count * count + i]);
+    return floatBitsToUint(largest);
 }
 
 int sum_of_8(int v) {
