@@ -96,7 +96,8 @@ def test_matrix_kernels(case: Case, tuning: dict[str, int], tmp_path: Path) -> N
     if compiler is None:
         pytest.skip("g++ is not installed")
     launch = case.launch()
-    source = (KERNELS / f"{case.kernel}_coop.comp").read_text()
+    variant = "joined" if launch.constants.get("ABLOCK") == 128 else "coop"
+    source = (KERNELS / f"{case.kernel}_{variant}.comp").read_text()
     (tmp_path / "kernel.cpp").write_text(as_cpp(source, {"ADD": 0, **launch.constants, **tuning}))
     command = [compiler, "-std=c++17", "-O2", "-w", f"-I{HERE}", "-o", "kernel", "kernel.cpp", "-lpthread"]
     built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -17,10 +17,10 @@ layout(std430, binding = 3) readonly buffer Scale { float scale[]; };
 layout(std430, binding = 3) readonly buffer Scales { vec4 scales[]; };  // of a token's 128 columns
 layout(std430, binding = 4) readonly buffer Qsum { int qsum[]; };
 layout(std430, binding = 5) buffer Y { float y[]; };
+layout(std430, binding = 5) buffer Y2 { vec2 y2[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, y_stride, y_first; } p;
 
 const uint SCALES = BLOCK == 64 ? 2 : 1, PLANES = 4 / SCALES;  // of 128 columns of weights; that share one
-const uint JOINED = ABLOCK == 32 ? 1 : PLANES;                 // planes whose activations share a scale too
 const int LIFT = 0x4b400000;                                   // of sums of 64 (1 - code) q
 const float LIFTED = 12582912.0, UNIT = -1.0 / 64.0;
 shared uvec4 w_tile[TILE_N * STRIDE], q_tile[TILE_T * STRIDE];
@@ -83,9 +83,9 @@ void main() {
                 [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++) {
                     float parts[ELEMENTS];
                     [[unroll]] for (uint e = 0; e < ELEMENTS; e++) parts[e] = 0.0;
-                    [[unroll]] for (uint s = 0; s < PLANES; s += JOINED) {
+                    [[unroll]] for (uint s = 0; s < PLANES; s++) {
                         SUM sums = SUM(LIFT);
-                        [[unroll]] for (uint k = s; k < s + JOINED; k++) sums = coopMatMulAdd(tokens[i][k], codes[k], sums);
+                        sums = coopMatMulAdd(tokens[i][s], codes[s], sums);
                         [[unroll]] for (uint e = 0; e < ELEMENTS; e++)
                             parts[e] += (intBitsToFloat(sums[e]) - LIFTED) * units[i][e / 4][PLANES * h + s];
                     }
