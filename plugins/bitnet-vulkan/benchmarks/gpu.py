@@ -1,11 +1,12 @@
 """Look at a Vulkan device and time the backend's kernels on it, several ways to tune them side by side.
 
     pip install bitnet-core[test] bitnet-vulkan
-    python gpu.py [features] [launches] [model] [prompts] [memory]  [2b4t | bonsai-8b | ...] [brief] [512]
+    python gpu.py [features] [launches] [model] [prompts] [memory]  [2b4t | bonsai-8b | ...] [brief] [512] [a128]
 
 features: what the driver offers. launches: what a dispatch costs, dependent on the last one or not. model: a shape with
 random weights, decode in whole and by kernel (timestamps), by tuning. prompts: the same of a prompt. memory: what a
-loaded model takes. A number is the prompt's length; brief: as it is tuned. `bitnet bench` measures the whole program.
+loaded model takes. A number is the prompt's length; brief: as it is tuned; a128: activation scales of 128 columns.
+`bitnet bench` measures the whole program.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy.typing as npt
 from bitnet_core.api import load
 from bitnet_core.discovery.request import resolve_request
 from bitnet_core.engine.cache import KVCache
+from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.runner import Runner, Span
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.formats.synthetic import SyntheticSource
@@ -35,7 +37,6 @@ from bitnet_core.measure.benchmark import measure
 from bitnet_core.plan.launcher import Launcher
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.upload import upload
-from bitnet_vulkan import tuning
 from bitnet_vulkan.describe import usable
 from bitnet_vulkan.device import VulkanDevice
 from bitnet_vulkan.driver import function, vk
@@ -90,16 +91,16 @@ Change = Callable[[Wanted, Tuning], Tuning]
 @contextmanager
 def changed(change: Change) -> Iterator[None]:
     """Another tuning for a while."""
-    original = tuning.choose
+    original = VulkanDevice.choose
 
     def choose(wanted: Wanted) -> Tuning:
         return change(wanted, original(wanted))
 
-    tuning.choose = choose
+    VulkanDevice.choose = staticmethod(choose)
     try:
         yield
     finally:
-        tuning.choose = original
+        VulkanDevice.choose = staticmethod(original)
 
 
 def _of(kernel: str, **private: int) -> Change:
@@ -190,10 +191,13 @@ def watched(device: VulkanDevice, method: str) -> Iterator[list[tuple[Any, ...]]
         delattr(device, method)
 
 
-def model(device: VulkanDevice, shape: str, context: int, changes: Mapping[str, Change], *, prompts: bool) -> None:
-    """Prompt or decode of a model with random weights."""
+def model(
+    device: VulkanDevice, shape: str, context: int, changes: Mapping[str, Change], block: int | None, *, prompts: bool
+) -> None:
+    """Prompt or decode of a model with random weights, and activation scales of `block` columns, if not its own."""
     source = SyntheticSource(shape)
     weights, pool = upload(source, device, 4096), MemoryPool(device)
+    weights.config = EngineOptions(activation_block=block).config_of(source.config)
     prompt = [Span(0, 0, tuple(RNG.integers(0, source.config.vocab, context).tolist()))]
     expected: npt.NDArray[np.int32] | None = None
     for label, change in changes.items():
@@ -263,7 +267,8 @@ def memory(shape: str) -> None:
 def main() -> None:
     words = sys.argv[1:]
     parts = [word for word in words if word in ("features", "launches", "model", "prompts", "memory")]
-    shape = next((word for word in words if word not in (*parts, "brief") and not word.isdigit()), "2b4t")
+    shape = next((word for word in words if word not in (*parts, "brief", "a128") and not word.isdigit()), "2b4t")
+    block = 128 if "a128" in words else None
     context = next((int(word) for word in words if word.isdigit()), 512)
     most = 1 if "brief" in words else None
     parts = parts or ["features", "launches", "model", "prompts", "memory"]
@@ -277,9 +282,9 @@ def main() -> None:
         if "launches" in parts:
             launches(device)
         if "model" in parts:
-            model(device, shape, context, dict(list(DECODES.items())[:most]), prompts=False)
+            model(device, shape, context, dict(list(DECODES.items())[:most]), block, prompts=False)
         if "prompts" in parts:
-            model(device, shape, context, dict(list(PROMPTS.items())[:most]), prompts=True)
+            model(device, shape, context, dict(list(PROMPTS.items())[:most]), block, prompts=True)
     finally:
         device.close()
 

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <string>
 #include <vector>
 
 typedef unsigned uint;
@@ -22,6 +24,7 @@ typedef Vector<float, 4> vec4;
 typedef Vector<uint, 2> uvec2;
 typedef Vector<uint, 4> uvec4;
 typedef Vector<int, 4> ivec4;
+typedef Vector<signed char, 4> i8vec4;
 #define x_ e[0]
 #define y_ e[1]
 #define z_ e[2]
@@ -48,6 +51,13 @@ inline uvec4 operator>>(uvec4 a, uint b) { return {a[0] >> b, a[1] >> b, a[2] >>
 inline uvec4 operator&(uvec4 a, uint b) { return {a[0] & b, a[1] & b, a[2] & b, a[3] & b}; }
 inline uvec4 operator|(uvec4 a, uint b) { return {a[0] | b, a[1] | b, a[2] | b, a[3] | b}; }
 inline uvec4 operator^(uvec4 a, uint b) { return {a[0] ^ b, a[1] ^ b, a[2] ^ b, a[3] ^ b}; }
+inline uvec2 operator<<(uvec2 a, uint b) { return {a[0] << b, a[1] << b}; }
+inline uvec2 operator&(uvec2 a, uint b) { return {a[0] & b, a[1] & b}; }
+inline uvec2 operator^(uvec2 a, uint b) { return {a[0] ^ b, a[1] ^ b}; }
+inline vec2 operator*(vec2 a, float b) { return {a[0] * b, a[1] * b}; }
+inline vec2 operator*(vec2 a, vec2 b) { return {a[0] * b[0], a[1] * b[1]}; }
+inline vec2 operator+(vec2 a, vec2 b) { return {a[0] + b[0], a[1] + b[1]}; }
+inline i8vec4 unpack8(int v) { return {(signed char)v, (signed char)(v >> 8), (signed char)(v >> 16), (signed char)(v >> 24)}; }
 inline uvec4 operator-(uvec4 a, uint b) { return {a[0] - b, a[1] - b, a[2] - b, a[3] - b}; }
 inline uvec4 operator-(uint a, uvec4 b) { return {a - b[0], a - b[1], a - b[2], a - b[3]}; }
 inline float max(float a, float b) { return a > b ? a : b; }
@@ -129,19 +139,24 @@ struct Matrix {
     explicit Matrix(T v) {
         for (T &one : e) one = v;
     }
-    // What an invocation has of 16 x 16: rows lane / 4 and 8 further, columns 2 (lane % 4), the next and both 8 further, as on NVIDIA's.
+    // What an invocation has of 16 x 16: rows lane / 4 and 8 further, columns 2 (lane % 4), the next and both 8 further, as on
+    // NVIDIA's; of 32 x 16 bytes on the right: rows 4 (lane % 4) and three on, then 16 further; columns lane / 4 and 8 further.
     T &operator[](uint i) {
         touched = true;
         return e[place(gl_SubgroupInvocationID, i)];
     }
-    static uint place(uint lane, uint i) { return (lane / 4 + i / 4 * 8) * C + lane % 4 * 2 + i % 2 + i / 2 % 2 * 8; }
+    static uint place(uint lane, uint i) {
+        if (R == 32) return (lane % 4 * 4 + i / 2 % 4 + i / 8 * 16) * C + lane / 4 + i % 2 * 8;
+        return (lane / 4 + i / 4 * 8) * C + lane % 4 * 2 + i % 2 + i / 2 % 2 * 8;
+    }
     void gather() {
+        const uint OWN = R * C / 32;
         if (!touched) return;
-        static T shared[32][32][8];
+        static T shared[32][32][OWN];
         subgroupBarrier();
-        for (uint i = 0; i < 8; i++) shared[gl_SubgroupID][gl_SubgroupInvocationID][i] = (*this)[i];
+        for (uint i = 0; i < OWN; i++) shared[gl_SubgroupID][gl_SubgroupInvocationID][i] = (*this)[i];
         subgroupBarrier();
-        for (uint i = 0; i < 256; i++) e[place(i / 8, i % 8)] = shared[gl_SubgroupID][i / 8][i % 8];
+        for (uint i = 0; i < R * C; i++) e[place(i / OWN, i % OWN)] = shared[gl_SubgroupID][i / OWN][i % OWN];
         touched = false;
     }
 };
@@ -181,8 +196,9 @@ inline void coopMatStore(const IntSum &m, int *to, uint at, uint stride, Order) 
     for (uint i = 0; i < 256 && gl_SubgroupInvocationID == 0; i++) to[at + i / 16 * stride + i % 16] = m.e[i];
 }
 template <class A, class B, class T>
-Matrix<T, 16, 16> coopMatMulAdd(A a, const B &b, Matrix<T, 16, 16> c) {
+Matrix<T, 16, 16> coopMatMulAdd(A a, B b, Matrix<T, 16, 16> c) {
     a.gather();
+    b.gather();
     c.gather();
     const uint K = sizeof a.e / sizeof a.e[0] / 16;
     for (uint i = 0; i < 16; i++)
@@ -202,14 +218,16 @@ inline FloatSum operator+(const FloatSum &a, const FloatSum &b) {
     return sum;
 }
 
-// A file's bytes, with room behind them.
+// A file's bytes, with room behind them; the same ones for two names of a binding.
 static void *contents(const char *name) {
+    static std::map<std::string, void *> known;
+    if (known.count(name)) return known[name];
     FILE *file = fopen(name, "rb");
     if (!file) abort();
     std::vector<char> bytes(1 << 24);
     size_t size = fread(bytes.data(), 1, bytes.size(), file);
     fclose(file);
-    return memcpy(calloc(1, size + 64), bytes.data(), size);
+    return known[name] = memcpy(calloc(1, size + 64), bytes.data(), size);
 }
 
 void kernel();

@@ -30,6 +30,7 @@ TYPES = {
 ATTENTION = ("f16-gqa", "large-scores", "prompt-d128", "prompts-d64", "nan-query")
 TERNARY = ("t33-n127-k384", "add-t33-n65-k640", "spoiled-rows")
 BLOCKS = ("b64-t33-n7-k384", "b256-add", "a32-b64-t33-n70-k384", "a32-b128-t70-n130-k256", "a32-spoiled-rows")
+BLOCKS += ("a128-t33-n70-k384", "a128-b64-prompt-t150-n320-k1536-add1", "a128-spoiled-rows")
 
 
 def as_cpp(source: str, constants: Mapping[str, int]) -> str:
@@ -95,7 +96,8 @@ def test_matrix_kernels(case: Case, tuning: dict[str, int], tmp_path: Path) -> N
     if compiler is None:
         pytest.skip("g++ is not installed")
     launch = case.launch()
-    source = (KERNELS / f"{case.kernel}_coop.comp").read_text()
+    variant = "joined" if launch.constants.get("ABLOCK") == 128 else "coop"
+    source = (KERNELS / f"{case.kernel}_{variant}.comp").read_text()
     (tmp_path / "kernel.cpp").write_text(as_cpp(source, {"ADD": 0, **launch.constants, **tuning}))
     command = [compiler, "-std=c++17", "-O2", "-w", f"-I{HERE}", "-o", "kernel", "kernel.cpp", "-lpthread"]
     built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -33,7 +33,7 @@ def choose(wanted: Wanted) -> Tuning:
 def offered(wanted: Wanted) -> list[Tuning]:
     """What `choose` takes, then what may be quicker elsewhere: tiles on matrix units, lanes that share a matrix row."""
     first = choose(wanted)
-    if first.variant == "coop" and "outs" in wanted:
+    if first.variant in ("coop", "joined") and "outs" in wanted:
         return first.and_with([({"TILE_N": n, "TILE_T": t}, {"WAVE_T": wave}) for n, t, wave in MATRIX_TILES])
     if "LANES" in first.private and wanted.spec.name != "matmul_dense" and "outs" in wanted:
         return first.with_lanes(wanted.of_device("subgroups"))
@@ -54,10 +54,12 @@ def _ternary(wanted: Wanted, family: Family) -> Tuning | None:
     rows = wanted["rows"]
     if rows > FEW_ROWS and family["matrix"]:
         # as measured on an H200: the fewer tiles there are, the smaller they must be to reach all multiprocessors;
-        # scaled sums leave no registers for large ones
-        tiles, (small, medium, large) = ceil_div(rows, 128) * ceil_div(wanted["outs"], 128), MATRIX_TILES
-        tile_n, tile_t, wave_t = medium if "BLOCK" in wanted else large if tiles >= 100 else small
-        return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "coop", {"GROUP": 128, "WAVE_T": wave_t})
+        # sums that are scaled for each 32 columns leave no registers for large ones
+        tiles, blocked = ceil_div(rows, 128) * ceil_div(wanted["outs"], 128), "BLOCK" in wanted
+        variant = "joined" if blocked and wanted["ABLOCK"] == 128 else "coop"
+        many = tiles >= (150 if variant == "joined" else 100) and (variant == "joined" or not blocked)
+        tile_n, tile_t, wave_t = MATRIX_TILES[2 if many else int(blocked)]
+        return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, variant, {"GROUP": 128, "WAVE_T": wave_t})
     if rows > FEW_ROWS or not family["subgroups"]:
         return None
     tile_n, private = _lanes(wanted, family, rows)
@@ -102,8 +104,7 @@ def _argmax(wanted: Wanted, family: Family) -> Tuning | None:
     if not family["subgroups"]:
         return None
     (group, batch), room = family["split"], max(FEW_ROWS, wanted.room)
-    splits = min(32, ceil_div(wanted["vocab"], group * batch))
-    private = {"GROUP": group, "BATCH": batch, "ROOM": room}
+    splits, private = min(32, ceil_div(wanted["vocab"], group * batch)), {"GROUP": group, "BATCH": batch, "ROOM": room}
     return Tuning({"SPLITS": splits}, "split", private, 4 * room * (4 * splits + 1))
 
 
@@ -129,7 +130,7 @@ def _layer(wanted: Wanted, family: Family) -> Tuning:
     return Tuning({"MEMBERS": members}, "resident", private | shape, 4 * words)
 
 
-_FORMULAS: dict[str, Callable[[Wanted, Family], Tuning | None]] = {
+_FORMULAS: dict[str, Callable[[Wanted, Family], Tuning | None]] = {  # None: the table has it
     **dict.fromkeys(("attention", "rope_attention"), _attention),
     **dict.fromkeys(("matmul_ternary", "matmul_ternary_block"), _ternary),
     **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), _norm_matmul),
@@ -137,4 +138,3 @@ _FORMULAS: dict[str, Callable[[Wanted, Family], Tuning | None]] = {
     "decoder_layer": _layer,
     "matmul_dense": _dense,
 }
-"""None: the table has it."""

@@ -1,10 +1,10 @@
 // Norm and int8 quantization of one row by one workgroup, the row in its registers:
-// a = max(max|y|, 1e-5), q = clip(round_half_even(y * (127 / a)), -128, 127), scale = a / 127; where ABLOCK is 32, the same
-// for each 32 columns with a floor of 1e-20.
+// a = max(max|y|, 1e-5), q = clip(round_half_even(y * (127 / a)), -128, 127), scale = a / 127; where ABLOCK is 32 or
+// 128, the same for each so many columns with a floor of 1e-20, scales and sums those of 32 columns.
 // With z = x gamma and m = max|z| the codes are round(z 127 / m), but for the floor: so both reductions are one, and the
 // root is only a factor. A value that is not finite makes the sum of squares, or m, not finite too.
 // The including kernel defines MOST_WIDTH, the padded columns of its widest row, BLOCKED, whether it wants sums of 32
-// columns (it does where ABLOCK is 32), and
+// columns (it does where ABLOCK is not 0), and
 //     void put(uint word, uint codes)                     columns 4 word .. 4 word + 3
 //     void put_block(uint block, float scale, int sum)    columns 32 block .. 32 block + 31
 const uint ROW_WORDS = (MOST_WIDTH / 4 + GROUP - 1) / GROUP;
@@ -20,7 +20,7 @@ Quantized codes_of(vec4 x[ROW_WORDS], vec4 g[ROW_WORDS], uint norm, uint columns
     const uint words = (width / 4 + GROUP - 1) / GROUP;
     const float least = ABLOCK == 0 ? 1e-5 : 1e-20;
     float squares = 0.0;
-    uint largest = 0;
+    uint largest = 0, largest_of[ROW_WORDS];  // the second: of the ABLOCK columns around a word
     [[unroll]] for (uint i = 0; i < ROW_WORDS; i++) {
         if (i >= words) break;
         if (norm == 1) {
@@ -28,7 +28,9 @@ Quantized codes_of(vec4 x[ROW_WORDS], vec4 g[ROW_WORDS], uint norm, uint columns
             x[i] *= g[i];
         }
         uvec4 bits = floatBitsToUint(x[i]) & 0x7fffffffu;  // in the numbers' order, with NaN above all
-        largest = max(largest, max(max(bits.x, bits.y), max(bits.z, bits.w)));
+        largest_of[i] = max(max(bits.x, bits.y), max(bits.z, bits.w));
+        if (ABLOCK != 0) largest_of[i] = max_of_near(largest_of[i], ABLOCK / 4);
+        largest = max(largest, largest_of[i]);
     }
     group_sum_max(squares, largest);
     float most = uintBitsToFloat(largest);
@@ -40,8 +42,7 @@ Quantized codes_of(vec4 x[ROW_WORDS], vec4 g[ROW_WORDS], uint norm, uint columns
         if (i >= words) break;
         uint word = LID + i * GROUP;
         if (ABLOCK != 0) {
-            vec4 size = abs(x[i]);
-            a = max(max_of_8(max(max(size.x, size.y), max(size.z, size.w))) * inverse, least);
+            a = max(uintBitsToFloat(largest_of[i]) * inverse, least);
             factor = inverse * (127.0 / a);
         }
         ivec4 code = bad ? ivec4(0) : ivec4(clamp(roundEven(x[i] * factor), -128.0, 127.0));

@@ -6,7 +6,7 @@
 #include "prelude.glsl"
 #include "dot.glsl"
 // y[t, y_first + n] (+)= scale[t] * sum_b wscale[n,b] * (sum over block b of (code - 1) q[t,k]), blocks of BLOCK columns;
-// ABLOCK 32: scale[t,a] of 32 columns within the sum.
+// ABLOCK: scale[t,a] of 32 columns within the sum.
 // A workgroup makes TILE_N x TILE_T outputs; GROUP / TILE_N lanes share a weight row, 64 weights (16 bytes) at a time.
 layout(std430, binding = 0) readonly buffer W { uvec4 w[]; };
 layout(std430, binding = 1) readonly buffer Wscale { float wscale[]; };

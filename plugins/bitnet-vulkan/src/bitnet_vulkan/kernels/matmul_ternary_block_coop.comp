@@ -17,6 +17,7 @@ layout(std430, binding = 3) readonly buffer Scale { float scale[]; };
 layout(std430, binding = 3) readonly buffer Scales { vec4 scales[]; };  // of a token's 128 columns
 layout(std430, binding = 4) readonly buffer Qsum { int qsum[]; };
 layout(std430, binding = 5) buffer Y { float y[]; };
+layout(std430, binding = 5) buffer Y2 { vec2 y2[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, y_stride, y_first; } p;
 
 const uint SCALES = BLOCK == 64 ? 2 : 1, PLANES = 4 / SCALES;  // of 128 columns of weights; that share one

@@ -16,6 +16,7 @@ layout(std430, binding = 2) readonly buffer Q { uvec4 q[]; };
 layout(std430, binding = 3) readonly buffer Scale { float scale[]; };
 layout(std430, binding = 4) readonly buffer Qsum { int qsum[]; };
 layout(std430, binding = 5) buffer Y { float y[]; };
+layout(std430, binding = 5) buffer Y2 { vec2 y2[]; };
 layout(push_constant) uniform Params { uint rows, outs, width, y_stride, y_first; } p;
 
 shared uvec4 w_tile[TILE_N * STRIDE], q_tile[TILE_T * STRIDE];

@@ -29,15 +29,31 @@ const uint W_LOADS = (TILE_N * 2 + GROUP - 1) / GROUP, Q_LOADS = TILE_T * 8 / GR
 #define STORE_Q                                                                                                  \
     [[unroll]] for (uint i = 0; i < Q_LOADS; i++) q_tile[(LID + i * GROUP) / 8 * STRIDE + LID % 8] = q_next[i];
 
-// The tile's part of y, where VALUE(i, j, e) is what element e of fragment i, j adds or puts.
-#define PUT(VALUE)                                                                                               \
+// The tile's part of y, where VALUE(i, j, e) is what element e of fragment i, j adds or puts. What y holds is read before
+// anything is written, and two neighbours are written at a time, as y2, where all pairs lie even.
+#define EACH_PAIR                                                                                                \
     [[unroll]] for (uint i = 0; i < FRAGMENTS_T; i++)                                                            \
-        [[unroll]] for (uint g = 0; g < 2; g++) {                                                                \
-            uint t = t0 + wave_t + 16 * i + ROW(4 * g), row = t * p.y_stride + p.y_first;                        \
+        [[unroll]] for (uint g = 0; g < 2; g++)                                                                  \
             [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)                                                    \
-                [[unroll]] for (uint e = 0; e < 4; e++) {                                                        \
-                    uint n = n0 + wave_n + 16 * j + COLUMN(e);                                                   \
-                    float value = VALUE(i, j, 4 * g + e);                                                        \
-                    if (t < p.rows && n < p.outs) y[row + n] = ADD == 1 ? y[row + n] + value : value;            \
-                }                                                                                                \
-        }
+                [[unroll]] for (uint k = 0; k < 2; k++)
+#define PUT(VALUE)                                                                                               \
+    vec2 values[FRAGMENTS_T][2][FRAGMENTS_N][2];                                                                 \
+    EACH_PAIR {                                                                                                  \
+        uint row = min(t0 + wave_t + 16 * i + ROW(4 * g), p.rows - 1) * p.y_stride + p.y_first;                  \
+        uint n = n0 + wave_n + 16 * j + COLUMN(2 * k);                                                           \
+        vec2 value = vec2(VALUE(i, j, 4 * g + 2 * k), VALUE(i, j, 4 * g + 2 * k + 1));                           \
+        if (ADD == 1) value = value + vec2(y[row + min(n, p.outs - 1)], y[row + min(n + 1, p.outs - 1)]);        \
+        values[i][g][j][k] = value;                                                                              \
+    }                                                                                                            \
+    bool pairs = (p.outs | p.y_stride | p.y_first) % 2 == 0;                                                     \
+    EACH_PAIR {                                                                                                  \
+        uint t = t0 + wave_t + 16 * i + ROW(4 * g), n = n0 + wave_n + 16 * j + COLUMN(2 * k);                    \
+        uint at = t * p.y_stride + p.y_first + n;                                                                \
+        if (t >= p.rows || n >= p.outs) continue;                                                                \
+        if (pairs) {                                                                                             \
+            y2[at / 2] = values[i][g][j][k];                                                                     \
+        } else {                                                                                                 \
+            y[at] = values[i][g][j][k][0];                                                                       \
+            if (n + 1 < p.outs) y[at + 1] = values[i][g][j][k][1];                                               \
+        }                                                                                                        \
+    }

@@ -105,11 +105,18 @@ int group_sum(int v) {
     return v;
 }
 
-// Over eight neighbours.
-float max_of_8(float v) {
-    [[unroll]] for (uint d = 4; d > 0; d >>= 1) v = max(v, subgroupShuffleXor(v, d));
+// The largest of COUNT neighbours' bits of numbers; those of several subgroups, where these are smaller, have a barrier.
+uint max_of_near(uint v, uint count) {
+    [[unroll]] for (uint d = min(count, WAVE) / 2; d > 0; d >>= 1) v = max(v, subgroupShuffleXor(v, d));
+    if (count <= WAVE) return v;
+    barrier();
+    if (subgroupElect()) group_totals[gl_SubgroupID] = int(v);
+    barrier();
+    uint first = LID / count * (count / WAVE);
+    for (uint i = 0; i < count / WAVE; i++) v = max(v, uint(group_totals[first + i]));
     return v;
 }
+// Over eight neighbours.
 int sum_of_8(int v) {
     [[unroll]] for (uint d = 4; d > 0; d >>= 1) v += subgroupShuffleXor(v, d);
     return v;
@@ -117,12 +124,14 @@ int sum_of_8(int v) {
 #else
 shared float group_scratch[GROUP];
 
-float max_of_8(float v) {
+// The largest of COUNT neighbours' bits of numbers; those of NaN count as infinity.
+uint max_of_near(uint v, uint count) {
+    float largest = uintBitsToFloat(min(v, 0x7f800000u));
     barrier();
-    group_scratch[LID] = v;
+    group_scratch[LID] = largest;
     barrier();
-    for (uint i = 0; i < 8; i++) v = max(v, group_scratch[LID / 8 * 8 + i]);
-    return v;
+    for (uint i = 0; i < count; i++) largest = max(largest, group_scratch[LID / count * count + i]);
+    return floatBitsToUint(largest);
 }
 
 int sum_of_8(int v) {
