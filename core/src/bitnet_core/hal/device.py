@@ -82,7 +82,7 @@ FEATURES = frozenset({"timings", "tunings", "reading", "small-head", "like-rows"
 has `tunings(spec, constants, params)`, "reading" = it has `reading(view)`, "small-head" = its drafts of a head
 (kernels/small_head.py) were measured to save time, so that core makes the int8 copy unasked, "like-rows" = a row in a
 step of up to LIKE_ROWS rows gets the same bits as in a step of its own, so that guessed tokens can be checked several
-at once. Names that core does not know, here and among the kernels, are ignored, so that a plugin may be ahead of core."""
+at once. Names that core does not know, here and among the kernels, are ignored: a plugin may be ahead of core."""
 
 
 @dataclass(frozen=True, slots=True)

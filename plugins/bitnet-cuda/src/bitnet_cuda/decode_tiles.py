@@ -46,8 +46,8 @@ def joined(name: str, constants: Constants, params: Params) -> Tuning:
         return block_row("block", columns, outs, 8 if name == "norm_matmul_glu" else 16)
     glu = name == "norm_matmul_glu"
     few = ternary(params, 2 * outs if glu else outs)
-    narrow = 32 if ceil_div(outs, 32) <= FULL_GPU else 48
-    tile = {"TILE_N": few.tile["TILE_N"] // 2 if glu else narrow, "TILE_T": 1}
+    narrow = 32 if few.private["STEPS"] > 1 and ceil_div(outs, 32) <= FULL_GPU else 48
+    tile = {"TILE_N": few.tile["TILE_N"] if glu else narrow, "TILE_T": 1}
     return Tuning(tile, private={**few.private, "COLUMNS": columns})
 
 

@@ -16,14 +16,14 @@ AHEAD = 2
 MOST_AHEAD = 8 << 20
 """Bytes of a matrix to ask for, at most: they should still be in the cache when they are wanted."""
 EARLY = {
-    **dict.fromkeys(("matmul_ternary", "matmul_ternary_block", "matmul_ternary_glu"), {"w", "wscale"}),
-    "matmul_dense": {"w"},
-    **dict.fromkeys(("rms_norm", "rms_norm_quantize", "glu_norm_quantize"), {"index", "gamma"}),
-    **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), {"gamma", "w", "wscale"}),
-    "rope_attention": {"step", "tables", "k_cache", "v_cache"},
-    "draft_logits": {"codes", "scale", "error"},
-    "rescore_logits": {"error"},
-    "argmax_advance": {"index", "tables", "step", "history"},
+    **dict.fromkeys(("matmul_ternary", "matmul_ternary_block", "matmul_ternary_glu"), ("w", "wscale")),
+    "matmul_dense": ("w",),
+    **dict.fromkeys(("rms_norm", "rms_norm_quantize", "glu_norm_quantize"), ("index", "gamma")),
+    **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), ("gamma", "w", "wscale")),
+    "rope_attention": ("step", "tables", "k_cache", "v_cache"),
+    "draft_logits": ("codes", "scale", "error"),
+    "rescore_logits": ("error",),
+    "argmax_advance": ("index", "tables", "step", "history"),
 }
 """Bindings that a kernel reads before it has waited for the kernels before it."""
 FETCHING = frozenset({"norm_matmul", "norm_matmul_glu", "rope_attention"})
@@ -36,7 +36,7 @@ def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
     result = []
     for launch in launches:
         bound = list(zip(launch.kernel.spec.bindings, launch.bound, strict=False))
-        early = EARLY.get(launch.kernel.spec.name, set())
+        early = EARLY.get(launch.kernel.spec.name, ())
         result.append(not any(view.buffer in written for binding, view in bound if binding.name in early))
         written.update(view.buffer for binding, view in bound if binding.access != "r")
     return result

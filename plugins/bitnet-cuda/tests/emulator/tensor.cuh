@@ -21,6 +21,22 @@ void mma_bytes(int* c, const unsigned* a, unsigned b0, unsigned b1) {
 
 inline void mma(int* c, const unsigned* a, unsigned b0, unsigned b1) { mma_bytes<unsigned char>(c, a, b0, b1); }
 inline void mma_signed(int* c, const unsigned* a, unsigned b0, unsigned b1) { mma_bytes<signed char>(c, a, b0, b1); }
+// mma.sync m16n8k256 of single bits: a lane's words have the same places.
+inline void mma_bits(int* c, const unsigned* a, unsigned b0, unsigned b1) {
+    uint64_t low[32], high[32], b[32];
+    memcpy(low, simt::meet(a[0] | (uint64_t)a[1] << 32), sizeof low);
+    memcpy(high, simt::meet(a[2] | (uint64_t)a[3] << 32), sizeof high);
+    memcpy(b, simt::meet(b0 | (uint64_t)b1 << 32), sizeof b);
+    unsigned lane = simt::lane();
+    for (unsigned j = 0; j < 4; j++) {
+        unsigned row = lane / 4 + 8 * (j / 2), column = 2 * (lane % 4) + j % 2;
+        for (unsigned t = 0; t < 4; t++) {
+            unsigned from = row % 8 * 4 + t, shift = 32 * (row / 8);
+            c[j] += __builtin_popcount((unsigned)(low[from] >> shift) & (unsigned)b[column * 4 + t]);
+            c[j] += __builtin_popcount((unsigned)(high[from] >> shift) & (unsigned)(b[column * 4 + t] >> 32));
+        }
+    }
+}
 
 #define DYNAMIC_SHARED(type, name) static type name[SHARED / sizeof(type)]
 inline void load_matrices(unsigned* r, const void* row) {

@@ -202,6 +202,7 @@ def cases() -> Iterator[Case]:
     for t, n, k in SHAPES[:4]:
         yield Case(name, f"silu-plain-t{t}-n{n}-k{k}", _glu, (t, n, k, SILU, 0))
     yield Case(name, "silu-t2-n31-k640", _glu, (2, 31, 640, SILU))
+    yield Case(name, "outs-above-4096", _glu, (1, 4111, 640))
     yield Case(name, "nan", _nan_glu)
     yield from _matmul_glu_cases()
     yield from _attention_cases()

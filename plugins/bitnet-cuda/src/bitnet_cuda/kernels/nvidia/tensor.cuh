@@ -17,6 +17,12 @@ __device__ inline void mma_signed(int* c, const u32* a, u32 b0, u32 b1) {
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+// c[16x8] += the ones that a[16x256] and b[256x8] have in common, of single bits
+__device__ inline void mma_bits(int* c, const u32* a, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 // Four 8 x 16-byte matrices; lane l gives the address of row l % 8 of matrix l / 8, and gets word l % 4 of row l / 4 of each.
 __device__ inline void load_matrices(u32* r, const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

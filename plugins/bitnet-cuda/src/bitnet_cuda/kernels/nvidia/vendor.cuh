@@ -22,6 +22,15 @@ __device__ inline float signed_byte(u32 word) {
 }
 // To nearest, ties to even; 0 for NaN.
 __device__ inline int nearest(float v) { return __float2int_rn(v); }
+// Four numbers below 2^22 times factor, to nearest, ties to even: their lowest bytes. Conversions to integers have an eighth of
+// the rate of this.
+__device__ inline u32 nearest_bytes(const float* v, float factor) {
+    u32 of[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) of[i] = __float_as_uint(__fmul_rn(v[i], factor) + 12582912.0f);
+    return __byte_perm(__byte_perm(of[0], of[1], 0x0040), __byte_perm(of[2], of[3], 0x0040), 0x5410);
+}
+__device__ inline u32 rotated_right(u32 v, u32 bits) { return __funnelshift_r(v, v, bits); }
 __device__ inline float reciprocal(float v) { return __frcp_rn(v); }
 // a / b to two units of the last place; 0 where b is beyond 2^126.
 __device__ inline float quotient(float a, float b) { return __fdividef(a, b); }
@@ -30,6 +39,14 @@ __device__ inline Words load_streaming(const Words* p) {
     asm("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
+// One more at a counter that blocks share; what it was before. What the block has written before its last barrier is visible to
+// who comes later, so that its threads have nothing to settle for themselves.
+__device__ inline u32 arrive(u32* counter) {
+    u32 before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    return before;
+}
+__device__ inline void settle() {}
 // Among the 32 threads of a warp: v of the lane whose number differs in the bits of mask; and a point that all reach before
 // any goes on, with what they wrote visible.
 template <class T>

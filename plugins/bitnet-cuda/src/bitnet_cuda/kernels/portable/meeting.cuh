@@ -7,13 +7,13 @@ __device__ inline float* meeting_parts(u32* workspace) { return (float*)(workspa
 // True in all threads of the last of `count` blocks that come here. What they wrote before is then visible.
 __device__ inline bool last_to_arrive(u32* workspace, u32 meeting, u32 count) {
     __shared__ bool last;
-    __threadfence();
+    settle();
     __syncthreads();
     if (threadIdx.x == 0) {
-        last = atomicAdd(workspace + meeting, 1u) == count - 1;
+        last = arrive(workspace + meeting) == count - 1;
         if (last) workspace[meeting] = 0;
     }
     __syncthreads();
-    __threadfence();
+    settle();
     return last;
 }

@@ -63,10 +63,7 @@ struct Prologue {
         int total = 0;
 #pragma unroll
         for (int i = 0; i < 2 * STEPS; i++) {
-            u32 packed = 0;
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-                packed |= ((u32)nearest(y[i / 2][4 * (i % 2) + j] * factor) & 255u) << (8 * j);  // 0 * NaN gives 0
+            u32 packed = nearest_bytes(y[i / 2] + 4 * (i % 2), factor);
             total = dot4(0x01010101u, packed, total);
             q[column(i / 2, i % 2) / 4] = packed;
         }
@@ -83,14 +80,13 @@ struct Prologue {
 #pragma unroll
         for (int i = 0; i < 2 * STEPS; i++) {
             const float* four = y[i / 2] + 4 * (i % 2);
-            u32 bits = 0, packed = 0;
+            u32 bits = 0;
 #pragma unroll
             for (int j = 0; j < 4; j++) bits = max(bits, __float_as_uint(four[j]) & 0x7fffffffu);
             bits = neighbours_max_bits<ABLOCK / 4>(bits);
             if (bits >= 0x7f800000u) bad = quiet_nan();
             float top = fmaxf(__uint_as_float(bits), 1e-30f), factor = 127.0f * reciprocal(top);
-#pragma unroll
-            for (int j = 0; j < 4; j++) packed |= ((u32)nearest(four[j] * factor) & 255u) << (8 * j);
+            u32 packed = nearest_bytes(four, factor);
             q[column(i / 2, i % 2) / 4] = packed;
             if (threadIdx.x % 8 == 0) factors[column(i / 2, i % 2) / 32] = top * (1.0f / 127.0f);
         }

@@ -32,8 +32,17 @@ template <int I>
 __device__ inline float signed_byte(u32 word) {
     return (float)(signed char)(word >> 8 * I);
 }
+// One more at a counter that blocks share; what it was before. Each thread settles what it wrote, and before it reads others'.
+__device__ inline u32 arrive(u32* counter) { return atomicAdd(counter, 1u); }
+__device__ inline void settle() { __threadfence(); }
 // To nearest, ties to even; 0 for NaN.
 __device__ inline int nearest(float v) { return v == v ? (int)rintf(v) : 0; }
+// Four numbers times factor, to nearest: their lowest bytes.
+__device__ inline u32 nearest_bytes(const float* v, float factor) {
+    u32 packed = 0;
+    for (int i = 0; i < 4; i++) packed |= ((u32)nearest(v[i] * factor) & 255u) << (8 * i);
+    return packed;
+}
 __device__ inline float reciprocal(float v) { return 1.0f / v; }
 __device__ inline float quotient(float a, float b) { return a / b; }
 __device__ inline Words load_streaming(const Words* p) {
