@@ -2,7 +2,8 @@
 // norm, 0 from `width` on; gamma is asked for before the kernels ahead have ended. A thread keeps its 4 * VECTORS values in registers, so that the row is read once.
 // a = max(max|y|, floor), q = round_half_even(y * 127 / a), scale = a / 127: of the row (ABLOCK 0, floor 1e-5), or of each 32
 // columns, which eight neighbouring threads have (ABLOCK 32, floor 1e-20). As in norm_prologue.cuh the root mean square cancels in
-// the codes but below the floor: the block meets once for squares and largest value.
+// the codes but below the floor: the block meets once for squares and largest value. LATE: the next kernel may start when those ahead have
+// ended, not before.
 struct alignas(16) Four {
     float v[4];
 };
@@ -52,6 +53,7 @@ __device__ inline void quantize_row(Raw raw, const float* gamma, u32* q, float* 
     for (int j = 0; NORM && j < VECTORS; j++) weights[j] = four_of(gamma, 4 * (threadIdx.x + j * GROUP), width);
     float share = 1.0f / (float)width;
     wait_for_previous();
+    if (LATE) let_next_start();
     u32 largest = 0, words = stride / 4;
 #pragma unroll
     for (int j = 0; j < VECTORS; j++) {

@@ -11,6 +11,9 @@
 struct alignas(4 * WORDS) Piece {
     u32 word[WORDS];
 };
+struct alignas(WORDS == 1 ? 8 : 16) Columns {  // of x, for a piece
+    float v[2 * WORDS];
+};
 
 __device__ inline u32 group_count(u32 mine, u32* scratch) {
     u32 sum = (u32)warp_sum_int((int)mine), all = 0;
@@ -89,10 +92,11 @@ KERNEL rescore_logits(const float* x, const u16* w, const float* error, const fl
 #pragma unroll 5
         for (u32 c = threadIdx.x % 32; c < width / (2 * WORDS); c += 32) {
             Piece piece = exact[c];
+            Columns k = ((const Columns*)in)[c];
 #pragma unroll
             for (int i = 0; i < WORDS; i++) {
-                u32 pair = piece.word[i], k = 2 * (c * WORDS + i);
-                sum += half_to_float((u16)pair) * in[k] + half_to_float((u16)(pair >> 16)) * in[k + 1];
+                u32 pair = piece.word[i];
+                sum += half_to_float((u16)pair) * k.v[2 * i] + half_to_float((u16)(pair >> 16)) * k.v[2 * i + 1];
             }
         }
         sum = warp_sum(sum);
