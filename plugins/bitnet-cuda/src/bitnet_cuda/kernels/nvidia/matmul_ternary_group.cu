@@ -1,4 +1,5 @@
-// matmul_ternary for batches: see ternary_group.cuh.
+// matmul_ternary for batches: see ternary_group.cuh. Parts of the columns are joined by the last block to come, or, with CLUSTERS, in the
+// shared memory of a cluster's first block.
 // y[t, n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n], w[outs, width / 4], q[rows, width]. outs, y_first and
 // y_stride are even.
 #include "prelude.cuh"

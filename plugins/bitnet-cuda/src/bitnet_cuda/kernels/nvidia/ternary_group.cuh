@@ -2,7 +2,8 @@
 // A block makes M_TILES tiles of 64 weight rows x SPAN_T tokens, from one of SPLITS parts of the columns, of which SHARES warpgroups
 // have BLOCKS blocks of 128 each. Nothing comes twice: a warpgroup has all its codes under way, in registers, before the kernels ahead
 // have ended, and then the block all columns of the activations, by bulk copies in the 128-byte swizzle. I2_S blocks are the A
-// fragments (matmul_ternary_mma.cu), unpacked while the tensor cores work on the block before. A lane's two rows are neighbours.
+// fragments (matmul_ternary_mma.cu), UNPACKED of them unpacked before the kernels ahead have ended, others while the tensor cores work on
+// the block before. A lane's two rows are neighbours.
 #include "tensor.cuh"
 #define CODE "u8"
 #include "warpgroup.cuh"
