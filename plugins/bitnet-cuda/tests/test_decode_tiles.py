@@ -77,3 +77,31 @@ def test_several_rows_are_left_to_separate_launches(kernel: str) -> None:
     params = {"rows": 2, "columns": 2560, "width": 2560, "outs": 256}
     with pytest.raises(UnsupportedError, match="one row"):
         decode_tiles.choose(kernel, {"BLOCK": 0}, params)
+
+
+@pytest.mark.parametrize("rows", [9, 16, 17, 32, 33, 64])
+@pytest.mark.parametrize(("outs", "width", "add"), [(3840, 2560, 0), (2560, 2560, 1), (2560, 6912, 1), (40, 128, 0)])
+def test_products_of_batches_are_on_the_gpu_at_once(rows: int, outs: int, width: int, add: int) -> None:
+    params = {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0}
+    tuned = tuning.choose(CATALOGUE["matmul_ternary"], {"ADD": add}, params, tensor_cores=True, wgmma=True)
+    private, splits = tuned.private, tuned.tile["SPLITS"]
+    assert tuned.variant == "group"
+    x, y, z = CATALOGUE["matmul_ternary"].grid(params, tuned.tile)
+    assert x * y * z <= 132
+    assert private["CLUSTERS"] == (splits == 2), "two parts of the columns are joined within a cluster"
+    assert private["BLOCKS"] * private["SHARES"] * splits * 128 >= width
+    assert private["UNPACKED"] <= private["BLOCKS"]
+    assert private["SPAN_T"] // 4 % private["SHARES"] == 0
+
+
+@pytest.mark.parametrize("rows", [5, 8, 9, 32, 33, 64, 65])
+@pytest.mark.parametrize("width", [2560, 6912])
+def test_norms_keep_their_threads(rows: int, width: int) -> None:
+    """What keeps their blocks apart changes no result."""
+    launch = CATALOGUE["rms_norm_quantize"], {"ABLOCK": 0}, {"rows": rows, "width": width, "stride": width}
+    here = tuning.choose(*launch, tensor_cores=True, wgmma=True).private
+    elsewhere = tuning.choose(*launch, tensor_cores=True, wgmma=False).private
+    assert {name: here[name] for name in ("GROUP", "VECTORS")} == {
+        name: elsewhere[name] for name in ("GROUP", "VECTORS")
+    }
+    assert here.get("SHARED", 0) <= 113 << 10

@@ -107,13 +107,13 @@ def quantize(params: Params) -> Tuning:
     where there are rows enough to fill the GPU twice."""
     fours = int(params["stride"]) // 4
     vectors = ceil_div(fours, MOST_QUANTIZING if int(params["rows"]) <= MANY_ROWS else MOST_QUANTIZING // 2)
-    return tuned(32 * ceil_div(fours, 32 * vectors), VECTORS=vectors)
+    return tuned(32 * ceil_div(fours, 32 * vectors), VECTORS=vectors, LATE=0)
 
 
 def argmax_advance(params: Params) -> Tuning:
-    """Blocks that share a row's logits."""
-    split = int(params["rows"]) <= 64 and int(params["vocab"]) >= 1 << 14
-    return tuned(512, {"SPLITS": 32 if split else 1}, workspace=WORKSPACE)
+    """Blocks that share a row's logits: no more of all rows than run at a time on a large GPU."""
+    splits = min(32, 512 // int(params["rows"])) if int(params["vocab"]) >= 1 << 14 else 1
+    return tuned(1024, {"SPLITS": max(1, splits)}, workspace=WORKSPACE)
 
 
 def words(params: Params, element_bytes: int) -> int:

@@ -9,10 +9,8 @@ from bitnet_core.kernels.catalogue import ceil_div
 
 from bitnet_cuda.tensor_tiles import FULL_GPU, MULTIPROCESSORS
 
-BLOCKS = 160
-"""Thread blocks that keep a large GPU busy."""
-MOST_COLUMNS = 32_768
-"""Longest row that a norm joined to its product keeps in the 48 KiB of shared memory, beside scales and sums."""
+BLOCKS = 160  # thread blocks that keep a large GPU busy
+MOST_COLUMNS = 32_768  # of a norm joined to its product, in the 48 KiB of shared memory beside scales and sums
 
 
 def choose(name: str, constants: Constants, params: Params) -> Tuning | None:
@@ -22,22 +20,22 @@ def choose(name: str, constants: Constants, params: Params) -> Tuning | None:
     if name == "matmul_ternary_block" and params["rows"] == 1 and int(params["width"]) <= MOST_COLUMNS:
         return block_row("row", int(params["width"]), int(params["outs"]), 16, SPLITS=1)
     if name in ("matmul_ternary", "matmul_ternary_block") and params["rows"] <= FEW_ROWS:
-        return ternary(params, int(params["outs"]), "few")
+        return ternary(params, int(params["outs"]), "few", several=name == "matmul_ternary" and params["rows"] > 4)
     return joined(name, constants, params) if name in ("norm_matmul", "norm_matmul_glu") else None
 
 
-def ternary(params: Params, outs: int, variant: str = "") -> Tuning:
-    """A ternary product of `outs` rows: warps share the columns, 256 at a time, STEPS times each."""
-    units = ceil_div(int(params["width"]), 256)
-    wide = outs >= 8192
-    steps = max(2 if wide or units > 16 else 1, ceil_div(units, 32))
-    tile = {"TILE_N": 32 if wide else 16, "TILE_T": FEW_ROWS, "SPLITS": 1}
-    return tuned(32 * max(4, ceil_div(units, steps)), tile, variant, STEPS=steps)
+def ternary(params: Params, outs: int, variant: str = "", *, several: bool = False) -> Tuning:
+    """A ternary product of `outs` rows: warps share columns, 256 at a time. several: of qkv an SM has two blocks."""
+    width, units = int(params["width"]), ceil_div(int(params["width"]), 256)
+    wide, long = outs >= 8192, several and 16 < units <= 32
+    steps = 1 if long else max(2 if wide or units > 16 else 1, ceil_div(units, 32))
+    tile = {"TILE_N": 32 if wide or long else 16, "TILE_T": FEW_ROWS, "SPLITS": 1}
+    spread = {"SHARED": 70 << 10} if several and outs > width else {}
+    return tuned(32 * max(4, ceil_div(units, steps)), tile, variant, STEPS=steps, **spread)
 
 
 def joined(name: str, constants: Constants, params: Params) -> Tuning:
-    """norm_matmul.cu, or norm_matmul_glu.cu with TILE_N rows of each half. UnsupportedError for several rows, which
-    separate launches do better, and for more columns than there is shared memory for."""
+    """norm_matmul.cu, or norm_matmul_glu.cu. UnsupportedError for several rows, and for more columns than have room."""
     rows, columns, outs = (int(params[name]) for name in ("rows", "columns", "outs"))
     if rows > 1 or columns > MOST_COLUMNS:
         why = f"a norm joined to its product serves one row of {MOST_COLUMNS} columns, not {rows} of {columns} columns"

@@ -7,8 +7,7 @@ from typing import Any, Unpack
 from bitnet_core.errors import LaunchError
 from bitnet_core.hal.failures import Details, Known, failure, known
 
-Result = tuple[Any, ...]
-"""A status, then the values of a call."""
+Result = tuple[Any, ...]  # a status, then the values of a call
 TABLE = {int(status): row for status, row in known(__file__).items()}
 
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal import Tuning
-from bitnet_core.hal.portable_tiles import FEW_ROWS, Constants, Params, tuned
+from bitnet_core.hal.portable_tiles import FEW_ROWS, Constants, Params, quantize, tuned
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
 
-MANY_OUTS = 8192
-"""Weight rows above which even large tiles are enough of them to keep a GPU busy."""
-FULL_GPU = 100
-"""Tiles that keep a large GPU busy."""
-MULTIPROCESSORS = 132
-"""Of a GPU with warpgroup products: H100 and H200."""
+MANY_OUTS = 8192  # weight rows above which even large tiles are enough of them to keep a GPU busy
+FULL_GPU = 100  # tiles that keep a large GPU busy
+MULTIPROCESSORS = 132  # of a GPU with warpgroup products: H100 and H200
+MOST_SHARED = 227 << 10  # bytes of shared memory that a block of such a GPU may have
 IN_TURNS = {"TILE_N": 1 << 20, "TILE_T": 1 << 20, "SPLITS": MULTIPROCESSORS}  # blocks that stay take tiles of their own
-MOST_SHARED = 227 << 10
-"""Bytes of shared memory that a block of such a GPU may have."""
-DENSE_ROWS = 5
-"""Rows from which f16 heads go to their tiles: 8 rows took 3 % less of a whole step than with matmul_dense_few.cu."""
-BATCH_ROWS = 64
-"""Rows up to which a block keeps its weights in registers; a step of more is taken to hold a prompt."""
+DENSE_ROWS = 5  # from which f16 heads go to their tiles: 8 rows took 3 % less of a step than with matmul_dense_few.cu
+LONG_ROWS = 4096  # columns from which a row's norm, and its product, are shared out otherwise
+BATCH_ROWS = 64  # up to which a block keeps its weights in registers; a step of more is taken to hold a prompt
+SPREAD = {"SHARED": 76 << 10}  # two blocks a multiprocessor, no more: many gather where there is room as they start
+# What rms_norm_quantize has beside its threads: by rows at most, of short and of long ones.
+NORMS = {8: ({}, {"LATE": 1}), 32: (SPREAD, {"SHARED": 113 << 10}), 64: (SPREAD, {**SPREAD, "LATE": 1})}
 
 
 def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
@@ -28,8 +26,11 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     wide = wgmma and rows > BATCH_ROWS and constants.get("ABLOCK") == 128 and constants.get("BLOCK", 0) > 64
     if name == "matmul_ternary_glu":
         return WIDE[256] if wide and int(params["outs"]) % 32 == 0 else glu(rows, constants, params, wgmma=wgmma)
+    if name == "rms_norm_quantize" and wgmma and FEW_ROWS / 2 < rows <= BATCH_ROWS:
+        apart = NORMS[next(most for most in NORMS if rows <= most)][int(params["stride"]) >= LONG_ROWS]
+        return Tuning(private={**quantize(params).private, **apart})
     few = name == "matmul_ternary" and FEW_ROWS < rows <= BATCH_ROWS
-    if few and (tile := (_group(rows, params) if wgmma else None) or _batch(rows, params)):
+    if few and (tile := (_group(constants["ADD"], rows, params) if wgmma else None) or _batch(rows, params)):
         return tile
     if name.startswith("matmul_ternary") and rows > BATCH_ROWS and wgmma and (tile := _stream(name, params, wide=wide)):
         return tile
@@ -43,8 +44,7 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "draft_logits" and rows > 1 and wgmma and int(params["width"]) % 16 == 0:
         return drafts_tile(rows, int(params["outs"]))
     if name == "attention" and rows > BATCH_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
-        group = int(params["n_heads"]) // int(params["n_kv_heads"])
-        heads = next(heads for heads in (4, 2, 1) if group % heads == 0)
+        heads = next(n for n in (4, 2, 1) if int(params["n_heads"]) // int(params["n_kv_heads"]) % n == 0)
         return attention_tile(int(params["head_dim"]), heads, 64 // heads, wgmma=wgmma and params["head_dim"] == 128)
     return None
 
@@ -52,31 +52,34 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
 def _batch(rows: int, params: Params) -> Tuning | None:
     """matmul_ternary_batch.cu: a warp for each 256 * STEPS columns. None where its warps or sums do not fit a block."""
     units, wide = ceil_div(int(params["width"]), 256), int(params["outs"]) > MANY_OUTS
-    steps = 2 if units <= 32 else 3
-    warps = ceil_div(units, steps)
+    warps = ceil_div(units, steps := 2 if units <= 32 else 3)
     tile = {"TILE_N": 32, "TILE_T": 32 if wide and rows > 16 else 16, "SPLITS": 1}
     fits = warps <= 16 and 4 * tile["TILE_N"] * tile["TILE_T"] * warps <= 48 << 10
     return tuned(32 * warps, tile, "batch", STEPS=steps) if fits else None
 
 
-def group_tile(tile: Constants, m_tiles: int, shares: int, width: int, workspace: int = 0) -> Tuning | None:
-    """Constants of ternary_group.cuh, `shares` warpgroups for a tile's columns; None for what does not fit a block."""
-    span_t, group, blocks = tile["TILE_T"], 128 * m_tiles * shares, ceil_div(width // 128, tile["SPLITS"])
-    private = {"M_TILES": m_tiles, "SHARES": shares, "SPAN_T": span_t, "BLOCKS": ceil_div(blocks, shares)}
-    shared = max(128 * blocks, 2 * group) * span_t + 1024
+def group_tile(tile: Constants, shape: tuple[int, int], width: int, ready: int = 0, room: int = 0) -> Tuning | None:
+    """Constants of ternary_group.cuh. shape: M_TILES, SHARES; ready: UNPACKED at most. None for what does not fit."""
+    span_t, group, splits = tile["TILE_T"], 128 * shape[0] * shape[1], tile["SPLITS"]
+    blocks, clusters = ceil_div(width // 128, splits), int(splits == 2)
+    private = {"M_TILES": shape[0], "SHARES": shape[1], "SPAN_T": span_t, "BLOCKS": ceil_div(blocks, shape[1])}
+    private |= {"UNPACKED": min(ready, private["BLOCKS"]), "CLUSTERS": clusters}
+    shared = (max(128 * blocks, 2 * group) + 256 * shape[0] * clusters) * span_t + 1024
     fits = shared <= MOST_SHARED and group * private["BLOCKS"] <= 512 * 16
-    return tuned(group, tile, "group", workspace=workspace, SHARED=shared, **private) if fits else None
+    return tuned(group, tile, "group", workspace=room, SHARED=shared, **private) if fits else None
 
 
-def _group(rows: int, params: Params) -> Tuning | None:
-    """The smallest spans of tokens with which all blocks are on the GPU at once, or parts of long rows."""
+def _group(add: int, rows: int, params: Params) -> Tuning | None:
+    """The smallest spans with which all blocks are on the GPU at once; room for attention, which comes next (ADD 0)."""
     outs, width, high = int(params["outs"]), int(params["width"]), ceil_div(int(params["outs"]), 64)
-    wide, splits = outs > MANY_OUTS, max(1, min(4, MULTIPROCESSORS // high)) if width >= 4096 else 1
-    room = 0 if wide or splits > 1 else MULTIPROCESSORS
-    span_t = next(t for t in (16, 32, 64) if rows <= t or high * ceil_div(rows, t) <= room)
+    wide, long = outs > MANY_OUTS, width >= LONG_ROWS
+    first = not (add or wide or long) and rows > 16
+    splits = max(1, min(4 if rows > 32 else 2, MULTIPROCESSORS // high)) if long or (first and rows <= 32) else 1
+    ready, most = 0 if wide or long or (first and splits == 1) else 5, 0 if wide or long else MULTIPROCESSORS
+    span_t = 32 if first else next(t for t in (16, 32, 64) if rows <= t or high * ceil_div(rows, t) <= most)
     tile = {"TILE_N": 64 + 64 * wide, "TILE_T": span_t, "SPLITS": splits}
     odd = (outs | int(params["y_stride"]) | int(params["y_first"])) % 2
-    return None if odd else group_tile(tile, 1 + wide, 4 - 2 * wide, width, 4 << 20)
+    return None if odd else group_tile(tile, (1 + wide, 2 if wide or first else 4), width, ready, 4 << 20)
 
 
 def glu(rows: int, constants: Constants, params: Params, *, wgmma: bool) -> Tuning:
@@ -87,7 +90,7 @@ def glu(rows: int, constants: Constants, params: Params, *, wgmma: bool) -> Tuni
     if span_t == FEW_ROWS and steps <= 3:
         return tuned(640, tile, "few", M_TILES=2, SHARES=5, STEPS=steps, SHARED=max(8 * (width + 32), 21120))
     large = wgmma and span_t > FEW_ROWS and not int(params["outs"]) % 2
-    if large and (tuning := group_tile(tile, 2, 1 if span_t == 32 else 2, width)):
+    if large and (tuning := group_tile(tile, (2, 2 if span_t == 16 else 1), width)):
         return tuning
     raise UnsupportedError(f"no tile for {rows} rows of {width} columns", backend="cuda", operation="tuning")
 
@@ -105,8 +108,8 @@ def stream_tile(m_tiles: int, warpgroups: int, stages: int, variant: str = "stre
     return tuned(128 + 128 * warpgroups, IN_TURNS, variant, M_TILES=m_tiles, SPAN_T=128, STAGES=stages, SHARED=shared)
 
 
+# Constants of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 128 weight rows.
 BLOCK_STREAM = tuned(3 * 128, IN_TURNS, "stream", SPAN_T=128, STAGES=3, SHARED=3 * 52224 + 2 * 24576 + 1024)
-"""Constants of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 128 weight rows."""
 
 STREAM = {256: stream_tile(2, 2, 8), 128: stream_tile(1, 2, 8)}
 WIDE = {n: stream_tile(*shape, "wide") for n, shape in {128: (1, 2, 8), 192: (1, 3, 7), 256: (2, 2, 6)}.items()}
@@ -137,11 +140,12 @@ def dense_tile(outs: int) -> Tuning:
 
 
 def drafts_tile(rows: int, outs: int) -> Tuning:
-    """Constants of draft_logits_stream.cu: pieces of SPAN_N rows of the head by 128 columns, TILE_N rows a block."""
-    span_n, (span_t, stages) = 256, (16, 5) if rows <= 16 else (32, 4)
-    tile = {"TILE_N": span_n * min(8, ceil_div(outs, span_n * MULTIPROCESSORS)), "TILE_T": span_t}
-    shared = stages * (128 * span_n + 3 * 128 * span_t) + 1024
-    return tuned(3 * 128, tile, "stream", SPAN_N=span_n, SPAN_T=span_t, STAGES=stages, SHARED=shared)
+    """Constants of draft_logits_stream.cu: BOXES pieces of SPAN_N rows of the head by 128 columns, TILE_N a block."""
+    boxes, (span_t, stages) = 1 + (rows > 32), (16, 5) if rows <= 16 else (32, 4) if rows <= 32 else (32, 2)
+    piece, by_way = 256 * boxes, 2 * 512 * span_t if boxes > 1 else 0  # x of two stages
+    tile = {"TILE_N": piece * min(8, ceil_div(outs, piece * MULTIPROCESSORS)), "TILE_T": span_t}
+    shared = stages * (128 * piece + 3 * 128 * span_t) + by_way + 1024
+    return tuned(3 * 128, tile, "stream", SPAN_N=256, BOXES=boxes, SPAN_T=span_t, STAGES=stages, SHARED=shared)
 
 
 def _dense(rows: int, outs: int) -> Tuning:

@@ -12,7 +12,7 @@
 #define __device__
 #define __shared__ static
 #define __launch_bounds__(...)
-#define threadIdx (simt::Dim{simt::block->current, 0, 0})
+#define threadIdx (simt::Dim{simt::block->current % simt::block->threads.x, 0, 0})
 #define blockIdx (simt::block->index)
 #define gridDim (simt::block->grid)
 using std::max;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 namespace simt {
@@ -13,7 +14,7 @@ namespace simt {
 struct Dim {
     unsigned x, y, z;
 };
-enum State { READY, AT_BARRIER, AT_WARP, AT_WAVE, AT_FAULT, DONE };  // at a fault for ever
+enum State { READY, AT_BARRIER, AT_WARP, AT_WAVE, AT_CLUSTER, AT_FAULT, DONE };  // at a fault for ever
 struct Fiber {
     void* stack_pointer;
     char* stack;
@@ -32,14 +33,38 @@ __asm__(
 constexpr unsigned WARP = 32;
 constexpr size_t STACK = 64 << 10;
 
+// Blocks of a kernel that run together, and the memory of which each of them has its own.
+struct Cluster {
+    unsigned blocks;  // in z
+    char *first, *end;
+};
+inline Cluster cluster = {1, nullptr, nullptr};
+
+// A block, or a cluster: the threads of one block after those of the other.
 struct Block {
     std::vector<Fiber> fibers;
     void* scheduler;
-    unsigned current;
+    unsigned current, present;  // present: whose memory is in its place
     Dim index, grid, threads;
     void (*kernel)(void**);
     void** arguments;
-    uint64_t exchange[2][1024];  // values of a warp operation, two banks used in turn
+    std::vector<std::vector<char>> memories;
+    uint64_t exchange[2][16 * 1024];  // values of a warp operation, two banks used in turn
+
+    // Where `own` is in another block of the cluster.
+    void* memory_of(unsigned rank, void* own) {
+        return rank == present ? own : &memories[rank][(char*)own - cluster.first];
+    }
+    // Makes fiber i the present one.
+    void turn_to(unsigned i) {
+        current = i;
+        unsigned rank = i / threads.x;
+        if (rank == present) return;
+        char *first = cluster.first, *end = cluster.end;
+        memories[present].assign(first, end);
+        memcpy(first, memories[rank].data(), end - first);
+        index.z += rank - present, present = rank;
+    }
 
     void yield(State state) {
         fibers[current].state = state;
@@ -85,12 +110,13 @@ inline bool wake(Block& b, unsigned first, unsigned count, State waiting) {
     return true;
 }
 
-// Runs one block; false if its threads parted ways at a rendezvous. SIMT_REVERSE=1 runs threads in falling order: a
+// Runs one block, or cluster; false if its threads parted ways at a rendezvous. SIMT_REVERSE=1 runs threads in falling order: a
 // missing barrier shows in one of the two orders.
 inline bool run_block(Block& b) {
     static const bool reverse = getenv("SIMT_REVERSE") != nullptr;
     unsigned n = b.fibers.size(), left = n;
     block = &b;
+    b.memories.assign(cluster.blocks, std::vector<char>(cluster.first, cluster.end));
     for (Fiber& fiber : b.fibers) {
         void** top = (void**)(fiber.stack + STACK) - 2;
         *top = (void*)fiber_main;
@@ -102,12 +128,14 @@ inline bool run_block(Block& b) {
         for (unsigned k = 0; k < n; k++) {
             unsigned i = reverse ? n - 1 - k : k;
             if (b.fibers[i].state != READY) continue;
-            b.current = i;
+            b.turn_to(i);
             simt_switch(&b.scheduler, b.fibers[i].stack_pointer);
             if (b.fibers[i].state == DONE) left--;
         }
         if (!left) break;
-        bool woke = wake(b, 0, n, AT_BARRIER);
+        bool woke = wake(b, 0, n, AT_CLUSTER);
+        for (unsigned first = 0; first < n; first += b.threads.x)
+            if (wake(b, first, b.threads.x, AT_BARRIER)) woke = true;
         for (unsigned first = 0; first < n; first += WARP) {
             unsigned count = n - first < WARP ? n - first : WARP;
             if (wake(b, first, count, AT_WARP)) woke = true;
@@ -120,23 +148,25 @@ inline bool run_block(Block& b) {
 }
 
 inline bool launch(void (*kernel)(void**), void** arguments, Dim grid, Dim threads) {
-    Block b{};
+    auto owned = std::make_unique<Block>();  // not in memory that blocks have copies of, and too large for a stack
+    Block& b = *owned;
     b.grid = grid;
     b.threads = threads;
     b.kernel = kernel;
     b.arguments = arguments;
-    b.fibers.resize(threads.x);
-    char* stacks = (char*)mmap(nullptr, STACK * threads.x, PROT_READ | PROT_WRITE,
+    size_t count = threads.x * cluster.blocks;
+    b.fibers.resize(count);
+    char* stacks = (char*)mmap(nullptr, STACK * count, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    for (unsigned i = 0; i < threads.x; i++) b.fibers[i].stack = stacks + STACK * i;
+    for (unsigned i = 0; i < count; i++) b.fibers[i].stack = stacks + STACK * i;
     bool fine = true;
-    for (unsigned z = 0; z < grid.z && fine; z++)
+    for (unsigned z = 0; z < grid.z && fine; z += cluster.blocks)
         for (unsigned y = 0; y < grid.y && fine; y++)
             for (unsigned x = 0; x < grid.x && fine; x++) {
-                b.index = {x, y, z};
+                b.index = {x, y, z}, b.present = 0;
                 fine = run_block(b);
             }
-    munmap(stacks, STACK * threads.x);
+    munmap(stacks, STACK * count);
     return fine;
 }
 

@@ -88,7 +88,7 @@ def cases() -> Iterator[Case]:
     name = "draft_logits"
     for rows, outs, width in ((1, 1, 4), (1, 63, 128), (2, 65, 260), (8, 500, 256), (1, 300, 2560), (1, 70001, 16)):
         yield Case(name, f"l{rows}-n{outs}-k{width}", _draft, (rows, outs, width))
-    for rows, outs, width in ((9, 300, 2560), (17, 600, 272), (40, 2100, 144)):
+    for rows, outs, width in ((9, 300, 2560), (17, 600, 272), (40, 2100, 144), (64, 300, 640)):
         yield Case(name, f"l{rows}-n{outs}-k{width}", _draft, (rows, outs, width))
     yield Case(name, "stride", _draft, (3, 130, 128, 141))
     yield Case(name, "spoiled", _draft, (4, 130, 128, 0, _spoiled_x))

@@ -2,8 +2,9 @@
 // logits[l,n] = scale[n] * sum_k codes[n,k] x[l,k]; bound[l,g] = the largest logits[l,n] - error[n] |x[l]| of the 64 rows of
 // group g. x, scaled by a power of two that brings a row's largest value into [1, 2), is an integer of 2^-21, and that three
 // signed bytes with factors 2^16, 2^8 and 1: 22 bits as in matmul_dense_stream.cu, and codes are multiplied as they come.
-// A block makes TILE_N rows, SPAN_N = 256 at a time, x SPAN_T rows of x. One thread keeps bulk copies of STAGES pieces of 128 columns
-// under way; its warpgroup makes the bytes of x for them, two others multiply. Rows of x with an Inf or NaN come last, in f32.
+// A block makes TILE_N rows, BOXES times SPAN_N = 256 at a time, x SPAN_T rows of x. One thread keeps bulk copies of STAGES pieces of 128
+// columns under way; its warpgroup makes the bytes of x for them, two others multiply. Sums of 512 rows take the registers that x would
+// be asked for ahead in: then it comes by way of shared memory. Rows of x with an Inf or NaN come last, in f32.
 #include "prelude.cuh"
 #include "bounds.cuh"
 #include "tensor.cuh"
@@ -11,11 +12,16 @@
 #include "ring.cuh"
 #define COLUMNS (3 * SPAN_T)
 #include "warpgroup_bytes.cuh"
-#define PLANES (SPAN_N * 8)  // 16-byte words of a stage: codes, then the bytes of x
+#define ROWS_N (SPAN_N * BOXES)  // of the head, in a stage
+#define TILES (ROWS_N / 128)     // of 64 of them, for each warpgroup
+#define PLANES (ROWS_N * 8)      // 16-byte words of a stage: codes, then the bytes of x
 #define STAGE (PLANES + COLUMNS * 8)
 #define GROUPS (TILE_N / 64)
-#define OWN (SPAN_T / 4)    // rows of x of a thread that makes bytes
-#define AHEAD (64 / SPAN_T)  // stages whose x it has asked for
+#define OWN (SPAN_T / 4)  // rows of x of a thread that makes bytes
+#define SHARED_X (TILES * COLUMNS > 192)
+#define AHEAD (SHARED_X ? 2 : 64 / SPAN_T)  // stages whose x it has asked for
+#define FEWER (SHARED_X ? 40 : 136)
+#define MORE (SHARED_X ? 232 : 184)
 
 // Of each row of x: the power of two as a biased exponent, 0 where a value is not finite, and its length.
 struct Rows {
@@ -55,6 +61,21 @@ __device__ inline u32 digits(float v) {
 
 // Four columns of each of a thread's rows warp % 4, warp % 4 + 4, .. of a stage, asked for AHEAD stages ahead.
 struct Coming {
+#if SHARED_X
+    Floats* v;  // [OWN][128] of all threads
+
+    __device__ void load(const Floats* x, u32 chunk, u32 rows, u32 width) {
+        u32 k = chunk * 32 + threadIdx.x % 32;
+        bool wanted = k < width / 4;
+#pragma unroll 4
+        for (u32 i = 0; i < OWN; i++) {
+            u32 row = min(threadIdx.x / 32 % 4 + 4 * i, rows - 1);
+            copy_async_or_zero(v + i * 128 + threadIdx.x % 128, x + (wanted ? (size_t)row * (width / 4) + k : 0), wanted);
+        }
+        copy_group();
+    }
+    __device__ Floats at(u32 i) const { return v[i * 128 + threadIdx.x % 128]; }
+#else
     Floats v[OWN];
 
     __device__ void load(const Floats* x, u32 chunk, u32 rows, u32 width) {
@@ -65,15 +86,17 @@ struct Coming {
             v[i] = k < width / 4 ? x[(size_t)row * (width / 4) + k] : Floats{0.0f, 0.0f, 0.0f, 0.0f};
         }
     }
+    __device__ Floats at(u32 i) const { return v[i]; }
+#endif
     // As bytes.
     __device__ void put(u32* planes, const Rows& of) const {
         u32 column = threadIdx.x % 32;
-#pragma unroll
+#pragma unroll(SHARED_X ? 2 : OWN)
         for (u32 i = 0; i < OWN; i++) {
             u32 row = threadIdx.x / 32 % 4 + 4 * i;
+            Floats v = at(i);
             float factor = __uint_as_float(of.exponent[row] << 23);
-            u32 a = digits(v[i].x * factor), b = digits(v[i].y * factor);
-            u32 c = digits(v[i].z * factor), d = digits(v[i].w * factor);
+            u32 a = digits(v.x * factor), b = digits(v.y * factor), c = digits(v.z * factor), d = digits(v.w * factor);
             u32 *to = planes + (row * 8 + (column / 4 ^ row % 8)) * 4 + column % 4, low = __byte_perm(a, b, 0x5140);
             u32 next = __byte_perm(c, d, 0x5140);
             to[0] = __byte_perm(__byte_perm(a, b, 0x0062), __byte_perm(c, d, 0x0062), 0x5410);
@@ -132,10 +155,12 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = (width + 127) / 128;
     u32 block = blockIdx.y * gridDim.x + blockIdx.x;  // those that read the same codes are neighbours: the L2 cache serves the second
     u32 n_first = block / gridDim.y * TILE_N, t_first = block % gridDim.y * SPAN_T;
-    u32 count = (min((u32)TILE_N, outs - n_first) + SPAN_N - 1) / SPAN_N * chunks;
+    u32 count = (min((u32)TILE_N, outs - n_first) + ROWS_N - 1) / ROWS_N * chunks;
     auto copy = [&](u32 i, u32 stage) {
-        barrier_expect(full + stage, SPAN_N * 128);
-        copy_box(stages + stage * STAGE, table, i % chunks * 128, n_first + i / chunks * SPAN_N, full + stage);
+        barrier_expect(full + stage, ROWS_N * 128);
+        for (u32 box = 0; box < BOXES; box++)
+            copy_box(stages + stage * STAGE + box * SPAN_N * 8, table, i % chunks * 128, n_first + i / chunks * ROWS_N + box * SPAN_N,
+                     full + stage);
     };
     let_next_start();
     if (threadIdx.x == 256) {
@@ -153,9 +178,12 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
     x += (size_t)t_first * width, logits += (size_t)t_first * stride;
     measure(of, (const Floats*)x, rows - t_first, width);
     if (warp >= 8) {
-        fewer_registers<136>();
+        fewer_registers<FEWER>();
         Ring at = {0, 1};
         Coming coming[AHEAD];
+#if SHARED_X
+        for (u32 i = 0; i < AHEAD; i++) coming[i].v = (Floats*)(stages + STAGES * STAGE) + i * OWN * 128;
+#endif
 #pragma unroll
         for (u32 i = 0; i < AHEAD; i++) coming[i].load((const Floats*)x, i % chunks, rows - t_first, width);
         for (u32 first = 0; first < count; first += AHEAD)
@@ -165,6 +193,7 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
                 if (i >= count) break;
                 barrier_wait(empty + at.stage, at.phase);
                 if (threadIdx.x == 256 && i >= STAGES) copy(i, at.stage);
+                if (SHARED_X) copy_wait<AHEAD - 1>();
                 coming[j].put((u32*)(stages + at.stage * STAGE + PLANES), of);
                 coming[j].load((const Floats*)x, (i + AHEAD) % chunks, rows - t_first, width);
                 show_to_tensor_cores();
@@ -180,28 +209,28 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
         draft_others(of, x, codes, scale, logits, n_first, rows - t_first, outs, width, stride);
         return;
     }
-    more_registers<184>();
-    u32 n = n_first + warp / 4 * 128 + warp % 4 * 16 + lane / 4, chunk = 0;
-    int sums[2][COLUMNS / 2];
+    more_registers<MORE>();
+    u32 n = n_first + warp / 4 * (64 * TILES) + warp % 4 * 16 + lane / 4, chunk = 0;
+    int sums[TILES][COLUMNS / 2];
     Ring at = {0, 0};
     for (u32 i = 0; i < count; i++, at.step()) {
         const Words* stage = stages + at.stage * STAGE;
         barrier_wait(full + at.stage, at.phase);
         warpgroup_arrive();
 #pragma unroll
-        for (int k = 0; k < 8; k++)
-            warpgroup_mma_bytes(sums[k % 2], stage + (warp / 4 * 2 + k % 2) * (64 * 8), stage + PLANES, k / 2 * 32,
-                                chunk > 0 || k >= 2);
+        for (int k = 0; k < 4 * TILES; k++)
+            warpgroup_mma_bytes(sums[k % TILES], stage + (warp / 4 * TILES + k % TILES) * (64 * 8), stage + PLANES, k / TILES * 32,
+                                chunk > 0 || k >= TILES);
         warpgroup_commit();
         warpgroup_wait<0>();
         if (lane == 0) barrier_arrive(empty + at.stage);
         if (++chunk < chunks) continue;
 #pragma unroll
-        for (int m = 0; m < 2; m++)
+        for (int m = 0; m < TILES; m++)
             if (n / 64 * 64 + 64 * m < outs)
                 finish(sums[m], n + 64 * m, of, logits, lowest + ((n - n_first) / 64 + m) * SPAN_T, scale, error,
                        rows - t_first, outs, stride);
-        chunk = 0, n += SPAN_N;
+        chunk = 0, n += ROWS_N;
     }
     sync_warp();
     if (lane == 0) barrier_arrive(&done);

@@ -4,8 +4,9 @@
 // each; SHARES groups of such warps share the columns, in units of 256: group w takes units w, w + SHARES, ..., STEPS of them at most.
 // All codes are under way, in registers, before the kernels ahead have ended, as in ternary_few.cuh; activations come once for a
 // block, to shared memory, a step's columns of all tokens at a time.
-// A lane's 16 bytes of codes are half of an I2_S block, and any order of columns will do: lane t of four multiplies plane
-// s ^ (t & 2) where others multiply s, so that their reads of shared memory meet in no bank.
+// A lane's 16 bytes of codes are half of an I2_S block, and any order of columns will do. Planes are masked, never shifted, and keep
+// their factors 64, 16, 4 and 1 in sums of their own. Every other 128 bytes of a token have their halves exchanged in shared memory, so
+// that reads meet in no bank.
 #include "prelude.cuh"
 #include "tensor.cuh"
 #include "gated.cuh"
@@ -30,6 +31,7 @@ struct Few {
         g = lane / 4, t = lane % 4, share = warp / ROW_WARPS, row = warp % ROW_WARPS * (16 * M_TILES);
         words = width / 16, pitch = words + 2;
     }
+    __device__ static u32 place(u32 word) { return word ^ (word >> 1 & 4); }  // of a 16-byte word in its token's row
     __device__ u32 piece(int step) const { return (step * SHARES + share) * 4 + t; }
 
     // row_of(r): the weight row of row r of the block's.
@@ -49,7 +51,7 @@ struct Few {
         for (int i = 0; i < STEPS; i++) {
             for (u32 at = threadIdx.x; at < count * COLUMN_WORDS; at += GROUP) {
                 u32 token = at / COLUMN_WORDS, word = i * COLUMN_WORDS + at % COLUMN_WORDS;
-                if (word < words) copy_async(tokens + token * pitch + word, q + (size_t)token * words + word);
+                if (word < words) copy_async(tokens + token * pitch + place(word), q + (size_t)token * words + word);
             }
             if (i == STEPS - 1 && threadIdx.x < count) {
                 copy_async_word(s.scale + threadIdx.x, scale + threadIdx.x);
@@ -58,26 +60,25 @@ struct Few {
             copy_group();
         }
     }
-    __device__ void multiply_step(int (&acc)[M_TILES][4], const Words (&codes)[M_TILES][2], int step) const {
-        u32 at = min(piece(step), words / 4 - 1), twist = t & 2;  // codes of 0 for what is not there
+    __device__ void multiply_step(int (&acc)[M_TILES][4][4], const Words (&codes)[M_TILES][2], int step) const {
+        u32 at = min(piece(step), words / 4 - 1);  // codes of 0 for what is not there
 #pragma unroll
         for (int s = 0; s < 4; s++) {
-            Words b = tokens[g * pitch + at / 2 * 8 + 2 * (s ^ twist) + at % 2];
-            u32 shift = 6 - 2 * (s ^ twist);
-            auto plane = [=](u32 word) { return word >> shift & 0x03030303u; };
+            Words b = tokens[g * pitch + place(at / 2 * 8 + 2 * s + at % 2)];
+            const u32 mask = 0x03030303u << (6 - 2 * s);
 #pragma unroll
             for (int j = 0; j < M_TILES; j++) {
                 Words low = codes[j][0], high = codes[j][1];
-                u32 even[4] = {plane(low.x), plane(high.x), plane(low.y), plane(high.y)};
-                u32 odd[4] = {plane(low.z), plane(high.z), plane(low.w), plane(high.w)};
-                mma(acc[j], even, b.x, b.y);
-                mma(acc[j], odd, b.z, b.w);
+                u32 even[4] = {low.x & mask, high.x & mask, low.y & mask, high.y & mask};
+                u32 odd[4] = {low.z & mask, high.z & mask, low.w & mask, high.w & mask};
+                mma(acc[j][s], even, b.x, b.y);
+                mma(acc[j][s], odd, b.z, b.w);
             }
         }
     }
     // All sums, into shared memory.
     __device__ void multiply(const Words (&codes)[STEPS][M_TILES][2]) const {
-        int acc[M_TILES][4] = {};
+        int acc[M_TILES][4][4] = {};
 #pragma unroll
         for (int i = 0; i < STEPS; i++) {
             if (i + 1 == STEPS) copy_wait<0>();
@@ -89,7 +90,10 @@ struct Few {
         __syncthreads();
         int* sums = (int*)tokens + share * (TILE_T * SUM_PITCH) + row + g;
 #pragma unroll
-        for (int i = 0; i < 4 * M_TILES; i++) sums[(2 * t + i % 2) * SUM_PITCH + 8 * (i / 2)] = acc[i / 4][i % 4];
+        for (int i = 0; i < 4 * M_TILES; i++) {
+            auto plane = [&](int s) { return acc[i / 4][s][i % 4] >> (6 - 2 * s); };
+            sums[(2 * t + i % 2) * SUM_PITCH + 8 * (i / 2)] = plane(0) + plane(1) + plane(2) + plane(3);
+        }
         __syncthreads();
     }
     // sum_k (code - 1) q of row r of the block's and a token.

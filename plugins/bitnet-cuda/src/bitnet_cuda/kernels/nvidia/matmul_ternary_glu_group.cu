@@ -17,10 +17,12 @@ KERNEL matmul_ternary_glu(const Words* w, const float* wscale, const Words* q, c
     group.load(codes, w, [&](u32 r) { return (size_t)group.tile * outs + min(n + r, outs - 1); });
     Pair gate_scales = *(const Pair*)(wscale + min(n, outs - 2)), up_scales = *(const Pair*)(wscale + outs + min(n, outs - 2));
     group.start_barriers(s);
+    Fragments a;
+    group.unpack_ahead(codes, a);
     wait_for_previous();
     group.copy(s, tokens, scale, qsum, t_first, rows);
     int acc[SUMS];
-    group.multiply(s, codes, acc);
+    group.multiply(s, codes, a, acc);
     group.put(acc);
     if (n >= outs) return;
 #pragma unroll

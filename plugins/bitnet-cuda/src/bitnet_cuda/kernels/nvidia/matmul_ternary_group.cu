@@ -1,11 +1,32 @@
-// matmul_ternary for batches: see ternary_group.cuh.
+// matmul_ternary for batches: see ternary_group.cuh. Parts of the columns are joined by the last block to come, or, with CLUSTERS, in the
+// shared memory of a cluster's first block.
 // y[t, n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n], w[outs, width / 4], q[rows, width]. outs, y_first and
 // y_stride are even.
 #include "prelude.cuh"
 #include "ternary_group.cuh"
 #include "meeting.cuh"
+#if CLUSTERS
+#include "cluster.cuh"
+#endif
 #define TOKENS (SPAN_T / 4 / SHARES)  // that a thread writes, two outputs of each
 
+#if CLUSTERS
+// The sums of all SPLITS blocks of a cluster in the first of them; false in the others. own: shared memory that nobody uses yet.
+__device__ inline bool joined(int (&dots)[TOKENS][2], u32* own) {
+    int* parts = (int*)own;
+    cluster_wait();
+#pragma unroll
+    for (int i = 0; i < 2 * TOKENS && blockIdx.z; i++)
+        cluster_put(parts + ((blockIdx.z - 1) * 2 * TOKENS + i) * GROUP + threadIdx.x, 0, dots[i / 2][i % 2]);
+    cluster_meet();
+    if (blockIdx.z) return false;
+#pragma unroll
+    for (int i = 0; i < (SPLITS - 1) * 2 * TOKENS; i++) dots[i / 2 % TOKENS][i % 2] += parts[i * GROUP + threadIdx.x];
+    return true;
+}
+
+KERNEL_CLUSTER(SPLITS)
+#else
 // The sums of all SPLITS blocks in the last of them to come; false in the others.
 __device__ inline bool joined(int (&dots)[TOKENS][2], u32* workspace) {
     u32 tile = blockIdx.y * gridDim.x + blockIdx.x;
@@ -22,7 +43,9 @@ __device__ inline bool joined(int (&dots)[TOKENS][2], u32* workspace) {
     return true;
 }
 
-KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum,
+KERNEL
+#endif
+matmul_ternary(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum,
                       float* __restrict__ y, u32* workspace, u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first,
                       const __grid_constant__ TensorMap tokens) {
     DYNAMIC_SHARED(Words, pool);
@@ -30,10 +53,15 @@ KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const
     Group group(pool, width);
     u32 n = blockIdx.x * TILE_N + 64 * group.tile + group.n, t_first = blockIdx.y * SPAN_T;
     let_next_start();
+#if CLUSTERS
+    cluster_arrive();
+#endif
     Words codes[PAIRS][2];
     group.load(codes, w, [=](u32 r) { return (size_t)min(n + r, outs - 1); });
     Pair scales = *(const Pair*)(wscale + min(n, outs - 2));
     group.start_barriers(s);
+    Fragments a;
+    group.unpack_ahead(codes, a);
     wait_for_previous();
     group.copy(s, tokens, scale, qsum, t_first, rows);
     auto out = [&](u32 token) { return (Pair*)(y + (size_t)(t_first + token) * y_stride + y_first + n); };
@@ -44,12 +72,12 @@ KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const
         if (t_first + token < rows && n < outs) old[e] = *out(token);
     }
     int acc[SUMS];
-    group.multiply(s, codes, acc);
+    group.multiply(s, codes, a, acc);
     group.put(acc);
     int dots[TOKENS][2];
 #pragma unroll
     for (int i = 0; i < 2 * TOKENS; i++) dots[i / 2][i % 2] = group.sum(group.tile, group.share * TOKENS + i / 2, i % 2);
-    if (SPLITS > 1 && !joined(dots, workspace)) return;
+    if (SPLITS > 1 && !joined(dots, CLUSTERS ? (u32*)group.parts() : workspace)) return;
     if (n >= outs) return;
 #pragma unroll
     for (int e = 0; e < TOKENS; e++) {

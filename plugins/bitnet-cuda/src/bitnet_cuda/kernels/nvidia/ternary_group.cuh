@@ -2,7 +2,8 @@
 // A block makes M_TILES tiles of 64 weight rows x SPAN_T tokens, from one of SPLITS parts of the columns, of which SHARES warpgroups
 // have BLOCKS blocks of 128 each. Nothing comes twice: a warpgroup has all its codes under way, in registers, before the kernels ahead
 // have ended, and then the block all columns of the activations, by bulk copies in the 128-byte swizzle. I2_S blocks are the A
-// fragments (matmul_ternary_mma.cu), unpacked while the tensor cores work on the block before. A lane's two rows are neighbours.
+// fragments (matmul_ternary_mma.cu), UNPACKED of them unpacked before the kernels ahead have ended, others while the tensor cores work on
+// the block before. A lane's two rows are neighbours.
 #include "tensor.cuh"
 #define CODE "u8"
 #include "warpgroup.cuh"
@@ -12,6 +13,11 @@
 
 struct alignas(8) Pair {
     float v[2];
+};
+
+// Column blocks ready to be multiplied: UNPACKED of them before the kernels ahead have ended, two for what comes then.
+struct Fragments {
+    u32 of[UNPACKED + (UNPACKED < BLOCKS ? 2 : 0)][4][4];
 };
 
 // What a block shares beside the columns of the activations: whether they have come, and its tokens' scales and sums of codes.
@@ -77,24 +83,31 @@ struct Group {
         copy_async_word(s.qsum + threadIdx.x, qsum + token);
         copy_group();
     }
+    // The four planes of a column block as A fragments.
+    __device__ static void unpack(Words (&codes)[PAIRS][2], int b, u32 (&a)[4][4]) {
+        Words *even = codes[b / 2], *odd = codes[b / 2] + 1;
+        u32 packed[4] = {b % 2 ? even->z : even->x, b % 2 ? odd->z : odd->x, b % 2 ? even->w : even->y, b % 2 ? odd->w : odd->y};
+#pragma unroll
+        for (int i = 0; i < 16; i++) a[i / 4][i % 4] = settled((packed[i % 4] >> (6 - 2 * (i / 4))) & 0x03030303u);
+    }
+    // What can be done before there is anything to multiply: codes where the fragments want them, and as many fragments as are asked for.
+    __device__ static void unpack_ahead(Words (&codes)[PAIRS][2], Fragments& a) {
+#pragma unroll
+        for (int i = 0; i < 2 * PAIRS; i++) transpose(codes[i / 2][i % 2]);
+#pragma unroll
+        for (int b = 0; b < UNPACKED; b++) unpack(codes, b, a.of[b]);
+    }
     // The sums of this warpgroup's columns; afterwards nobody needs the activations any more.
-    __device__ void multiply(Shared& s, Words (&codes)[PAIRS][2], int (&acc)[SUMS]) const {
-        u32 a[2][4][4];
+    __device__ void multiply(Shared& s, Words (&codes)[PAIRS][2], Fragments& a, int (&acc)[SUMS]) const {
 #pragma unroll
         for (int b = 0; b < BLOCKS; b++) {
             u32 block = min(first + b, part_end - 1) - part_first;  // codes of 0 for what is not there
             barrier_wait(s.come + block, 0);
-            Words *even = codes[b / 2], *odd = codes[b / 2] + 1;
-            if (b % 2 == 0) transpose(*even), transpose(*odd);
-            u32 packed[4] = {b % 2 ? even->z : even->x, b % 2 ? odd->z : odd->x, b % 2 ? even->w : even->y, b % 2 ? odd->w : odd->y};
-#pragma unroll
-            for (int i = 0; i < 16; i++) {
-                u32 plane = (packed[i % 4] >> (6 - 2 * (i / 4))) & 0x03030303u;
-                a[b % 2][i / 4][i % 4] = settled(plane);
-            }
+            int place = b < UNPACKED ? b : UNPACKED + b % 2;
+            if (b >= UNPACKED) unpack(codes, b, a.of[place]);
             warpgroup_arrive();
 #pragma unroll
-            for (int p = 0; p < 4; p++) warpgroup_mma(acc, a[b % 2][p], columns + block * SPAN_T * 8, p, b || p);
+            for (int p = 0; p < 4; p++) warpgroup_mma(acc, a.of[place][p], columns + block * SPAN_T * 8, p, b || p);
             warpgroup_commit();
             warpgroup_wait<1>();
         }
@@ -109,6 +122,8 @@ struct Group {
         for (int i = 0; i < SUMS; i++) sums_of(tile, share)[i * 128] = acc[i];
         __syncthreads();
     }
+    // Memory behind all that.
+    __device__ int* parts() const { return (int*)columns + max(SPAN_T * 32 * ((blocks + SPLITS - 1) / SPLITS), (u32)(SUMS * GROUP)); }
     // Of row r (0 or 1) of this lane's in a tile, and its token `at`, of SPAN_T / 4: the sum over all columns.
     __device__ int sum(u32 tile, u32 at, u32 r) const {
         int dot = 0;

@@ -21,7 +21,7 @@ struct Gated {
 
 KERNEL glu_norm_quantize(const float* gate_up, const float* gamma, u32* q, float* scale, int* qsum, u32 rows, u32 width,
                          u32 stride, float eps) {
-    let_next_start();
+    if (!LATE) let_next_start();
     u32 row = blockIdx.x;
     const float* gate = gate_up + (size_t)row * 2 * width;
     quantize_row(Gated{gate, gate + width, width}, gamma, q, scale, qsum, row, width, stride, eps);

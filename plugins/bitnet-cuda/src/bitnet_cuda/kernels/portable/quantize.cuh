@@ -4,7 +4,7 @@
 // a = max(max|y|, floor), q = round_half_even(y * 127 / a), scale = a / 127: of the row (ABLOCK 0, floor 1e-5), or of each
 // ABLOCK columns, which ABLOCK / 4 neighbouring threads have (32 or 128, floor 1e-20); scale and qsum are written for each 32 columns.
 // As in norm_prologue.cuh the root mean square cancels in the codes but below the floor: the block meets once for squares and
-// largest value.
+// largest value. LATE: the next kernel may start when those ahead have ended, not before.
 struct alignas(16) Four {
     float v[4];
 };
@@ -54,6 +54,7 @@ __device__ inline void quantize_row(Raw raw, const float* gamma, u32* q, float* 
     for (int j = 0; NORM && j < VECTORS; j++) weights[j] = four_of(gamma, 4 * (threadIdx.x + j * GROUP), width);
     float share = 1.0f / (float)width;
     wait_for_previous();
+    if (LATE) let_next_start();
     u32 largest = 0, words = stride / 4;
     typename Raw::Loaded loaded[VECTORS];
 #pragma unroll
