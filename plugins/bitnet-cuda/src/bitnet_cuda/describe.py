@@ -84,8 +84,7 @@ def device_infos() -> list[DeviceInfo]:
         name = _text(driver().cuDeviceGetName(128, device))
         return "{} has compute capability {}.{}, 7.5 is needed".format(name, *capability)
 
-    count = int(check(driver().cuDeviceGetCount(), "list devices")[0])
-    infos, old = sorted_out(range(count), "cuda", described)
+    infos, old = sorted_out(range(int(check(driver().cuDeviceGetCount(), "list devices")[0])), "cuda", described)
     if infos:
         return infos
     hint = "Use bitnet-vulkan or bitnet-opencl on this GPU" if old else "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES"
