@@ -9,8 +9,7 @@ from bitnet_core.hal.plugin import DeviceInfo, DeviceType, sorted_out, table
 from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check
 
-FLOOR = (7, 5)
-"""Lowest compute capability: what CUDA 13 still compiles for."""
+FLOOR = (7, 5)  # lowest compute capability: what CUDA 13 still compiles for
 
 OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "draft_logits", "rescore_logits"})
 """Optional kernels that every GPU runs."""

@@ -11,10 +11,8 @@ from bitnet_core.hal.stream import StreamBuffer, StreamLaunch
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
 
-AHEAD = 2
-"""A kernel asks for the weights of the launch so many places further on, into the L2 cache."""
-MOST_AHEAD = 8 << 20
-"""Bytes of a matrix to ask for, at most: they should still be in the cache when they are wanted."""
+AHEAD = 2  # places further on: of that launch a kernel asks for the weights, into the L2 cache
+MOST_AHEAD = 8 << 20  # bytes of a matrix, at most: they should still be in the cache when they are wanted
 EARLY = {
     **dict.fromkeys(("matmul_ternary", "matmul_ternary_block", "matmul_ternary_glu"), ("w", "wscale")),
     "matmul_dense": ("w",),
@@ -26,8 +24,8 @@ EARLY = {
     "argmax_advance": ("index", "tables", "step", "history"),
 }
 """Bindings that a kernel reads before it has waited for the kernels before it."""
+# Kernels whose last arguments are what they fetch for a later one: its address and its bytes.
 FETCHING = frozenset({"norm_matmul", "norm_matmul_glu", "rope_attention"})
-"""Kernels whose last arguments are what they fetch for a later one: its address and its bytes."""
 
 
 def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
