@@ -200,7 +200,7 @@ size_t check_pack(const Launch& l, const Checker& check) {
   return size_t(p.width) * 4;
 }
 
-void check_draft(const Launch& l, const Checker& check) {
+size_t check_draft(const Launch& l, const Checker& check) {
   const auto p = params_of<DraftParams>(l);
   check_head(check, p.outs, p.width);
   check.holds(0, "x", p.rows, p.width, 4);
@@ -209,6 +209,7 @@ void check_draft(const Launch& l, const Checker& check) {
   check.holds(3, "error", p.outs, 1, 4);
   check.output(4, "logits", p.rows, p.stride, 0, p.outs);
   check.holds(5, "bound", p.rows, ceil_div(p.outs, HEAD_GROUP), 4);
+  return size_t(p.width) * 4;
 }
 
 size_t check_rescore(const Launch& l, const Checker& check) {
@@ -310,7 +311,7 @@ size_t check_bounds(const Launch& l, const Checker& check, const Path& path) {
     case TOP_K: return check_top_k(l, check), 0;
     case EMBED_ROWS_TERNARY: return check_embed_ternary(l, check), 0;
     case PACK_HEAD: return check_pack(l, check);
-    case DRAFT_LOGITS: return check_draft(l, check), 0;
+    case DRAFT_LOGITS: return check_draft(l, check);
     case RESCORE_LOGITS: return check_rescore(l, check);
     case HADAMARD_ROTATE: return check_hadamard(l, check);
     case GLU: return check_glu(l, check), 0;

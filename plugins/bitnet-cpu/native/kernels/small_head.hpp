@@ -8,9 +8,18 @@
 
 namespace bitnet::BITNET_PATH {
 
+constexpr float PLANE_MOST = 16383;       // largest number of an int16 plane: products of DRAFT_COLUMNS columns, in whatever lanes, stay
+constexpr uint32_t DRAFT_COLUMNS = 4096;  // below 2^31
+
+// |x|, rounded up.
 static inline float norm2(const float* x, uint32_t n) {
-  double total = 0;
-  for (uint32_t i = 0; i < n; ++i) total += double(x[i]) * x[i];
+  constexpr uint32_t CHAINS = 8;  // of additions that need not wait for each other
+  double totals[CHAINS] = {}, total = 0;
+  uint32_t i = 0;
+  for (; i + CHAINS <= n; i += CHAINS)
+    for (uint32_t j = 0; j < CHAINS; ++j) totals[j] += double(x[i + j]) * x[i + j];
+  for (; i < n; ++i) total += double(x[i]) * x[i];
+  for (double part : totals) total += part;
   return float(std::sqrt(total) * 1.000001);
 }
 
@@ -60,8 +69,78 @@ static void pack_head(const Launch& launch, uint32_t begin, uint32_t end, uint8_
   }
 }
 
+// A row of x as two planes of int16, x = scale[0] * plane 0 + scale[1] * plane 1 within 2^-28 of its largest number. There are none where
+// a number is not finite, or all are so small that what is left for plane 1 leaves f32.
+struct Planes {
+  int16_t* plane[2];
+  float scale[2];
+  bool sound;
+
+  Planes(const float* x, uint32_t width, uint8_t* scratch) {
+    plane[0] = reinterpret_cast<int16_t*>(scratch);
+    plane[1] = plane[0] + width;
+    const float most = absmax(x, width);
+    sound = most > 1e-25f;
+    if (!sound) return;
+    const Vec coarse = splat(PLANE_MOST / most), fine = splat(PLANE_MOST * (PLANE_MOST / most)), step = splat(-most / PLANE_MOST);
+    scale[0] = most / PLANE_MOST;
+    scale[1] = scale[0] / PLANE_MOST;
+    const auto split = [&](const float* from, int16_t* high, int16_t* low) {
+      const Vec v = load(from), whole = round(v * coarse);
+      store_words(high, whole);
+      store_words(low, round(fma(whole, step, v) * fine));
+    };
+    uint32_t k = 0;
+    for (; k + LANES <= width; k += LANES) split(x + k, plane[0] + k, plane[1] + k);
+    float rest[LANES] = {};
+    int16_t high[LANES], low[LANES];
+    std::memcpy(rest, x + k, (width - k) * 4);
+    split(rest, high, low);
+    std::memcpy(plane[0] + k, high, (width - k) * 2);
+    std::memcpy(plane[1] + k, low, (width - k) * 2);
+  }
+};
+
+// out[r] = codes[r] . x for DENSE_ROWS rows, exact in integers for DRAFT_COLUMNS columns at a time.
+static inline void draft_rows(const int8_t* const* codes, const Planes& x, uint32_t width, float* out) {
+  for (uint32_t r = 0; r < DENSE_ROWS; ++r) out[r] = 0;
+  for (uint32_t first = 0; first < width; first += DRAFT_COLUMNS) {
+    const uint32_t last = smaller(first + DRAFT_COLUMNS, width);
+    Ints sums[DENSE_ROWS][2];
+    for (auto& row : sums) row[0] = row[1] = no_ints();
+    uint32_t k = first;
+    for (; k + 64 <= last; k += 64) {
+      for (uint32_t r = 0; r < DENSE_ROWS; ++r) prefetch(codes[r] + k + size_t(DENSE_ROWS) * width);
+      for (uint32_t i = k; i < k + 64; i += WORDS) {
+        const Words high = load_words(x.plane[0] + i), low = load_words(x.plane[1] + i);
+        for (uint32_t r = 0; r < DENSE_ROWS; ++r) {
+          const Words c = widen(codes[r] + i);
+          sums[r][0] = add_products(sums[r][0], c, high);
+          sums[r][1] = add_products(sums[r][1], c, low);
+        }
+      }
+    }
+    for (uint32_t r = 0; r < DENSE_ROWS; ++r) {
+      int32_t high = 0, low = 0;
+      for (uint32_t i = k; i < last; ++i) high += codes[r][i] * x.plane[0][i], low += codes[r][i] * x.plane[1][i];
+      out[r] += sum(fma(to_f32(sums[r][0]), splat(x.scale[0]), to_f32(sums[r][1]) * splat(x.scale[1])));
+      out[r] += float(high) * x.scale[0] + float(low) * x.scale[1];
+    }
+  }
+}
+
+// codes . x in f32.
+static inline float draft_row(const int8_t* codes, const float* x, uint32_t width) {
+  Vec sums = splat(0);
+  uint32_t k = 0;
+  for (; k + LANES <= width; k += LANES) sums = fma(load_i8(codes + k), load(x + k), sums);
+  float total = sum(sums);
+  for (; k < width; ++k) total += float(codes[k]) * x[k];
+  return total;
+}
+
 // logits[l, n] = scale[n] * codes[n] . x[l], and the best lower bound of every HEAD_GROUP rows n.
-static void draft_logits(const Launch& launch, uint32_t begin, uint32_t end, uint8_t*) {
+static void draft_logits(const Launch& launch, uint32_t begin, uint32_t end, uint8_t* scratch) {
   const auto p = params_of<DraftParams>(launch);
   const float *scale = view<float>(launch, 2), *error = view<float>(launch, 3);
   const uint32_t groups = ceil_div(p.outs, HEAD_GROUP);
@@ -69,23 +148,15 @@ static void draft_logits(const Launch& launch, uint32_t begin, uint32_t end, uin
     const uint32_t l = g / launch.grid[0], n0 = g % launch.grid[0] * launch.constants.tile_n;
     const uint32_t n1 = n0 + smaller(launch.constants.tile_n, p.outs - n0);
     const float* x = view<float>(launch, 0) + size_t(l) * p.width;
+    const Planes planes(x, p.width, scratch);
     float* logits = view<float>(launch, 4) + size_t(l) * p.stride;
     for (uint32_t n = n0; n < n1; n += DENSE_ROWS) {
       const int8_t* rows[DENSE_ROWS];
-      DenseSum sums[DENSE_ROWS];
+      float out[DENSE_ROWS];
       for (uint32_t r = 0; r < DENSE_ROWS; ++r) rows[r] = view<int8_t>(launch, 1) + size_t(smaller(n + r, n1 - 1)) * p.width;
-      uint32_t k = 0;
-      for (; k + 2 * LANES <= p.width; k += 2 * LANES) {
-        const Vec a = load(x + k), b = load(x + k + LANES);
-        for (uint32_t r = 0; r < DENSE_ROWS; ++r) {
-          prefetch(rows[r] + k + size_t(DENSE_ROWS) * p.width);
-          sums[r].even = fma(load_i8(rows[r] + k), a, sums[r].even);
-          sums[r].odd = fma(load_i8(rows[r] + k + LANES), b, sums[r].odd);
-        }
-      }
-      for (; k < p.width; ++k)
-        for (uint32_t r = 0; r < DENSE_ROWS; ++r) sums[r].tail += float(rows[r][k]) * x[k];
-      for (uint32_t r = 0; r < smaller(DENSE_ROWS, n1 - n); ++r) logits[n + r] = sums[r].total() * scale[n + r];
+      if (planes.sound) draft_rows(rows, planes, p.width, out);
+      for (uint32_t r = 0; r < DENSE_ROWS && !planes.sound; ++r) out[r] = draft_row(rows[r], x, p.width);
+      for (uint32_t r = 0; r < smaller(DENSE_ROWS, n1 - n); ++r) logits[n + r] = out[r] * scale[n + r];
     }
     const float length = norm2(x, p.width);
     for (uint32_t n = n0; n < n1; n += HEAD_GROUP) {

@@ -73,6 +73,21 @@ static inline void store_i8(int8_t* p, Vec a) {
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
 }
+// WORDS int16 numbers, and int32 sums of their products.
+constexpr uint32_t WORDS = 16;
+using Words = __m256i;
+using Ints = __m256i;
+static inline Words load_words(const int16_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+static inline Words widen(const int8_t* p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+// Lanes are whole numbers of 16 bits.
+static inline void store_words(int16_t* p, Vec a) {
+  const __m256i i = _mm256_cvtps_epi32(a.v);
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), words);
+}
+static inline Ints no_ints() { return _mm256_setzero_si256(); }
+static inline Ints add_products(Ints sums, Words a, Words b) { return _mm256_add_epi32(sums, _mm256_madd_epi16(a, b)); }
+static inline Vec to_f32(Ints a) { return {_mm256_cvtepi32_ps(a)}; }
 static inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
 }  // namespace bitnet::BITNET_PATH

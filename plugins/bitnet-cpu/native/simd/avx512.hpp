@@ -64,6 +64,19 @@ static inline Vec load_i32(const int32_t* p, int32_t bias) {
 static inline void store_i8(int8_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
 }
+// WORDS int16 numbers, and int32 sums of their products.
+constexpr uint32_t WORDS = 32;
+using Words = __m512i;
+using Ints = __m512i;
+static inline Words load_words(const int16_t* p) { return _mm512_loadu_si512(p); }
+static inline Words widen(const int8_t* p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+// Lanes are whole numbers of 16 bits.
+static inline void store_words(int16_t* p, Vec a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a.v)));
+}
+static inline Ints no_ints() { return _mm512_setzero_si512(); }
+static inline Ints add_products(Ints sums, Words a, Words b) { return _mm512_dpwssd_epi32(sums, a, b); }
+static inline Vec to_f32(Ints a) { return {_mm512_cvtepi32_ps(a)}; }
 static inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
 }  // namespace bitnet::BITNET_PATH

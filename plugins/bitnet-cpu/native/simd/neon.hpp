@@ -63,6 +63,19 @@ static inline void store_i8(int8_t* p, Vec a) {
   const int32_t four = vget_lane_s32(vreinterpret_s32_s8(bytes), 0);
   std::memcpy(p, &four, 4);
 }
+// WORDS int16 numbers, and int32 sums of their products.
+constexpr uint32_t WORDS = 8;
+using Words = int16x8_t;
+using Ints = int32x4_t;
+static inline Words load_words(const int16_t* p) { return vld1q_s16(p); }
+static inline Words widen(const int8_t* p) { return vmovl_s8(vld1_s8(p)); }
+// Lanes are whole numbers of 16 bits.
+static inline void store_words(int16_t* p, Vec a) { vst1_s16(p, vmovn_s32(vcvtq_s32_f32(a.v))); }
+static inline Ints no_ints() { return vdupq_n_s32(0); }
+static inline Ints add_products(Ints sums, Words a, Words b) {
+  return vmlal_high_s16(vmlal_s16(sums, vget_low_s16(a), vget_low_s16(b)), a, b);
+}
+static inline Vec to_f32(Ints a) { return {vcvtq_f32_s32(a)}; }
 static inline void prefetch(const void* p) { __builtin_prefetch(p); }
 
 }  // namespace bitnet::BITNET_PATH

@@ -108,6 +108,36 @@ static inline Vec load_i32(const int32_t* p, int32_t bias) {
 static inline void store_i8(int8_t* p, Vec a) {
   for (uint32_t i = 0; i < LANES; ++i) p[i] = int8_t(int32_t(a.v[i]));
 }
+// WORDS int16 numbers, and int32 sums of their products.
+constexpr uint32_t WORDS = LANES;
+struct Words {
+  int16_t v[WORDS];
+};
+struct Ints {
+  int32_t v[LANES];
+};
+static inline Words load_words(const int16_t* p) {
+  Words r;
+  std::memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+static inline Words widen(const int8_t* p) {
+  Words r;
+  for (uint32_t i = 0; i < WORDS; ++i) r.v[i] = p[i];
+  return r;
+}
+// Lanes are whole numbers of 16 bits.
+static inline void store_words(int16_t* p, Vec a) {
+  for (uint32_t i = 0; i < LANES; ++i) p[i] = int16_t(int32_t(a.v[i]));
+}
+static inline Ints no_ints() { return {}; }
+static inline Ints add_products(Ints sums, Words a, Words b) {
+  for (uint32_t i = 0; i < WORDS; ++i) sums.v[i] += int32_t(a.v[i]) * b.v[i];
+  return sums;
+}
+static inline Vec to_f32(Ints a) {
+  return each([&](uint32_t i) { return float(a.v[i]); });
+}
 static inline void prefetch(const void*) {}
 
 }  // namespace bitnet::BITNET_PATH
