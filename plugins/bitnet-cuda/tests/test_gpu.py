@@ -80,7 +80,7 @@ def works(device: CudaDevice) -> bool:
     for array in (x, np.zeros(1, np.int32), np.ones(2, np.float32), np.zeros(2, np.float32)):
         views.append(whole(device.alloc(array.nbytes)))
         device.upload(views[-1], array.view(np.uint8).data)
-    kernel = device.compile(RMS_NORM, {}, Tuning(private={"GROUP": 512}))
+    kernel = device.compile(RMS_NORM, {}, Tuning(private={"GROUP": 512, "EACH": 1}))
     device.launch(kernel, (1, 1, 1), views, RMS_NORM.pack({"rows": 1, "width": 2, "eps": 0.0}))
     y = np.zeros(2, np.float32)
     device.download(views[-1], y.view(np.uint8).data)
@@ -99,8 +99,8 @@ def launch(device: CudaDevice, spec: KernelSpec, source: str, group: int, shared
 def test_lack_of_memory_names_both_sizes_and_leaves_the_device_sound(device: CudaDevice) -> None:
     total = device.info.total_memory
     with pytest.raises(OutOfMemoryError) as caught:
-        device.alloc(2 * total)
-    assert caught.value.requested == 2 * total
+        device.alloc(total)
+    assert caught.value.requested == total
     assert 0 < caught.value.free < total
     assert "CUDA_ERROR_OUT_OF_MEMORY" in caught.value.code
     assert works(device)
