@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bitnet_core.discovery import listing
 from bitnet_core.discovery.canary import remembered
 from bitnet_core.discovery.listing import _info, _plain
 from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
@@ -128,6 +129,23 @@ def test_a_request_to_end_ends_all_processes(install_plugin: Any) -> None:
         assert "Traceback" not in process.stderr.read()
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
+
+
+def test_a_process_is_ended_though_it_was_interrupted_as_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, begun = listing._Copy.begin, []
+
+    def interrupted(copy: listing._Copy, ask: Any) -> None:
+        begin(copy, lambda: time.sleep(60))
+        begun.append(copy._process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(listing, "_copies_are_sound", lambda: True)
+    monkeypatch.setattr(listing, "remembered", lambda versions: {})
+    monkeypatch.setattr(listing._Copy, "begin", interrupted)
+    with pytest.raises(KeyboardInterrupt), listing.asked_apart():
+        pass
+    with pytest.raises(ProcessLookupError):
+        os.kill(begun[0], 0)
 
 
 def test_a_description_comes_back_as_it_was() -> None:

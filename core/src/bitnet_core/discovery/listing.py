@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -45,10 +45,15 @@ def asked_apart() -> Iterator[Callable[[], None]]:
     versions = {name: found.origin(name)[1] for name in found.backends if name in GPU_BACKENDS}
     known = remembered(versions)
     try:
-        with suppress(OSError):  # this user may have no more processes: the rest is asked here
-            for name in reversed(found.backends):  # webgpu takes the longest
-                if not known.get(name):
-                    copies[name] = _Copy(partial(_told, found, name))
+        for name in reversed(found.backends):  # webgpu takes the longest
+            if known.get(name):
+                continue
+            copies[name] = _Copy()  # in time to be ended, whatever comes while it begins
+            try:
+                copies[name].begin(partial(_told, found, name))
+            except OSError:  # this user may have no more processes: the rest is asked here
+                del copies[name]
+                break
         yield lambda: _learn(found, copies, versions, known)
     finally:
         for copy in copies.values():
@@ -64,9 +69,13 @@ def _copies_are_sound() -> bool:
 class _Copy:
     """A copy of this process, which answers by a line of JSON and ends."""
 
-    def __init__(self, ask: Callable[[], Any]) -> None:
-        self.pipe, answer = os.pipe()
+    def __init__(self) -> None:
         self.text = b""
+        self._process = self._code = 0
+
+    def begin(self, ask: Callable[[], Any]) -> None:
+        """OSError where there can be no more processes."""
+        self.pipe, answer = os.pipe()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # or it is written twice
         held = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # until the copy has handlers of its own
