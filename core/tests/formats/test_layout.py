@@ -16,11 +16,11 @@ from bitnet_core.errors import ModelError, UsageError
 from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT, decide_layout, is_noise
-from bitnet_core.formats.i2_s_layout.statistics import Decision
+from bitnet_core.formats.i2_s_layout.statistics import Decision, Neurons, decide
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.codes import unpack
-from bitnet_core.formats.ternary.i2_s import Layout
+from bitnet_core.formats.ternary.i2_s import LAYOUTS, Layout
 from bitnet_core.model.weights import DenseWeight
 from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.tokenizer import load_tokenizer
@@ -77,6 +77,23 @@ def test_statistics_tell_the_layouts_apart(
     assert [finding.code for finding in source.findings] == ["i2_s-layout"]
     assert (unpack(source.ternary("blk.1.ffn_down").codes, FFN).astype(np.int8) - 1 == down).all()
     decide_layout(source, lambda _: pytest.fail("measured without a doubt"))
+
+
+@pytest.mark.parametrize("layout", ["A", "B", "C"])
+def test_statistics_are_those_of_their_definition(layout: Layout) -> None:
+    """In matrices larger than the sample, whose counts do not fit in a byte; some neurons have no zero at all."""
+    rng = np.random.default_rng(11)
+    hidden, ffn, sample = 1280, 384, 1024
+    share = np.minimum(rng.uniform(0.5, 1.1, ffn), 1)
+    up = np.where(rng.random((ffn, hidden)) < share[:, None], rng.choice([-1, 1], (ffn, hidden)), 0)
+    down = np.where(rng.random((hidden, ffn)) < share, rng.choice([-1, 1], (hidden, ffn)), 0)
+    rows, columns = (up[:, :sample] != 0).mean(axis=1), (down[:sample] != 0).mean(axis=0)
+    sigma = np.corrcoef(rows, columns)[0, 1] * np.sqrt(ffn)
+
+    decision = decide(LAYOUTS, [Neurons(hidden, ffn, encode(up, layout), encode(down, layout), None)])
+
+    assert (decision.layout, decision.basis) == (layout, "neuron statistics")
+    assert f"{layout} {sigma:.3g}" in decision.evidence
 
 
 def shipped_in(layout: Layout, path: Path) -> Path:
