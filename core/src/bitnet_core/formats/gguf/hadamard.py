@@ -98,7 +98,7 @@ def _signs(path: Path, keys: Keys, widths: Collection[int]) -> Signs:
     found, values = keys.numbers("sign_widths"), np.array(keys.numbers("sign_values"))
     if sorted(found) != sorted(widths):
         raise ModelError(f"{path}: {PREFIX}sign_widths is {short(found)}, not {_listed(widths)}")
-    if len(values) != sum(widths) or not np.isin(values, (-1, 1)).all():
+    if len(values) != sum(widths) or not ((values == 1) | (values == -1)).all():
         raise ModelError(f"{path}: {PREFIX}sign_values must be {sum(widths)} numbers, each 1 or -1")
     parts = np.split(values.astype(np.float32), np.cumsum(found)[:-1])
     return {signs_name(width): part for width, part in zip(found, parts, strict=True)}
