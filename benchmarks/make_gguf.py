@@ -19,6 +19,7 @@ from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.formats.ternary import i2_s
 from bitnet_core.tokenizer.pretokenizers import pre_tokenizer
+from bitnet_core.tokenizer.vocabulary import MAX_TOKEN_CHARS
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 SPECIALS = 256
@@ -38,7 +39,9 @@ class Trained(SyntheticSource):
             + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
         )
         letters = pre_tokenizers.ByteLevel.alphabet()
-        trainer = trainers.BpeTrainer(vocab_size=count, initial_alphabet=letters, show_progress=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=count, initial_alphabet=letters, show_progress=False, max_token_length=MAX_TOKEN_CHARS
+        )
         trained.train_from_iterator(texts(folder), trainer)
         ids = trained.get_vocab()
         if len(ids) < count:
