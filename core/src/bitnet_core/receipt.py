@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bitnet_core.discovery.known import KNOWN
 from bitnet_core.discovery.selection import BackendStartupSummary
@@ -23,7 +23,11 @@ from bitnet_core.hal.device import DeviceInfo
 from bitnet_core.output import new_file
 from bitnet_core.version import core_version
 
-SCHEMA_VERSION = 2
+if TYPE_CHECKING:
+    from bitnet_core.engine.engine import Engine
+
+SCHEMA_VERSION = 3
+OLDEST_READ = 2  # which has no "engine"
 MAX_BYTES = 1 << 20  # a receipt has a few kilobytes
 
 Json = dict[str, Any]
@@ -40,13 +44,14 @@ def make_receipt(
     finish_reason: str,
     prefill_seconds: float,
     decode_seconds: float,
+    engine: Mapping[str, Any],
     sampling: Mapping[str, Any],
 ) -> Json:
     """The receipt of one generation.
 
     model: name, sha256 and format. kernels: launches of this process by device and catalogue name, as counted where
-    they are dispatched. moved_bytes_per_token: copied between host and device. sampling: the parameters
-    in force. Times are seconds.
+    they are dispatched. moved_bytes_per_token: copied between host and device. engine and sampling: all that
+    changes the tokens, as in force (see `engine_options`). Times are seconds.
     """
     receipt: Json = {
         "schema_version": SCHEMA_VERSION,
@@ -64,12 +69,24 @@ def make_receipt(
         "moved_bytes_per_token": round(moved_bytes_per_token, 1),
         "tokens": {"prompt": prompt_tokens, "generated": len(tokens)},
         "seconds": {"prefill": round(prefill_seconds, 6), "decode": round(decode_seconds, 6)},
+        "engine": dict(engine),
         "sampling": dict(sampling),
         "output": {"tokens_sha256": tokens_sha256(tokens), "finish_reason": finish_reason},
         "environment": _overrides(),
     }
     receipt["content_sha256"] = _content_sha256(receipt)
     return receipt
+
+
+def engine_options(engine: Engine) -> Json:
+    """What an engine was made with that changes tokens. The others (kv_budget, eviction, small_head, prompt_lookup,
+    ...) change how fast they come."""
+    return {
+        "kv_dtype": engine.options.kv_dtype,
+        "activation_block": engine.config.activation_block,
+        "context": engine.context,
+        "prefill_chunk": engine.scheduler.chunk,
+    }
 
 
 def _device(info: DeviceInfo) -> Json:
@@ -137,7 +154,11 @@ def _problem(receipt: Any, raw: bytes) -> str:
     """What is wrong with a receipt that was read from `raw`, "" if nothing is."""
     if not isinstance(receipt, dict):
         return "it is no JSON object"
-    return _schema_problem(receipt, _SCHEMA, "") or _hash_problem(receipt, raw) or _contradiction(receipt)
+    version = receipt.get("schema_version")
+    if version not in range(OLDEST_READ, SCHEMA_VERSION + 1):
+        return f"schema version {version} is none of {OLDEST_READ} to {SCHEMA_VERSION}, which this version reads"
+    schema = {name: kind for name, kind in _SCHEMA.items() if name != "engine" or version == SCHEMA_VERSION}
+    return _schema_problem(receipt, schema, "") or _hash_problem(receipt, raw) or _contradiction(receipt)
 
 
 _NUMBER = (int, float)
@@ -153,6 +174,7 @@ _SCHEMA: Json = {
     "moved_bytes_per_token": _NUMBER,
     "tokens": {"prompt": int, "generated": int},
     "seconds": {"prefill": _NUMBER, "decode": _NUMBER},
+    "engine": {"kv_dtype": str, "activation_block": int, "context": int, "prefill_chunk": int},
     "sampling": dict,
     "output": {"tokens_sha256": str, "finish_reason": str},
     "environment": dict,
@@ -177,8 +199,6 @@ def _schema_problem(value: Json, schema: Json, where: str) -> str:
 
 
 def _hash_problem(receipt: Json, raw: bytes) -> str:
-    if receipt["schema_version"] != SCHEMA_VERSION:
-        return f"schema version {receipt['schema_version']} is not {SCHEMA_VERSION}"
     if receipt["content_sha256"] != _content_sha256(receipt):
         return "the content does not have the hash that it states; something was changed"
     if raw != _render(receipt):

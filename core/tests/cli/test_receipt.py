@@ -29,6 +29,7 @@ def receipt_of(summary: BackendStartupSummary | None = None, **changes: Any) -> 
         "finish_reason": "length",
         "prefill_seconds": 0.25,
         "decode_seconds": 0.5,
+        "engine": {"kv_dtype": "f16", "activation_block": 32, "context": 512, "prefill_chunk": 256},
         "sampling": {"temperature": 0.0, "seed": None, "stop": ("\n",)},
     }
     return make_receipt(**{**fields, **changes})
@@ -63,6 +64,21 @@ def test_write_and_verify(tmp_path: Path, bitnet) -> None:
     assert "verifies" in result.out
 
 
+def test_an_older_receipt_verifies_and_is_said_to_be_one(tmp_path: Path, bitnet) -> None:
+    from bitnet_core.receipt import _content_sha256
+
+    receipt = receipt_of()
+    del receipt["engine"]
+    receipt["schema_version"] = 2
+    receipt["content_sha256"] = _content_sha256(receipt)
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    write_receipt(receipt, old)
+    write_receipt(receipt_of(), new)
+    result = bitnet("receipt", "verify", old)
+    assert (result.code, "older receipt" in result.err) == (0, True)
+    assert "older receipt" not in bitnet("receipt", "verify", new).err
+
+
 def test_strict_mode_refuses_the_receipt_of_a_fake(tmp_path: Path, bitnet, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = DeviceInfo("cuda", 0, "fake", DeviceType.GPU, fake=True)
     mock, real = tmp_path / "mock.json", tmp_path / "real.json"
@@ -95,7 +111,12 @@ def test_every_tampered_byte_is_found(tmp_path: Path) -> None:
         (lambda r: r["tokens"].update(prompt="5"), "tokens.prompt has the wrong type"),
         (lambda r: r["tokens"].update(prompt=True), "tokens.prompt has the wrong type"),
         (lambda r: r.update(model=[]), "model is no object"),
-        (lambda r: r.update(schema_version=1), "schema version 1"),
+        (lambda r: r.update(schema_version=1), "schema version 1 is none of 2 to 3"),
+        (lambda r: r.update(schema_version=4), "schema version 4 is none of 2 to 3"),
+        (lambda r: r.update(schema_version=[]), "schema version [] is none of 2 to 3"),
+        (lambda r: r.update(schema_version=2), "engine is unknown"),
+        (lambda r: r.pop("engine"), "engine is missing"),
+        (lambda r: r["engine"].pop("activation_block"), "engine.activation_block is missing"),
         (lambda r: r.update(compute_path="mock"), "make it 'real'"),
         (lambda r: r["device"].update(fake=True), "make it 'mock'"),
         (lambda r: r["startup"].update(selected="rocm:0"), "is not the device"),

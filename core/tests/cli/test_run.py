@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -48,6 +49,20 @@ def test_json_and_receipt(bitnet, tmp_path: Path) -> None:
     assert receipt["kernels"]["numpy:0"]["matmul_ternary"] > 0
     assert 0 < receipt["moved_bytes_per_token"] < 100_000
     assert receipt["tokens"] == {"prompt": document["prompt_tokens"], "generated": 6}
+
+
+def test_a_receipt_names_what_changes_the_tokens(bitnet, tmp_path: Path) -> None:
+    pytest.importorskip("llguidance")
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "boolean"}')
+    options = ("--kv", "int8", "--context", 128, "--chat", "--json-schema", schema, "--receipt", tmp_path / "a.json")
+    assert bitnet("run", PROMPT, "-n", 4, *options).code == 0
+    receipt = verify_receipt(tmp_path / "a.json")
+    engine, sampling = receipt["engine"], receipt["sampling"]
+    assert (engine["kv_dtype"], engine["activation_block"], engine["context"]) == ("int8", 0, 128)
+    assert engine["prefill_chunk"] > 0
+    assert (sampling["chat"], sampling["enable_thinking"], sampling["max_tokens"]) == (True, None, 4)
+    assert sampling["schema_sha256"] == hashlib.sha256(b'{"type":"boolean"}').hexdigest()
 
 
 def test_same_seed_same_text(bitnet) -> None:

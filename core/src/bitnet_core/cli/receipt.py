@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bitnet_core.cli.console import write_text
+from bitnet_core.cli.console import say, write_text
 
 
 def register(app: typer.Typer) -> None:
@@ -32,3 +32,5 @@ def verify(
         f"{file} verifies: {model['name']} on {device['backend']}:{device['index']} ({device['name']}), "
         f"path {receipt['compute_path']}, {receipt['tokens']['generated']} tokens, {receipt['time']}\n"
     )
+    if "engine" not in receipt:
+        say("an older receipt: it does not name the cache's type, the activation scales, the context, chat or schema")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from itertools import chain
 from pathlib import Path
@@ -81,7 +82,10 @@ def run(
         if as_json:
             print_json(_document(loaded, result))
         if receipt is not None:
-            _write_receipt(receipt, force, loaded, result, max_tokens, sampling)
+            asked = {"max_tokens": max_tokens, **sampling.parameters(), "chat": chat}
+            asked |= thinking.parameters() if thinking else {}
+            asked |= {"schema_sha256": _schema_sha256(response_format)} if response_format else {}
+            _write_receipt(receipt, force, loaded, result, asked)
 
 
 def _thinking(chat: bool, think: bool | None, max_thinking: int | None) -> Thinking | None:
@@ -181,10 +185,15 @@ def _document(model: Model, result: Generation) -> dict[str, Any]:
     }
 
 
-def _write_receipt(
-    path: Path, force: bool, model: Model, result: Generation, max_tokens: int, sampling: Sampling
-) -> None:
-    from bitnet_core.receipt import make_receipt, write_receipt
+def _schema_sha256(response_format: dict[str, Any]) -> str:
+    """Of the schema as JSON without spaces, names in order."""
+    schema = response_format["json_schema"]["schema"]
+    return hashlib.sha256(json.dumps(schema, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _write_receipt(path: Path, force: bool, model: Model, result: Generation, asked: dict[str, Any]) -> None:
+    """asked: all that the command was asked for that changes tokens."""
+    from bitnet_core.receipt import engine_options, make_receipt, write_receipt
 
     stats = model.stats()
     receipt = make_receipt(
@@ -197,7 +206,8 @@ def _write_receipt(
         finish_reason=result.finish_reason,
         prefill_seconds=result.prefill_seconds,
         decode_seconds=result.decode_seconds,
-        sampling={"max_tokens": max_tokens, **sampling.parameters(), "seed": result.seed},
+        engine=engine_options(model.engine),
+        sampling={**asked, "seed": result.seed},
     )
     write_receipt(receipt, path, [model.source.path], force=force)
     say(f"receipt: {path}")
