@@ -43,7 +43,8 @@ def run(code: list[str], **environment: str) -> str:
 
 
 def test_the_kit_is_silent_under_validation() -> None:
-    selection = "not ten_thousand and not leave_nothing and not (shipped_model and f32)"
+    # what a model asks of the driver, the one with scales of blocks asks in a tenth of the shipped one's time
+    selection = "not ten_thousand and not leave_nothing and not shipped_model"
     options = ["-q", "-s", "-p", "no:cacheprovider", "-k", selection]
     output = run(["-m", "pytest", *options, str(HERE / "test_conformance.py")])
     assert " passed" in output
