@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 from bitnet_core.cli.app import main
+from bitnet_core.measure import bandwidth
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,12 @@ class Result:
 
 
 Bitnet = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def little_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`bench` measures the memory's speed, which takes longer than a tiny model."""
+    monkeypatch.setattr(bandwidth, "_HOST_BYTES", 16 << 20)
 
 
 @pytest.fixture

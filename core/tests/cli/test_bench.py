@@ -24,11 +24,6 @@ from bitnet_core.reference.describe import numpy_info
 from bitnet_core.reference.device import NumpyDevice
 
 
-@pytest.fixture(autouse=True)
-def little_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bandwidth, "_HOST_BYTES", 16 << 20)
-
-
 def test_bench_reports_its_measurements(bitnet) -> None:
     result = bitnet("bench", "--synthetic", "tiny", "-p", 8, "-n", 4, "--repeat", 2, "--json")
     document = json.loads(result.out)
