@@ -75,6 +75,7 @@ class Bursts:
         that the device goes on while the host looks at these; what is not asked for next is made for nothing. None
         are queued where fewer rows make a faster step, or rows are too many to be read on the way.
         """
+        self._cache.upload_tables()
         queued = self._ahead if self.queued(rows) else None
         if queued is None and not self._go_on(rows):
             self._put(rows)

@@ -36,17 +36,16 @@ class Greedy:
         """Tokens of each text that are on their way."""
         return runner.bursts.queued(last_rows(self._places.running))
 
-    def step(self, runner: Runner, chunk: int) -> list[Update]:
+    def step(self, runner: Runner, queued: int, chunk: int) -> list[Update]:
         """Tokens of every running text, all of them greedy; chunk: the most rows of a prompt step."""
         running = self._places.running
-        queued = self.queued(runner)
         if not queued and (guessed := self._guesses(running[0], chunk)):
             return self._check(runner, running[0], guessed, chunk)
         count = queued or self._length()
         self._places.reserve(count)
-        rows, (ahead, going_on) = last_rows(running), self._ahead(runner, count)
+        ahead, going_on = self._ahead(runner, count)
         began = time.perf_counter()
-        tokens = runner.bursts.make(rows, count, ahead, last_rows(going_on))
+        tokens = runner.bursts.make(last_rows(running), count, ahead, last_rows(going_on))
         self.pace.book(count, time.perf_counter() - began)
         return [self._take(text, count, row) for text, row in zip(list(running), tokens.tolist(), strict=True)]
 

@@ -73,6 +73,7 @@ class Runner:
         of the Scores is to be used before the next one."""
         rows = sum(len(span.tokens) for span in spans)
         scratch = self._prompt_scratch(rows, chunk)
+        self.cache.upload_tables()
         scratch.upload("step", step_rows(self.cache, spans, rows))
         self._run_body(scratch, rows)
         return self._heads(scratch, rows, wanted, wants, columns or self.tokens)
@@ -214,6 +215,7 @@ class Runner:
         size = bucket(len(rows), self.cache.sequences)
         recorded = self._recorded(kind, size)
         self.bursts.forget()
+        self.cache.upload_tables()
         self._decode.upload("step", step_rows(self.cache, rows, size))
         self.launcher.replay(recorded)
 

@@ -80,14 +80,15 @@ class Scheduler:
 
     def step(self) -> list[Update]:
         """Do one step; empty when nothing is left to do."""
-        if not self.greedy.queued(self._runner):  # what is on its way comes first
+        queued = self.greedy.queued(self._runner)
+        if not queued:  # what is on its way comes first
             self._admit()
         done: list[Update] = []
         if self.running:
             taking_part = [(sequence, sequence.generated_tokens == 0) for sequence in self.running]
             began = time.perf_counter()
             try:
-                done = self._advance()
+                done = self._advance(queued)
             except Exception:
                 self._start_over()
                 raise
@@ -95,11 +96,11 @@ class Scheduler:
         updates, self._ended = self._ended + done, []
         return updates
 
-    def _advance(self) -> list[Update]:
+    def _advance(self, queued: int) -> list[Update]:
         if any(sequence.pending > 1 or sequence.scored for sequence in self.running):
             return self._mixed()
         if all(sequence.greedy for sequence in self.running):
-            return self.greedy.step(self._runner, self.chunk)
+            return self.greedy.step(self._runner, queued, self.chunk)
         return self._sampled()
 
     def _start_over(self) -> None:
