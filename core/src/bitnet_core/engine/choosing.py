@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy.typing as npt
 
 from bitnet_core.engine.constraint import Mask
 from bitnet_core.engine.scores import Logits, Scores, Want
-from bitnet_core.engine.sequence import Sequence
+from bitnet_core.engine.sequence import Sequence as Text
+from bitnet_core.engine.together import choose_together
 
 
 @dataclass(slots=True, eq=False)
@@ -17,7 +19,7 @@ class Row:
     """One row of one text. scored_at: its position where the text wants its logits, else -1; chooses: the next token
     follows from it. token, error: what came of it."""
 
-    sequence: Sequence
+    sequence: Text
     scored_at: int = -1
     chooses: bool = True
     token: int | None = None
@@ -67,6 +69,22 @@ class Row:
         except Exception as exc:  # noqa: BLE001 - as above
             self.error = exc
         return np.zeros(-(-vocab // 32), np.int32)
+
+
+def settle_all(rows: list[Row], steps: Sequence[Scores]) -> None:
+    """Every row uses its logits, of which all are there; those that only draw do it together."""
+    drawing = [
+        (row, scores)
+        for row, scores in zip(rows, steps, strict=True)
+        if scores.ids is not None and row.sequence.sampler.only_draws and row.sequence.constraint is None
+    ]
+    if len(drawing) > 1:
+        samplers, lists = [row.sequence.sampler for row, _ in drawing], [scores for _, scores in drawing]
+        for (row, _), token in zip(drawing, choose_together(samplers, lists), strict=True):
+            row.token = token
+    for row, scores in zip(rows, steps, strict=True):
+        if row.token is None:
+            row.settle(scores)
 
 
 def in_order(rows: list[Row]) -> tuple[list[Row], list[Want]]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.engine.constraint import Mask, log_sum_exp, masked
-from bitnet_core.engine.drawing import NOTHING, draw, draw_all, tail_of, weights_of
+from bitnet_core.engine.drawing import draw, draw_all, no_tails, tails_of, weights_of
 from bitnet_core.engine.scores import Logits, Want
 from bitnet_core.errors import GpuError, UsageError, short
 from bitnet_core.plan.scratch import SHORTLIST
@@ -116,7 +116,7 @@ class TokenScore:
 class Sampler:
     """Chooses the tokens of one sequence with a generator of its own, so that its neighbours do not matter.
 
-    scores: what was chosen, where logprobs are on.
+    scores: what was chosen, where logprobs are on. only_draws: its tokens depend on logits and numbers alone.
     """
 
     def __init__(self, params: SamplingParams, vocab: int, prompt_tokens: int = 0) -> None:
@@ -124,6 +124,7 @@ class Sampler:
             raise UsageError(f"logit_bias names a token outside 0..{vocab - 1}")
         self.params = params
         self.greedy = params.greedy
+        self.only_draws = params.temperature > 0 and params.raw and params.logprobs is None
         self.seed = secrets.randbits(63) if params.seed is None else params.seed
         self.scores: list[TokenScore] = []
         self.vocab = vocab
@@ -194,40 +195,44 @@ class Sampler:
             ids, values, uncertain = ids[:count], values[:count], values[count:]
             if np.isneginf(values[0]):
                 raise forbidden()
-        at: int | None = 0
+        at = 0
         if params.temperature > 0:
-            tail = NOTHING
+            tails = no_tails(1)
             if not sure and total is not None:
-                tail = tail_of(given, total, others, values[0], params, uncertain)
-            at = draw(values, params, tail, self._uniform())
-        if at is None:
+                tails = tails_of(given[None], np.array([total]), others, values[:1], [params])
+                tails += weights_of(uncertain, values[0], params.temperature).sum()
+            at = int(draw(values[None], [params], tails, np.array([self.uniform()]))[0])
+        if at < 0:
             return None
-        self._number = None
+        self.used()
         if params.logprobs is not None and total is not None:
             self.scores.append(listed_score(ids, values, at, sum(total), params.logprobs))
         return int(ids[at])
 
     def _drawn(self, logits: Logits) -> int:
         """A token at random, out of all logits."""
-        params, uniform = self.params, self._uniform()
-        self._number = None
+        params, uniform = self.params, self.uniform()
+        self.used()
         ids = _largest(logits, params.top_k or SHORTLIST)
         if params.top_k == 0 and params.top_p == 1 and params.min_p == 0:
             return draw_all(logits, ids, params.temperature, uniform)
         weight = float(weights_of(logits, logits[ids[0]], params.temperature).sum())
         rest = max(0.0, weight - float(weights_of(logits[ids], logits[ids[0]], params.temperature).sum()))
-        at = draw(logits[ids], params, (rest, rest), uniform)
-        if at is None:  # the filters leave more than the list has
+        (at,) = draw(logits[ids][None], [params], no_tails(1) + rest, np.array([uniform]))
+        if at < 0:  # the filters leave more than the list has
             ids = _largest(logits, len(logits))
-            at = draw(logits[ids], params, NOTHING, uniform)
-            assert at is not None
+            (at,) = draw(logits[ids][None], [params], no_tails(1), np.array([uniform]))
         return int(ids[at])
 
-    def _uniform(self) -> float:
+    def uniform(self) -> float:
         """The number of [0, 1) that decides the next token; the same one until a token is chosen by it."""
         if self._number is None:
             self._number = self._random.random()
         return self._number
+
+    def used(self) -> None:
+        """The next token is decided by another number."""
+        self._number = None
 
     def _note(self, tokens: Sequence[int]) -> None:
         """Count the tokens that are new since the last call."""

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 
 from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.booking import Booking, Update, snapshot_at
-from bitnet_core.engine.choosing import Row, in_order
+from bitnet_core.engine.choosing import Row, in_order, settle_all
 from bitnet_core.engine.greedy import Greedy, last_rows
 from bitnet_core.engine.history import ErrorHistory
 from bitnet_core.engine.places import Places
@@ -155,9 +155,7 @@ class Scheduler:
         """One token each."""
         self._places.reserve(1)
         rows, wants = in_order([Row(sequence) for sequence in self.running])
-        steps = self._runner.decode_step(last_rows(row.sequence for row in rows), wants)
-        for row, scores in zip(rows, steps, strict=True):
-            row.settle(scores)
+        settle_all(rows, self._runner.decode_step(last_rows(row.sequence for row in rows), wants))
         return [self._booking.take(row.sequence, 1, [row]) for row in rows]
 
 
