@@ -11,7 +11,7 @@ import numpy.typing as npt
 from bitnet_core.engine.constraint import Mask
 from bitnet_core.engine.scores import Logits, Scores, Want
 from bitnet_core.engine.sequence import Sequence as Text
-from bitnet_core.engine.together import choose_together
+from bitnet_core.engine.together import WORTH_IT, choose_together
 
 
 @dataclass(slots=True, eq=False)
@@ -44,16 +44,19 @@ class Row:
         if self.error is None and scores.ids is not None and scores.values is not None:
             self._choose_short(scores.ids, scores.values, scores.total)
         if self.error is None and self.token is None:
-            logits = scores.full()
-            try:
-                if self.scored_at >= 0 and self.sequence.scored is not None:
-                    self.sequence.scored(self.scored_at, logits)
-                if self.chooses:
-                    mask = self.mask() if self.sequence.constraint is not None else None
-                    if self.error is None:
-                        self.token = self.sequence.sampler.choose(logits, self.sequence.tokens, mask)
-            except Exception as exc:  # noqa: BLE001 - whatever it is, the neighbours have no part in it
-                self.error = exc
+            self.settle_by(scores.full())
+
+    def settle_by(self, logits: Logits) -> None:
+        """Use all logits."""
+        try:
+            if self.scored_at >= 0 and self.sequence.scored is not None:
+                self.sequence.scored(self.scored_at, logits)
+            if self.chooses:
+                mask = self.mask() if self.sequence.constraint is not None else None
+                if self.error is None:
+                    self.token = self.sequence.sampler.choose(logits, self.sequence.tokens, mask)
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the neighbours have no part in it
+            self.error = exc
 
     def _choose_short(self, ids: npt.NDArray[np.int32], values: Logits, total: tuple[float, float] | None) -> None:
         try:
@@ -72,18 +75,21 @@ class Row:
 
 
 def settle_all(rows: list[Row], steps: Sequence[Scores]) -> None:
-    """Every row uses its logits, of which all are there; those that only draw do it together."""
+    """Every row uses its logits, of which all are there; where many only draw from full lists, they do it together."""
+    pairs = list(zip(rows, steps, strict=True))
     drawing = [
         (row, scores)
-        for row, scores in zip(rows, steps, strict=True)
-        if scores.ids is not None and row.sequence.sampler.only_draws and row.sequence.constraint is None
+        for row, scores in pairs
+        if row.sequence.sampler.only_draws and scores.ids is not None and scores.ids[-1] >= 0 and row.error is None
     ]
-    if len(drawing) > 1:
-        samplers, lists = [row.sequence.sampler for row, _ in drawing], [scores for _, scores in drawing]
-        for (row, _), token in zip(drawing, choose_together(samplers, lists), strict=True):
+    if len(drawing) >= WORTH_IT:
+        tokens = choose_together([row.sequence.sampler for row, _ in drawing], [scores for _, scores in drawing])
+        for (row, scores), token in zip(drawing, tokens, strict=True):
             row.token = token
-    for row, scores in zip(rows, steps, strict=True):
-        if row.token is None:
+            if token is None:
+                row.settle_by(scores.full())
+    for row, scores in pairs:
+        if row.token is None and row.error is None:
             row.settle(scores)
 
 

@@ -22,10 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class Places:
-    """waiting, running: the texts. recurrent: as in Scheduler. counts: what it adds to."""
+    """waiting, running: the texts. limit: most tokens of one, prompt included: the context, or what the cache holds.
+    recurrent: as in Scheduler. counts: what it adds to."""
 
     def __init__(self, context: int, counts: Counter[str], *, recurrent: bool) -> None:
-        self.context, self.recurrent = context, recurrent
+        self._context, self.recurrent = context, recurrent
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self._counts = counts
@@ -34,6 +35,7 @@ class Places:
     def attach(self, cache: KVCache, blocks: BlockPool) -> None:
         """Use an empty cache."""
         self._cache, self.blocks = cache, blocks
+        self.limit = min(self._context, cache.blocks * KV_BLOCK)
         self.snapshots = Snapshots(cache)
         self._lanes = list(range(cache.sequences - 1, -1, -1))
 
@@ -45,11 +47,6 @@ class Places:
             sequence.blocks, sequence.lane, sequence.computed = [], -1, 0
             self.waiting.appendleft(sequence)
         self.running.clear()
-
-    @property
-    def limit(self) -> int:
-        """Most tokens of one sequence, prompt included: the context, or what the cache holds."""
-        return min(self.context, self._cache.blocks * KV_BLOCK)
 
     def room(self, sequence: Sequence) -> int:
         """Tokens that it may still get."""

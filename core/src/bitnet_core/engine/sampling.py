@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.engine.constraint import Mask, log_sum_exp, masked
-from bitnet_core.engine.drawing import draw, draw_all, no_tails, tails_of, weights_of
+from bitnet_core.engine.drawing import NOTHING, draw, draw_all, tail_of, weights_of
 from bitnet_core.engine.scores import Logits, Want
 from bitnet_core.errors import GpuError, UsageError, short
 from bitnet_core.plan.scratch import SHORTLIST
@@ -130,14 +130,20 @@ class Sampler:
         self.vocab = vocab
         self._random = np.random.Generator(np.random.PCG64(self.seed))
         self._number: float | None = None
+        self._want: Want | None = None  # the same for every token where logits are raw
         self._prompt_tokens, self._noted = prompt_tokens, 0
         self._times: dict[int, int] = {}  # token -> how often it was generated; 0: it is in the prompt only
 
     def wanted(self, tokens: Sequence[int]) -> Want:
         """What is needed to choose what follows `tokens`."""
+        if self._want is None or not self.params.raw:
+            self._want = self._wanted(tokens)
+        return self._want
+
+    def _wanted(self, tokens: Sequence[int]) -> Want:
+        params = self.params
         if self.greedy:
             return Want(1)
-        params = self.params
         if not params.lowering or (params.logprobs is not None and not params.raw):
             return Want(0)
         needed, named = self._sure_length(tokens), params.logprobs
@@ -195,14 +201,13 @@ class Sampler:
             ids, values, uncertain = ids[:count], values[:count], values[count:]
             if np.isneginf(values[0]):
                 raise forbidden()
-        at = 0
+        at: int | None = 0
         if params.temperature > 0:
-            tails = no_tails(1)
+            tail = NOTHING
             if not sure and total is not None:
-                tails = tails_of(given[None], np.array([total]), others, values[:1], [params])
-                tails += weights_of(uncertain, values[0], params.temperature).sum()
-            at = int(draw(values[None], [params], tails, np.array([self.uniform()]))[0])
-        if at < 0:
+                tail = tail_of(given, total, others, values[0], params, uncertain)
+            at = draw(values, params, tail, self.uniform())
+        if at is None:
             return None
         self.used()
         if params.logprobs is not None and total is not None:
@@ -218,10 +223,11 @@ class Sampler:
             return draw_all(logits, ids, params.temperature, uniform)
         weight = float(weights_of(logits, logits[ids[0]], params.temperature).sum())
         rest = max(0.0, weight - float(weights_of(logits[ids], logits[ids[0]], params.temperature).sum()))
-        (at,) = draw(logits[ids][None], [params], no_tails(1) + rest, np.array([uniform]))
-        if at < 0:  # the filters leave more than the list has
+        at = draw(logits[ids], params, (rest, rest), uniform)
+        if at is None:  # the filters leave more than the list has
             ids = _largest(logits, len(logits))
-            (at,) = draw(logits[ids][None], [params], no_tails(1), np.array([uniform]))
+            at = draw(logits[ids], params, NOTHING, uniform)
+            assert at is not None
         return int(ids[at])
 
     def uniform(self) -> float:

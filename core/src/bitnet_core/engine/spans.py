@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,7 @@ from bitnet_core.engine.cache import KVCache
 from bitnet_core.kernels.catalogue import STEP_FIELDS
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Consecutive tokens of one sequence, to be computed; lane is the sequence's row of the block tables."""
 
     lane: int
