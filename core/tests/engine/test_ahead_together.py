@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from bitnet_core.engine.cache import block_bytes
 from bitnet_core.engine.sampling import SamplingParams
 from bitnet_core.hal.device import MOST_READING
 
@@ -86,19 +87,32 @@ def test_a_text_that_stops_leaves_those_that_go_on_in_the_queued_burst(
     assert device.calls["replay"] == 79  # the others lost nothing
 
 
-def test_a_text_that_has_ended_never_writes_into_a_block_of_another(
-    reading: Callable[[], Any], make_engine: Make, run_all: Run, alone: Callable[..., list[int]]
+def test_a_text_that_has_ended_does_not_write_into_blocks_that_were_its_own(
+    reading: Callable[[], Any], make_engine: Make, alone: Callable[..., list[int]]
 ) -> None:
-    """Its blocks go to the neighbours at once: the cache has one more than the texts need."""
-    engine = make_engine("silu", device=reading(), burst_seconds=1000, kv_budget=6 * BLOCK)
-    first, *others = prompts = [[*range(1, 50)], [9] * 40, [5, 6] * 22, [11] * 43, [17] * 41]
-    whole = alone(first, 60)
-    at = max(n for n in range(60) if whole[n] not in whole[:n])
-    text = engine.add(first, max_tokens=60, stop_ids={whole[at]})
-    texts = [engine.add(prompt, max_tokens=60) for prompt in others]
-    run_all(engine)
-    assert text.generated == whole[:at]
-    assert [text.generated for text in texts] == [alone(prompt, 60) for prompt in prompts[1:]]
+    """They may be another's from the next queued burst on, for which its row is still among the device's."""
+    engine = make_engine("silu", device=reading(), burst_seconds=1000)
+    prompts = [[1, 2, 3], [9, 4], [5, 6, 7, 8], [11], [12, 13], [14]]
+    whole = alone(prompts[1], 80)
+    at = max(n for n in range(80) if whole[n] not in whole[:n])
+    texts = [engine.add(prompt, max_tokens=120, stop_ids={whole[at]} if prompt == [9, 4] else ()) for prompt in prompts]
+    block = -1
+    while texts[1].finish_reason is None:
+        block = texts[1].blocks[-1] if texts[1].blocks else block
+        engine.step()
+    assert engine.scheduler.greedy.queued(engine.placement.runner()) > 0
+    while engine.block_pool.take() != block:
+        pass
+    size = block_bytes(engine.config, engine.options.kv_dtype)
+    view = engine.cache().keys[0].part(block * size, size)
+    given = memoryview(bytearray(b"\x3c" * view.nbytes))
+    engine.device.upload(view, given)
+    for _ in range(4):
+        engine.step()
+    found = bytearray(view.nbytes)
+    engine.device.download(view, memoryview(found))
+    assert found == given
+    assert all(text.finish_reason is None for text in texts if text is not texts[1])
 
 
 def test_a_text_that_comes_waits_for_what_is_queued_and_no_longer(
@@ -125,10 +139,14 @@ def test_what_is_queued_takes_no_longer_than_a_burst_where_time_is_short(
         engine.step()
     pace = engine.scheduler.greedy.pace
     assert pace.ahead(16, 100) == 16
-    pace.token_seconds = 1000 / 10  # ten tokens in a burst
-    assert pace.ahead(5, 100) == 5
+    pace.token_seconds = 100 / 7  # seven in a tenth of a burst's time
+    assert pace.ahead(16, 100) == pace.length(100, waiting=False, followed=True) == 7
+    assert pace.length(100, waiting=False, followed=False) == 32
+    pace.token_seconds = 1000 / 5  # five in a burst
+    assert pace.ahead(16, 100) == pace.length(100, waiting=False, followed=True) == 1
     pace.token_seconds = 1000
     assert pace.ahead(1, 100) == 0
+    assert pace.length(100, waiting=False, followed=True) == 1
 
 
 def test_too_many_texts_are_read_as_before(

@@ -41,7 +41,7 @@ class Greedy:
         running = self._places.running
         if not queued and (guessed := self._guesses(running[0], chunk)):
             return self._check(runner, running[0], guessed, chunk)
-        count = queued or self._length()
+        count = queued or self._length(runner)
         self._places.reserve(count)
         ahead, going_on = self._ahead(runner, count)
         began = time.perf_counter()
@@ -56,18 +56,20 @@ class Greedy:
             update = self._booking.fail(sequence, not_a_number(), update.tokens)
         return update
 
-    def _length(self) -> int:
-        return self.pace.length(min(map(self._places.room, self._places.running)), waiting=bool(self._places.waiting))
+    def _length(self, runner: Runner) -> int:
+        room, waiting = min(map(self._places.room, self._places.running)), bool(self._places.waiting)
+        return self.pace.length(room, waiting=waiting, followed=self._goes_ahead(runner))
+
+    def _goes_ahead(self, runner: Runner) -> bool:
+        """Whether bursts are queued before the last is read, so that the device does not wait for the host. Not where
+        texts wait for the end of others, nor of delta nets, whose states cannot go back."""
+        return runner.bursts.go_ahead and not self._places.waiting and not self._places.recurrent
 
     def _ahead(self, runner: Runner, count: int) -> tuple[int, list[Sequence]]:
-        """Tokens to queue behind the next `count`, and of which texts: the device does not wait for the host then. Not
-        where texts wait for the end of others, nor of delta nets, whose states cannot go back, nor where the next
-        tokens may be guessed."""
+        """Tokens to queue behind the next `count`, and of which texts; none where their next tokens may be guessed."""
         places = self._places
-        if not runner.bursts.go_ahead or places.waiting or places.recurrent:
-            return 0, []
         room = {text: left for text in places.running if (left := places.room(text) - count) > 0}
-        if not room or (len(room) == 1 and self._looks()):
+        if not room or not self._goes_ahead(runner) or (len(room) == 1 and self._looks()):
             return 0, []
         ahead = self.pace.ahead(count, min(room.values()))
         return (ahead, list(room)) if ahead and places.reserve_free(room, count + ahead) else (0, [])
