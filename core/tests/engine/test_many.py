@@ -9,7 +9,8 @@ import bitnet_core
 import numpy as np
 import pytest
 from bitnet_core.engine import pace
-from bitnet_core.engine.sampling import Sampler, SamplingParams, token_score
+from bitnet_core.engine.logprobs import token_score
+from bitnet_core.engine.sampling import Sampler, SamplingParams
 from bitnet_core.errors import DeviceLostError, UsageError
 
 Make = Callable[..., Any]

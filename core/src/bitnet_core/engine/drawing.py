@@ -111,3 +111,12 @@ def draw_all(logits: Logits, listed: npt.NDArray[np.int64], temperature: float, 
     if at < sums[-1] or tail[-1] == 0:
         return int(listed[min(int(np.searchsorted(sums, at, side="right")), len(listed) - 1)])
     return min(int(np.searchsorted(tail, at - sums[-1], side="right")), len(logits) - 1)
+
+
+def ids_of_largest(logits: Logits, count: int) -> npt.NDArray[np.int64]:
+    """Indices of the `count` > 0 largest, falling, equal ones by rising index."""
+    if count >= len(logits):
+        return np.argsort(-logits, kind="stable")
+    edge = np.partition(logits, len(logits) - count)[len(logits) - count]
+    ids = np.flatnonzero(logits >= edge)  # rising, so that a stable sort keeps the lowest of equal ones
+    return ids[np.argsort(-logits[ids], kind="stable")][:count]
