@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bitnet_core.engine.choosing import Row
 from bitnet_core.engine.history import ErrorHistory
@@ -12,8 +12,7 @@ from bitnet_core.engine.sequence import Sequence
 from bitnet_core.kernels.catalogue import KV_BLOCK
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """What a step gave one sequence; sequence.finish_reason tells whether it is done."""
 
     sequence: Sequence

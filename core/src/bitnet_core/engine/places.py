@@ -136,11 +136,11 @@ class Places:
 
     def reserve(self, extra: int) -> None:
         """Room for `extra` more tokens in every running sequence; the last one steps back where there is none."""
-        for sequence in list(self.running):
-            while sequence in self.running:
-                if self._grow(sequence, min(len(sequence.tokens) + extra, self.limit)):
-                    break
-                self.preempt(self.running[-1])
+        wanted = [(sequence, min(len(sequence.tokens) + extra, self.limit)) for sequence in self.running]
+        for sequence, tokens in wanted:
+            while len(sequence.blocks) * KV_BLOCK < tokens and sequence in self.running:
+                if not self._grow(sequence, tokens):
+                    self.preempt(self.running[-1])
 
     def reserve_free(self, sequences: Iterable[Sequence], extra: int) -> bool:
         """Room for `extra` more tokens in these if nobody has to step back for it."""
