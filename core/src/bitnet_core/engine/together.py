@@ -17,7 +17,7 @@ from bitnet_core.engine.scores import Logits, Scores
 
 Floats = npt.NDArray[np.float64]
 
-WORTH_IT = 6
+WORTH_IT = 10
 """Rows from which on it takes less time."""
 
 
