@@ -15,7 +15,7 @@ from typing import Any
 
 import bitnet_core
 from bitnet_core.engine.lookup import GUESSES, Lookup
-from bitnet_core.engine.runner import Span
+from bitnet_core.engine.spans import Span
 from bitnet_core.formats.synthetic import SyntheticSource
 
 PROMPTS = (
@@ -75,7 +75,7 @@ def seconds(model: bitnet_core.Model, rows: int) -> float:
             )
             taken.append(time.perf_counter() - began)
         else:
-            made = runner.decode_greedy([Span(text.lane, text.computed, (text.tokens[-1],))], 16)
+            made = runner.bursts.make([Span(text.lane, text.computed, (text.tokens[-1],))], 16)
             taken.append((time.perf_counter() - began) / made.shape[1])
         engine.finish(text)
     return statistics.median(taken[2:])

@@ -12,24 +12,6 @@ Run = Callable[[Any], None]
 
 
 @pytest.fixture
-def reading(faulty: Any) -> Callable[[], Any]:
-    """A numpy device with the feature."""
-
-    class Reading(faulty):  # type: ignore[misc]  # a fixture's class
-        def reading(self, view: Any) -> Callable[[memoryview], None]:
-            self.calls["reading"] = self.calls.get("reading", 0) + 1
-            kept = bytearray(view.nbytes)
-            self.inner.download(view, memoryview(kept))
-
-            def read(target: memoryview) -> None:
-                target.cast("B")[:] = kept
-
-            return read
-
-    return lambda: Reading(features=frozenset({"reading"}))
-
-
-@pytest.fixture
 def alone(make_engine: Make, run_all: Run) -> Callable[..., list[int]]:
     """Tokens of a prompt on a device without the feature."""
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.runner import Span
 from bitnet_core.engine.scores import Want
+from bitnet_core.engine.spans import Span
 from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.reference.float_model import FloatModel
 

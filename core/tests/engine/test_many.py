@@ -8,8 +8,9 @@ from typing import Any
 import bitnet_core
 import numpy as np
 import pytest
-from bitnet_core.engine import scheduler as scheduler_module
-from bitnet_core.engine.sampling import Sampler, SamplingParams, token_score
+from bitnet_core.engine import pace
+from bitnet_core.engine.logprobs import token_score
+from bitnet_core.engine.sampling import Sampler, SamplingParams
 from bitnet_core.errors import DeviceLostError, UsageError
 
 Make = Callable[..., Any]
@@ -56,7 +57,7 @@ def test_rows_are_partitioned_by_what_they_need(
     sequences = [engine.add(tokens, sampling, max_tokens=20) for tokens, sampling in requests]
     run_all(engine)
     assert [sequence.generated for sequence in sequences] == expected[:-1]
-    assert max(downloads.sizes) <= 8 * 4 * (scheduler_module._MAX_BURST + 1) * 16
+    assert max(downloads.sizes) <= 8 * 4 * (pace.MOST + 1) * 16
     assert 4 * VOCAB * 8 not in downloads.sizes
     downloads.sizes.clear()
     sequences = [engine.add(tokens, sampling, max_tokens=20) for tokens, sampling in [full, *requests]]
@@ -188,9 +189,9 @@ def test_bursts_are_short_while_a_text_waits(make_engine: Make, monkeypatch: pyt
     engine.add([1], max_tokens=200)
     for _ in range(6):
         engine.step()
-    assert engine.scheduler._burst == scheduler_module._MAX_BURST
+    assert engine.scheduler.greedy.pace.last == pace.MOST
     engine.add([2], max_tokens=5)
-    engine.scheduler._token_seconds = 0.01
+    engine.scheduler.greedy.pace.token_seconds = 0.01
     (update,) = engine.step()
     assert len(update.tokens) == 2
 

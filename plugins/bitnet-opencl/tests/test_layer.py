@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from bitnet_core.engine.cache import KVCache
-from bitnet_core.engine.runner import Runner, Span
+from bitnet_core.engine.runner import Runner
+from bitnet_core.engine.spans import Span
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.hal.device import Device, DeviceType, TransferMode, View
 from bitnet_core.hal.found import Handled
@@ -63,7 +64,7 @@ def decode(runner: Runner) -> npt.NDArray[np.int32]:
         device._abilities = [*device._abilities, "-cl-opt-disable"]  # many barriers in one kernel: minutes otherwise
         of_gpu = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 1, "members": 1}
         device.info = replace(device.info, type=DeviceType.GPU, extra=of_gpu)
-    return runner.decode_greedy([Span(0, PROMPT, (1,))], TOKENS)
+    return runner.bursts.make([Span(0, PROMPT, (1,))], TOKENS)
 
 
 @pytest.mark.parametrize(("shape", "kv"), [("tiny", "f32"), ("tiny", "int8"), ("tiny-ternary", "f16")])
@@ -83,4 +84,4 @@ def test_a_launch_that_gave_up_spoils_later_ones(device: OpenCLDevice) -> None:
     spaces = [one.workspace for key, one in runner.launcher._compiled.items() if key[0] == "decoder_layer"]
     (workspace,) = [space for space in spaces if space]
     device.upload(View(workspace, 4 * LOST, 4), memoryview(np.ones(1, np.uint32)).cast("B"))
-    assert (runner.decode_greedy([Span(0, PROMPT, (1,))], TOKENS) == -1).all()
+    assert (runner.bursts.make([Span(0, PROMPT, (1,))], TOKENS) == -1).all()

@@ -26,7 +26,8 @@ from bitnet_core.api import load
 from bitnet_core.discovery.request import resolve_request
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.runner import Runner, Span
+from bitnet_core.engine.runner import Runner
+from bitnet_core.engine.spans import Span
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.hal import Tuning, whole
@@ -236,10 +237,10 @@ def _prompt(device: VulkanDevice, runner: Runner, prompt: Sequence[Span], label:
 def _decode(device: VulkanDevice, runner: Runner, context: int, label: str) -> npt.NDArray[np.int32]:
     """Speed and timestamps of decoding; the tokens."""
     with watched(device, "replay") as replays:
-        tokens = runner.decode_greedy([Span(0, context, (1,))], 16)
+        tokens = runner.bursts.make([Span(0, context, (1,))], 16)
     recording = replays[-1][0]
     at = [Span(0, context + 16, (int(tokens[0, -1]),))]
-    took = seconds(lambda: runner.decode_greedy(at, 32), device, 3) / 32
+    took = seconds(lambda: runner.bursts.make(at, 32), device, 3) / 32
     start = time.perf_counter()
     for _ in range(32):
         device.replay(recording)

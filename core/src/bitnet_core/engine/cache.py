@@ -46,6 +46,7 @@ class KVCache:
         net = config.delta
         self._rows = np.full((sequences, self.max_blocks), -1, np.int32)
         self._tables: list[list[int]] = [[] for _ in range(sequences)]
+        self._changed: set[int] = set()  # lanes whose tables the device does not have yet
         try:
             self.keys = tuple(self._alloc(size) for _ in range(layers))
             self.values = tuple(self._alloc(size) for _ in range(layers))
@@ -57,14 +58,24 @@ class KVCache:
             raise
 
     def set_table(self, lane: int, blocks: list[int]) -> None:
-        """Make `blocks` the table of a lane; uploads only if it differs."""
+        """Make `blocks` the table of a lane, from the next `upload_tables` on."""
         if self._tables[lane] == blocks:
             return
         self._tables[lane] = list(blocks)
         row = self._rows[lane]
         row[: len(blocks)] = blocks
         row[len(blocks) :] = -1
-        self._pool.upload(self.tables.part(lane * row.nbytes, row.nbytes), row.data.cast("B"))
+        self._changed.add(lane)
+
+    def upload_tables(self) -> None:
+        """To be called before what uses them is queued; lanes side by side go at once."""
+        while self._changed:
+            first = end = min(self._changed)
+            while end in self._changed:
+                end += 1
+            rows = self._rows[first:end]
+            self._pool.upload(self.tables.part(first * self._rows[0].nbytes, rows.nbytes), rows.data.cast("B"))
+            self._changed.difference_update(range(first, end))
 
     def slots(self, lanes: npt.NDArray[np.int64], positions: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """i32[n] cache slots of positions of lanes; -1 where the block is not there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy.typing as npt
 
 from bitnet_core.engine.constraint import Mask
 from bitnet_core.engine.scores import Logits, Scores, Want
-from bitnet_core.engine.sequence import Sequence
+from bitnet_core.engine.sequence import Sequence as Text
+from bitnet_core.engine.together import WORTH_IT, choose_together
 
 
 @dataclass(slots=True, eq=False)
@@ -17,7 +19,7 @@ class Row:
     """One row of one text. scored_at: its position where the text wants its logits, else -1; chooses: the next token
     follows from it. token, error: what came of it."""
 
-    sequence: Sequence
+    sequence: Text
     scored_at: int = -1
     chooses: bool = True
     token: int | None = None
@@ -42,16 +44,19 @@ class Row:
         if self.error is None and scores.ids is not None and scores.values is not None:
             self._choose_short(scores.ids, scores.values, scores.total)
         if self.error is None and self.token is None:
-            logits = scores.full()
-            try:
-                if self.scored_at >= 0 and self.sequence.scored is not None:
-                    self.sequence.scored(self.scored_at, logits)
-                if self.chooses:
-                    mask = self.mask() if self.sequence.constraint is not None else None
-                    if self.error is None:
-                        self.token = self.sequence.sampler.choose(logits, self.sequence.tokens, mask)
-            except Exception as exc:  # noqa: BLE001 - whatever it is, the neighbours have no part in it
-                self.error = exc
+            self.settle_by(scores.full())
+
+    def settle_by(self, logits: Logits) -> None:
+        """Use all logits."""
+        try:
+            if self.scored_at >= 0 and self.sequence.scored is not None:
+                self.sequence.scored(self.scored_at, logits)
+            if self.chooses:
+                mask = self.mask() if self.sequence.constraint is not None else None
+                if self.error is None:
+                    self.token = self.sequence.sampler.choose(logits, self.sequence.tokens, mask)
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the neighbours have no part in it
+            self.error = exc
 
     def _choose_short(self, ids: npt.NDArray[np.int32], values: Logits, total: tuple[float, float] | None) -> None:
         try:
@@ -67,6 +72,25 @@ class Row:
         except Exception as exc:  # noqa: BLE001 - as above
             self.error = exc
         return np.zeros(-(-vocab // 32), np.int32)
+
+
+def settle_all(rows: list[Row], steps: Sequence[Scores]) -> None:
+    """Every row uses its logits, of which all are there; where many only draw from full lists, they do it together."""
+    pairs = list(zip(rows, steps, strict=True))
+    drawing = [
+        (row, scores)
+        for row, scores in pairs
+        if row.sequence.sampler.only_draws and scores.ids is not None and scores.ids[-1] >= 0 and row.error is None
+    ]
+    if len(drawing) >= WORTH_IT:
+        tokens = choose_together([row.sequence.sampler for row, _ in drawing], [scores for _, scores in drawing])
+        for (row, scores), token in zip(drawing, tokens, strict=True):
+            row.token = token
+            if token is None:
+                row.settle_by(scores.full())
+    for row, scores in pairs:
+        if row.token is None and row.error is None:
+            row.settle(scores)
 
 
 def in_order(rows: list[Row]) -> tuple[list[Row], list[Want]]:

@@ -18,10 +18,10 @@ Tail = tuple[float, float]
 
 NOTHING: Tail = (0.0, 0.0)
 
-_TOTAL_ERROR = 2e-5
+TOTAL_ERROR = 2e-5
 """Relative and absolute error that a device's log-sum-exp may have: twice what the test kit lets pass."""
 
-_SLACK = 1 + 1e-5
+SLACK = 1 + 1e-5
 """Rounding of bounds."""
 
 
@@ -63,7 +63,7 @@ def tail_of(
     """
     largest, log_sum = total
     temperature, floor, top = filters.temperature, float(listed[-1]), float(peak)
-    error = _TOTAL_ERROR * max(1.0, abs(log_sum))
+    error = TOTAL_ERROR * max(1.0, abs(log_sum))
     known = float(np.exp(listed.astype(np.float64) - largest).sum())
     least, most = (max(0.0, float(np.exp(log_sum)) * factor - known) for factor in (1 - error, 1 + error))
     own = float(weights_of(lowered, peak, temperature).sum())
@@ -72,7 +72,7 @@ def tail_of(
     if temperature <= 1:
         high = min(high, most * float(np.exp(edge - floor + largest)))
     low = least * float(np.exp(largest - top)) if filters.raw and temperature == 1 else 0.0
-    return own + low / _SLACK, own + high * _SLACK
+    return own + low / SLACK, own + high * SLACK
 
 
 def draw(logits: Logits, filters: Filters, tail: Tail, uniform: float) -> int | None:
@@ -111,3 +111,12 @@ def draw_all(logits: Logits, listed: npt.NDArray[np.int64], temperature: float, 
     if at < sums[-1] or tail[-1] == 0:
         return int(listed[min(int(np.searchsorted(sums, at, side="right")), len(listed) - 1)])
     return min(int(np.searchsorted(tail, at - sums[-1], side="right")), len(logits) - 1)
+
+
+def ids_of_largest(logits: Logits, count: int) -> npt.NDArray[np.int64]:
+    """Indices of the `count` > 0 largest, falling, equal ones by rising index."""
+    if count >= len(logits):
+        return np.argsort(-logits, kind="stable")
+    edge = np.partition(logits, len(logits) - count)[len(logits) - count]
+    ids = np.flatnonzero(logits >= edge)  # rising, so that a stable sort keeps the lowest of equal ones
+    return ids[np.argsort(-logits[ids], kind="stable")][:count]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from bitnet_core.errors import BitnetError, DeviceLostError
 
 if TYPE_CHECKING:  # they take long to import: a server listens meanwhile
+    from bitnet_core.engine.booking import Update
     from bitnet_core.engine.engine import Engine
-    from bitnet_core.engine.scheduler import Update
 
 log = logging.getLogger(__name__)
 

@@ -13,16 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.engine.blocks import BlockPool
+from bitnet_core.engine.booking import Update
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.constraint import Constraint
 from bitnet_core.engine.ladder import Ladder
 from bitnet_core.engine.options import EngineOptions, widest_chunk
 from bitnet_core.engine.placement import Placement, closed
-from bitnet_core.engine.runner import Runner, Span
+from bitnet_core.engine.runner import Runner
 from bitnet_core.engine.sampling import Sampler, SamplingParams
-from bitnet_core.engine.scheduler import COUNTED, Scheduler, Update
+from bitnet_core.engine.scheduler import COUNTED, Scheduler
 from bitnet_core.engine.sequence import FinishReason, Scored
 from bitnet_core.engine.sequence import Sequence as TokenSequence
+from bitnet_core.engine.spans import Span
 from bitnet_core.errors import DEVICE_FAILURES, DeviceLostError, GpuError, OutOfMemoryError, UsageError
 from bitnet_core.hal.device import Device
 from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
@@ -260,7 +262,7 @@ class Engine:
         self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
         self.sequences, snapshots = self.options.lanes(self.source, device, self.sequences, self.scheduler.chunk)
         checkable = "like-rows" in device.info.features and self.config.delta is None
-        self.scheduler.prompt_lookup = self.options.prompt_lookup if checkable else "off"
+        self.scheduler.greedy.prompt_lookup = self.options.prompt_lookup if checkable else "off"
         self.placement = Placement(self.source, device, self.options, self.scheduler, self.sequences, snapshots)
 
     def _ready(self) -> Runner:

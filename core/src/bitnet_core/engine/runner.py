@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain
-from typing import cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
+from bitnet_core.engine.bursts import Bursts
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.masks import RowMasks
 from bitnet_core.engine.scores import Logits, Scores, Want
-from bitnet_core.hal.device import Device, ReadingDevice
-from bitnet_core.kernels.catalogue import STEP_FIELDS
+from bitnet_core.engine.spans import Span, bucket, step_rows
+from bitnet_core.hal.device import Device
 from bitnet_core.plan.hybrid import HybridPlan
 from bitnet_core.plan.launcher import Launch, Launcher, Recorded
 from bitnet_core.plan.layers import Plan
 from bitnet_core.plan.pool import MemoryPool
-from bitnet_core.plan.scratch import HISTORY, SHORTLIST, Scratch, logit_rows
+from bitnet_core.plan.scratch import SHORTLIST, Scratch, logit_rows
 from bitnet_core.plan.weights import DeviceWeights
 
 _LISTS = (1, 16, 64, SHORTLIST)
@@ -33,26 +30,8 @@ _KEPT_SHAPES = 4
 """Prompt steps of equal row counts reuse their launches; those of this many row counts are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Consecutive tokens of one sequence, to be computed; lane is the sequence's row of the block tables."""
-
-    lane: int
-    position: int  # of the first
-    tokens: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Burst:
-    """Greedy tokens under way: `count` of each row, from column `first` of the history that `read` waits for."""
-
-    count: int
-    first: int
-    read: Callable[[npt.NDArray[np.int32]], None]
-
-
 class Runner:
-    """Device state of an engine: scratch, recordings and the rows that greedy decoding keeps on the device."""
+    """Device state of an engine: scratch, recordings, and bursts of greedy tokens."""
 
     def __init__(
         self,
@@ -77,10 +56,7 @@ class Runner:
         self._prompt: Scratch | None = None
         self._bodies: OrderedDict[int, list[Launch] | Recorded] = OrderedDict()
         self._recordings: dict[tuple[str, int], Recorded] = {}
-        self._resident: tuple[Span, ...] = ()  # what the decode step buffer holds, as of now
-        self._history_used = HISTORY
-        self._ahead: Burst | None = None  # follows the resident rows
-        self._reading = cast(ReadingDevice, device).reading if "reading" in device.info.features else None
+        self.bursts = Bursts(device, launcher, self._decode, cache, partial(self._recorded, "greedy"))
         self._row_masks: WeakKeyDictionary[Scratch, RowMasks] = WeakKeyDictionary()
 
     def forward(self, spans: Sequence[Span], wanted: Sequence[int], chunk: int) -> npt.NDArray[np.float32]:
@@ -97,7 +73,8 @@ class Runner:
         of the Scores is to be used before the next one."""
         rows = sum(len(span.tokens) for span in spans)
         scratch = self._prompt_scratch(rows, chunk)
-        scratch.upload("step", self._step(spans, rows))
+        self.cache.upload_tables()
+        scratch.upload("step", step_rows(self.cache, spans, rows))
         self._run_body(scratch, rows)
         return self._heads(scratch, rows, wanted, wants, columns or self.tokens)
 
@@ -111,59 +88,6 @@ class Runner:
             keep = self._list_length(wants[part]) if self._short(wants[part]) else 0
             self.launcher.run(self.plan.head(scratch, rows, len(index), keep))
             yield from self._scores(scratch, wants[part], columns)
-
-    @property
-    def goes_ahead(self) -> bool:
-        """Tokens can be queued behind those that are waited for."""
-        return self._reading is not None
-
-    def queued(self, rows: Sequence[Span]) -> int:
-        """Tokens of each of these rows that are on their way already."""
-        return self._ahead.count if self._ahead and rows and tuple(rows) == self._resident else 0
-
-    def forget(self) -> None:
-        """Blocks have changed hands: the rows that the device has may be another text's."""
-        self._resident = ()
-
-    def decode_greedy(self, rows: Sequence[Span], count: int, ahead: int = 0) -> npt.NDArray[np.int32]:
-        """i32[len(rows), count] greedy tokens that follow each row; count <= HISTORY. -1 from where a row's logits are
-        not numbers. Where tokens are `queued`, count is their number.
-
-        Nothing is uploaded while the same rows go on; the device advances them by itself. ahead: tokens to queue behind
-        these, so that the device goes on while the host looks at these; what is not asked for next is made for nothing.
-        """
-        follows = tuple(rows) == self._resident
-        burst = self._ahead if follows and self._ahead else self._begin(rows, count, follows)
-        self._resident, self._ahead = (), None
-        if ahead:
-            self._ahead = self._begin(rows, ahead, follows=True)
-        history = np.empty((self._bucket(len(rows)), HISTORY + 1), np.int32)
-        burst.read(history)
-        tokens = history[: len(rows), burst.first : burst.first + count].copy()
-        for row, made in enumerate(history[: len(rows), 0] - (burst.first - 1)):
-            tokens[row, max(made, 0) :] = -1
-        if (tokens >= 0).all():
-            self._resident = tuple(
-                Span(row.lane, row.position + count, (token,))
-                for row, token in zip(rows, tokens[:, -1].tolist(), strict=True)
-            )
-        return tokens
-
-    def _begin(self, rows: Sequence[Span], count: int, follows: bool) -> Burst:
-        """Queue a burst; follows: the device has these rows already."""
-        bucket = self._bucket(len(rows))
-        recorded = self._recorded("greedy", bucket)
-        if not follows:
-            self._decode.upload("step", self._step(rows, bucket))
-        if not follows or self._history_used + count > HISTORY:
-            self._decode.upload("history", np.zeros((bucket, HISTORY + 1), np.int32))
-            self._history_used = 0
-        self.launcher.replay(recorded, count)
-        first, self._history_used = 1 + self._history_used, self._history_used + count
-        if self._reading and bucket == 1:
-            read = self._reading(self._decode.view("history", 1))
-            return Burst(count, first, lambda history: read(history.data.cast("B")))
-        return Burst(count, first, partial(self._decode.download, "history"))
 
     def decode_step(self, rows: Sequence[Span], wants: Sequence[Want]) -> list[Scores]:
         """One step; of each row what `wants` says, in the order of choosing.in_order."""
@@ -236,8 +160,8 @@ class Runner:
 
     def recordings(self) -> dict[str, Recorded]:
         """The recordings there are, by what they do. Whoever replays one moves its rows on: only between texts."""
-        self._resident = ()
-        found = {f"{kind} decode, {bucket} rows": recorded for (kind, bucket), recorded in self._recordings.items()}
+        self.bursts.forget()
+        found = {f"{kind} decode, {size} rows": recorded for (kind, size), recorded in self._recordings.items()}
         prompts = {f"prompt, {rows} rows": body for rows, body in self._bodies.items() if isinstance(body, Recorded)}
         return found | prompts
 
@@ -288,44 +212,26 @@ class Runner:
             body.recording.close()
 
     def _replay_uploaded(self, kind: str, rows: Sequence[Span]) -> None:
-        bucket = self._bucket(len(rows))
-        recorded = self._recorded(kind, bucket)
-        self._resident = ()
-        self._decode.upload("step", self._step(rows, bucket))
+        size = bucket(len(rows), self.cache.sequences)
+        recorded = self._recorded(kind, size)
+        self.bursts.forget()
+        self.cache.upload_tables()
+        self._decode.upload("step", step_rows(self.cache, rows, size))
         self.launcher.replay(recorded)
 
-    def _recorded(self, kind: str, bucket: int) -> Recorded:
+    def _recorded(self, kind: str, size: int) -> Recorded:
         """The recording of a decode step; kind is "logits", "greedy", or "top" and a number."""
-        recorded = self._recordings.get((kind, bucket))
+        recorded = self._recordings.get((kind, size))
         if recorded is None:
-            launches = self.plan.body(self._decode, self.cache, bucket, decode=True)
+            launches = self.plan.body(self._decode, self.cache, size, decode=True)
             keep = 0 if kind == "logits" else 1 if kind == "greedy" else int(kind.removeprefix("top"))
-            launches += self.plan.head(self._decode, bucket, bucket, keep)
+            launches += self.plan.head(self._decode, size, size, keep)
             if kind == "greedy":
-                launches.append(self.plan.advance(self._decode, self.cache, bucket))
+                launches.append(self.plan.advance(self._decode, self.cache, size))
             elif keep:
-                launches.append(self.plan.shortlist(self._decode, bucket, keep))
-            recorded = self._recordings[kind, bucket] = self.launcher.record(launches)
+                launches.append(self.plan.shortlist(self._decode, size, keep))
+            recorded = self._recordings[kind, size] = self.launcher.record(launches)
         return recorded
-
-    def _bucket(self, rows: int) -> int:
-        """Row counts are rounded up to powers of two, so that few recordings serve all of them."""
-        return min(1 << (rows - 1).bit_length(), self.cache.sequences)
-
-    def _step(self, spans: Sequence[Span], size: int) -> npt.NDArray[np.int32]:
-        """i32[size, 4] step buffer; rows past those of `spans` store nothing and attend to nothing."""
-        step = np.zeros((size, STEP_FIELDS), np.int32)
-        firsts, lanes, counts = np.array([(span.position, span.lane, len(span.tokens)) for span in spans]).T
-        rows = int(counts.sum())
-        positions = np.arange(rows) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
-        lanes = np.repeat(lanes, counts)
-        tokens = chain.from_iterable(span.tokens for span in spans)
-        step[:rows, 0] = np.frombuffer(struct.pack(f"{rows}i", *tokens), np.int32)  # as fast as it gets
-        step[:rows, 1] = positions
-        step[:rows, 2] = self.cache.slots(lanes, positions)
-        step[:rows, 3] = lanes
-        step[rows:, 1:3] = -1
-        return step
 
 
 def _same(logits: Logits) -> Logits:

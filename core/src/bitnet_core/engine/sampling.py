@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bitnet_core.engine.constraint import Mask, log_sum_exp, masked
-from bitnet_core.engine.drawing import NOTHING, draw, draw_all, tail_of, weights_of
+from bitnet_core.engine.constraint import Mask, masked
+from bitnet_core.engine.drawing import NOTHING, draw, draw_all, ids_of_largest, tail_of, weights_of
+from bitnet_core.engine.logprobs import TokenScore, listed_score, token_score
 from bitnet_core.engine.scores import Logits, Want
 from bitnet_core.errors import GpuError, UsageError, short
 from bitnet_core.plan.scratch import SHORTLIST
@@ -103,20 +104,10 @@ class SamplingParams:
         return lowered and all(bias <= 0 for bias in self.logit_bias.values())
 
 
-@dataclass(frozen=True, slots=True)
-class TokenScore:
-    """Natural logs of the softmax of a row's logits (after penalties, bias and mask): of the chosen token, and of the
-    likeliest ones, falling, as (token, log probability)."""
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...]
-
-
 class Sampler:
     """Chooses the tokens of one sequence with a generator of its own, so that its neighbours do not matter.
 
-    scores: what was chosen, where logprobs are on.
+    scores: what was chosen, where logprobs are on. only_draws: its tokens depend on logits and numbers alone.
     """
 
     def __init__(self, params: SamplingParams, vocab: int, prompt_tokens: int = 0) -> None:
@@ -124,19 +115,26 @@ class Sampler:
             raise UsageError(f"logit_bias names a token outside 0..{vocab - 1}")
         self.params = params
         self.greedy = params.greedy
+        self.only_draws = params.temperature > 0 and params.raw and params.logprobs is None
         self.seed = secrets.randbits(63) if params.seed is None else params.seed
         self.scores: list[TokenScore] = []
         self.vocab = vocab
         self._random = np.random.Generator(np.random.PCG64(self.seed))
         self._number: float | None = None
+        self._want: Want | None = None  # the same for every token where logits are raw
         self._prompt_tokens, self._noted = prompt_tokens, 0
         self._times: dict[int, int] = {}  # token -> how often it was generated; 0: it is in the prompt only
 
     def wanted(self, tokens: Sequence[int]) -> Want:
         """What is needed to choose what follows `tokens`."""
+        if self._want is None or not self.params.raw:
+            self._want = self._wanted(tokens)
+        return self._want
+
+    def _wanted(self, tokens: Sequence[int]) -> Want:
+        params = self.params
         if self.greedy:
             return Want(1)
-        params = self.params
         if not params.lowering or (params.logprobs is not None and not params.raw):
             return Want(0)
         needed, named = self._sure_length(tokens), params.logprobs
@@ -146,11 +144,11 @@ class Sampler:
         """Length from which on a shortlist decides by itself: where logits are only lowered, and m of them, the k
         largest afterwards are among the k + m largest before."""
         params = self.params
-        largest = 1 if params.temperature == 0 else params.top_k or SHORTLIST + 1
+        length = 1 if params.temperature == 0 else params.top_k or SHORTLIST + 1
         if params.penalized:
             self._note(tokens)
-            largest += len(self._times)
-        return largest + len(params.logit_bias)
+            length += len(self._times)
+        return length + len(params.logit_bias)
 
     def choose(self, logits: Logits, tokens: Sequence[int], mask: Mask | None = None) -> int:
         """Token for f32[V] logits after `tokens`; only what `mask` allows. GpuError on NaN and Inf."""
@@ -199,35 +197,39 @@ class Sampler:
             tail = NOTHING
             if not sure and total is not None:
                 tail = tail_of(given, total, others, values[0], params, uncertain)
-            at = draw(values, params, tail, self._uniform())
+            at = draw(values, params, tail, self.uniform())
         if at is None:
             return None
-        self._number = None
+        self.used()
         if params.logprobs is not None and total is not None:
             self.scores.append(listed_score(ids, values, at, sum(total), params.logprobs))
         return int(ids[at])
 
     def _drawn(self, logits: Logits) -> int:
         """A token at random, out of all logits."""
-        params, uniform = self.params, self._uniform()
-        self._number = None
-        ids = _largest(logits, params.top_k or SHORTLIST)
+        params, uniform = self.params, self.uniform()
+        self.used()
+        ids = ids_of_largest(logits, params.top_k or SHORTLIST)
         if params.top_k == 0 and params.top_p == 1 and params.min_p == 0:
             return draw_all(logits, ids, params.temperature, uniform)
         weight = float(weights_of(logits, logits[ids[0]], params.temperature).sum())
         rest = max(0.0, weight - float(weights_of(logits[ids], logits[ids[0]], params.temperature).sum()))
         at = draw(logits[ids], params, (rest, rest), uniform)
         if at is None:  # the filters leave more than the list has
-            ids = _largest(logits, len(logits))
+            ids = ids_of_largest(logits, len(logits))
             at = draw(logits[ids], params, NOTHING, uniform)
             assert at is not None
         return int(ids[at])
 
-    def _uniform(self) -> float:
+    def uniform(self) -> float:
         """The number of [0, 1) that decides the next token; the same one until a token is chosen by it."""
         if self._number is None:
             self._number = self._random.random()
         return self._number
+
+    def used(self) -> None:
+        """The next token is decided by another number."""
+        self._number = None
 
     def _note(self, tokens: Sequence[int]) -> None:
         """Count the tokens that are new since the last call."""
@@ -264,33 +266,9 @@ class Sampler:
         return np.asarray(repeated - once - np.float32(params.frequency_penalty) * times, np.float32)
 
 
-def token_score(logits: Logits, token: int, count: int) -> TokenScore:
-    """What f32[V] logits say of a token, and of the `count` likeliest ones."""
-    total = log_sum_exp(logits)
-    likeliest = _largest(logits, count) if count else ()
-    top = tuple((int(i), float(logits[i]) - total) for i in likeliest if logits[i] > -np.inf)
-    return TokenScore(token, float(logits[token]) - total, top)
-
-
-def listed_score(ids: npt.NDArray[np.int32], values: Logits, at: int, total: float, count: int) -> TokenScore:
-    """What a shortlist says of its token at `at`, and of the `count` likeliest; total: the log-sum-exp of the row."""
-    scores = values[:count].astype(np.float64) - total
-    top = tuple(zip(ids[:count].tolist(), scores.tolist(), strict=True))
-    return TokenScore(int(ids[at]), float(values[at]) - total, top)
-
-
 def _in_order(ids: npt.NDArray[np.int32], values: Logits) -> tuple[npt.NDArray[np.int32], Logits]:
     order = np.lexsort((ids, -values))
     return ids[order], values[order]
-
-
-def _largest(logits: Logits, count: int) -> npt.NDArray[np.int64]:
-    """Indices of the `count` > 0 largest, falling, equal ones by rising index."""
-    if count >= len(logits):
-        return np.argsort(-logits, kind="stable")
-    edge = np.partition(logits, len(logits) - count)[len(logits) - count]
-    ids = np.flatnonzero(logits >= edge)  # rising, so that a stable sort keeps the lowest of equal ones
-    return ids[np.argsort(-logits[ids], kind="stable")][:count]
 
 
 def _check(logits: Logits) -> None:

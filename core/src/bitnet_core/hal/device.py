@@ -269,7 +269,7 @@ class TunableDevice(Device, Protocol):
         Where one was chosen, core asks `compile` for it instead. Errors as `tuning`."""
 
 
-MOST_READING = 4096
+MOST_READING = 1 << 17
 """Bytes that `ReadingDevice.reading` takes, at most."""
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from bitnet_core.hal.base import BaseDevice, Launch, Recorded
 from bitnet_core.hal.device import MOST_READING, DeviceInfo, MemoryKind, Tuning
 from bitnet_core.hal.launches import Compiled
+from bitnet_core.hal.pinned import PinnedSlots, host_view
 from bitnet_core.hal.staging import StagingRing
 from bitnet_core.kernels.spec import KernelSpec
 
@@ -91,12 +92,12 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
     def __init__(self, info: DeviceInfo, api: Any, calls: Calls) -> None:
         super().__init__(info)
         self.api, self.calls = api, calls
-        self._current()
+        self.select()
         self.stream = self.check(calls.create_stream(), "open")[0]
         self._modules: dict[int, Any] = {}
-        self._copies = PinnedCopies(self)
-        self._readings = Readings(self)
-        self._staging = StagingRing([host_view(slot, STAGING) for slot in self._copies.slots], self._copies)
+        self._uploads = PinnedSlots(self, STAGING, "upload")
+        self._readings = PinnedSlots(self, MOST_READING, "reading")
+        self._staging = StagingRing([host_view(slot, STAGING) for slot in self._uploads.slots], self._uploads)
 
     # What a plugin writes, beside `tuning`.
 
@@ -129,7 +130,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         """The values of the driver's function `prefix + name`."""
         return self.check(getattr(self.api, self.prefix + name)(*arguments), operation)
 
-    def _current(self) -> None:
+    def select(self) -> None:
         """Several devices may be open in one thread: what calls the driver selects its own."""
         self.check(self.calls.select(), "select device")
 
@@ -143,7 +144,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         return self.address(self.check(self.calls.alloc_host(nbytes), "alloc", requested=nbytes)[0])
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> StreamBuffer:
-        self._current()
+        self.select()
         rounded = -(-nbytes // 16) * 16  # kernels read 16-byte words
         if kind is not MemoryKind.DEVICE:
             host = self.pinned(rounded)
@@ -156,7 +157,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         return StreamBuffer(address, nbytes, kind)
 
     def _free(self, buffer: StreamBuffer) -> None:
-        self._current()
+        self.select()
         if buffer.host or not self.ordered_free:
             self._wait()
         if buffer.host:
@@ -165,7 +166,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
             self.check(self.calls.free(buffer.address, self.stream), "free")
 
     def _upload(self, buffer: StreamBuffer, offset: int, source: memoryview) -> None:
-        self._current()
+        self.select()
         self._staging.upload(buffer, offset, source)
 
     def _download(self, buffer: StreamBuffer, offset: int, target: memoryview) -> None:
@@ -174,16 +175,16 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         self.check(self.calls.download(to, buffer.address + offset, target.nbytes), "download")
 
     def _reading(self, buffer: StreamBuffer, offset: int, nbytes: int) -> Callable[[memoryview], None]:
-        self._current()
-        return self._readings.begin(buffer.address + offset, nbytes)
+        self.select()
+        return self._readings.reading(buffer.address + offset, nbytes)
 
     def _copy(self, source: StreamBuffer, source_at: int, target: StreamBuffer, target_at: int, nbytes: int) -> None:
-        self._current()
+        self.select()
         to, start = target.address + target_at, source.address + source_at
         self.check(self.calls.copy(to, start, nbytes, self.stream), "copy")
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> StreamKernel:
-        self._current()
+        self.select()
         module = self.call("ModuleLoadData", "load kernel", self.code(spec, constants, tuning))[0]
         function = self.call("ModuleGetFunction", "load kernel", module, spec.name.encode())[0]
         kernel = StreamKernel(spec, dict(constants), tuning, module, function)
@@ -196,11 +197,11 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         self.call("ModuleUnload", "release", kernel.module)
 
     def _run(self, launch: StreamLaunch) -> None:
-        self._current()
+        self.select()
         self.queue(launch)
 
     def _record(self, recorded: StreamRecorded) -> None:
-        self._current()
+        self.select()
         recorded.native = self.graph_of(lambda: self._queue_all(recorded.launches))
 
     def graph_of(self, queue: Callable[[], None]) -> Any:
@@ -219,7 +220,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         if recorded.native is None:  # a driver without graphs
             super()._replay(recorded)
             return
-        self._current()
+        self.select()
         self.call("GraphLaunch", "replay", recorded.native, self.stream)
 
     def _forget(self, recorded: StreamRecorded) -> None:
@@ -228,7 +229,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
             self.call("GraphExecDestroy", "free recording", recorded.native)
 
     def _timings(self, recorded: StreamRecorded) -> list[float]:
-        self._current()
+        self.select()
         events = [self.check(self.calls.create_event(), "time")[0] for _ in range(len(recorded.launches) + 1)]
         try:
             self._run_between(recorded.launches, events)
@@ -246,7 +247,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
             self.call("EventRecord", "time", event, self.stream)
 
     def _wait(self) -> None:
-        self._current()
+        self.select()
         self.until("StreamQuery", self.stream, "synchronize")
         self._staging.drained()
 
@@ -261,75 +262,6 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         self.calls.select()
         for module in self._modules.values():
             getattr(self.api, f"{self.prefix}ModuleUnload")(module)
-        self._copies.close()
+        self._uploads.close()
         self._readings.close()
         getattr(self.api, f"{self.prefix}StreamDestroy")(self.stream)
-
-
-def host_view(address: int, nbytes: int) -> memoryview:
-    """The bytes at an address of this process."""
-    return memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B")
-
-
-class PinnedCopies:
-    """Copies from two slots of page-locked memory; a fence is an event."""
-
-    def __init__(self, device: StreamDevice) -> None:
-        self._device = device
-        self.slots = [device.pinned(STAGING) for _ in range(2)]
-        self._events = [device.check(device.calls.create_event(), "create event")[0] for _ in range(2)]
-        self._turn = 0
-
-    def copy(self, slot: int, start: int, nbytes: int, buffer: StreamBuffer, offset: int) -> None:
-        """Queue one."""
-        device = self._device
-        to, source = buffer.address + offset, self.slots[slot] + start
-        device.check(device.calls.upload(to, source, nbytes, device.stream), "upload")
-
-    def fence(self) -> Any:
-        """One of two events in turn: a slot's is waited for before the slot is used again."""
-        self._turn = 1 - self._turn
-        self._device.call("EventRecord", "upload", self._events[self._turn], self._device.stream)
-        return self._events[self._turn]
-
-    def wait(self, fence: Any) -> None:
-        """Bounded, as all waits."""
-        self._device.until("EventQuery", fence, "upload")
-
-    def close(self) -> None:
-        """Free the page-locked memory."""
-        for event in self._events:
-            getattr(self._device.api, f"{self._device.prefix}EventDestroy")(event)
-        for slot in self.slots:
-            self._device.calls.free_host(slot)
-
-
-class Readings:
-    """Copies to two page-locked slots in turn, each followed by an event: that alone is waited for."""
-
-    def __init__(self, device: StreamDevice) -> None:
-        self._device = device
-        self._slots = [device.pinned(MOST_READING) for _ in range(2)]
-        self._events = [device.check(device.calls.create_event(), "create event")[0] for _ in range(2)]
-        self._turn = 0
-
-    def begin(self, address: int, nbytes: int) -> Callable[[memoryview], None]:
-        """Queue one; see Device.reading."""
-        device, self._turn = self._device, 1 - self._turn
-        slot, event = self._slots[self._turn], self._events[self._turn]
-        device.call("MemcpyDtoHAsync", "reading", slot, address, nbytes, device.stream)
-        device.call("EventRecord", "reading", event, device.stream)
-
-        def read(target: memoryview) -> None:
-            device._current()
-            device.until("EventQuery", event, "reading")
-            target[:] = host_view(slot, nbytes)
-
-        return read
-
-    def close(self) -> None:
-        """Free the page-locked memory."""
-        for event in self._events:
-            getattr(self._device.api, f"{self._device.prefix}EventDestroy")(event)
-        for slot in self._slots:
-            self._device.calls.free_host(slot)

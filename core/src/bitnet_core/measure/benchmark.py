@@ -138,11 +138,11 @@ def _runs(
     engine: Engine, sequences: int, prompt_tokens: int, max_tokens: int, repeat: int, progress: Progress | None
 ) -> list[_Run]:
     """`repeat` runs, after those that do not count. Nothing is guessed: what is measured are steps, not texts."""
-    lookup, engine.scheduler.prompt_lookup = engine.scheduler.prompt_lookup, "off"
+    lookup, engine.scheduler.greedy.prompt_lookup = engine.scheduler.greedy.prompt_lookup, "off"
     try:
         return _measured_runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
     finally:
-        engine.scheduler.prompt_lookup = lookup
+        engine.scheduler.greedy.prompt_lookup = lookup
 
 
 def _measured_runs(

@@ -106,9 +106,10 @@ class Scratch:
         every = whole(self._buffers["lists"])
         return every.part(0, 4 * rows * k), every.part(step, 4 * rows * k), every.part(2 * step, 8 * rows)
 
-    def upload(self, name: str, values: npt.NDArray[np.int32]) -> None:
-        """Write the start of an i32 buffer from a C-contiguous array."""
-        self._pool.upload(View(self._buffers[name], 0, values.nbytes), values.data.cast("B"))
+    def upload(self, name: str, values: npt.NDArray[np.int32], first: int = 0) -> None:
+        """Write an i32 buffer from row `first` on from a C-contiguous array."""
+        at = first * self._row_bytes[name]
+        self._pool.upload(View(self._buffers[name], at, values.nbytes), values.data.cast("B"))
 
     def download(self, name: str, out: npt.NDArray[np.float32] | npt.NDArray[np.int32]) -> None:
         """Read the start of a buffer into a C-contiguous array."""

@@ -6,8 +6,8 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from bitnet_core.errors import GpuError, OutOfMemoryError
+from bitnet_core.hal.pinned import host_view
 from bitnet_core.hal.plugin import Constants, Handle, KernelSpec, MemoryKind, Recorded, Tuned, Tuning, words_of
-from bitnet_core.hal.stream import host_view
 
 from bitnet_levelzero.api import call, given, load
 from bitnet_levelzero.compile import Compiler

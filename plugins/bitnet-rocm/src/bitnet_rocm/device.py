@@ -80,7 +80,7 @@ class RocmDevice(StreamDevice):
         if self.info.type is not DeviceType.INTEGRATED or host.readonly:
             return None
         start = ctypes.addressof((ctypes.c_char * host.nbytes).from_buffer(host))
-        self._current()
+        self.select()
         try:
             self.call("HostRegister", "wrap", start, host.nbytes, MAPPED)
             address = self.address(self.call("HostGetDevicePointer", "wrap", start, 0)[0])

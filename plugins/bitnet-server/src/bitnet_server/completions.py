@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from bitnet_core.engine.sampling import TokenScore, token_score
+from bitnet_core.engine.logprobs import TokenScore, token_score
 from bitnet_core.engine.sequence import Scored
 
 from bitnet_server.errors import ApiError

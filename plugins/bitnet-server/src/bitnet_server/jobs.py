@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
     from bitnet_core.engine.constraint import Constraint
     from bitnet_core.engine.engine import Engine
+    from bitnet_core.engine.logprobs import TokenScore
     from bitnet_core.engine.reasoning import Reasoning
-    from bitnet_core.engine.sampling import SamplingParams, TokenScore
+    from bitnet_core.engine.sampling import SamplingParams
     from bitnet_core.engine.sequence import Scored, Sequence
     from bitnet_core.engine.text import StopFilter, TextMaker
 

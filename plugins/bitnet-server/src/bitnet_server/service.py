@@ -23,7 +23,7 @@ from bitnet_server.settings import Settings
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
-    from bitnet_core.engine.scheduler import Update
+    from bitnet_core.engine.booking import Update
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from bitnet_core.engine.sampling import TokenScore
+from bitnet_core.engine.logprobs import TokenScore
 from bitnet_core.tokenizer import Tokenizer
 
 from bitnet_server.jobs import Job

@@ -15,8 +15,8 @@ from bitnet_core.discovery.request import DeviceRequest
 from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.runner import Span
 from bitnet_core.engine.scores import Want
+from bitnet_core.engine.spans import Span
 from bitnet_core.formats.open import open_model
 from bitnet_core.hal.device import LIKE_ROWS, Device, DeviceType
 from bitnet_core.kernels.catalogue import CATALOGUE, DELTA_KERNELS

@@ -331,7 +331,12 @@ class RecordingRules:
             assert count(bench, ones) == before + 101
         with pytest.raises(ValueError):
             device.reading(ones.views["y"])(memoryview(bytearray(4)))
-        large = device.alloc(MOST_READING + 4)
+        large, data = device.alloc(MOST_READING + 4), np.random.default_rng(1).bytes(MOST_READING)
+        device.upload(whole(large).part(4, MOST_READING), memoryview(data))
+        read, held = device.reading(whole(large).part(4, MOST_READING)), bytearray(MOST_READING)
+        device.upload(whole(large), memoryview(bytes(MOST_READING + 4)))
+        read(memoryview(held))
+        assert held == data, "not what it was when it was asked for"
         with pytest.raises(ValueError):
             device.reading(whole(large))
         device.free(large)
