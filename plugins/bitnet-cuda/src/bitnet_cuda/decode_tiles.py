@@ -31,7 +31,7 @@ def ternary(params: Params, outs: int, variant: str = "", *, several: bool = Fal
     steps = 1 if long else max(2 if wide or units > 16 else 1, ceil_div(units, 32))
     tile = {"TILE_N": 32 if wide or long else 16, "TILE_T": FEW_ROWS, "SPLITS": 1}
     spread = {"SHARED": 70 << 10} if several and outs > width else {}
-    return tuned(32 * max(4, ceil_div(units, steps)), tile, variant, STEPS=steps, **spread)
+    return tuned(32 * max(4, ceil_div(units, steps)), tile, variant, STEPS=steps, LATE=int(long), **spread)
 
 
 def joined(name: str, constants: Constants, params: Params) -> Tuning:

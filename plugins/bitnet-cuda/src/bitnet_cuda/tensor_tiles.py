@@ -19,6 +19,9 @@ SPREAD = {"SHARED": 76 << 10}  # two blocks a multiprocessor, no more: many gath
 # What rms_norm_quantize has beside its threads: by rows at most, of short and of long ones.
 NORMS = {8: ({}, {"LATE": 1}), 32: (SPREAD, {"SHARED": 113 << 10}), 64: (SPREAD, {**SPREAD, "LATE": 1})}
 
+DRAFTS = {8: (8, 6), 16: (16, 5), 32: (32, 4), BATCH_ROWS: (32, 2)}
+"""Of draft_logits_stream.cu by rows at most: SPAN_T, STAGES."""
+
 
 def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
@@ -141,11 +144,13 @@ def dense_tile(outs: int) -> Tuning:
 
 def drafts_tile(rows: int, outs: int) -> Tuning:
     """Constants of draft_logits_stream.cu: BOXES pieces of SPAN_N rows of the head by 128 columns, TILE_N a block."""
-    boxes, (span_t, stages) = 1 + (rows > 32), (16, 5) if rows <= 16 else (32, 4) if rows <= 32 else (32, 2)
+    span_t, stages = next(shape for most, shape in DRAFTS.items() if rows <= most or most == BATCH_ROWS)
+    boxes, makers = 1 + (rows > 32), 1 + (16 < rows <= 32)
     piece, by_way = 256 * boxes, 2 * 512 * span_t if boxes > 1 else 0  # x of two stages
     tile = {"TILE_N": piece * min(8, ceil_div(outs, piece * MULTIPROCESSORS)), "TILE_T": span_t}
+    private = {"SPAN_N": 256, "BOXES": boxes, "SPAN_T": span_t, "STAGES": stages, "MAKERS": makers}
     shared = stages * (128 * piece + 3 * 128 * span_t) + by_way + 1024
-    return tuned(3 * 128, tile, "stream", SPAN_N=256, BOXES=boxes, SPAN_T=span_t, STAGES=stages, SHARED=shared)
+    return tuned(256 + 128 * makers, tile, "stream", **private, SHARED=shared)
 
 
 def _dense(rows: int, outs: int) -> Tuning:

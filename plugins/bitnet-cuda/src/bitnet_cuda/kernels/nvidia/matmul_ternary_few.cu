@@ -1,4 +1,4 @@
-// matmul_ternary for up to eight rows: see ternary_few.cuh. A block makes TILE_N outputs of all rows.
+// matmul_ternary for up to eight rows: see ternary_few.cuh. A block makes TILE_N outputs of all rows. LATE: as in quantize.cuh.
 #include "prelude.cuh"
 
 #define ROWS TILE_N
@@ -10,11 +10,14 @@ KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const
                       u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first) {
     __shared__ int partial[WARPS][8][16 * TILES];
     u32 n0 = blockIdx.x * TILE_N;
-    let_next_start();
+    if (!LATE) let_next_start();
     Codes codes;
     load_codes(codes, w, width, [=](u32 j) { return min(n0 + j, outs - 1); });
+    float old[PER_THREAD], factor[PER_THREAD], weight_scale[PER_THREAD];
+#pragma unroll
+    for (int e = 0; e < PER_THREAD; e++) weight_scale[e] = wscale[min(n0 + (e * GROUP + threadIdx.x) % TILE_N, outs - 1)];
     wait_for_previous();
-    float old[PER_THREAD], factor[PER_THREAD];
+    if (LATE) let_next_start();
     int sum[PER_THREAD];
 #pragma unroll
     for (int e = 0; e < PER_THREAD; e++) {
@@ -32,7 +35,7 @@ KERNEL matmul_ternary(const Words* w, const float* wscale, const Words* q, const
         if (token >= rows || n >= outs) continue;
 #pragma unroll
         for (int i = 0; i < WARPS; i++) sum[e] += partial[i][token][at % TILE_N];
-        float value = (float)sum[e] * factor[e] * wscale[n];
+        float value = (float)sum[e] * factor[e] * weight_scale[e];
         y[(size_t)token * y_stride + y_first + n] = ADD ? old[e] + value : value;
     }
 }

@@ -114,14 +114,13 @@ KERNEL matmul_ternary_glu(const Words* w, const float* wscale, const Words* q, c
     let_next_start();
     Words codes[STEPS][M_TILES][2];
     few.load(codes, w, [=](u32 r) { return min(n0 + r % TILE_N, outs - 1) + r / TILE_N * outs; });
+    u32 token = threadIdx.x / TILE_N, r = threadIdx.x % TILE_N, n = n0 + r;
+    float gate_scale = wscale[min(n, outs - 1)], up_scale = wscale[outs + min(n, outs - 1)];
     wait_for_previous();
     few.copy(s, q, scale, qsum);
     few.multiply(codes);
-    for (u32 at = threadIdx.x; at < rows * TILE_N; at += GROUP) {
-        u32 token = at / TILE_N, r = at % TILE_N, n = n0 + r;
-        if (n >= outs) continue;
-        float gate = (float)few.sum(s, token, r) * s.scale[token] * wscale[n];
-        float up = (float)few.sum(s, token, TILE_N + r) * s.scale[token] * wscale[outs + n];
-        m[(size_t)token * outs + n] = gated(gate, up);
-    }
+    if (token >= rows || n >= outs) return;
+    float gate = (float)few.sum(s, token, r) * s.scale[token] * gate_scale;
+    float up = (float)few.sum(s, token, TILE_N + r) * s.scale[token] * up_scale;
+    m[(size_t)token * outs + n] = gated(gate, up);
 }

@@ -20,8 +20,6 @@ template <int I>
 __device__ inline float signed_byte(u32 word) {
     return __uint_as_float(__byte_perm(word ^ 0x80808080u, 0x4b000000u, 0x7540 | I)) - 8388736.0f;
 }
-// To nearest, ties to even; 0 for NaN.
-__device__ inline int nearest(float v) { return __float2int_rn(v); }
 // Four numbers below 2^22 times factor, to nearest, ties to even: their lowest bytes. Conversions to integers have an eighth of
 // the rate of this.
 __device__ inline u32 nearest_bytes(const float* v, float factor) {

@@ -37,8 +37,7 @@ __device__ inline Scaling scaling_of(u32 top_bits, float inverse) {
 
 // Four codes in a word, all 0 where factor is; their sum is added to total.
 __device__ inline u32 four_codes(const float* v, float factor, int& total) {
-    u32 packed = 0;
-    for (int i = 0; i < 4; i++) packed |= ((u32)nearest(v[i] * factor) & 255u) << (8 * i);  // 0 * NaN gives 0
+    u32 packed = factor == 0.0f ? 0 : nearest_bytes(v, factor);
     total = dot4(0x01010101u, packed, total);
     return packed;
 }
