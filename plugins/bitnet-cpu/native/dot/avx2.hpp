@@ -6,10 +6,11 @@
 #include <cstring>
 
 #include "dot/unpack.hpp"
+#include "tiles.hpp"
 
 namespace bitnet::BITNET_PATH {
 
-constexpr uint32_t DOT_ROWS = 2;
+constexpr uint32_t DOT_ROWS = 4;
 constexpr uint32_t PANEL_ROWS = 16;
 constexpr uint32_t PANEL_TOKENS = 4;
 
@@ -51,7 +52,6 @@ static inline Vec pair_dot(Codes codes, const int8_t* x, PartScales s) {
 // The four planes of a block, as 16-bit sums. `high` holds 4 times its planes' products, which saves two shifts a block; in 5 blocks it
 // grows to at most 5 * 2 * 2 * 12 * 128 = 30720 even for the illegal code 3.
 constexpr uint32_t EXACT_BLOCKS = 5;
-constexpr uint32_t AHEAD = 2048;  // bytes from a block to the one that is asked of memory
 
 // Adds COUNT blocks of one row times T tokens, q[t] at q + t * width, to total[t], four times too large.
 template <uint32_t T, uint32_t COUNT>
@@ -79,20 +79,30 @@ static inline void add_blocks(const uint8_t* w, const int8_t* q, size_t width, _
   }
 }
 
-// acc[r * T + t] = sum over all columns of code[r] * q[t]; rows of `blocks` 32-byte blocks, q[t] at q + t * 128 * blocks. Row by row: with
-// fewer instructions to a byte the processor looks further ahead in memory.
+// acc[r * T + t] for R rows: a few blocks of one, then of the next, so that each row's memory is asked for while others are multiplied.
+template <uint32_t T, uint32_t R>
+static inline void side_by_side(const uint8_t* const* rows, const int8_t* q, uint32_t blocks, int32_t* acc) {
+  const size_t width = size_t(blocks) * 128;
+  __m256i total[R][T];
+  for (auto& row : total)
+    for (auto& v : row) v = _mm256_setzero_si256();
+  uint32_t b = 0;
+  for (; b + EXACT_BLOCKS <= blocks; b += EXACT_BLOCKS)
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < R; ++r)
+      add_blocks<T, EXACT_BLOCKS>(rows[r] + size_t(b) * 32, q + size_t(b) * 128, width, total[r]);
+  for (; b < blocks; ++b)
+    for (uint32_t r = 0; r < R; ++r) add_blocks<T, 1>(rows[r] + size_t(b) * 32, q + size_t(b) * 128, width, total[r]);
+  for (uint32_t r = 0; r < R; ++r)
+    for (uint32_t t = 0; t < T; ++t) acc[r * T + t] = sum_i32(_mm256_srai_epi32(total[r][t], 2));
+}
+
+// acc[r * T + t] = sum over all columns of code[r] * q[t]; rows of `blocks` 32-byte blocks, q[t] at q + t * 128 * blocks. More than two tokens'
+// sums of all rows do not fit the registers.
 template <uint32_t T>
 static inline void ternary_rows(const uint8_t* const* rows, const int8_t* q, uint32_t blocks, int32_t* acc) {
-  const size_t width = size_t(blocks) * 128;
-  for (uint32_t r = 0; r < DOT_ROWS; ++r, acc += T) {
-    __m256i total[T];
-    for (auto& v : total) v = _mm256_setzero_si256();
-    uint32_t b = 0;
-    for (; b + EXACT_BLOCKS <= blocks; b += EXACT_BLOCKS)
-      add_blocks<T, EXACT_BLOCKS>(rows[r] + size_t(b) * 32, q + size_t(b) * 128, width, total);
-    for (; b < blocks; ++b) add_blocks<T, 1>(rows[r] + size_t(b) * 32, q + size_t(b) * 128, width, total);
-    for (uint32_t t = 0; t < T; ++t) acc[t] = sum_i32(_mm256_srai_epi32(total[t], 2));
-  }
+  if constexpr (T <= 2) return side_by_side<T, DOT_ROWS>(rows, q, blocks, acc);
+  for (uint32_t r = 0; r < DOT_ROWS; ++r) side_by_side<T, 1>(rows + r, q, blocks, acc + r * T);
 }
 
 // Sums of one token against 16 rows: i16 pairs of two columns each.

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tiles.hpp"
+
 namespace bitnet::BITNET_PATH {
 
 constexpr uint32_t DOT_ROWS = 4;
@@ -62,7 +64,6 @@ static inline void unpack_block(const uint8_t* const* rows, uint8_t* out) {
 static inline void ternary_rows_one(const uint8_t* const* w, const int8_t* q, uint32_t blocks, int32_t* acc) {
   const __m512i m0 = _mm512_set1_epi8(char(0xc0)), m1 = _mm512_set1_epi8(0x30);
   const __m512i m2 = _mm512_set1_epi8(0x0c), m3 = _mm512_set1_epi8(0x03);
-  const size_t ahead = size_t(blocks) * 32 * DOT_ROWS;
   __m512i sums[2][4];
   for (auto& pair : sums)
     for (auto& v : pair) v = _mm512_setzero_si512();
@@ -71,8 +72,8 @@ static inline void ternary_rows_one(const uint8_t* const* w, const int8_t* q, ui
     const __m512i x0 = both_halves(q), x1 = both_halves(q + 32), x2 = both_halves(q + 64), x3 = both_halves(q + 96);
     for (uint32_t pair = 0; pair < 2; ++pair) {
       const uint8_t *a = w[2 * pair] + at, *c = w[2 * pair + 1] + at;
-      _mm_prefetch(reinterpret_cast<const char*>(a + ahead), _MM_HINT_T0);
-      _mm_prefetch(reinterpret_cast<const char*>(c + ahead), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(a + AHEAD), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(c + AHEAD), _MM_HINT_T0);
       const __m512i codes = two_rows(a, c);
       sums[pair][0] = _mm512_dpbusd_epi32(sums[pair][0], _mm512_and_si512(codes, m0), x0);
       sums[pair][1] = _mm512_dpbusd_epi32(sums[pair][1], _mm512_and_si512(codes, m1), x1);
@@ -115,7 +116,7 @@ static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32
     ternary_rows_one(w, q, blocks, acc);
   } else {
     const __m512i low2 = _mm512_set1_epi8(0x03);
-    const size_t width = size_t(blocks) * 128, ahead = size_t(blocks) * 32 * DOT_ROWS;
+    const size_t width = size_t(blocks) * 128;
     __m512i sums[2][T];
     for (auto& pair : sums)
       for (auto& v : pair) v = _mm512_setzero_si512();
@@ -123,8 +124,8 @@ static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32
       const size_t at = size_t(b) * 32;
       for (uint32_t pair = 0; pair < 2; ++pair) {
         const uint8_t *a = w[2 * pair] + at, *c = w[2 * pair + 1] + at;
-        _mm_prefetch(reinterpret_cast<const char*>(a + ahead), _MM_HINT_T0);
-        _mm_prefetch(reinterpret_cast<const char*>(c + ahead), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(a + AHEAD), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(c + AHEAD), _MM_HINT_T0);
         const __m512i codes = two_rows(a, c);
         const __m512i p0 = _mm512_and_si512(_mm512_srli_epi16(codes, 6), low2);
         const __m512i p1 = _mm512_and_si512(_mm512_srli_epi16(codes, 4), low2);

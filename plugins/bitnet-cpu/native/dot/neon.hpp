@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "dot/unpack.hpp"
+#include "tiles.hpp"
 
 namespace bitnet::BITNET_PATH {
 
@@ -79,7 +80,7 @@ static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32
   for (uint32_t b = 0; b < blocks; ++b)
     for (uint32_t r = 0; r < DOT_ROWS; ++r) {
       const uint8_t* at = w[r] + size_t(b) * 32;
-      __builtin_prefetch(at + size_t(blocks) * 32 * DOT_ROWS);
+      __builtin_prefetch(at + AHEAD);
       for (uint32_t half = 0; half < 2; ++half) {
         const uint8x16_t c = vld1q_u8(at + 16 * half);
         const int8x16_t p0 = vreinterpretq_s8_u8(vshrq_n_u8(c, 6));

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "dot/unpack.hpp"
+#include "tiles.hpp"
 
 namespace bitnet::BITNET_PATH {
 
@@ -50,7 +51,7 @@ static inline Vec pair_dot(Codes codes, const int8_t* x, PartScales s) {
 template <uint32_t T>
 static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32_t blocks, int32_t* acc) {
   const __m256i low2 = _mm256_set1_epi8(0x03);
-  const size_t width = size_t(blocks) * 128, ahead = size_t(blocks) * 32 * DOT_ROWS;
+  const size_t width = size_t(blocks) * 128;
   __m256i even[DOT_ROWS][T], odd[DOT_ROWS][T];  // two chains hide the instruction's latency
   for (uint32_t r = 0; r < DOT_ROWS; ++r)
     for (uint32_t t = 0; t < T; ++t) even[r][t] = odd[r][t] = _mm256_setzero_si256();
@@ -58,7 +59,7 @@ static inline void ternary_rows(const uint8_t* const* w, const int8_t* q, uint32
     const int8_t* x = q + size_t(b) * 128;
     for (uint32_t r = 0; r < DOT_ROWS; ++r) {
       const uint8_t* at = w[r] + size_t(b) * 32;
-      _mm_prefetch(reinterpret_cast<const char*>(at + ahead), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(at + AHEAD), _MM_HINT_T0);
       const __m256i c = load_bytes(at);
       const __m256i p0 = _mm256_and_si256(_mm256_srli_epi16(c, 6), low2);
       const __m256i p1 = _mm256_and_si256(_mm256_srli_epi16(c, 4), low2);

@@ -2,6 +2,7 @@
 // the same order whatever tile it is in, so that a row computed alone has the same bits.
 #pragma once
 #include "kernels/dense.hpp"
+#include "tiles.hpp"
 
 namespace bitnet::BITNET_PATH {
 
@@ -16,13 +17,13 @@ struct DenseSum {
 
 // R rows of w against one row of x.
 template <Dtype D, uint32_t R>
-static inline void dense_rows(const uint8_t* const* w, const float* x, uint32_t width, size_t ahead, float* out) {
+static inline void dense_rows(const uint8_t* const* w, const float* x, uint32_t width, float* out) {
   DenseSum sums[R];
   uint32_t k = 0;
   for (; k + 2 * LANES <= width; k += 2 * LANES) {
     const Vec a = load(x + k), b = load(x + k + LANES);
     for (uint32_t r = 0; r < R; ++r) {
-      prefetch(w[r] + row_bytes<D>(k) + ahead);
+      prefetch(w[r] + row_bytes<D>(k) + AHEAD);
       sums[r].even = fma(load_dense<D>(w[r], k), a, sums[r].even);
       sums[r].odd = fma(load_dense<D>(w[r], k + LANES), b, sums[r].odd);
     }
@@ -34,12 +35,12 @@ static inline void dense_rows(const uint8_t* const* w, const float* x, uint32_t 
 
 // One row of w, decoded part by part, against L rows of x.
 template <Dtype D, uint32_t L>
-static inline void decoded_row(const uint8_t* w, const float* x, uint32_t width, size_t ahead, float* out) {
+static inline void decoded_row(const uint8_t* w, const float* x, uint32_t width, float* out) {
   DenseSum sums[L];
   float part[DECODE];
   for (uint32_t first = 0; first < width; first += DECODE) {
     const uint32_t count = smaller(DECODE, width - first);
-    for (uint32_t line = 0; line < row_bytes<D>(count); line += 64) prefetch(w + row_bytes<D>(first) + line + ahead);
+    for (uint32_t line = 0; line < row_bytes<D>(count); line += 64) prefetch(w + row_bytes<D>(first) + line + AHEAD);
     decode_part<D>(w, first, count, part);
     uint32_t k = 0;
     for (; k + 2 * LANES <= count; k += 2 * LANES) {
@@ -59,39 +60,38 @@ static inline void decoded_row(const uint8_t* w, const float* x, uint32_t width,
 template <Dtype D>
 static inline void dense_tile(const Launch& launch, uint32_t l0, uint32_t l1, uint32_t n0, uint32_t n1) {
   const auto p = params_of<MatmulParams>(launch);
-  const size_t stride = row_bytes<D>(p.width), ahead = DENSE_ROWS * stride;
+  const size_t stride = row_bytes<D>(p.width);
+  const Runs<DENSE_ROWS> runs{n0, n1};
   const uint8_t* w = view<uint8_t>(launch, 1);
   float* y = view<float>(launch, 2) + p.y_first;
   float out[DENSE_ROWS];
   for (; l0 + DENSE_ROWS <= l1; l0 += DENSE_ROWS)
     for (uint32_t n = n0; n < n1; ++n) {
-      decoded_row<D, DENSE_ROWS>(w + n * stride, view<float>(launch, 0) + size_t(l0) * p.width, p.width, ahead, out);
+      decoded_row<D, DENSE_ROWS>(w + n * stride, view<float>(launch, 0) + size_t(l0) * p.width, p.width, out);
       for (uint32_t i = 0; i < DENSE_ROWS; ++i) y[size_t(l0 + i) * p.y_stride + n] = out[i];
     }
   for (; l0 < l1; ++l0) {
     const float* x = view<float>(launch, 0) + size_t(l0) * p.width;
-    for (uint32_t n = n0; n < n1; n += DENSE_ROWS) {
-      const uint32_t count = smaller(DENSE_ROWS, n1 - n);
+    for (uint32_t i = 0; i < runs.length; ++i) {
       const uint8_t* rows[DENSE_ROWS];
-      for (uint32_t r = 0; r < DENSE_ROWS; ++r) rows[r] = w + smaller(n + r, n1 - 1) * stride;
+      for (uint32_t r = 0; r < DENSE_ROWS; ++r) rows[r] = w + runs.row(i, r) * stride;
       if constexpr (D == F32 || D == F16 || D == BF16) {
-        dense_rows<D, DENSE_ROWS>(rows, x, p.width, ahead, out);
+        dense_rows<D, DENSE_ROWS>(rows, x, p.width, out);
       } else {
-        for (uint32_t r = 0; r < count; ++r) decoded_row<D, 1>(rows[r], x, p.width, ahead, out + r);
+        for (uint32_t r = 0; r < DENSE_ROWS; ++r) decoded_row<D, 1>(rows[r], x, p.width, out + r);
       }
-      for (uint32_t r = 0; r < count; ++r) y[size_t(l0) * p.y_stride + n + r] = out[r];
+      for (uint32_t r = 0; r < DENSE_ROWS && runs.has(i, r); ++r) y[size_t(l0) * p.y_stride + runs.row(i, r)] = out[r];
     }
   }
 }
 
 static void matmul_dense(const Launch& launch, uint32_t begin, uint32_t end, uint8_t*) {
   const auto p = params_of<MatmulParams>(launch);
-  const Constants& c = launch.constants;
-  with_dtype(c.dtype, [&](auto dtype) {
-    for (uint32_t g = begin; g < end; ++g) {
-      const uint32_t n0 = g % launch.grid[0] * c.tile_n, l0 = g / launch.grid[0] * c.tile_t;
-      dense_tile<decltype(dtype)::value>(launch, l0, l0 + smaller(c.tile_t, p.rows - l0), n0,
-                                         n0 + smaller(c.tile_n, p.outs - n0));
+  with_dtype(launch.constants.dtype, [&](auto dtype) {
+    for (uint32_t g = begin; g < end;) {
+      const Tile tile(launch, g, end, p.outs, p.rows);
+      dense_tile<decltype(dtype)::value>(launch, tile.t0, tile.t1, tile.n0, tile.n1);
+      g = tile.next;
     }
   });
 }

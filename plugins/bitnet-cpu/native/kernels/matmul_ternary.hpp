@@ -2,7 +2,7 @@
 // A few tokens: rows are multiplied straight from the packed blocks. More: a panel of rows is unpacked once, and stays
 // in the cache while all tokens of the tile pass.
 #pragma once
-#include "launch.hpp"
+#include "tiles.hpp"
 
 namespace bitnet::BITNET_PATH {
 
@@ -38,16 +38,17 @@ struct TernaryMatmul {
 
 // As many whole groups of T tokens as there are; returns the first token left.
 template <uint32_t T>
-static inline uint32_t direct_tokens(const TernaryMatmul& m, uint32_t t0, uint32_t t1, uint32_t n0, uint32_t n1) {
+[[gnu::noinline]] static uint32_t direct_tokens(const TernaryMatmul& m, uint32_t t0, uint32_t t1, uint32_t n0, uint32_t n1) {
   const uint32_t blocks = m.p.width / 128;
+  const Runs<DOT_ROWS> runs{n0, n1};
   for (; t0 + T <= t1; t0 += T)
-    for (uint32_t n = n0; n < n1; n += DOT_ROWS) {
+    for (uint32_t i = 0; i < runs.length; ++i) {
       const uint8_t* rows[DOT_ROWS];
       int32_t acc[DOT_ROWS * T];
-      for (uint32_t r = 0; r < DOT_ROWS; ++r) rows[r] = m.w + size_t(smaller(n + r, n1 - 1)) * blocks * 32;
+      for (uint32_t r = 0; r < DOT_ROWS; ++r) rows[r] = m.w + size_t(runs.row(i, r)) * blocks * 32;
       ternary_rows<T>(rows, m.q + size_t(t0) * m.p.width, blocks, acc);
-      for (uint32_t t = 0; t < T; ++t)
-        for (uint32_t r = 0; r < smaller(DOT_ROWS, n1 - n); ++r) m.put(t0 + t, n + r, acc[r * T + t]);
+      for (uint32_t r = 0; r < DOT_ROWS && runs.has(i, r); ++r)
+        for (uint32_t t = 0; t < T; ++t) m.put(t0 + t, runs.row(i, r), acc[r * T + t]);
     }
   return t0;
 }
@@ -63,9 +64,9 @@ static inline void unpack_panel(const TernaryMatmul& m, uint32_t n0, uint32_t n1
   }
 }
 
-// As many whole groups of T tokens as there are; returns the first token left.
+// As many whole groups of T tokens as there are; returns the first token left. Never inlined: its registers are its own.
 template <uint32_t T>
-static inline uint32_t panel_tile(const TernaryMatmul& m, const uint8_t* panel, uint32_t t0, uint32_t t1, uint32_t n0,
+[[gnu::noinline]] static uint32_t panel_tile(const TernaryMatmul& m, const uint8_t* panel, uint32_t t0, uint32_t t1, uint32_t n0,
                                   uint32_t n1) {
   int32_t acc[T * PANEL_ROWS];
   for (; t0 + T <= t1; t0 += T) {
@@ -93,9 +94,10 @@ static void matmul_ternary(const Launch& launch, uint32_t begin, uint32_t end, u
   const TernaryMatmul m{view<uint8_t>(launch, 0),     view<float>(launch, 1), view<int8_t>(launch, 2),
                         view<float>(launch, 3),       view<int32_t>(launch, 4), view<float>(launch, 5),
                         p, launch.constants.add != 0};
-  for (uint32_t g = begin; g < end; ++g) {
-    const uint32_t n0 = g % launch.grid[0] * launch.constants.tile_n, n1 = n0 + smaller(launch.constants.tile_n, p.outs - n0);
-    const uint32_t t0 = g / launch.grid[0] * launch.constants.tile_t, t1 = t0 + smaller(launch.constants.tile_t, p.rows - t0);
+  for (uint32_t g = begin; g < end;) {
+    const Tile tile(launch, g, end, p.outs, p.rows);
+    const uint32_t n0 = tile.n0, n1 = tile.n1, t0 = tile.t0, t1 = tile.t1;
+    g = tile.next;
     if (t1 - t0 > DIRECT_TOKENS) {
       for (uint32_t n = n0; n < n1; n += PANEL_ROWS) {
         const uint32_t last = n + smaller(PANEL_ROWS, n1 - n);

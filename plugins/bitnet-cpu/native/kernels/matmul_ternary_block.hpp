@@ -4,7 +4,6 @@
 // a panel of rows is unpacked once, and stays in the cache while all tokens of the tile pass.
 #pragma once
 #include "kernels/matmul_ternary.hpp"
-#include "launch.hpp"
 
 namespace bitnet::BITNET_PATH {
 
@@ -73,15 +72,16 @@ static inline void pair_rows(const BlockMatmul& m, const Codes* codes, const flo
   }
 }
 
-// T tokens from t on, whose scales start at `scales`, and DOT_ROWS rows from n on.
+// T tokens from t on, whose scales start at `scales`, and the step-th row of each run.
 template <uint32_t T>
-static inline void block_rows(const BlockMatmul& m, const float* scales, const float* ones, uint32_t t, uint32_t n, uint32_t n1) {
-  const uint32_t width = m.base.p.width, ahead = width / 4 * DOT_ROWS;
+static inline void block_rows(const BlockMatmul& m, const float* scales, const float* ones, uint32_t t, const Runs<DOT_ROWS>& runs,
+                              uint32_t step) {
+  const uint32_t width = m.base.p.width;
   const uint8_t* w[DOT_ROWS];
   const float* wscale[DOT_ROWS];
   Vec acc[DOT_ROWS][T];
   for (uint32_t r = 0; r < DOT_ROWS; ++r) {
-    const size_t row = smaller(n + r, n1 - 1);
+    const size_t row = runs.row(step, r);
     w[r] = m.base.w + row * (width / 4);
     wscale[r] = m.base.wscale + row * m.blocks;
     for (uint32_t i = 0; i < T; ++i) acc[r][i] = splat(0);
@@ -90,25 +90,26 @@ static inline void block_rows(const BlockMatmul& m, const float* scales, const f
   for (uint32_t k = 0; k < width; k += 2 * PAIR) {
     Codes codes[DOT_ROWS];
     for (uint32_t r = 0; r < DOT_ROWS; ++r) {
-      prefetch(w[r] + k / 4 + ahead);
+      prefetch(w[r] + k / 4 + AHEAD);
       codes[r] = load_codes(w[r] + k / 4);
     }
     pair_rows<0, T>(m, codes, wscale, q, scales, k, acc);
     pair_rows<1, T>(m, codes, wscale, q, scales, k + PAIR, acc);
   }
-  for (uint32_t r = 0; r < smaller(DOT_ROWS, n1 - n); ++r)
+  for (uint32_t r = 0; r < DOT_ROWS && runs.has(step, r); ++r)
     for (uint32_t i = 0; i < T; ++i)
-      m.put(t + i, n + r, sum(acc[r][i]) - dot_f32(wscale[r], ones + size_t(i) * m.blocks, m.blocks));
+      m.put(t + i, runs.row(step, r), sum(acc[r][i]) - dot_f32(wscale[r], ones + size_t(i) * m.blocks, m.blocks));
 }
 
 // As many whole groups of T tokens as there are; returns the first token left. `scales` are those of the tokens from `first` on.
 template <uint32_t T>
 static inline uint32_t block_direct(const BlockMatmul& m, const TokenScales& scales, uint32_t first, uint32_t t0, uint32_t t1,
                                     uint32_t n0, uint32_t n1) {
+  const Runs<DOT_ROWS> runs{n0, n1};
   for (; t0 + T <= t1; t0 += T) {
     const size_t from = t0 - first;
-    for (uint32_t n = n0; n < n1; n += DOT_ROWS)
-      block_rows<T>(m, scales.part + from * m.parts, scales.ones + from * m.blocks, t0, n, n1);
+    for (uint32_t step = 0; step < runs.length; ++step)
+      block_rows<T>(m, scales.part + from * m.parts, scales.ones + from * m.blocks, t0, runs, step);
   }
   return t0;
 }
@@ -174,9 +175,10 @@ static void matmul_ternary_block(const Launch& launch, uint32_t begin, uint32_t 
   const BlockMatmul m{{view<uint8_t>(launch, 0), view<float>(launch, 1), view<int8_t>(launch, 2), view<float>(launch, 3),
                        view<int32_t>(launch, 4), view<float>(launch, 5), p, launch.constants.add != 0},
                       block == 64 ? 6u : block == 128 ? 7u : 8u, launch.constants.ablock, ceil_div(p.width, block), p.width / PART};
-  for (uint32_t g = begin; g < end; ++g) {
-    const uint32_t n0 = g % launch.grid[0] * launch.constants.tile_n, n1 = n0 + smaller(launch.constants.tile_n, p.outs - n0);
-    const uint32_t t0 = g / launch.grid[0] * launch.constants.tile_t, t1 = t0 + smaller(launch.constants.tile_t, p.rows - t0);
+  for (uint32_t g = begin; g < end;) {
+    const Tile tile(launch, g, end, p.outs, p.rows);
+    const uint32_t n0 = tile.n0, n1 = tile.n1, t0 = tile.t0, t1 = tile.t1;
+    g = tile.next;
     if (t1 - t0 > DIRECT_TOKENS) {
       for (uint32_t n = n0; n < n1; n += PANEL_ROWS) block_pass(m, scratch, t0, t1, n, n + smaller(PANEL_ROWS, n1 - n));
     } else {

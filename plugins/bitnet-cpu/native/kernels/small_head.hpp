@@ -110,7 +110,7 @@ static inline void draft_rows(const int8_t* const* codes, const Planes& x, uint3
     for (auto& row : sums) row[0] = row[1] = no_ints();
     uint32_t k = first;
     for (; k + 64 <= last; k += 64) {
-      for (uint32_t r = 0; r < DENSE_ROWS; ++r) prefetch(codes[r] + k + size_t(DENSE_ROWS) * width);
+      for (uint32_t r = 0; r < DENSE_ROWS; ++r) prefetch(codes[r] + k + AHEAD);
       for (uint32_t i = k; i < k + 64; i += WORDS) {
         const Words high = load_words(x.plane[0] + i), low = load_words(x.plane[1] + i);
         for (uint32_t r = 0; r < DENSE_ROWS; ++r) {
@@ -144,19 +144,21 @@ static void draft_logits(const Launch& launch, uint32_t begin, uint32_t end, uin
   const auto p = params_of<DraftParams>(launch);
   const float *scale = view<float>(launch, 2), *error = view<float>(launch, 3);
   const uint32_t groups = ceil_div(p.outs, HEAD_GROUP);
-  for (uint32_t g = begin; g < end; ++g) {
-    const uint32_t l = g / launch.grid[0], n0 = g % launch.grid[0] * launch.constants.tile_n;
-    const uint32_t n1 = n0 + smaller(launch.constants.tile_n, p.outs - n0);
+  for (uint32_t g = begin; g < end;) {
+    const Tile tile(launch, g, end, p.outs, p.rows);
+    const uint32_t l = tile.t0, n0 = tile.n0, n1 = tile.n1;
+    g = tile.next;
     const float* x = view<float>(launch, 0) + size_t(l) * p.width;
     const Planes planes(x, p.width, scratch);
     float* logits = view<float>(launch, 4) + size_t(l) * p.stride;
-    for (uint32_t n = n0; n < n1; n += DENSE_ROWS) {
+    const Runs<DENSE_ROWS> runs{n0, n1};
+    for (uint32_t i = 0; i < runs.length; ++i) {
       const int8_t* rows[DENSE_ROWS];
       float out[DENSE_ROWS];
-      for (uint32_t r = 0; r < DENSE_ROWS; ++r) rows[r] = view<int8_t>(launch, 1) + size_t(smaller(n + r, n1 - 1)) * p.width;
+      for (uint32_t r = 0; r < DENSE_ROWS; ++r) rows[r] = view<int8_t>(launch, 1) + size_t(runs.row(i, r)) * p.width;
       if (planes.sound) draft_rows(rows, planes, p.width, out);
       for (uint32_t r = 0; r < DENSE_ROWS && !planes.sound; ++r) out[r] = draft_row(rows[r], x, p.width);
-      for (uint32_t r = 0; r < smaller(DENSE_ROWS, n1 - n); ++r) logits[n + r] = out[r] * scale[n + r];
+      for (uint32_t r = 0; r < DENSE_ROWS && runs.has(i, r); ++r) logits[runs.row(i, r)] = out[r] * scale[runs.row(i, r)];
     }
     const float length = norm2(x, p.width);
     for (uint32_t n = n0; n < n1; n += HEAD_GROUP) {
@@ -193,7 +195,7 @@ static void rescore_logits(const Launch& launch, uint32_t begin, uint32_t end, u
     for (uint32_t n = n0; n < n1; ++n) {
       if (logits[n] + error[n] * length < threshold) continue;
       const uint8_t* row = view<uint8_t>(launch, 1) + size_t(n) * p.width * 2;
-      dense_rows<F16, 1>(&row, x, p.width, 0, logits + n);
+      dense_rows<F16, 1>(&row, x, p.width, logits + n);
     }
   }
 }
