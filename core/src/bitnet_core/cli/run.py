@@ -82,8 +82,7 @@ def run(
         if as_json:
             print_json(_document(loaded, result))
         if receipt is not None:
-            asked = _asked(max_tokens, sampling, thinking, response_format)
-            _write_receipt(receipt, force, loaded, result, asked)
+            _write_receipt(receipt, force, loaded, result, _asked(max_tokens, sampling, thinking, response_format))
 
 
 def _thinking(chat: bool, think: bool | None, max_thinking: int | None) -> Thinking | None:
