@@ -82,10 +82,7 @@ def run(
         if as_json:
             print_json(_document(loaded, result))
         if receipt is not None:
-            asked = {"max_tokens": max_tokens, **sampling.parameters(), "chat": chat}
-            asked |= thinking.parameters() if thinking else {}
-            asked |= {"schema_sha256": _schema_sha256(response_format)} if response_format else {}
-            _write_receipt(receipt, force, loaded, result, asked)
+            _write_receipt(receipt, force, loaded, result, _asked(max_tokens, sampling, thinking, response_format))
 
 
 def _thinking(chat: bool, think: bool | None, max_thinking: int | None) -> Thinking | None:
@@ -185,14 +182,20 @@ def _document(model: Model, result: Generation) -> dict[str, Any]:
     }
 
 
-def _schema_sha256(response_format: dict[str, Any]) -> str:
-    """Of the schema as JSON without spaces, names in order."""
-    schema = response_format["json_schema"]["schema"]
-    return hashlib.sha256(json.dumps(schema, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+def _asked(
+    max_tokens: int, sampling: Sampling, thinking: Thinking | None, response_format: dict[str, Any] | None
+) -> dict[str, Any]:
+    """All that the command was asked for that changes tokens; the schema by the hash of its JSON without spaces."""
+    asked = {"max_tokens": max_tokens, **sampling.parameters(), "chat": thinking is not None}
+    if thinking is not None:
+        asked |= thinking.parameters()
+    if response_format is not None:
+        schema = json.dumps(response_format["json_schema"]["schema"], sort_keys=True, separators=(",", ":"))
+        asked["schema_sha256"] = hashlib.sha256(schema.encode()).hexdigest()
+    return asked
 
 
 def _write_receipt(path: Path, force: bool, model: Model, result: Generation, asked: dict[str, Any]) -> None:
-    """asked: all that the command was asked for that changes tokens."""
     from bitnet_core.receipt import engine_options, make_receipt, write_receipt
 
     stats = model.stats()
