@@ -147,6 +147,8 @@ def test_what_is_queued_takes_no_longer_than_a_burst_where_time_is_short(
     pace.token_seconds = 1000
     assert pace.ahead(1, 100) == 0
     assert pace.length(100, waiting=False, followed=True) == 1
+    pace.seconds, pace.token_seconds = 0.02, 0.0016  # the server's, with many texts
+    assert pace.ahead(16, 100) == pace.length(100, waiting=False, followed=True) == 6
 
 
 def test_too_many_texts_are_read_as_before(

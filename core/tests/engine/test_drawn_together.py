@@ -48,10 +48,11 @@ def test_together_as_alone(vocab: int, spread: float) -> None:
         logits = [np.round(spread * rng.standard_normal(vocab), 2).astype(np.float32) for _ in KINDS]
         lists = [listed(row, min(SHORTLIST, vocab)) for row in logits]
         tokens = choose_together(many, lists)
-        expected = [
-            sampler.choose_short(scores.ids, scores.values, (), scores.total)
-            for sampler, scores in zip(alone, lists, strict=True)
-        ]
+        expected: list[int | None] = []
+        for sampler, scores in zip(alone, lists, strict=True):
+            assert scores.ids is not None
+            assert scores.values is not None
+            expected.append(sampler.choose_short(scores.ids, scores.values, (), scores.total))
         assert tokens == expected
         for one, other, token, row in zip(many, alone, tokens, logits, strict=True):
             if token is None:

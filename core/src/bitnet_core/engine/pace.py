@@ -11,9 +11,9 @@ _LOOKING = 16
 _WAITING_SECONDS = 0.02
 """A burst takes about this long at most while another text waits for its turn."""
 
-_SHARE = 10
-"""Of a burst's time, what one takes at most that another is queued behind: the host needs a millisecond at most for
-each, and a text that comes waits for both."""
+_SHARE, _SHORT_SECONDS = 10, 0.01
+"""Of a burst's time one that another is queued behind takes a share, or so many seconds where that is more: the host
+needs about one millisecond for each and must not be late, and a text that comes waits for both."""
 
 
 class Pace:
@@ -49,7 +49,8 @@ class Pace:
 
     def _short(self) -> int:
         """Most tokens of bursts of which two are under way: together no more than one alone. 0: there is no time."""
-        return min(self._affordable(self.seconds) // 2, max(1, self._affordable(self.seconds / _SHARE)), MOST // 2)
+        short = max(self.seconds / _SHARE, _SHORT_SECONDS)
+        return min(self._affordable(self.seconds) // 2, max(1, self._affordable(short)), MOST // 2)
 
     def _affordable(self, seconds: float) -> int:
         return int(seconds / self.token_seconds) if self.token_seconds else MOST
