@@ -10,7 +10,14 @@ __device__ inline void warpgroup_mma_bytes(int* c, const Words* a, const Words* 
     // start address, (unused) leading offset, 1024 bytes between groups of eight rows, all in 16 bytes; 128-byte mode
     const unsigned long long mode = 1ull << 16 | 64ull << 32 | 1ull << 62;
     unsigned long long first = (shared_address(a) + offset) >> 4 | mode, second = (shared_address(b) + offset) >> 4 | mode;
-#if COLUMNS == 48
+#if COLUMNS == 24
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %14, 0;"
+        "wgmma.mma_async.sync.aligned.m64n24k32.s32.s8.s8 {"
+        " %0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11}, %12, %13, p;}"
+        : A8(0), A4(8)
+        : "l"(first), "l"(second), "r"((int)add));
+#elif COLUMNS == 48
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %26, 0;"
         "wgmma.mma_async.sync.aligned.m64n48k32.s32.s8.s8 {"
