@@ -2,9 +2,9 @@
 // logits[l,n] = scale[n] * sum_k codes[n,k] x[l,k]; bound[l,g] = the largest logits[l,n] - error[n] |x[l]| of the 64 rows of
 // group g. x, scaled by a power of two that brings a row's largest value into [1, 2), is an integer of 2^-21, and that three
 // signed bytes with factors 2^16, 2^8 and 1: 22 bits as in matmul_dense_stream.cu, and codes are multiplied as they come.
-// A block makes TILE_N rows, BOXES times SPAN_N = 256 at a time, x SPAN_T rows of x, in STAGES pieces of 128 columns. MAKERS warpgroups take
-// them in turns: one thread asks for codes by bulk copies, all make the bytes of x; two others multiply. Sums of 512 rows take the
-// registers that x would be asked for ahead in: then it comes by way of shared memory. Rows of x with an Inf or NaN come last, in f32.
+// A block makes TILE_N rows, BOXES times SPAN_N = 256 at a time, x SPAN_T rows of x. One thread keeps bulk copies of STAGES pieces of 128
+// columns under way; its warpgroup makes the bytes of x for them, two others multiply. Sums of 512 rows take the registers that x would
+// be asked for ahead in: then it comes by way of shared memory. Rows of x with an Inf or NaN come last, in f32.
 #include "prelude.cuh"
 #include "bounds.cuh"
 #include "tensor.cuh"
@@ -17,12 +17,11 @@
 #define PLANES (ROWS_N * 8)      // 16-byte words of a stage: codes, then the bytes of x
 #define STAGE (PLANES + COLUMNS * 8)
 #define GROUPS (TILE_N / 64)
-#define MAKERS (GROUP / 128 - 2)
 #define OWN (SPAN_T / 4)  // rows of x of a thread that makes bytes
 #define SHARED_X (TILES * COLUMNS > 192)
 #define AHEAD (SHARED_X ? 2 : 64 / SPAN_T)  // stages whose x it has asked for
-#define FEWER (SHARED_X ? 40 : MAKERS == 2 ? 104 : 136)
-#define MORE (SHARED_X ? 232 : MAKERS == 2 ? 152 : 184)
+#define FEWER (SHARED_X ? 40 : 136)
+#define MORE (SHARED_X ? 232 : 184)
 
 // Of each row of x: the power of two as a biased exponent, 0 where a value is not finite, and its length.
 struct Rows {
@@ -137,7 +136,7 @@ __device__ inline void draft_others(const Rows& of, const float* x, const signed
                                     float* logits, u32 n_first, u32 rows, u32 outs, u32 width, u32 stride) {
     for (u32 token = 0; token < min(rows, (u32)SPAN_T); token++) {
         if (of.exponent[token]) continue;
-        for (u32 n = n_first + threadIdx.x - 256; n < min(n_first + TILE_N, outs); n += 128 * MAKERS) {
+        for (u32 n = n_first + threadIdx.x % 128; n < min(n_first + TILE_N, outs); n += 128) {
             float sum = 0.0f;
             for (u32 k = 0; k < width; k++) sum += (float)codes[(size_t)n * width + k] * x[(size_t)token * width + k];
             logits[(size_t)token * stride + n] = sum * scale[n];
@@ -164,7 +163,6 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
                      full + stage);
     };
     let_next_start();
-    u32 maker = warp / 4 - 2;  // from warp 8 on
     if (threadIdx.x == 256) {
         for (u32 i = 0; i < STAGES; i++) {
             barrier_init(full + i, 5);
@@ -181,31 +179,30 @@ extern "C" __global__ void __launch_bounds__(GROUP, 1)
     measure(of, (const Floats*)x, rows - t_first, width);
     if (warp >= 8) {
         fewer_registers<FEWER>();
-        Ring at = {maker, 1};
+        Ring at = {0, 1};
         Coming coming[AHEAD];
 #if SHARED_X
         for (u32 i = 0; i < AHEAD; i++) coming[i].v = (Floats*)(stages + STAGES * STAGE) + i * OWN * 128;
 #endif
 #pragma unroll
-        for (u32 i = 0; i < AHEAD; i++) coming[i].load((const Floats*)x, (maker + i * MAKERS) % chunks, rows - t_first, width);
-        for (u32 first = maker; first < count; first += AHEAD * MAKERS)
+        for (u32 i = 0; i < AHEAD; i++) coming[i].load((const Floats*)x, i % chunks, rows - t_first, width);
+        for (u32 first = 0; first < count; first += AHEAD)
 #pragma unroll
-            for (u32 j = 0; j < AHEAD; j++) {
-                u32 i = first + j * MAKERS;
+            for (u32 j = 0; j < AHEAD; j++, at.step()) {
+                u32 i = first + j;
                 if (i >= count) break;
                 barrier_wait(empty + at.stage, at.phase);
-                if (threadIdx.x % 128 == 0 && i >= STAGES) copy(i, at.stage);
+                if (threadIdx.x == 256 && i >= STAGES) copy(i, at.stage);
                 if (SHARED_X) copy_wait<AHEAD - 1>();
                 coming[j].put((u32*)(stages + at.stage * STAGE + PLANES), of);
-                coming[j].load((const Floats*)x, (i + AHEAD * MAKERS) % chunks, rows - t_first, width);
+                coming[j].load((const Floats*)x, (i + AHEAD) % chunks, rows - t_first, width);
                 show_to_tensor_cores();
                 sync_warp();
                 if (lane == 0) barrier_arrive(full + at.stage);
-                for (u32 n = 0; n < MAKERS; n++) at.step();
             }
         barrier_wait(&done, 0);
         u32 groups = (outs + 63) / 64;
-        for (u32 i = threadIdx.x - 256; i < GROUPS * SPAN_T; i += 128 * MAKERS) {
+        for (u32 i = threadIdx.x - 256; i < GROUPS * SPAN_T; i += 128) {
             u32 token = t_first + i % SPAN_T, group = n_first / 64 + i / SPAN_T;
             if (token < rows && group < groups) bound[(size_t)token * groups + group] = number_of(lowest[i]);
         }
