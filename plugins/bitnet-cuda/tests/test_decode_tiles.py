@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal.portable_tiles import MEETINGS, WORKSPACE
-from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_core.kernels.catalogue import CATALOGUE, ceil_div
 from bitnet_cuda import decode_tiles, tuning
+from bitnet_cuda.tensor_tiles import MOST_SHARED
 
 
 def attention_shapes() -> Iterator[tuple[int, int, int, int]]:
@@ -77,6 +78,38 @@ def test_several_rows_are_left_to_separate_launches(kernel: str) -> None:
     params = {"rows": 2, "columns": 2560, "width": 2560, "outs": 256}
     with pytest.raises(UnsupportedError, match="one row"):
         decode_tiles.choose(kernel, {"BLOCK": 0}, params)
+
+
+@pytest.mark.parametrize("rows", [5, 8])
+@pytest.mark.parametrize(("columns", "outs"), [(1, 1), (300, 40), (2560, 2560), (2560, 3840), (4096, 6144)])
+def test_norms_of_five_to_eight_rows_are_joined(rows: int, columns: int, outs: int) -> None:
+    """Warps have all columns to norm, the groups that share them all to multiply, threads all outputs."""
+    width = ceil_div(columns, 128) * 128
+    params = {"rows": rows, "columns": columns, "outs": outs, "width": width}
+    tuned = decode_tiles.choose("norm_matmul", {"BLOCK": 0}, params)
+    assert tuned is not None
+    group, tile_n, shares = (
+        tuned.private["GROUP"],
+        tuned.tile["TILE_N"],
+        tuned.private["GROUP"] // 2 // tuned.tile["TILE_N"],
+    )
+    assert tuned.variant == "few"
+    assert group % 32 == 0
+    assert group <= 1024
+    assert group // 32 * 128 >= width
+    assert group >= 8 * tile_n
+    assert shares * tile_n // 16 == group // 32
+    assert tuned.private["SHARED"] >= 32 * shares * (tile_n + 4)
+    with pytest.raises(UnsupportedError, match="4097 columns"):
+        decode_tiles.choose("norm_matmul", {"BLOCK": 0}, params | {"columns": 4097, "width": 4224})
+
+
+@pytest.mark.parametrize("rows", [2, 8, 9, 16, 17, 32, 33, 64, 65])
+def test_drafts_fit_a_block(rows: int) -> None:
+    params = {"rows": rows, "outs": 128256, "width": 2560, "stride": 128256}
+    tuned = tuning.choose(CATALOGUE["draft_logits"], {}, params, tensor_cores=True, wgmma=True)
+    private, fixed = tuned.private, 4 * tuned.tile["TILE_N"] // 64 * tuned.tile["TILE_T"] + 512
+    assert private["SHARED"] + fixed <= MOST_SHARED
 
 
 @pytest.mark.parametrize("rows", [9, 16, 17, 32, 33, 64])

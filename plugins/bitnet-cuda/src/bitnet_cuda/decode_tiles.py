@@ -25,18 +25,21 @@ def choose(name: str, constants: Constants, params: Params) -> Tuning | None:
 
 
 def ternary(params: Params, outs: int, variant: str = "", *, several: bool = False) -> Tuning:
-    """A ternary product of `outs` rows: warps share columns, 256 at a time. several: of qkv an SM has two blocks."""
-    width, units = int(params["width"]), ceil_div(int(params["width"]), 256)
+    """A ternary product of `outs` rows: warps share columns, 256 at a time. several: more than four rows of them."""
+    units = ceil_div(int(params["width"]), 256)
     wide, long = outs >= 8192, several and 16 < units <= 32
     steps = 1 if long else max(2 if wide or units > 16 else 1, ceil_div(units, 32))
     tile = {"TILE_N": 32 if wide or long else 16, "TILE_T": FEW_ROWS, "SPLITS": 1}
-    spread = {"SHARED": 70 << 10} if several and outs > width else {}
-    return tuned(32 * max(4, ceil_div(units, steps)), tile, variant, STEPS=steps, LATE=int(long), **spread)
+    return tuned(32 * max(4, ceil_div(units, steps)), tile, variant, STEPS=steps, LATE=int(long))
 
 
 def joined(name: str, constants: Constants, params: Params) -> Tuning:
-    """norm_matmul.cu, or norm_matmul_glu.cu. UnsupportedError for several rows, and for more columns than have room."""
-    rows, columns, outs = (int(params[name]) for name in ("rows", "columns", "outs"))
+    """norm_matmul.cu, norm_matmul_few.cu, norm_matmul_glu.cu. UnsupportedError for other rows, and for more columns."""
+    rows, columns, outs, width = (int(params[name]) for name in ("rows", "columns", "outs", "width"))
+    if name == "norm_matmul" and FEW_ROWS / 2 < rows <= FEW_ROWS and columns <= 4096 and not constants["BLOCK"]:
+        tile = {"TILE_N": 64 if outs > 32 * FULL_GPU else 32, "TILE_T": FEW_ROWS}
+        group = 2 * tile["TILE_N"] * max(4, ceil_div(width, 8 * tile["TILE_N"]))
+        return tuned(group, tile, "few", COLUMNS=columns, SHARED=8 * max(width + 32, 1152))
     if rows > 1 or columns > MOST_COLUMNS:
         why = f"a norm joined to its product serves one row of {MOST_COLUMNS} columns, not {rows} of {columns} columns"
         raise UnsupportedError(why, backend="cuda", operation="tuning")

@@ -13,17 +13,14 @@ from bitnet_cuda.errors import check
 
 AHEAD = 2  # places further on: of that launch a kernel asks for the weights, into the L2 cache
 MOST_AHEAD = 8 << 20  # bytes of a matrix, at most: they should still be in the cache when they are wanted
-EARLY = {
-    **dict.fromkeys(("matmul_ternary", "matmul_ternary_block", "matmul_ternary_glu"), ("w", "wscale")),
-    "matmul_dense": ("w",),
+EARLY = {  # bindings that a kernel reads before it has waited for the kernels before it
+    **dict.fromkeys(("matmul_ternary", "matmul_ternary_block", "matmul_ternary_glu", "matmul_dense"), ("w", "wscale")),
     **dict.fromkeys(("rms_norm", "rms_norm_quantize", "glu_norm_quantize"), ("index", "gamma")),
     **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), ("gamma", "w", "wscale")),
     "rope_attention": ("step", "tables", "k_cache", "v_cache"),
-    "draft_logits": ("codes", "scale", "error"),
-    "rescore_logits": ("error",),
+    **dict.fromkeys(("draft_logits", "rescore_logits"), ("codes", "scale", "error")),
     "argmax_advance": ("index", "tables", "step", "history"),
 }
-"""Bindings that a kernel reads before it has waited for the kernels before it."""
 # Kernels whose last arguments are what they fetch for a later one: its address and its bytes.
 FETCHING = frozenset({"norm_matmul", "norm_matmul_glu", "rope_attention"})
 

@@ -19,9 +19,6 @@ SPREAD = {"SHARED": 76 << 10}  # two blocks a multiprocessor, no more: many gath
 # What rms_norm_quantize has beside its threads: by rows at most, of short and of long ones.
 NORMS = {8: ({}, {"LATE": 1}), 32: (SPREAD, {"SHARED": 113 << 10}), 64: (SPREAD, {**SPREAD, "LATE": 1})}
 
-DRAFTS = {8: (8, 6), 16: (16, 5), 32: (32, 4), BATCH_ROWS: (32, 2)}
-"""Of draft_logits_stream.cu by rows at most: SPAN_T, STAGES."""
-
 
 def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
@@ -144,13 +141,11 @@ def dense_tile(outs: int) -> Tuning:
 
 def drafts_tile(rows: int, outs: int) -> Tuning:
     """Constants of draft_logits_stream.cu: BOXES pieces of SPAN_N rows of the head by 128 columns, TILE_N a block."""
-    span_t, stages = next(shape for most, shape in DRAFTS.items() if rows <= most or most == BATCH_ROWS)
-    boxes, makers = 1 + (rows > 32), 1 + (16 < rows <= 32)
-    piece, by_way = 256 * boxes, 2 * 512 * span_t if boxes > 1 else 0  # x of two stages
-    tile = {"TILE_N": piece * min(8, ceil_div(outs, piece * MULTIPROCESSORS)), "TILE_T": span_t}
-    private = {"SPAN_N": 256, "BOXES": boxes, "SPAN_T": span_t, "STAGES": stages, "MAKERS": makers}
-    shared = stages * (128 * piece + 3 * 128 * span_t) + by_way + 1024
-    return tuned(256 + 128 * makers, tile, "stream", **private, SHARED=shared)
+    span_t, stages = (8, 6) if rows <= 8 else (16, 5) if rows <= 16 else (32, 4 if rows <= 32 else 2)
+    boxes, by_way = (2, 2 * 512 * span_t) if rows > 32 else (1, 0)  # x of two stages
+    tile = {"TILE_N": 256 * boxes * min(8, ceil_div(outs, 256 * boxes * MULTIPROCESSORS)), "TILE_T": span_t}
+    shared = stages * 128 * (256 * boxes + 3 * span_t) + by_way + 1024
+    return tuned(3 * 128, tile, "stream", SPAN_N=256, BOXES=boxes, SPAN_T=span_t, STAGES=stages, SHARED=shared)
 
 
 def _dense(rows: int, outs: int) -> Tuning:

@@ -29,6 +29,10 @@ T shuffle_xor(T value, int mask) {
     memcpy(&other, simt::meet(bits) + (simt::lane() ^ mask), sizeof other);
     return other;
 }
+template <class T>
+T shuffle_from(T value, unsigned lane) {
+    return shuffle_xor(value, simt::lane() ^ lane);
+}
 inline unsigned atomicAdd(unsigned* p, unsigned n) { return (*p += n) - n; }
 inline void atomicMax(unsigned* p, unsigned n) { *p = *p < n ? n : *p; }
 inline unsigned __float_as_uint(float f) {

@@ -45,11 +45,15 @@ __device__ inline u32 arrive(u32* counter) {
     return before;
 }
 __device__ inline void settle() {}
-// Among the 32 threads of a warp: v of the lane whose number differs in the bits of mask; and a point that all reach before
-// any goes on, with what they wrote visible.
+// Among the 32 threads of a warp: v of the lane whose number differs in the bits of mask; v of a lane; and a point that all reach
+// before any goes on, with what they wrote visible.
 template <class T>
 __device__ inline T shuffle_xor(T v, int mask) {
     return __shfl_xor_sync(0xffffffffu, v, mask);
+}
+template <class T>
+__device__ inline T shuffle_from(T v, u32 lane) {
+    return __shfl_sync(0xffffffffu, v, lane);
 }
 __device__ inline void sync_warp() { __syncwarp(); }
 
