@@ -110,6 +110,7 @@ def test_drafts_fit_a_block(rows: int) -> None:
     tuned = tuning.choose(CATALOGUE["draft_logits"], {}, params, tensor_cores=True, wgmma=True)
     private, fixed = tuned.private, 4 * tuned.tile["TILE_N"] // 64 * tuned.tile["TILE_T"] + 512
     assert private["SHARED"] + fixed <= MOST_SHARED
+    assert private["GROUP"] // 128 - 2 <= private["STAGES"], "each warpgroup that makes bytes has a stage to begin with"
 
 
 @pytest.mark.parametrize("rows", [9, 16, 17, 32, 33, 64])

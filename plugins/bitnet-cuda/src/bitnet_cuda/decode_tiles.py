@@ -37,9 +37,10 @@ def joined(name: str, constants: Constants, params: Params) -> Tuning:
     """norm_matmul.cu, norm_matmul_few.cu, norm_matmul_glu.cu. UnsupportedError for other rows, and for more columns."""
     rows, columns, outs, width = (int(params[name]) for name in ("rows", "columns", "outs", "width"))
     if name == "norm_matmul" and FEW_ROWS / 2 < rows <= FEW_ROWS and columns <= 4096 and not constants["BLOCK"]:
-        tile = {"TILE_N": 64 if outs > 32 * FULL_GPU else 32, "TILE_T": FEW_ROWS}
-        group = 2 * tile["TILE_N"] * max(4, ceil_div(width, 8 * tile["TILE_N"]))
-        return tuned(group, tile, "few", COLUMNS=columns, SHARED=8 * max(width + 32, 1152))
+        wide = outs > 32 * FULL_GPU
+        tile = {"TILE_N": 64 if wide else 32, "TILE_T": FEW_ROWS}
+        group, shared = 2 * tile["TILE_N"] * max(4, ceil_div(width, 8 * tile["TILE_N"])), 8 * max(width + 32, 1152)
+        return tuned(group, tile, "few", COLUMNS=columns, SHARED=shared, LATE=int(not wide))
     if rows > 1 or columns > MOST_COLUMNS:
         why = f"a norm joined to its product serves one row of {MOST_COLUMNS} columns, not {rows} of {columns} columns"
         raise UnsupportedError(why, backend="cuda", operation="tuning")

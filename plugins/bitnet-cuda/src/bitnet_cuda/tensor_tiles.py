@@ -144,8 +144,8 @@ def drafts_tile(rows: int, outs: int) -> Tuning:
     span_t, stages = (8, 6) if rows <= 8 else (16, 5) if rows <= 16 else (32, 4 if rows <= 32 else 2)
     boxes, by_way = (2, 2 * 512 * span_t) if rows > 32 else (1, 0)  # x of two stages
     tile = {"TILE_N": 256 * boxes * min(8, ceil_div(outs, 256 * boxes * MULTIPROCESSORS)), "TILE_T": span_t}
-    shared = stages * 128 * (256 * boxes + 3 * span_t) + by_way + 1024
-    return tuned(3 * 128, tile, "stream", SPAN_N=256, BOXES=boxes, SPAN_T=span_t, STAGES=stages, SHARED=shared)
+    shared, group = stages * 128 * (256 * boxes + 3 * span_t) + by_way + 1024, 512 if 16 < rows <= 32 else 384
+    return tuned(group, tile, "stream", SPAN_N=256, BOXES=boxes, SPAN_T=span_t, STAGES=stages, SHARED=shared)
 
 
 def _dense(rows: int, outs: int) -> Tuning:

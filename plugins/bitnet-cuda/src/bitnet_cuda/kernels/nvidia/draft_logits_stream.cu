@@ -17,6 +17,7 @@
 #define PLANES (ROWS_N * 8)      // 16-byte words of a stage: codes, then the bytes of x
 #define STAGE (PLANES + COLUMNS * 8)
 #define GROUPS (TILE_N / 64)
+#define MAKERS (GROUP / 128 - 2)
 #define OWN (SPAN_T / 4)  // rows of x of a thread that makes bytes
 #define SHARED_X (TILES * COLUMNS > 192)
 #define AHEAD (SHARED_X ? 2 : 64 / SPAN_T)  // stages whose x it has asked for

@@ -94,13 +94,14 @@ KERNEL norm_matmul(const float* x, const float* gamma, const Words* w, const flo
     __shared__ Shared s;
     u32 n0 = blockIdx.x * TILE_N, token = threadIdx.x / TILE_N, r = threadIdx.x % TILE_N, n = n0 + r;
     Few few(pool, width);
-    let_next_start();
+    if (!LATE) let_next_start();
     Words codes[STEPS][M_TILES][2];
     few.load(codes, w, [=](u32 r) { return min(n0 + r, outs - 1); });
     Floats weights = NORM ? four_at(gamma) : Floats{1.0f, 1.0f, 1.0f, 1.0f};
     float weight_scale = wscale[min(n, outs - 1)];
     bool mine = token < rows && n < outs;
     wait_for_previous();
+    if (LATE) let_next_start();
     float* out = y + (size_t)token * y_stride + y_first + n;
     float old = ADD && mine ? *out : 0.0f;
     quantize_rows(few, s, x, weights, rows, eps);
