@@ -1,7 +1,7 @@
 // norm_matmul for five to eight rows of x[COLUMNS], on tensor cores: see rows_few.cuh. Every block norms (NORM 1) and quantizes all rows
 // for itself: a warp has 128 columns, a lane four of them in every row, so that they are read once and the block meets once before the
 // codes are there. With so much to read a block should have as many outputs as leave enough blocks.
-// Sums of squares go as in quantize.cuh where a thread there has four columns.
+// Sums of squares go as in quantize.cuh where a thread there has four columns. LATE: as there.
 #include "prelude.cuh"
 #include "tensor.cuh"
 #define M_TILES 1
