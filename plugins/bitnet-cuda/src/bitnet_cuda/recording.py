@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from bitnet_core.hal.base import Bound
@@ -22,8 +23,7 @@ EARLY = {
     "draft_logits": ("codes", "scale", "error"),
     "rescore_logits": ("error",),
     "argmax_advance": ("index", "tables", "step", "history"),
-}
-"""Bindings that a kernel reads before it has waited for the kernels before it."""
+}  # what a kernel reads before it has waited for the kernels before it
 # Kernels whose last arguments are what they fetch for a later one: its address and its bytes.
 FETCHING = frozenset({"norm_matmul", "norm_matmul_glu", "rope_attention"})
 
@@ -37,6 +37,17 @@ def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
         early = EARLY.get(launch.kernel.spec.name, ())
         result.append(not any(view.buffer in written for binding, view in bound if binding.name in early))
         written.update(view.buffer for binding, view in bound if binding.access != "r")
+    return result
+
+
+def apart(launches: Sequence[StreamLaunch]) -> list[StreamLaunch]:
+    """Norms have SHARED, a multiprocessor each, in front of queries, keys and values, and PAIRED elsewhere."""
+    result = list(launches)
+    for i, norm in enumerate(launches[:-1]):
+        private, product = norm.kernel.tuning.private, launches[i + 1].kernel
+        if "PAIRED" in private and product.constants.get("ADD") != 0:
+            less = replace(norm.kernel.tuning, private={**private, "SHARED": private["PAIRED"]})
+            result[i] = replace(norm, kernel=replace(norm.kernel, tuning=less))
     return result
 
 
