@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from bitnet_core.hal import Tuning, View
+from bitnet_core.hal.launches import Launch
+from bitnet_core.hal.stream import StreamKernel, StreamLaunch
 from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_cuda import recording
+from bitnet_cuda import recording, tensor_tiles
 
 
 def launch(name: str, variant: str = "", **views: View) -> Any:
@@ -61,3 +63,25 @@ def test_products_with_block_scales_ask_for_nothing_and_the_last_layer_for_the_d
     assert asked == [640, None, None, None, None, None]
     last[0] = launch("norm_matmul")
     assert [one and one[2] for one in recording.weights_ahead(layer + last)][3] == 640
+
+
+def test_norms_have_a_multiprocessor_to_themselves_in_front_of_queries_alone() -> None:
+    def made(name: str, **constants: int) -> StreamLaunch:
+        private = {"GROUP": 320, **tensor_tiles.SPREAD} if name == "rms_norm_quantize" else {"GROUP": 256}
+        kernel = StreamKernel(CATALOGUE[name], constants, Tuning(private=private), None, None)
+        return Launch(kernel, (1, 1, 1), (), b"")
+
+    norm = made("rms_norm_quantize")
+    launches = [
+        norm,
+        made("matmul_ternary", ADD=0),
+        norm,
+        made("matmul_ternary", ADD=1),
+        norm,
+        made("matmul_ternary_glu"),
+    ]
+    alone, paired = tensor_tiles.SPREAD["SHARED"], tensor_tiles.SPREAD["PAIRED"]
+    apart = recording.apart(launches)
+    assert [one.kernel.shared for one in apart] == [alone, 0, paired, 0, paired, 0]
+    assert norm.kernel.shared == alone, "what a kernel is compiled with is the most that its launches have"
+    assert [one.kernel.spec for one in apart] == [one.kernel.spec for one in launches]

@@ -13,8 +13,7 @@ from bitnet_core.hal.runtime_compiler import RuntimeCompiler, kept
 
 from bitnet_cuda.driver import unavailable
 
-FOLDERS = tuple(Path(__file__).parent / "kernels" / name for name in ("nvidia", "portable"))
-"""Where sources and what they include are looked for, in this order."""
+FOLDERS = tuple(Path(__file__).parent / "kernels" / name for name in ("nvidia", "portable"))  # in this order
 
 
 def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:
@@ -35,8 +34,7 @@ def nvrtc() -> Any:
     try:
         module.nvrtcVersion()
     except RuntimeError as exc:
-        hint = "pip install 'nvidia-cuda-nvrtc>=13,<14'"
-        raise unavailable("NVRTC, the run-time compiler, is not installed", hint) from exc
+        raise unavailable("the compiler NVRTC is not installed", "pip install 'nvidia-cuda-nvrtc>=13,<14'") from exc
     return module
 
 

@@ -10,12 +10,8 @@ from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check
 
 FLOOR = (7, 5)  # lowest compute capability: what CUDA 13 still compiles for
-
-OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "draft_logits", "rescore_logits"})
-"""Optional kernels that every GPU runs."""
-TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu"})
-"""Optional kernels from compute capability 8.0 on."""
-
+OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "draft_logits", "rescore_logits"})  # every GPU
+TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu"})  # from 8.0 on
 _ATTRIBUTES = table(__file__, "attributes.toml")
 
 

@@ -18,10 +18,8 @@ from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capabil
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
 
-WARPGROUP_MMA = (9, 0)
-"""The compute capability whose architecture-specific instructions include wgmma."""
-EXTERNAL = 1
-"""CU_EVENT_RECORD_EXTERNAL: while a stream is captured, the event becomes a node of the graph."""
+WARPGROUP_MMA = (9, 0)  # the compute capability whose architecture-specific instructions include wgmma
+EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: while a stream is captured, the event becomes a node of the graph
 
 
 def calls(api: Any, context: Any, *, pool: bool) -> Calls:
@@ -112,13 +110,12 @@ class CudaDevice(StreamDevice):
         config = self.api.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = kernel.threads, 1, 1
-        config.sharedMemBytes, config.hStream = kernel.shared, self.stream
-        config.attrs, config.numAttrs = [flag], 1
+        config.sharedMemBytes, config.hStream, config.attrs, config.numAttrs = kernel.shared, self.stream, [flag], 1
         return config
 
     def _queue_all(self, launches: Sequence[StreamLaunch]) -> None:
         overlaps, ahead = recording.may_overlap(launches), recording.weights_ahead(launches)
-        for launch, overlap, weights in zip(launches, overlaps, ahead, strict=True):
+        for launch, overlap, weights in zip(recording.apart(launches), overlaps, ahead, strict=True):
             self.queue(launch, overlaps=overlap, ahead=weights)
 
     def _run_between(self, launches: Sequence[StreamLaunch], events: Sequence[Any]) -> None:

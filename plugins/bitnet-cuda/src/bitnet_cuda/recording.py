@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from bitnet_core.hal.base import Bound
@@ -34,6 +35,17 @@ def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
         early = EARLY.get(launch.kernel.spec.name, ())
         result.append(not any(view.buffer in written for binding, view in bound if binding.name in early))
         written.update(view.buffer for binding, view in bound if binding.access != "r")
+    return result
+
+
+def apart(launches: Sequence[StreamLaunch]) -> list[StreamLaunch]:
+    """Norms have SHARED, a multiprocessor each, in front of queries, keys and values, and PAIRED elsewhere."""
+    result = list(launches)
+    for i, norm in enumerate(launches[:-1]):
+        private, product = norm.kernel.tuning.private, launches[i + 1].kernel
+        if "PAIRED" in private and product.constants.get("ADD") != 0:
+            less = replace(norm.kernel.tuning, private={**private, "SHARED": private["PAIRED"]})
+            result[i] = replace(norm, kernel=replace(norm.kernel, tuning=less))
     return result
 
 

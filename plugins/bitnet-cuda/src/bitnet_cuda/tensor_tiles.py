@@ -15,9 +15,9 @@ IN_TURNS = {"TILE_N": 1 << 20, "TILE_T": 1 << 20, "SPLITS": MULTIPROCESSORS}  # 
 DENSE_ROWS = 5  # from which f16 heads go to their tiles: 8 rows took 3 % less of a step than with matmul_dense_few.cu
 LONG_ROWS = 4096  # columns from which a row's norm, and its product, are shared out otherwise
 BATCH_ROWS = 64  # up to which a block keeps its weights in registers; a step of more is taken to hold a prompt
-SPREAD = {"SHARED": 76 << 10}  # two blocks a multiprocessor, no more: many gather where there is room as they start
+SPREAD = {"SHARED": 113 << 10, "PAIRED": 76 << 10}  # of one, of two a multiprocessor: many gather where there is room
 # What rms_norm_quantize has beside its threads: by rows at most, of short and of long ones.
-NORMS = {8: ({}, {"LATE": 1}), 32: (SPREAD, {"SHARED": 113 << 10}), 64: (SPREAD, {**SPREAD, "LATE": 1})}
+NORMS = {8: ({}, {"LATE": 1}), 32: (SPREAD, {"SHARED": 113 << 10}), 64: (SPREAD, {"SHARED": 76 << 10, "LATE": 1})}
 
 
 def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
@@ -75,7 +75,8 @@ def _group(add: int, rows: int, params: Params) -> Tuning | None:
     wide, long = outs > MANY_OUTS, width >= LONG_ROWS
     first = not (add or wide or long) and rows > 16
     splits = max(1, min(4 if rows > 32 else 2, MULTIPROCESSORS // high)) if long or (first and rows <= 32) else 1
-    ready, most = 0 if wide or long or (first and splits == 1) else 5, 0 if wide or long else MULTIPROCESSORS
+    ready = 0 if wide or long or (first and splits == 1) else 2 if first or rows > 32 else 5
+    most = 0 if wide or long else MULTIPROCESSORS
     span_t = 32 if first else next(t for t in (16, 32, 64) if rows <= t or high * ceil_div(rows, t) <= most)
     tile = {"TILE_N": 64 + 64 * wide, "TILE_T": span_t, "SPLITS": splits}
     odd = (outs | int(params["y_stride"]) | int(params["y_first"])) % 2
@@ -110,10 +111,8 @@ def stream_tile(m_tiles: int, warpgroups: int, stages: int, variant: str = "stre
 
 # Constants of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 128 weight rows.
 BLOCK_STREAM = tuned(3 * 128, IN_TURNS, "stream", SPAN_T=128, STAGES=3, SHARED=3 * 52224 + 2 * 24576 + 1024)
-
-STREAM = {256: stream_tile(2, 2, 8), 128: stream_tile(1, 2, 8)}
+STREAM = {256: stream_tile(2, 2, 8), 128: stream_tile(1, 2, 8)}  # by weight rows of a tile
 WIDE = {n: stream_tile(*shape, "wide") for n, shape in {128: (1, 2, 8), 192: (1, 3, 7), 256: (2, 2, 6)}.items()}
-"""By weight rows of a tile."""
 
 
 def _stream(name: str, params: Params, *, wide: bool) -> Tuning | None:
