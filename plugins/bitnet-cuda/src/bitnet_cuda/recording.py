@@ -18,7 +18,7 @@ EARLY = {
     "matmul_dense": ("w",),
     **dict.fromkeys(("rms_norm", "rms_norm_quantize", "glu_norm_quantize"), ("index", "gamma")),
     **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), ("gamma", "w", "wscale")),
-    "rope_attention": ("step", "tables", "k_cache", "v_cache"),
+    "rope_attention": ("step", "tables", "rope", "q_gamma", "k_gamma", "k_cache", "v_cache"),
     "draft_logits": ("codes", "scale", "error"),
     "rescore_logits": ("error",),
     "argmax_advance": ("index", "tables", "step", "history"),
