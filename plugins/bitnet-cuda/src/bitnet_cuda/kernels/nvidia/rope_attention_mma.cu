@@ -17,6 +17,7 @@
 #define WARPS (GROUP / 32)
 #define SPAN (16 * WARPS)              // positions of which each warp has a tile
 #define ROUND (SPAN * TILES)           // positions
+#define FINE_PARTS 4                   // of one row: so many are halves of a SPAN
 #define CHUNKS (DIM / 8)
 #define K_PARTS (CHUNKS / 4)
 #define SLICES (DIM / 16)
@@ -24,13 +25,14 @@
 #define TOGETHER (WARPS / PARTS < 4 ? WARPS / PARTS : 4)  // tiles of values that a warp multiplies whether they have positions or not
 
 #include "attention_parts.cuh"
+#include "joined_heads.cuh"
 #include "turned_heads.cuh"
 
 struct Shared {
     Heads heads;
     Floats scores[ROUND];       // of four heads
     u32 weights[ROUND / 2][8];  // two positions each; columns as those of queries
-    float mixed[PARTS][4][DIM], tops[WARPS * TILES][4], totals[WARPS][4], rescale[4], largest[4];
+    float mixed[PARTS][4][DIM], tops[WARPS * TILES][4], totals[WARPS][4], rescale[4], largest[4], joined[4][32];
 };
 
 // The positions of a key/value head that a block takes, of which `last` is the newest: no cache has it yet.
@@ -158,12 +160,14 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     fetch_ahead(ahead, ahead_bytes);
     Row now = step[row];
     u32 last = (u32)now.position, length = last + 1;
-    u32 splits = SPLITS == 1 || length <= ROUND ? 1 : min((u32)SPLITS, (length + SPAN - 1) / SPAN);
+    u32 splits = (length + SPAN - 1) / SPAN;
+    if (rows == 1) splits = max(splits, min((length + SPAN / 2 - 1) / (SPAN / 2), (u32)FINE_PARTS));
+    splits = SPLITS == 1 || length <= ROUND ? 1 : min((u32)SPLITS, splits);
     bool used = now.position >= 0 && now.slot >= 0;
-    if (split > 0 && splits == 1) return;  // that split 0 waits is enough; with several splits this was slower
-    if (!used || split >= splits) {
+    if (split >= splits) return;  // that split 0 waits is enough
+    if (!used) {
         wait_for_previous();
-        if (!used && split == 0)
+        if (split == 0)
             for (u32 i = threadIdx.x; i < H * DIM; i += GROUP) out[((size_t)row * n_heads + first_head) * DIM + i] = 0.0f;
         return;
     }
@@ -253,30 +257,15 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     if (lane < 4) s.totals[warp][lane] = total;
     if (threadIdx.x < 4) s.largest[threadIdx.x] = top;
     __syncthreads();
-    u32 h = threadIdx.x / (DIM / 4), four = threadIdx.x % (DIM / 4);
-    if (threadIdx.x < H * DIM / 4) {
-        size_t head = (size_t)row * n_heads + first_head + h;
-        float all = 0.0f;
+    if (warp >= H) return;
+    size_t head = (size_t)row * n_heads + first_head + warp;
+    Part own = {{0.0f, 0.0f, 0.0f, 0.0f}, s.largest[warp], 0.0f};
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) all += s.totals[w][h];
-        Floats sum = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int w = 0; w < WARPS; w++) own.total += s.totals[w][warp];
 #pragma unroll
-        for (int i = 0; i < PARTS; i++) {
-            Floats v = ((const Floats*)s.mixed[i][h])[four];
-            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-        }
-        if (splits == 1) {
-            float inverse = 1.0f / all;
-            ((Floats*)(out + head * DIM))[four] = {sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse};
-        } else {
-            float* to = attention_part(workspace, head, split);
-            ((Floats*)to)[1 + four] = sum;
-            if (four == 0) {
-                to[0] = s.largest[h];
-                to[1] = all;
-            }
-        }
-    }
-    if (splits == 1 || !last_to_arrive(workspace, row * (n_heads / H) + blockIdx.x, splits)) return;
-    join_parts(workspace, (size_t)row * n_heads + first_head, splits, out);
+    for (int i = 0; i < PARTS; i++) add(own.sum, ((const Floats*)s.mixed[i][warp])[min(lane, DIM / 4 - 1u)], 1.0f);
+    if (splits == 1)
+        write_head(out + head * DIM, own.sum, own.total);
+    else if (last_to_leave(workspace, head, split, splits, own))
+        join_head(workspace, head, splits, s.joined[warp], out);
 }
