@@ -25,6 +25,9 @@ def test_parts_of_attention_fit_the_workspace_and_the_block(tensor_cores: bool) 
     for rows, heads, kv_heads, head_dim in attention_shapes():
         params = {"rows": rows, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": head_dim}
         tuned = tuning.choose(CATALOGUE["rope_attention"], {"KV": 1}, params, tensor_cores=tensor_cores, wgmma=False)
+        hopper = tuning.choose(CATALOGUE["rope_attention"], {"KV": 1}, params, tensor_cores=tensor_cores, wgmma=True)
+        assert tuned.private.get("SHARED", 0) <= 64 << 10, "with 32 KiB of its own, on all GPUs"
+        assert hopper.private.get("SHARED", 0) <= 192 << 10
         assert tuned.workspace == WORKSPACE
         tile, private = tuned.tile, tuned.private
         assert heads // kv_heads % tile["TILE_N"] == 0, "a block's heads share a key/value head"
@@ -32,7 +35,7 @@ def test_parts_of_attention_fit_the_workspace_and_the_block(tensor_cores: bool) 
         if tile["SPLITS"] > 1:
             parts = 4 * rows * heads * tile["SPLITS"] * (head_dim + 4)
             assert 4 * MEETINGS + parts <= WORKSPACE
-            assert rows * heads // tile["TILE_N"] <= MEETINGS
+            assert rows * heads <= MEETINGS
         if "LANES" in private:
             assert 32 % private["LANES"] == 0
             assert 8 * private["LANES"] >= head_dim
@@ -63,21 +66,21 @@ def test_warps_cover_all_columns(width: int, outs: int) -> None:
 @pytest.mark.parametrize("block", [0, 128])
 def test_rows_too_long_for_shared_memory_are_refused(kernel: str, block: int) -> None:
     params = {"rows": 1, "columns": 32_768, "width": 32_768, "outs": 256}
-    tuned = decode_tiles.choose(kernel, {"BLOCK": block}, params)
+    tuned = decode_tiles.choose(kernel, {"BLOCK": block}, params, wgmma=False)
     assert tuned is not None
     assert not block or tuned.tile["TILE_N"] <= tuned.private["GROUP"], "a thread for an output"
     warps, outs = tuned.private["GROUP"] // 32, tuned.tile["TILE_N"] * (2 if kernel == "norm_matmul_glu" else 1)
     scales = tuned.private["STEPS"] * warps * 8 * 4 if block else 0
     assert tuned.private["STEPS"] * warps * 256 + scales + 4 * warps * (outs + 3) <= 48 << 10
     with pytest.raises(UnsupportedError, match="32769 columns"):
-        decode_tiles.choose(kernel, {"BLOCK": block}, params | {"columns": 32_769, "width": 33_024})
+        decode_tiles.choose(kernel, {"BLOCK": block}, params | {"columns": 32_769, "width": 33_024}, wgmma=False)
 
 
 @pytest.mark.parametrize("kernel", ["norm_matmul", "norm_matmul_glu"])
 def test_several_rows_are_left_to_separate_launches(kernel: str) -> None:
     params = {"rows": 2, "columns": 2560, "width": 2560, "outs": 256}
     with pytest.raises(UnsupportedError, match="one row"):
-        decode_tiles.choose(kernel, {"BLOCK": 0}, params)
+        decode_tiles.choose(kernel, {"BLOCK": 0}, params, wgmma=False)
 
 
 @pytest.mark.parametrize("rows", [5, 8])

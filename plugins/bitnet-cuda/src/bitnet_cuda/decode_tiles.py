@@ -13,10 +13,10 @@ BLOCKS = 160  # thread blocks that keep a large GPU busy
 MOST_COLUMNS = 32_768  # of a norm joined to its product, in the 48 KiB of shared memory beside scales and sums
 
 
-def choose(name: str, constants: Constants, params: Params) -> Tuning | None:
+def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
     if name == "rope_attention" and constants["KV"] == 1 and params["head_dim"] in (64, 128):
-        return rope_attention(params)
+        return rope_attention(params, wgmma=wgmma)
     if name == "matmul_ternary_block" and params["rows"] == 1 and int(params["width"]) <= MOST_COLUMNS:
         return block_row("row", int(params["width"]), int(params["outs"]), 16, SPLITS=1)
     if name in ("matmul_ternary", "matmul_ternary_block") and params["rows"] <= FEW_ROWS:
@@ -60,13 +60,13 @@ def block_row(variant: str, columns: int, outs: int, piece: int, **tile: int) ->
     return tuned(32 * max(4, ceil_div(columns, 256 * steps)), tile, variant, COLUMNS=columns, STEPS=steps)
 
 
-def rope_attention(params: Params) -> Tuning:
-    """rope_attention_mma.cu: heads of a block, and blocks that share a row's positions, 16 a warp each at least."""
-    tile_n, dim = shared_heads(params, 4), int(params["head_dim"])
-    blocks = int(params["rows"]) * (int(params["n_heads"]) // tile_n)
+def rope_attention(params: Params, *, wgmma: bool) -> Tuning:
+    """rope_attention_mma.cu: heads of a block, blocks that share a row's positions, 16 a warp each or twice that."""
+    tile_n, dim, rows = shared_heads(params, 4), int(params["head_dim"]), int(params["rows"])
+    blocks = rows * (int(params["n_heads"]) // tile_n)
     splits = min(32, max(1, BLOCKS // blocks))
-    tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits}
-    many = (256, 2, 2) if blocks <= 2 * MULTIPROCESSORS else (256, 1, 3)
-    group, buffers, resident = (512, 1, 1) if splits > 1 else many
-    shape = {"DIM": dim, "SHARED": buffers * group * dim, "RESIDENT": resident, "BUFFERS": buffers}
+    many = (256, 2, 2, 1) if blocks <= 2 * MULTIPROCESSORS else (256, 1, 3, 1)
+    group, buffers, resident, tiles = (512, 1, 1, 1 + (wgmma and rows > 1)) if splits > 1 else many
+    tile, shared = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits}, buffers * tiles * group * dim
+    shape = {"DIM": dim, "SHARED": shared, "RESIDENT": resident, "BUFFERS": buffers, "TILES": tiles}
     return tuned(group, tile, "mma", workspace=WORKSPACE, **shape)

@@ -18,7 +18,7 @@ EARLY = {  # bindings that a kernel reads before it has waited for the kernels b
     **dict.fromkeys(("matmul_ternary", "matmul_ternary_block", "matmul_ternary_glu", "matmul_dense"), ("w", "wscale")),
     **dict.fromkeys(("rms_norm", "rms_norm_quantize", "glu_norm_quantize"), ("index", "gamma")),
     **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), ("gamma", "w", "wscale")),
-    "rope_attention": ("step", "tables", "k_cache", "v_cache"),
+    "rope_attention": ("step", "tables", "rope", "q_gamma", "k_gamma", "k_cache", "v_cache"),
     **dict.fromkeys(("draft_logits", "rescore_logits"), ("codes", "scale", "error")),
     "argmax_advance": ("index", "tables", "step", "history"),
 }

@@ -11,6 +11,6 @@ from bitnet_cuda import decode_tiles, tensor_tiles
 def choose(spec: KernelSpec, constants: Constants, params: Params, *, tensor_cores: bool, wgmma: bool) -> Tuning:
     """Tuning of one launch; wgmma: the GPU has warpgroup products (compute capability 9.0)."""
     launch = spec.name, constants, params
-    if tensor_cores and (tile := decode_tiles.choose(*launch) or tensor_tiles.choose(*launch, wgmma=wgmma)):
-        return tile
-    return portable(*launch, decode_tiles.BLOCKS)
+    kernels = (decode_tiles.choose, tensor_tiles.choose) if tensor_cores else ()
+    tiles = (tile(*launch, wgmma=wgmma) for tile in kernels)
+    return next(filter(None, tiles), None) or portable(*launch, decode_tiles.BLOCKS)

@@ -241,6 +241,8 @@ def _attention_cases() -> Iterator[Case]:
     batches["batch"] = Batch([(s, 40 * s + 1) for s in range(8)], (4, 1), 80)
     for head_dim in (64, 128):  # more rows than it takes to keep a GPU busy, and more positions than it takes at a time
         batches[f"many-rows-d{head_dim}"] = Batch([(s, 29 * s) for s in range(22)], (16, 4), head_dim)
+    batches["many-parts"] = Batch([(0, 2600)], (4, 1), 128)  # where positions are shared
+    batches["parts-of-two-rows"] = Batch([(0, 700), (1, 290)], (8, 2))
     batches["many-heads"] = Batch([(0, 150), (1, 20)], (24, 2), 128)
     batches["wide-heads"] = Batch([(0, 150), (1, 20)], (4, 4), 256)
     batches["one-large-group"] = Batch([(0, 260)], (11, 1), 64)

@@ -1,6 +1,6 @@
 // rope_attention on tensor cores, for an f16 cache, DIM 64 or 128, and up to four query heads of one key/value head a block.
-// A block takes 16 positions a warp at a time (a round), and all of it does each step together: with so few queries a step's
-// latency is all that counts.
+// A block takes 16 TILES positions a warp at a time (a round), and all of it does each step together: with so few queries a step's
+// latency is all that counts. More positions than a round are shared by blocks, 16 a warp each.
 //   scores[16 positions x 8] = K[16 x DIM] . q^T, a warp for 16 positions: the columns are four heads as f16, and what f16
 //   leaves out; a thread for two positions of a head makes their weights, exp(score - largest);
 //   out^T[16 elements x 8] += V^T[16 x positions] . weights^T, a warp for 16 elements and every PARTSth tile of 16 positions.
@@ -14,20 +14,25 @@
 #include "halves.cuh"
 
 #define H TILE_N
-#include "attention_parts.cuh"
-
 #define WARPS (GROUP / 32)
-#define ROUND (16 * WARPS)             // positions
+#define SPAN (16 * WARPS)              // positions of which each warp has a tile
+#define ROUND (SPAN * TILES)           // positions
+#define FINE_PARTS 4                   // of one row: so many are halves of a SPAN
 #define CHUNKS (DIM / 8)
 #define K_PARTS (CHUNKS / 4)
 #define SLICES (DIM / 16)
 #define PARTS (WARPS / SLICES)
+#define TOGETHER (WARPS / PARTS < 4 ? WARPS / PARTS : 4)  // tiles of values that a warp multiplies whether they have positions or not
+
+#include "attention_parts.cuh"
+#include "joined_heads.cuh"
+#include "turned_heads.cuh"
 
 struct Shared {
-    Words queries[8][CHUNKS], fresh[2][CHUNKS];  // heads as f16, remainders; newest key, value
-    Floats scores[ROUND];                        // of four heads
-    u32 weights[ROUND / 2][8];                   // two positions each; columns as above
-    float mixed[PARTS][4][DIM], tops[WARPS][4], totals[WARPS][4], rescale[4], largest[4], inverses[H + 1];
+    Heads heads;
+    Floats scores[ROUND];       // of four heads
+    u32 weights[ROUND / 2][8];  // two positions each; columns as those of queries
+    float mixed[PARTS][4][DIM], tops[WARPS * TILES][4], totals[WARPS][4], rescale[4], largest[4], joined[4][32];
 };
 
 // The positions of a key/value head that a block takes, of which `last` is the newest: no cache has it yet.
@@ -44,8 +49,10 @@ struct Positions {
 
 __device__ inline u32 value_at(u32 p, u32 chunk) { return p * CHUNKS + (chunk ^ p % 8); }
 
-__device__ inline void load_keys(Words (&keys)[2][K_PARTS], const Positions& at, u32 start) {
-    u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, first = start + 16 * (threadIdx.x / 32);
+typedef Words Keys[2][K_PARTS];  // of a lane, for a tile of 16 positions
+
+__device__ inline void load_keys(Keys& keys, const Positions& at, u32 first) {
+    u32 g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     size_t row = first < at.end ? at.row(first) : 0;  // a tile is within a block of the cache
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -71,73 +78,73 @@ __device__ inline void fetch_keys(const Positions& at, u32 start) {
         fetch(at.keys + at.row(p), min(KV_BLOCK - p % KV_BLOCK, at.end - p) * (2 * DIM));
 }
 
-// The row's queries, newest key and newest value, rotated, into s; head_of(which): query head, key (H) or value (H + 1).
-template <class HeadOf>
-__device__ inline void rotate_heads(Shared& s, HeadOf head_of, const CosSin* angles, const float* q_gamma,
-                                    const float* k_gamma, float eps) {
-    head_inverses(s.inverses, head_of, eps);
-#pragma unroll
-    for (u32 i = threadIdx.x; i < 6 * DIM / 2; i += GROUP) {  // two elements at a time
-        u32 which = i / (DIM / 2), d = i % (DIM / 2) * 2;
-        float a = 0.0f, b = 0.0f;
-        if (which >= 4 || which < H) {
-            u32 index = which < 4 ? which : which - 4 + H;
-            Head h = {head_of(index), which < 4 ? q_gamma : k_gamma, QKNORM && index <= H ? s.inverses[index] : 1.0f};
-            a = which <= 4 ? rotated(h, angles, d, DIM) : h.x[d];
-            b = which <= 4 ? rotated(h, angles, d + 1, DIM) : h.x[d + 1];
-        }
-        u32 high, low;
-        split_halves(a, b, high, low);
-        if (which < 4) {
-            ((u32*)s.queries[which])[d / 2] = high;
-            ((u32*)s.queries[4 + which])[d / 2] = low;
-        } else
-            ((u32*)s.fresh[which - 4])[d / 2] = high;
+// Scores of the 16 positions of a tile, and the largest of each head.
+__device__ inline void score(Shared& s, const Keys& keys, const Words (&q)[K_PARTS], u32 tile, u32 count, float scale) {
+    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    if (16 * tile >= count) {
+        float none = minus_infinity();
+        if (lane < 16) s.scores[16 * tile + lane] = {none, none, none, none};
+        if (lane < 4) s.tops[tile][lane] = none;
+        return;
     }
-    __syncthreads();
-}
-
-// Scores of the warp's 16 positions, and the largest of each head.
-__device__ inline void score(Shared& s, const Words (&keys)[2][K_PARTS], const Words (&q)[K_PARTS], u32 start, u32 end,
-                             float scale) {
-    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     float even[4] = {0.0f, 0.0f, 0.0f, 0.0f}, odd[4] = {0.0f, 0.0f, 0.0f, 0.0f}, top[2];
-    if (start + 16 * warp < end) {
 #pragma unroll
-        for (int c = 0; c < K_PARTS; c++) {
-            Words low = keys[0][c], high = keys[1][c];
-            u32 first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
-            mma_half(even, first, q[c].x, q[c].y);
-            mma_half(odd, second, q[c].z, q[c].w);
-        }
+    for (int c = 0; c < K_PARTS; c++) {
+        Words low = keys[0][c], high = keys[1][c];
+        u32 first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
+        mma_half(even, first, q[c].x, q[c].y);
+        mma_half(odd, second, q[c].z, q[c].w);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {  // positions g, g, g + 8, g + 8; heads 2t % 4 and the next
         float sum = even[i] + odd[i];
         sum += shuffle_xor(sum, 2);
-        u32 p = 16 * warp + g + i / 2 * 8;
-        even[i] = start + p < end ? sum * scale : minus_infinity();
+        u32 p = 16 * tile + g + i / 2 * 8;
+        even[i] = p < count ? sum * scale : minus_infinity();
         if (t < 2) ((float*)&s.scores[p])[2 * t + i % 2] = even[i];
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         top[i] = fmaxf(even[i], even[i + 2]);
         for (int d = 4; d < 32; d *= 2) top[i] = fmaxf(top[i], shuffle_xor(top[i], d));
-        if (lane < 2) s.tops[warp][2 * t + i] = top[i];
+        if (lane < 2) s.tops[tile][2 * t + i] = top[i];
     }
 }
 
-// Weights of two positions of a head, into s; top and total are the head's largest score and this thread's sum so far.
-__device__ inline void weigh(Shared& s, float& top, float& total) {
-    u32 h = threadIdx.x % 4, pair = threadIdx.x / 4;
-    float before = top, a = ((const float*)&s.scores[2 * pair])[h], b = ((const float*)&s.scores[2 * pair + 1])[h];
+// Scores of two positions of a head, of each of the warp's own tiles: threadIdx.x % 4 is the head.
+struct Pairs {
+    float a[TILES], b[TILES];
+
+    __device__ void read(const Shared& s, u32 tiles) {
+        sync_warp();
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) top = fmaxf(top, s.tops[w][h]);
+        for (u32 j = 0; j < TILES; j++) {
+            if (j >= tiles) break;
+            const float* pair = (const float*)&s.scores[threadIdx.x / 4 * 2 + j * SPAN] + threadIdx.x % 4;
+            a[j] = pair[0], b[j] = pair[4];
+        }
+    }
+};
+
+// Their weights, into s; top and total are the head's largest score and this thread's sum so far.
+__device__ inline void weigh(Shared& s, const Pairs& pairs, u32 tiles, float& top, float& total) {
+    u32 h = threadIdx.x % 4;
+    float before = top, sum = 0.0f;
+#pragma unroll
+    for (u32 w = 0; w < WARPS * TILES; w += 8)
+        if (w < WARPS * tiles) top = fmaxf(top, s.tops[w + threadIdx.x % 32 / 4][h]);
+    for (int d = 4; d < 32; d *= 2) top = fmaxf(top, shuffle_xor(top, d));
     float rescale = total == 0.0f ? 0.0f : expf(before - top);
-    a = a == minus_infinity() ? 0.0f : expf(a - top);
-    b = b == minus_infinity() ? 0.0f : expf(b - top);
-    split_halves(a, b, s.weights[pair][h], s.weights[pair][4 + h]);
-    total = total * rescale + a + b;
+#pragma unroll
+    for (u32 j = 0; j < TILES; j++) {
+        if (j >= tiles) break;
+        float a = pairs.a[j] == minus_infinity() ? 0.0f : expf(pairs.a[j] - top);
+        float b = pairs.b[j] == minus_infinity() ? 0.0f : expf(pairs.b[j] - top);
+        u32* to = s.weights[threadIdx.x / 4 + j * (SPAN / 2)];
+        split_halves(a, b, to[h], to[4 + h]);
+        sum += a + b;
+    }
+    total = total * rescale + sum;
     if (threadIdx.x < 4) s.rescale[h] = before == minus_infinity() ? 0.0f : expf(before - top);
 }
 
@@ -153,12 +160,14 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     fetch_ahead(ahead, ahead_bytes);
     Row now = step[row];
     u32 last = (u32)now.position, length = last + 1;
-    u32 splits = min((u32)SPLITS, (length + ROUND - 1) / ROUND);
+    u32 splits = (length + SPAN - 1) / SPAN;
+    if (rows == 1) splits = max(splits, min((length + SPAN / 2 - 1) / (SPAN / 2), (u32)FINE_PARTS));
+    splits = SPLITS == 1 || length <= ROUND ? 1 : min((u32)SPLITS, splits);
     bool used = now.position >= 0 && now.slot >= 0;
-    if (split > 0 && splits == 1) return;  // that split 0 waits is enough; with several splits this was slower
-    if (!used || split >= splits) {
+    if (split >= splits) return;  // that split 0 waits is enough
+    if (!used) {
         wait_for_previous();
-        if (!used && split == 0)
+        if (split == 0)
             for (u32 i = threadIdx.x; i < H * DIM; i += GROUP) out[((size_t)row * n_heads + first_head) * DIM + i] = 0.0f;
         return;
     }
@@ -166,8 +175,12 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     u32 each = ((length + splits - 1) / splits + 15) / 16 * 16, begin = split * each, end = min(length, begin + each);
     Positions at = {(const Words*)k_cache, (const Words*)v_cache, tables + (size_t)now.sequence * max_blocks,
                     n_kv_heads, kv_head, end, last};
-    Words keys[2][K_PARTS];
-    load_keys(keys, at, begin);
+    const CosSin* angles = rope + (size_t)last * (DIM / 2);
+    TurnedHeads heads;
+    heads.load(angles, q_gamma, k_gamma);
+    Keys keys[TILES];
+#pragma unroll
+    for (int j = 0; j < TILES; j++) load_keys(keys[j], at, begin + 16 * warp + j * SPAN);
 #pragma unroll
     for (int i = 0; i < BUFFERS; i++) load_values(pool + i * ROUND * CHUNKS, at, begin + i * ROUND);
     fetch_keys(at, begin + ROUND);
@@ -176,46 +189,59 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     auto head_of = [&](u32 which) {  // of the block's queries, its key and its value
         return x + (size_t)(which < H ? first_head + which : n_heads + kv_head + (which == H ? 0 : n_kv_heads)) * DIM;
     };
-    rotate_heads(s, head_of, rope + (size_t)last * (DIM / 2), q_gamma, k_gamma, eps);
+    heads.store(s.heads, head_of, eps);
     if (end == length && first_head % per_kv == 0 && threadIdx.x < 2 * CHUNKS) {
         size_t to = ((size_t)now.slot / KV_BLOCK * n_kv_heads + kv_head) * KV_BLOCK + now.slot % KV_BLOCK;
         u32 chunk = threadIdx.x % CHUNKS;
-        ((Words*)(threadIdx.x < CHUNKS ? k_cache : v_cache))[to * CHUNKS + chunk] = s.fresh[threadIdx.x / CHUNKS][chunk];
+        ((Words*)(threadIdx.x < CHUNKS ? k_cache : v_cache))[to * CHUNKS + chunk] = s.heads.fresh[threadIdx.x / CHUNKS][chunk];
     }
     Words q[K_PARTS];
 #pragma unroll
-    for (int c = 0; c < K_PARTS; c++) q[c] = s.queries[g][t + 4 * c];
+    for (int c = 0; c < K_PARTS; c++)
+        if (begin + 16 * warp < end) q[c] = s.heads.queries[g][t + 4 * c];
     float top = minus_infinity(), total = 0.0f;        // of head threadIdx.x % 4
     float acc[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
     u32 slice = warp % SLICES, part = warp / SLICES;
     Words* values = pool;
     for (u32 start = begin;; start += ROUND) {
-        u32 count = min((u32)ROUND, end - start);
-        if (last - start - 16 * warp < 16) {  // the newest position is the warp's
+        u32 count = min((u32)ROUND, end - start), tiles = count > SPAN ? TILES : 1;
 #pragma unroll
-            for (int i = 0; i < 2; i++)
+        for (u32 j = 0; j < TILES; j++) {
+            if (j >= tiles) break;
+            u32 tile = warp + j * WARPS;
+            if (last - start - 16 * tile < 16) {  // the newest position is in it
 #pragma unroll
-                for (int c = 0; c < K_PARTS; c++)
-                    if (start + 16 * warp + g + 8 * i == last) keys[i][c] = s.fresh[0][t + 4 * c];
+                for (int i = 0; i < 2; i++)
+#pragma unroll
+                    for (int c = 0; c < K_PARTS; c++)
+                        if (start + 16 * tile + g + 8 * i == last) keys[j][i][c] = s.heads.fresh[0][t + 4 * c];
+            }
+            score(s, keys[j], q, tile, count, scale);
         }
-        score(s, keys, q, start, end, scale);
+        Pairs pairs;
+        pairs.read(s, tiles);
         copy_wait<BUFFERS - 1>();
         __syncthreads();
         if (last - start < ROUND && threadIdx.x < CHUNKS)
-            values[value_at(last - start, threadIdx.x)] = s.fresh[1][threadIdx.x];
-        if (start + ROUND < end) load_keys(keys, at, start + ROUND);
+            values[value_at(last - start, threadIdx.x)] = s.heads.fresh[1][threadIdx.x];
+        if (start + ROUND < end)
+#pragma unroll
+            for (int j = 0; j < TILES; j++) load_keys(keys[j], at, start + ROUND + 16 * warp + j * SPAN);
         fetch_keys(at, start + 2 * ROUND);
-        weigh(s, top, total);
+        weigh(s, pairs, tiles, top, total);
         __syncthreads();
         if (start > begin)
 #pragma unroll
             for (int i = 0; i < 8; i++) acc[i / 4][i % 4] *= s.rescale[(2 * t + i % 2) % 4];
 #pragma unroll
-        for (u32 i = 0; i < WARPS / PARTS; i++) {  // what has no positions has weights of 0
-            u32 a[4], tile = i * PARTS + part, p = (16 * tile < count ? 16 * tile : 0) + lane % 8 + lane / 16 * 8;
-            load_matrices_transposed(a, values + value_at(p, 2 * slice + lane / 8 % 2));
-            mma_half(acc[i % 2], a, s.weights[8 * tile + t][g], s.weights[8 * tile + 4 + t][g]);
-        }
+        for (u32 j = 0; j < TILES * WARPS / PARTS; j += TOGETHER)
+            if (j == 0 || 16 * PARTS * j < count)
+#pragma unroll
+                for (u32 i = j; i < j + TOGETHER; i++) {  // what has no positions has weights of 0
+                    u32 a[4], tile = i * PARTS + part, p = (16 * tile < count ? 16 * tile : 0) + lane % 8 + lane / 16 * 8;
+                    load_matrices_transposed(a, values + value_at(p, 2 * slice + lane / 8 % 2));
+                    mma_half(acc[i % 2], a, s.weights[8 * tile + t][g], s.weights[8 * tile + 4 + t][g]);
+                }
         if (start + ROUND >= end) break;
         __syncthreads();
         load_values(values, at, start + BUFFERS * ROUND);
@@ -231,30 +257,15 @@ KERNEL_RESIDENT(RESIDENT) rope_attention(const float* qkv, const Row* step, cons
     if (lane < 4) s.totals[warp][lane] = total;
     if (threadIdx.x < 4) s.largest[threadIdx.x] = top;
     __syncthreads();
-    u32 h = threadIdx.x / (DIM / 4), four = threadIdx.x % (DIM / 4);
-    if (threadIdx.x < H * DIM / 4) {
-        size_t head = (size_t)row * n_heads + first_head + h;
-        float all = 0.0f;
+    if (warp >= H) return;
+    size_t head = (size_t)row * n_heads + first_head + warp;
+    Part own = {{0.0f, 0.0f, 0.0f, 0.0f}, s.largest[warp], 0.0f};
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) all += s.totals[w][h];
-        Floats sum = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int w = 0; w < WARPS; w++) own.total += s.totals[w][warp];
 #pragma unroll
-        for (int i = 0; i < PARTS; i++) {
-            Floats v = ((const Floats*)s.mixed[i][h])[four];
-            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-        }
-        if (splits == 1) {
-            float inverse = 1.0f / all;
-            ((Floats*)(out + head * DIM))[four] = {sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse};
-        } else {
-            float* to = attention_part(workspace, head, split);
-            ((Floats*)to)[1 + four] = sum;
-            if (four == 0) {
-                to[0] = s.largest[h];
-                to[1] = all;
-            }
-        }
-    }
-    if (splits == 1 || !last_to_arrive(workspace, row * (n_heads / H) + blockIdx.x, splits)) return;
-    join_parts(workspace, (size_t)row * n_heads + first_head, splits, out);
+    for (int i = 0; i < PARTS; i++) add(own.sum, ((const Floats*)s.mixed[i][warp])[min(lane, DIM / 4 - 1u)], 1.0f);
+    if (splits == 1)
+        write_head(out + head * DIM, own.sum, own.total);
+    else if (last_to_leave(workspace, head, split, splits, own))
+        join_head(workspace, head, splits, s.joined[warp], out);
 }
