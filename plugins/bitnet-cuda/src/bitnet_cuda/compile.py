@@ -13,8 +13,8 @@ from bitnet_core.hal.runtime_compiler import RuntimeCompiler, kept
 
 from bitnet_cuda.driver import unavailable
 
+# Where sources and what they include are looked for, in this order.
 FOLDERS = tuple(Path(__file__).parent / "kernels" / name for name in ("nvidia", "portable"))
-"""Where sources and what they include are looked for, in this order."""
 
 
 def source(spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> str:

@@ -11,11 +11,10 @@ from bitnet_cuda.errors import check
 
 FLOOR = (7, 5)  # lowest compute capability: what CUDA 13 still compiles for
 
+# Optional kernels: of every GPU, and from compute capability 8.0 on.
 OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "draft_logits", "rescore_logits"})
-"""Optional kernels that every GPU runs."""
-TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu"})
-"""Optional kernels from compute capability 8.0 on."""
-
+TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu", "matmul_ternary_rope"})
+_AMPERE = ("supports_bf16", "tensor_core_int8")
 _ATTRIBUTES = table(__file__, "attributes.toml")
 
 
@@ -43,16 +42,9 @@ def _text(result: tuple[Any, ...]) -> str:
 def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
     api = driver()
     total = int(check(api.cuDeviceTotalMem(device), "query")[0])
-    extra: dict[str, str | int | float | bool] = {
-        "device_id": ordinal,
-        "compute_capability": "{}.{}".format(*capability),
-        "uuid": uuid(device),
-        "total_memory": total,
-        "supports_fp16": True,
-        "supports_bf16": capability >= (8, 0),
-        "tensor_core_int8": capability >= (8, 0),
-    }
-    extra |= {key: attribute(device, name) for key, name in _ATTRIBUTES.items()}
+    extra: dict[str, str | int | float | bool] = {key: attribute(device, name) for key, name in _ATTRIBUTES.items()}
+    extra |= {"device_id": ordinal, "compute_capability": "{}.{}".format(*capability), "uuid": uuid(device)}
+    extra |= {"total_memory": total, "supports_fp16": True, **dict.fromkeys(_AMPERE, capability >= (8, 0))}
     x, y, z = (attribute(device, f"MAX_GRID_DIM_{axis}") for axis in "XYZ")
     return DeviceInfo(
         backend="cuda",

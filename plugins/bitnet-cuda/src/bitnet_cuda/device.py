@@ -18,10 +18,8 @@ from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capabil
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
 
-WARPGROUP_MMA = (9, 0)
-"""The compute capability whose architecture-specific instructions include wgmma."""
-EXTERNAL = 1
-"""CU_EVENT_RECORD_EXTERNAL: while a stream is captured, the event becomes a node of the graph."""
+WARPGROUP_MMA = (9, 0)  # the compute capability whose architecture-specific instructions include wgmma
+EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: while a stream is captured, the event becomes a node of the graph
 
 
 def calls(api: Any, context: Any, *, pool: bool) -> Calls:

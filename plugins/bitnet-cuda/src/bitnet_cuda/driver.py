@@ -12,8 +12,7 @@ from bitnet_core.errors import BackendUnavailableError
 from bitnet_cuda.errors import check
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-NEEDED = 13000
-"""CUDA version that the driver must support, as cuDriverGetVersion counts: kernels come from NVRTC 13."""
+NEEDED = 13000  # CUDA version that the driver must support, as cuDriverGetVersion counts: kernels come from NVRTC 13
 INSTALL = "Install the NVIDIA driver, release 580 or later"
 
 
