@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.engine.options import widest_chunk
+from bitnet_core.engine import scheduler
+from bitnet_core.engine.options import EngineOptions, widest_chunk
 from bitnet_core.engine.sampling import SamplingParams
 from bitnet_core.errors import GpuError, UsageError
+from bitnet_core.hal.device import DeviceType
 
 Make = Callable[..., Any]
 Run = Callable[[Any], None]
@@ -245,3 +247,26 @@ def test_fewer_threads_take_shorter_prompt_steps(make_engine: Make, threads: int
     engine = make_engine("silu")
     info = replace(engine.device.info, extra={"threads": threads})
     assert widest_chunk(engine.config, info, 512, 32) == rows
+
+
+@pytest.mark.parametrize(("gigabytes", "rows"), [(24, 1024), (80, 4096)])
+def test_a_gpu_with_much_memory_takes_longer_prompt_steps(make_engine: Make, gigabytes: int, rows: int) -> None:
+    engine = make_engine("silu")
+    info = replace(engine.device.info, type=DeviceType.GPU, total_memory=gigabytes << 30)
+    assert widest_chunk(engine.config, info, EngineOptions().prefill_chunk, 32) == rows
+
+
+def test_texts_that_go_on_wait_for_shorter_prompt_steps(
+    make_engine: Make, run_all: Run, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "_SHARED_ROWS", 16)
+    engine = make_engine("silu", prefill_chunk=100)
+    first, computed = engine.add(tiny.PROMPT[:90], max_tokens=20), []
+    engine.step()
+    assert first.generated_tokens == 1  # alone: at once
+    second = engine.add(tiny.PROMPT[30:70], max_tokens=2)
+    while not second.generated_tokens:
+        engine.step()
+        computed.append(second.computed)
+    assert computed == [15, 30, 40]
+    run_all(engine)

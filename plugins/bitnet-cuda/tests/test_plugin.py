@@ -140,15 +140,20 @@ def test_every_kernel_compiles(architecture: str) -> None:
         assert unused == dot4 | other, "for 7.5 alone, for heads of 64, and for other GPUs or other sizes"
 
 
-@pytest.mark.parametrize("rows", tensor_tiles.WIDE)
-def test_warpgroup_products_with_block_scales_do_not_wait_for_each_other(rows: int) -> None:
+@pytest.mark.parametrize(
+    ("tiles", "size"), [(tiles, size) for tiles in ("WIDE", "STREAM") for size in getattr(tensor_tiles, tiles)]
+)
+def test_warpgroup_products_of_prompts_do_not_wait_for_each_other(tiles: str, size: tuple[int, int]) -> None:
     """ptxas says so where it waits for each product alone: registers of sums that are touched while products run."""
-    nvrtc, options = compile.nvrtc(), compile.options("sm_90a")
-    launches = [(MATMUL_TERNARY_BLOCK, {"ADD": add, "BLOCK": block}) for add, block in ((0, 128), (1, 128), (0, 256))]
-    if rows == 256:
-        launches.append((CATALOGUE["matmul_ternary_glu"], {"ACT": 1, "BLOCK": 128}))
+    nvrtc, options, block = compile.nvrtc(), compile.options("sm_90a"), 128 * (tiles == "WIDE")
+    product = CATALOGUE["matmul_ternary_block" if block else "matmul_ternary"]
+    launches = [(product, {"ADD": add}) for add in (0, 1)]
+    if size == (256, 128):
+        launches.append((CATALOGUE["matmul_ternary_glu"], {"ACT": 1}))
+    if not block:
+        launches.append((CATALOGUE["matmul_ternary_rope"], {"KV": 1, "INTERLEAVED": 0}))
     for spec, constants in launches:
-        text = compile.source(spec, {**constants, "ABLOCK": 128}, tensor_tiles.WIDE[rows])
+        text = compile.source(spec, {**constants, "BLOCK": block, "ABLOCK": block}, getattr(tensor_tiles, tiles)[size])
         program = nvrtc.nvrtcCreateProgram(text.encode(), b"wide.cu", 0, None, None)[1]
         assert int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) == 0
         log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])

@@ -22,7 +22,7 @@ def test_stages_fit_a_block(tile: Tuning) -> None:
     ("rows", "outs", "tile"), [(512, 6144, 192), (512, 4096, 128), (512, 24576, 256), (1024, 4096, 256)]
 )
 def test_the_tiles_soonest_done_are_taken(rows: int, outs: int, tile: int) -> None:
-    assert chosen("matmul_ternary_block", rows, outs, 128, 128) is WIDE[tile]
+    assert chosen("matmul_ternary_block", rows, outs, 128, 128) is WIDE[tile, 128]
 
 
 @pytest.mark.parametrize(("block", "ablock"), [(128, 32), (64, 128), (128, 0)])
@@ -33,7 +33,34 @@ def test_finer_scales_have_their_own_kernel(block: int, ablock: int) -> None:
 
 
 def test_gate_and_up_are_joined_for_prompts_alone() -> None:
-    assert chosen("matmul_ternary_glu", 65, 4096, 256, 128) is WIDE[256]
+    assert chosen("matmul_ternary_glu", 65, 4096, 256, 128) is WIDE[256, 128]
     for rows, outs in ((64, 4096), (512, 4100)):
         with pytest.raises(UnsupportedError, match="no tile"):
             chosen("matmul_ternary_glu", rows, outs, 128, 128)
+
+
+def test_prompts_with_scales_of_rows_join_their_gate_and_rotation() -> None:
+    assert chosen("matmul_ternary_glu", 512, 6912, 0, 0) is STREAM[256, 128]
+    rotation = {"rows": 512, "outs": 3840, "width": 2560, "head_dim": 128}
+    heads = {"KV": 1, "INTERLEAVED": 0}
+    assert choose("matmul_ternary_rope", heads, rotation, wgmma=True) is STREAM[128, 128]
+    for constants, params in ((heads | {"KV": 2}, rotation), (heads, rotation | {"head_dim": 64})):
+        with pytest.raises(UnsupportedError, match="no tile"):
+            choose("matmul_ternary_rope", constants, params, wgmma=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "outs", "tile"),
+    [(512, 3840, (128, 128)), (512, 2560, (128, 96)), (512, 13824, (256, 128)), (1024, 2560, (256, 96))],
+)
+def test_tiles_of_96_tokens_where_they_save_a_turn(rows: int, outs: int, tile: tuple[int, int]) -> None:
+    assert chosen("matmul_ternary", rows, outs, 0, 0) is STREAM[tile]
+
+
+@pytest.mark.parametrize(("rows", "paired", "tile_t"), [(512, 1, 16), (1024, 0, 32)])
+def test_warpgroups_of_attention_share_positions_where_rows_are_few(rows: int, paired: int, tile_t: int) -> None:
+    params = {"rows": rows, "n_heads": 20, "n_kv_heads": 5, "head_dim": 128}
+    tile = choose("attention", {"KV": 1}, params, wgmma=True)
+    assert tile is not None
+    assert (tile.private["PAIRED"], tile.tile["TILE_T"]) == (paired, tile_t)
+    assert tile.private["SHARED"] <= MOST_SHARED

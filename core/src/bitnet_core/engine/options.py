@@ -32,6 +32,10 @@ WIDEST_CHUNK = {DeviceType.CPU: 256, DeviceType.GPU: 1024}
 """Most rows of a prompt step by device type (512 elsewhere). More gain a CPU little, and their activations take
 resident memory; a discrete GPU needs that many to be busy."""
 
+_ROOMY, _ROOMY_CHUNK = 64 << 30, 4096
+"""The same for discrete GPUs with so much memory: more rows fill the last turn of a large GPU's multiprocessors better,
+and their activations are less than a hundredth of it."""
+
 _SHARED_MOST = 1 << 30
 _LEAST_BLOCKS = 8
 """Of a cache that nobody sized, however little is free: lack of memory is then told when it is allocated."""
@@ -52,7 +56,7 @@ class EngineOptions:
     kv_dtype: str = "f16"
     context: int | None = None
     kv_budget: int | None = None
-    prefill_chunk: int = 1024
+    prefill_chunk: int = _ROOMY_CHUNK
     max_sequences: int = 32
     eviction: Eviction = "lru"
     small_head: Choice = "auto"
@@ -154,10 +158,12 @@ def share_rule(info: DeviceInfo) -> str:
 
 def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: int) -> int:
     """Rows of a prompt step, at most `chunk`, whose widest activations the device can bind, and at most WIDEST_CHUNK
-    (on a CPU that names its threads: fewer if they are few) or a row for each sequence."""
+    (more on a discrete GPU with much memory, fewer on a CPU that names few threads) or a row for each sequence."""
     rows, threads = WIDEST_CHUNK.get(info.type, 512), info.extra.get("threads")
     if info.type is DeviceType.CPU and isinstance(threads, int):
         rows = min(rows, max(_LEAST_CPU_CHUNK, threads * _ROWS_PER_THREAD))
+    if info.type is DeviceType.GPU and info.total_memory >= _ROOMY:
+        rows = _ROOMY_CHUNK
     chunk = min(chunk, max(rows, sequences))
     widest = max(scratch_row_bytes(config)[0].values())
     return max(1, min(chunk, *(limit // widest for limit in _limits(info)), chunk))

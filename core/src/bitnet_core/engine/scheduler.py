@@ -22,6 +22,9 @@ from bitnet_core.engine.sequence import FinishReason, Sequence
 from bitnet_core.engine.spans import Span
 from bitnet_core.errors import UsageError
 
+_SHARED_ROWS = 1024
+"""Most rows of a step in which texts go on: they wait for all of it."""
+
 _SCORED_ROWS = 64
 """Rows of one text in a step whose logits are all wanted: they must fit in host memory beside the model."""
 
@@ -134,9 +137,10 @@ class Scheduler:
         spans: list[Span] = []
         numbers: dict[Row, int] = {}
         taken: list[tuple[Sequence, int, list[Row]]] = []
-        used = 0
+        used, going_on = 0, sum(sequence.pending == 1 for sequence in self.running)
+        chunk = min(self.chunk, max(_SHARED_ROWS, going_on)) if going_on else self.chunk
         for sequence in sorted(self.running, key=lambda s: s.pending > 1):
-            count = min(sequence.pending, self.chunk - used, _SCORED_ROWS if sequence.scored else self.chunk)
+            count = min(sequence.pending, chunk - used, _SCORED_ROWS if sequence.scored else chunk)
             start = sequence.computed
             if self.recurrent and start < (end := snapshot_at(sequence)):
                 count = min(count, end - start)

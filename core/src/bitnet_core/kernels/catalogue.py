@@ -50,6 +50,7 @@ CATALOGUE: dict[str, KernelSpec] = {
         joined.NORM_MATMUL,
         joined.NORM_MATMUL_GLU,
         joined.MATMUL_TERNARY_GLU,
+        joined.MATMUL_TERNARY_ROPE,
         joined.ROPE_ATTENTION,
         joined.DECODER_LAYER,
         small_head.PACK_HEAD,

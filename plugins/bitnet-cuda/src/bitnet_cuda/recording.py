@@ -7,23 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from bitnet_core.hal.base import Bound
+from bitnet_core.hal.plugin import table
 from bitnet_core.hal.stream import StreamBuffer, StreamLaunch
+from bitnet_core.kernels.catalogue import KV_BLOCK
 
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
 
 AHEAD = 2  # places further on: of that launch a kernel asks for the weights, into the L2 cache
 MOST_AHEAD = 8 << 20  # bytes of a matrix, at most: they should still be in the cache when they are wanted
-EARLY = {  # bindings that a kernel reads before it has waited for the kernels before it
-    **dict.fromkeys(("matmul_ternary", "matmul_ternary_block", "matmul_ternary_glu", "matmul_dense"), ("w", "wscale")),
-    **dict.fromkeys(("rms_norm", "rms_norm_quantize", "glu_norm_quantize"), ("index", "gamma")),
-    **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), ("gamma", "w", "wscale")),
-    "rope_attention": ("step", "tables", "rope", "q_gamma", "k_gamma", "k_cache", "v_cache"),
-    **dict.fromkeys(("draft_logits", "rescore_logits"), ("codes", "scale", "error")),
-    "argmax_advance": ("index", "tables", "step", "history"),
-}
-# Kernels whose last arguments are what they fetch for a later one: its address and its bytes.
-FETCHING = frozenset({"norm_matmul", "norm_matmul_glu", "rope_attention"})
+EARLY = table(__file__, "early.toml")  # bindings that a kernel reads before it has waited for the kernels before it
+FETCHING = frozenset({"norm_matmul", "norm_matmul_glu", "rope_attention"})  # last arguments: what to fetch, its bytes
 
 
 def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
@@ -50,8 +44,7 @@ def apart(launches: Sequence[StreamLaunch]) -> list[StreamLaunch]:
 
 
 def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] | None]:
-    """For each launch: the beginning of the weights of the one AHEAD places on, if it has any. Products with block
-    scales ask for none: what they read themselves leaves no room for it."""
+    """For each launch: the beginning of the weights AHEAD places on; products with block scales have no room."""
     ahead = [*map(_weights, launches[AHEAD:]), *[None] * AHEAD]
     return [None if one.kernel.tuning.variant == "block" else its for one, its in zip(launches, ahead, strict=False)]
 
@@ -65,10 +58,13 @@ def _weights(launch: StreamLaunch) -> Bound[StreamBuffer] | None:
 def tensor_maps(launch: StreamLaunch) -> list[Any]:
     """Where bulk copies find weights and activations: a kernel's last arguments, if it has any."""
     private = launch.kernel.tuning.private
-    if not {"SPAN_N", "SPAN_T"} & private.keys():
+    if not {"SPAN_N", "SPAN_T", "PAIRED"} & private.keys():
         return []
     rows, outs, width, *_ = map(int, launch.kernel.spec.unpack(launch.params).values())
     first, second, third, *more = (bound.buffer.address + bound.offset for bound in launch.bound)
+    if "PAIRED" in private:  # caches, a block's rows at a time
+        row, size = 2 * private["HEAD_DIM"], launch.bound[1].nbytes
+        return [_tensor_map(one, (row, size // row), (row,), (128, KV_BLOCK), 3) for one in (second, third)]
     if "SPAN_N" in private:  # a head, 128 bytes of its rows at a time
         row = width if launch.kernel.spec.name == "draft_logits" else 2 * width
         return [_tensor_map(second, (row, outs), (row,), (128, private["SPAN_N"]), 3)]
@@ -78,8 +74,11 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
     if "M_TILES" not in private:  # 512 columns at a time, with the scales of activations, each of 32 columns
         scales = _tensor_map(more[0], (width // 8, rows), (width // 8,), (64, private["SPAN_T"]), 2)
         return [_tensor_map(first, (width // 4, outs), (width // 4,), (128, 128), 3), tokens, scales]
+    row = width // 4
+    if launch.kernel.spec.name == "matmul_ternary_rope":  # eight rows of both halves of a head, eight times
+        return [_tensor_map(first, (row, 8, 2, outs // 8 - 8), (row, 64 * row, 8 * row), (32, 8, 2, 8), 1), tokens]
     parts = 2 if launch.kernel.spec.name == "matmul_ternary_glu" else 1
-    row, own = width // 4, 2 * private["M_TILES"] // parts  # a lane has `own` neighbouring rows of a part
+    own = 2 * private["M_TILES"] // parts  # a lane has `own` neighbouring rows of a part
     dims, steps = (row, 8, own, parts * outs // (8 * own)), (own * row, row, 8 * own * row)
     return [_tensor_map(first, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens]
 

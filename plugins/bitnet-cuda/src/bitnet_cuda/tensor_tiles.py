@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bitnet_core.errors import UnsupportedError
 from bitnet_core.hal import Tuning
 from bitnet_core.hal.portable_tiles import FEW_ROWS, Constants, Params, quantize, tuned
@@ -25,7 +27,13 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     rows = int(params.get("rows", 1))
     wide = wgmma and rows > BATCH_ROWS and constants.get("ABLOCK") == 128 and constants.get("BLOCK", 0) > 64
     if name == "matmul_ternary_glu":
-        return WIDE[256] if wide and int(params["outs"]) % 32 == 0 else glu(rows, constants, params, wgmma=wgmma)
+        prompt = wgmma and rows > BATCH_ROWS and int(params["outs"]) % 32 == 0 and (wide or not constants["BLOCK"])
+        return (WIDE if wide else STREAM)[256, 128] if prompt else glu(rows, constants, params, wgmma=wgmma)
+    if name == "matmul_ternary_rope":
+        heads = constants["KV"], constants["INTERLEAVED"], params["head_dim"]
+        if wgmma and rows > BATCH_ROWS and heads == (1, 0, 128):
+            return soonest(STREAM, params)
+        raise UnsupportedError(f"no tile for {rows} rows of such heads", backend="cuda", operation="tuning")
     if name == "rms_norm_quantize" and wgmma and FEW_ROWS / 2 < rows <= BATCH_ROWS:
         apart = NORMS[next(most for most in NORMS if rows <= most)][int(params["stride"]) >= LONG_ROWS]
         return Tuning(private={**quantize(params).private, **apart})
@@ -44,8 +52,7 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "draft_logits" and rows > 1 and wgmma and int(params["width"]) % 16 == 0:
         return drafts_tile(rows, int(params["outs"]))
     if name == "attention" and rows > BATCH_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
-        heads = next(n for n in (4, 2, 1) if int(params["n_heads"]) // int(params["n_kv_heads"]) % n == 0)
-        return attention_tile(int(params["head_dim"]), heads, 64 // heads, wgmma=wgmma and params["head_dim"] == 128)
+        return attention_tile(params, wgmma=wgmma)
     return None
 
 
@@ -103,33 +110,43 @@ def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, resi
     return tuned(32 * warps[0] * warps[1], tile, "mma", **shape, STAGES=stages, RESIDENT=resident, SHARED=shared)
 
 
-def stream_tile(m_tiles: int, warpgroups: int, stages: int, variant: str = "stream") -> Tuning:
-    """Constants of matmul_ternary_stream.cu or matmul_ternary_block_wide.cu: warpgroups of 64 * m_tiles weight rows."""
-    shared = stages * (2048 * m_tiles * warpgroups + 17408 + 1024 * (variant == "wide")) + 1024
-    return tuned(128 + 128 * warpgroups, IN_TURNS, variant, M_TILES=m_tiles, SPAN_T=128, STAGES=stages, SHARED=shared)
+def stream_tile(m_tiles: int, stages: int, span_t: int = 128, warpgroups: int = 2, variant: str = "stream") -> Tuning:
+    """Constants of row_stream.cuh, or block_wide.cuh ("wide"): warpgroups of 64 * m_tiles weight rows."""
+    stage = 2048 * m_tiles * warpgroups + 128 * span_t + 2048 * (variant == "wide")
+    shape = {"M_TILES": m_tiles, "SPAN_T": span_t, "STAGES": stages, "SHARED": stages * stage + 16 * span_t + 1024}
+    return tuned(128 + 128 * warpgroups, IN_TURNS, variant, **shape)
 
 
 # Constants of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 128 weight rows.
 BLOCK_STREAM = tuned(3 * 128, IN_TURNS, "stream", SPAN_T=128, STAGES=3, SHARED=3 * 52224 + 2 * 24576 + 1024)
-STREAM = {256: stream_tile(2, 2, 8), 128: stream_tile(1, 2, 8)}  # by weight rows of a tile
-WIDE = {n: stream_tile(*shape, "wide") for n, shape in {128: (1, 2, 8), 192: (1, 3, 7), 256: (2, 2, 6)}.items()}
+# By weight rows and tokens of a tile.
+STREAM = {(128 * m, t): stream_tile(m, n, t) for m, t, n in ((2, 128, 9), (2, 96, 11), (1, 128, 11), (1, 96, 13))}
+WIDE = {(64 * m * g, 128): stream_tile(m, n, 128, g, "wide") for m, g, n in ((1, 2, 8), (1, 3, 7), (2, 2, 6))}
+
+
+def soonest(tiles: Mapping[tuple[int, int], Tuning], params: Params) -> Tuning:
+    """The tiles soonest done: each takes as long as if it had 64 weight rows, and 48 tokens, more."""
+    rows, outs = int(params["rows"]), int(params["outs"])
+    turns = {(n, t): ceil_div(ceil_div(outs, n) * ceil_div(rows, t), MULTIPROCESSORS) for n, t in tiles}
+    return tiles[min(tiles, key=lambda tile: turns[tile] * (tile[0] + 64) * (tile[1] + 48))]
 
 
 def _stream(name: str, params: Params, *, wide: bool) -> Tuning | None:
-    """The tiles soonest done, at about n + 26 * wide for each; None where rows of w and y are not in whole groups."""
+    """None where rows of w and y are not in whole groups."""
     if any(int(params[size]) % group for size, group in (("outs", 32), ("y_stride", 4), ("y_first", 4))):
         return None
-    if name == "matmul_ternary_block" and not wide:
-        return BLOCK_STREAM
-    tiles, outs, across = WIDE if wide else STREAM, int(params["outs"]), ceil_div(int(params["rows"]), 128)
-    return tiles[min(tiles, key=lambda n: ceil_div(ceil_div(outs, n) * across, MULTIPROCESSORS) * (n + 26 * wide))]
+    return BLOCK_STREAM if name == "matmul_ternary_block" and not wide else soonest(WIDE if wide else STREAM, params)
 
 
-def attention_tile(head_dim: int, heads: int, rows: int, *, wgmma: bool = False) -> Tuning:
-    """Constants of attention_mma.cu, or attention_wgmma.cu: query heads of one key/value head, and rows, of a block."""
-    tile, blocks = {"TILE_N": heads, "TILE_T": rows, "SPLITS": 1}, 3 if wgmma else 2
-    shared = blocks * 2 * KV_BLOCK * head_dim * 2 + 1024 * wgmma
-    return tuned(2 * heads * rows, tile, "wgmma" if wgmma else "mma", HEAD_DIM=head_dim, SHARED=shared)
+def attention_tile(params: Params, *, wgmma: bool) -> Tuning:
+    """attention_mma.cu, or attention_wgmma.cu: warpgroups share positions if blocks of twice the rows are too few."""
+    heads = next(n for n in (4, 2, 1) if int(params["n_heads"]) // int(params["n_kv_heads"]) % n == 0)
+    dim, blocks, tile = int(params["head_dim"]), int(params["n_heads"]) // heads, {"TILE_N": heads, "SPLITS": 1}
+    if not wgmma or dim != 128:
+        return tuned(128, tile | {"TILE_T": 64 // heads}, "mma", HEAD_DIM=dim, SHARED=8 * KV_BLOCK * dim)
+    paired = int(ceil_div(int(params["rows"]), 128 // heads) * blocks < MULTIPROCESSORS)
+    private = {"HEAD_DIM": dim, "PAIRED": paired, "STAGES": 6, "SHARED": 6 * 512 * KV_BLOCK + 1024}
+    return tuned(384, tile | {"TILE_T": (128 >> paired) // heads}, "wgmma", **private)
 
 
 def dense_tile(outs: int) -> Tuning:
@@ -149,6 +166,5 @@ def drafts_tile(rows: int, outs: int) -> Tuning:
 
 def _dense(rows: int, outs: int) -> Tuning:
     """Constants of matmul_dense_mma.cu; a block's TILE_N rows of the table come in pieces of SUB_N."""
-    tile = {"TILE_N": 512 if outs > 1 << 16 else 128, "TILE_T": 16 if rows <= 16 else 32}
-    shape = {"SUB_N": 128, "WARPS_N": 4, "WARPS_T": tile["TILE_T"] // 16, "STAGES": 4}
-    return tuned(128 * shape["WARPS_T"], tile, "mma", **shape, SHARED=4 * (128 * 128 + 256 * tile["TILE_T"]))
+    tile, warps = {"TILE_N": 512 if outs > 1 << 16 else 128, "TILE_T": 16 if rows <= 16 else 32}, 1 + (rows > 16)
+    return tuned(128 * warps, tile, "mma", SUB_N=128, WARPS_N=4, WARPS_T=warps, STAGES=4, SHARED=4 * 4096 * (4 + warps))

@@ -48,17 +48,45 @@ class TestConformance(BackendConformance):
         device.synchronize()
         device.close()
 
-    @pytest.mark.parametrize("rows", tensor_tiles.WIDE)
+    @pytest.mark.parametrize("size", tensor_tiles.WIDE)
     def test_tiles_for_an_activation_scale_of_128_columns(
-        self, bench: Bench, rows: int, monkeypatch: pytest.MonkeyPatch
+        self, bench: Bench, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Each of them, whichever the plugin takes for so few rows."""
-        monkeypatch.setattr(tensor_tiles, "WIDE", {rows: tensor_tiles.WIDE[rows]})
-        chosen = [case for case in cases_of("matmul_ternary_block") if case.label.startswith(TILED)]
-        assert len(chosen) == 2
-        for case in chosen:
-            launch, actual = bench.run(case)
-            check_outputs(case, launch, expected(case.spec, launch), actual)
+        monkeypatch.setattr(tensor_tiles, "WIDE", {size: tensor_tiles.WIDE[size]})
+        run(bench, "matmul_ternary_block", *TILED)
+
+    @pytest.mark.parametrize("size", tensor_tiles.STREAM)
+    def test_tiles_that_one_block_takes_in_turns(
+        self, bench: Bench, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Several of them, so that the warpgroups are at different ones."""
+        tile = tensor_tiles.STREAM[size]
+        alone = replace(tile, tile={**tile.tile, "SPLITS": 1})
+        monkeypatch.setattr(tensor_tiles, "STREAM", {size: alone})
+        run(bench, "matmul_ternary", "prompt-t150", "exact-t257")
+        if size == (256, 128):
+            run(bench, "matmul_ternary_glu", "relu2-t150", "silu-t150")
+        run(bench, "matmul_ternary_rope", "t150", "t70")
+
+    @pytest.mark.parametrize("rows", [1, 1 << 20])
+    def test_warpgroups_of_attention_share_rows_or_positions(
+        self, bench: Bench, rows: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tile = tensor_tiles.attention_tile
+        monkeypatch.setattr(
+            tensor_tiles, "attention_tile", lambda params, **wgmma: tile({**params, "rows": rows}, **wgmma)
+        )
+        run(bench, "attention", "prompt-d128", "prompts-d128")
+
+
+def run(bench: Bench, kernel: str, *labels: str) -> None:
+    """The kernel's cases whose labels begin so."""
+    chosen = [case for case in cases_of(kernel) if case.label.startswith(labels)]
+    assert len(chosen) >= len(labels)
+    for case in chosen:
+        launch, actual = bench.run(case)
+        check_outputs(case, launch, expected(case.spec, launch), actual)
 
 
 class Dp4aBackend:

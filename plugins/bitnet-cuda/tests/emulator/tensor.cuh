@@ -89,3 +89,5 @@ inline void copy_async_word(void* to, const void* from) { memcpy(to, from, 4); }
 inline void copy_group() {}
 template <int pending>
 void copy_wait() {}
+inline float power_of_two(float v) { return exp2f(v); }
+inline bool any_lane(bool so) { return warp_max_bits(so); }

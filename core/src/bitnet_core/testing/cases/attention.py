@@ -106,7 +106,8 @@ def cases() -> Iterator[Case]:
     batches["large-scores"] = Batch([(0, 100), (1, 30)], (4, 4), 64, q_scale=100)
     batches["prompt-d128"] = Batch(_prompt(70, 60), (4, 1), 128)
     several = [(0, 130), *_prompt(40, 60, 1), (2, 0), *_prompt(40, 0, 3), (4, -1), (1, -1)]
-    batches["prompts-d64"] = Batch(several, (8, 2), 64)
+    for head_dim in (64, 128):
+        batches[f"prompts-d{head_dim}"] = Batch(several, (8, 2), head_dim)
     batches["t512"] = Batch(_prompt(512), (2, 1), 16)
     batches["position-4095"] = Batch([(0, 4095), (1, 4096)], (2, 1), 64)
     batches["position-32767"] = Batch([(0, 32767)], (2, 1), 32)

@@ -1,34 +1,45 @@
 // attention for prompts, on Hopper's warpgroup tensor cores (compute capability 9.0; f16 caches, 128 elements a head).
 // out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t]: attention_mma.cu in warpgroup products, with
 // q and the weights as the sum of two f16 here too. A thread block takes TILE_T rows of the step and TILE_N query heads of
-// one key/value head, 16 rows of a head for each warp; all of them read the same keys and values from shared memory. Three
-// blocks of 64 positions take turns there: one comes in, one is multiplied, and the values of the one before still are.
+// one key/value head. Its two warpgroups have half of the rows each and read the same keys and values, or (PAIRED) all rows, every
+// other block of positions each, and put their parts together at the end: where there are few rows. One thread keeps copies of
+// STAGES blocks of 64 positions under way.
 // Not for heads of 64: the compiler (ptxas 13.0) then gives the queries' registers to the weights.
 #include "prelude.cuh"
 #include "tensor.cuh"
+#include "barrier.cuh"
 #include "halves.cuh"
 #include "warpgroup_half.cuh"
 
-#define CHUNKS (HEAD_DIM / 8)          // 16-byte words of a cache row
-#define STAGE (2 * KV_BLOCK * CHUNKS)  // the same of one block: keys, then values
-#define STAGES 3
+#define HALF (KV_BLOCK * HEAD_DIM / 8)  // 16-byte words of a block's keys, or values
+#define STAGE (2 * HALF)
 #define K_STEPS (HEAD_DIM / 16)
+#define ROWS (PAIRED ? TILE_T : TILE_T / 2)  // of a warpgroup
 #define LOG2_E 1.44269504f
 
 struct alignas(8) Pair {
     float a, b;
 };
 
-// Rows of 128 bytes, swizzled as the tensor cores want them; a cache row lies in HEAD_DIM / 64 such rows.
-__device__ inline u32 word_of(u32 row, u32 chunk) { return (chunk / 8 * KV_BLOCK + row) * 8 + (chunk ^ row) % 8; }
+// joined: the second warpgroup's part is there; tail: a warpgroup has cleared what lies behind the last position.
+struct Shared {
+    Barrier full[STAGES], empty[STAGES], joined, tail[2];
+    int positions[TILE_T], sequences[TILE_T];
+};
 
-__device__ inline void load_block(Words* stage, const Words* keys, const Words* values, size_t block, u32 count) {
-    for (u32 i = threadIdx.x; i < KV_BLOCK * CHUNKS; i += GROUP) {
-        u32 row = i / CHUNKS, to = word_of(row, i % CHUNKS);
-        bool wanted = row < count;  // what lies behind may be anything, NaN too
-        copy_async_or_zero(stage + to, keys + block * CHUNKS + i, wanted);
-        copy_async_or_zero(stage + KV_BLOCK * CHUNKS + to, values + block * CHUNKS + i, wanted);
-    }
+// Neighbouring rows of one sequence, and what they read.
+struct Run {
+    u32 first, end;
+    int longest;
+    const int* table;
+
+    __device__ u32 blocks() const { return longest < 0 ? 0 : (u32)longest / KV_BLOCK + 1; }
+};
+__device__ inline Run run_at(const Shared& s, u32 first, const int* tables, u32 max_blocks) {
+    int sequence = s.sequences[first], longest = -1;
+    u32 end = first;
+    for (; end < TILE_T && s.sequences[end] == sequence; end++) longest = max(longest, s.positions[end]);
+    return {first, end, longest, tables + (size_t)max(sequence, 0) * max_blocks};
 }
 
 __device__ inline float over_row(float v, bool largest) {  // the four lanes that share a row of a fragment
@@ -39,24 +50,118 @@ __device__ inline float over_row(float v, bool largest) {  // the four lanes tha
     return v;
 }
 
-extern "C" __global__ void __launch_bounds__(GROUP, 2)
+// What one thread copies for all, in rows of 128 bytes; a cache row lies in HEAD_DIM / 64 such rows.
+__device__ inline void copy_blocks(Shared& s, Words* stages, const TensorMap& keys, const TensorMap& values, const int* tables,
+                                   u32 max_blocks, u32 kv_heads, u32 kv_head) {
+    u32 count = 0;
+    for (u32 first = 0; first < TILE_T;) {
+        Run run = run_at(s, first, tables, max_blocks);
+        first = run.end;
+        for (u32 b = 0; b < run.blocks(); b++, count++) {
+            u32 stage = count % STAGES, row = (run.table[b] * kv_heads + kv_head) * KV_BLOCK;
+            barrier_wait(s.empty + stage, 1 - count / STAGES % 2);
+            barrier_expect(s.full + stage, 16 * STAGE);
+            Words* to = stages + stage * STAGE;
+            for (u32 i = 0; i < HEAD_DIM / 64; i++) copy_box(to + i * KV_BLOCK * 8, keys, 128 * i, row, s.full + stage);
+            for (u32 i = 0; i < HEAD_DIM / 64; i++) copy_box(to + HALF + i * KV_BLOCK * 8, values, 128 * i, row, s.full + stage);
+        }
+    }
+}
+
+struct Queries {
+    u32 high[K_STEPS][4], low[K_STEPS][4];
+};
+
+struct Attention {
+    float acc[HEAD_DIM / 8][4], largest[2], total[2];
+
+    // s becomes the weights of 64 positions, times 2^-largest; what was summed before is scaled to that.
+    __device__ void weigh(float (*s)[4]) {
+        float now[2] = {largest[0], largest[1]}, rescale[2];
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) now[j / 2] = fmaxf(now[j / 2], s[n][j]);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            now[i] = over_row(now[i], true);
+            float base = now[i] == minus_infinity() ? 0.0f : now[i];
+            rescale[i] = power_of_two(largest[i] - base);
+            largest[i] = now[i];
+            now[i] = base;
+            total[i] *= rescale[i];
+        }
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                s[n][j] = power_of_two(s[n][j] - now[j / 2]);
+                total[j / 2] += s[n][j];
+            }
+        if (any_lane(rescale[0] != 1.0f || rescale[1] != 1.0f))
+#pragma unroll
+            for (int n = 0; n < HEAD_DIM / 8; n++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) acc[n][j] *= rescale[j / 2];
+    }
+    // The other warpgroup's part, which lies in shared memory.
+    __device__ void put(float* to, float* sums) const {
+#pragma unroll
+        for (int i = 0; i < 2; i++) sums[128 * i] = largest[i], sums[128 * (2 + i)] = total[i];
+#pragma unroll
+        for (int i = 0; i < HEAD_DIM / 2; i++) to[128 * i] = acc[i / 4][i % 4];
+    }
+    __device__ void add(const float* from, const float* sums) {
+        float keep[2], other[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float top = fmaxf(sums[128 * i], largest[i]);
+            top = top == minus_infinity() ? 0.0f : top;
+            keep[i] = power_of_two(largest[i] - top), other[i] = power_of_two(sums[128 * i] - top);
+            total[i] = total[i] * keep[i] + sums[128 * (2 + i)] * other[i];
+        }
+#pragma unroll
+        for (int i = 0; i < HEAD_DIM / 2; i++)
+            acc[i / 4][i % 4] = acc[i / 4][i % 4] * keep[i % 4 / 2] + from[128 * i] * other[i % 4 / 2];
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(GROUP, 1)
     attention(const float* q, const Words* k_cache, const Words* v_cache, const Row* step, const int* tables, float* out,
-              u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks, float scale) {
+              u32 rows, u32 n_heads, u32 n_kv_heads, u32 head_dim, u32 row_bytes, u32 max_blocks, float scale,
+              const __grid_constant__ TensorMap keys, const __grid_constant__ TensorMap values) {
     DYNAMIC_SHARED(Words, pool);
+    __shared__ Shared s;
     Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
-    __shared__ int positions[TILE_T], sequences[TILE_T];
-    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
+    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, own = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
     u32 first = ((rows + TILE_T - 1) / TILE_T - 1 - blockIdx.y) * TILE_T;  // long rows first
-    u32 head = blockIdx.x * TILE_N + warp / (TILE_T / 16), kv_head = head / (n_heads / n_kv_heads);
-    u32 at = warp % (TILE_T / 16) * 16;
+    u32 head = blockIdx.x * TILE_N + warp / (ROWS / 16), kv_head = blockIdx.x * TILE_N / (n_heads / n_kv_heads);
+    u32 at = (PAIRED ? 0 : own * ROWS) + warp % (ROWS / 16) * 16;
     let_next_start();
+    if (threadIdx.x == 0) {
+        for (u32 i = 0; i < STAGES; i++) {
+            barrier_init(s.full + i, 1);
+            barrier_init(s.empty + i, PAIRED ? 4 : 8);
+        }
+        barrier_init(&s.joined, 128);
+        barrier_init(s.tail, 128);
+        barrier_init(s.tail + 1, 128);
+        show_barriers();
+    }
     wait_for_previous();
     for (u32 i = threadIdx.x; i < TILE_T; i += GROUP) {
         bool used = first + i < rows;
-        positions[i] = used ? step[first + i].position : -1;
-        sequences[i] = used ? step[first + i].sequence : -1;
+        s.positions[i] = used ? step[first + i].position : -1;
+        s.sequences[i] = used ? step[first + i].sequence : -1;
     }
-    u32 q_high[K_STEPS][4], q_low[K_STEPS][4];
+    __syncthreads();
+    if (own == 2) {
+        fewer_registers<24>();
+        if (threadIdx.x == 256) copy_blocks(s, stages, keys, values, tables, max_blocks, n_kv_heads, kv_head);
+        return;
+    }
+    more_registers<240>();
+    Queries of;
 #pragma unroll
     for (int k = 0; k < K_STEPS; k++)
 #pragma unroll
@@ -64,85 +169,55 @@ extern "C" __global__ void __launch_bounds__(GROUP, 2)
             u32 row = min(first + at + g + 8 * (i % 2), rows - 1);
             const Pair* from = (const Pair*)(q + ((size_t)row * n_heads + head) * HEAD_DIM + 16 * k + 8 * (i / 2) + 2 * t);
             float factor = scale * LOG2_E;  // scores in powers of two
-            split_halves(from->a * factor, from->b * factor, q_high[k][i], q_low[k][i]);
+            split_halves(from->a * factor, from->b * factor, of.high[k][i], of.low[k][i]);
         }
-    float acc[HEAD_DIM / 8][4], largest[2] = {minus_infinity(), minus_infinity()}, total[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int n = 0; n < HEAD_DIM / 8; n++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) acc[n][j] = 0.0f;
-    __syncthreads();
-
-    for (u32 run = 0, end; run < TILE_T; run = end) {
-        int sequence = sequences[run], longest = -1, last[2];
-        for (end = run; end < TILE_T && sequences[end] == sequence; end++) longest = max(longest, positions[end]);
-        if (longest < 0) continue;
+    Attention a = {{}, {minus_infinity(), minus_infinity()}, {0.0f, 0.0f}};
+    u32 count = 0, before = STAGES, tails = 0;
+    for (u32 next = 0; next < TILE_T;) {
+        Run run = run_at(s, next, tables, max_blocks);
+        next = run.end;
+        int last[2];
         for (u32 i = 0; i < 2; i++) {
             u32 row = at + g + 8 * i;
-            last[i] = row >= run && row < end ? positions[row] : -1;
+            last[i] = row >= run.first && row < run.end ? s.positions[row] : -1;
         }
         int shallowest = -(int)warp_max((float)-min(last[0], last[1]));  // positions are far below 2^24
-        const int* table = tables + (size_t)sequence * max_blocks;
-        u32 blocks = (u32)longest / KV_BLOCK + 1;
-        auto load = [&](u32 b) {
-            if (b < blocks)
-                load_block(stages + b % STAGES * STAGE, k_cache, v_cache,
-                           ((size_t)table[b] * n_kv_heads + kv_head) * KV_BLOCK, (u32)longest + 1 - b * KV_BLOCK);
-            copy_group();
-        };
-        load(0);
-        for (u32 b = 0; b < blocks; b++) {
+        for (u32 b = 0; b < run.blocks(); b++, count++) {
+            if (PAIRED && count % 2 != own) continue;
             int start = (int)b * KV_BLOCK;
-            const Words *keys = stages + b % STAGES * STAGE, *values = keys + KV_BLOCK * CHUNKS;
-            copy_wait<0>();
-            show_to_tensor_cores();
-            __syncthreads();
-            load(b + 1);
-            float s[8][4];
+            u32 stage = count % STAGES, cached = (u32)run.longest + 1 - b * KV_BLOCK;
+            Words *of_keys = stages + stage * STAGE, *of_values = of_keys + HALF;
+            barrier_wait(s.full + stage, count / STAGES % 2);
+            if (cached < KV_BLOCK) {  // what lies behind may be anything, NaN too
+                for (u32 i = threadIdx.x % 128; i < (KV_BLOCK - cached) * (HEAD_DIM / 8); i += 128)
+                    of_values[i % (HEAD_DIM / 64) * KV_BLOCK * 8 + cached * 8 + i / (HEAD_DIM / 64)] = Words{0, 0, 0, 0};
+                show_to_tensor_cores();
+                barrier_arrive(s.tail + own);
+                barrier_wait(s.tail + own, tails++ % 2);
+            }
+            float w[8][4];
             warpgroup_arrive();
 #pragma unroll
             for (int k = 0; k < K_STEPS; k++) {
-                const Words* part = keys + k / 4 * KV_BLOCK * 8;
-                warpgroup_mma_half<0>(s[0], q_low[k], part, 32 * (k % 4), k > 0);
-                warpgroup_mma_half<0>(s[0], q_high[k], part, 32 * (k % 4), true);
+                const Words* part = of_keys + k / 4 * KV_BLOCK * 8;
+                warpgroup_mma_half<0>(w[0], of.low[k], part, 32 * (k % 4), k > 0);
+                warpgroup_mma_half<0>(w[0], of.high[k], part, 32 * (k % 4), true);
             }
             warpgroup_commit();
             warpgroup_wait<0>();  // for the values of the block before, too
+            if (before < STAGES && lane == 0) barrier_arrive(s.empty + before);
+            before = stage;
             if (start + KV_BLOCK - 1 > shallowest)
 #pragma unroll
                 for (int n = 0; n < 8; n++)
 #pragma unroll
                     for (int j = 0; j < 4; j++)
-                        if (start + 8 * n + 2 * (int)t + j % 2 > last[j / 2]) s[n][j] = minus_infinity();
-            float now[2] = {largest[0], largest[1]}, rescale[2];
-#pragma unroll
-            for (int n = 0; n < 8; n++)
-#pragma unroll
-                for (int j = 0; j < 4; j++) now[j / 2] = fmaxf(now[j / 2], s[n][j]);
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                now[i] = over_row(now[i], true);
-                float base = now[i] == minus_infinity() ? 0.0f : now[i];
-                rescale[i] = exp2f(largest[i] - base);
-                largest[i] = now[i];
-                now[i] = base;
-                total[i] *= rescale[i];
-            }
-#pragma unroll
-            for (int n = 0; n < 8; n++)
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    s[n][j] = exp2f(s[n][j] - now[j / 2]);
-                    total[j / 2] += s[n][j];
-                }
-#pragma unroll
-            for (int n = 0; n < HEAD_DIM / 8; n++)
-#pragma unroll
-                for (int j = 0; j < 4; j++) acc[n][j] *= rescale[j / 2];
+                        if (start + 8 * n + 2 * (int)t + j % 2 > last[j / 2]) w[n][j] = minus_infinity();
+            a.weigh(w);
             u32 high[KV_BLOCK / 16][4], low[KV_BLOCK / 16][4];
 #pragma unroll
             for (int i = 0; i < KV_BLOCK / 4; i++) {
-                const float* pair = s[i / 2] + i % 2 * 2;
+                const float* pair = w[i / 2] + i % 2 * 2;
                 split_halves(pair[0], pair[1], high[i / 4][i % 4], low[i / 4][i % 4]);
             }
             warpgroup_arrive();
@@ -150,23 +225,32 @@ extern "C" __global__ void __launch_bounds__(GROUP, 2)
             for (int k = 0; k < KV_BLOCK / 16; k++)
 #pragma unroll
                 for (int n = 0; n < HEAD_DIM / 64; n++) {
-                    const Words* part = values + n * KV_BLOCK * 8;
-                    warpgroup_mma_half<1>(acc[8 * n], low[k], part, 2048 * k, true);
-                    warpgroup_mma_half<1>(acc[8 * n], high[k], part, 2048 * k, true);
+                    const Words* part = of_values + n * KV_BLOCK * 8;
+                    warpgroup_mma_half<1>(a.acc[8 * n], low[k], part, 2048 * k, true);
+                    warpgroup_mma_half<1>(a.acc[8 * n], high[k], part, 2048 * k, true);
                 }
             warpgroup_commit();
         }
-        warpgroup_wait<0>();
-        __syncthreads();
+    }
+    warpgroup_wait<0>();
+    if (PAIRED) {  // the second warpgroup's stages are its own
+        float *sums = (float*)(stages + STAGE) + threadIdx.x % 128, *tops = (float*)(stages + 3 * STAGE) + threadIdx.x % 128;
+        if (own) {
+            a.put(sums, tops);
+            barrier_arrive(&s.joined);
+            return;
+        }
+        barrier_wait(&s.joined, 0);
+        a.add(sums, tops);
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         u32 in_tile = at + g + 8 * i, row = first + in_tile;
-        float sum = over_row(total[i], false);
+        float sum = over_row(a.total[i], false);
         if (row >= rows) continue;
-        float factor = positions[in_tile] < 0 ? 0.0f : 1.0f / sum;
+        float factor = s.positions[in_tile] < 0 ? 0.0f : 1.0f / sum;
         Pair* to = (Pair*)(out + ((size_t)row * n_heads + head) * HEAD_DIM + 2 * t);
 #pragma unroll
-        for (int n = 0; n < HEAD_DIM / 8; n++) to[4 * n] = Pair{acc[n][2 * i] * factor, acc[n][2 * i + 1] * factor};
+        for (int n = 0; n < HEAD_DIM / 8; n++) to[4 * n] = Pair{a.acc[n][2 * i] * factor, a.acc[n][2 * i + 1] * factor};
     }
 }

@@ -75,3 +75,11 @@ __device__ inline u32 multiply_add_halves(u32 a, u32 b, u32 c) {
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(a), "r"(b), "r"(c));
     return pair;
 }
+// 2^v to two units of the last place, 0 where that is below the normal numbers: exp2f takes four instructions for those.
+__device__ inline float power_of_two(float v) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(v));
+    return power;
+}
+// Whether it is so for one thread of the warp or more.
+__device__ inline bool any_lane(bool so) { return __any_sync(0xffffffffu, so); }

@@ -35,6 +35,16 @@ __device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, 
         "{%32, %33, %34, %35}, %36, p;}"
         : A16(0), A16(16)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
+#elif SPAN_T == 96
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %53, 0;"
+        "wgmma.mma_async.sync.aligned.m64n96k32.s32." CODE ".s8 {"
+        " %0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+        " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+        " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47},"
+        "{%48, %49, %50, %51}, %52, p;}"
+        : A16(0), A16(16), A16(32)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
 #elif SPAN_T == 128
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %69, 0;"
