@@ -150,8 +150,6 @@ def test_warpgroup_products_of_prompts_do_not_wait_for_each_other(tiles: str, si
     launches = [(product, {"ADD": add}) for add in (0, 1)]
     if size == (256, 128):
         launches.append((CATALOGUE["matmul_ternary_glu"], {"ACT": 1}))
-    if not block:
-        launches.append((CATALOGUE["matmul_ternary_rope"], {"KV": 1, "INTERLEAVED": 0}))
     for spec, constants in launches:
         text = compile.source(spec, {**constants, "BLOCK": block, "ABLOCK": block}, getattr(tensor_tiles, tiles)[size])
         program = nvrtc.nvrtcCreateProgram(text.encode(), b"wide.cu", 0, None, None)[1]

@@ -80,7 +80,7 @@ def test_norms_have_a_multiprocessor_to_themselves_in_front_of_queries_alone() -
         norm,
         made("matmul_ternary_glu"),
     ]
-    alone, paired = tensor_tiles.SPREAD["SHARED"], tensor_tiles.SPREAD["PAIRED"]
+    alone, paired = tensor_tiles.SPREAD["SHARED"], tensor_tiles.SPREAD["BESIDE"]
     apart = recording.apart(launches)
     assert [one.kernel.shared for one in apart] == [alone, 0, paired, 0, paired, 0]
     assert norm.kernel.shared == alone, "what a kernel is compiled with is the most that its launches have"

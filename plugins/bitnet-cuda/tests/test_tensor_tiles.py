@@ -39,14 +39,8 @@ def test_gate_and_up_are_joined_for_prompts_alone() -> None:
             chosen("matmul_ternary_glu", rows, outs, 128, 128)
 
 
-def test_prompts_with_scales_of_rows_join_their_gate_and_rotation() -> None:
+def test_prompts_with_scales_of_rows_join_their_gate() -> None:
     assert chosen("matmul_ternary_glu", 512, 6912, 0, 0) is STREAM[256, 128]
-    rotation = {"rows": 512, "outs": 3840, "width": 2560, "head_dim": 128}
-    heads = {"KV": 1, "INTERLEAVED": 0}
-    assert choose("matmul_ternary_rope", heads, rotation, wgmma=True) is STREAM[128, 128]
-    for constants, params in ((heads | {"KV": 2}, rotation), (heads, rotation | {"head_dim": 64})):
-        with pytest.raises(UnsupportedError, match="no tile"):
-            choose("matmul_ternary_rope", constants, params, wgmma=True)
 
 
 @pytest.mark.parametrize(

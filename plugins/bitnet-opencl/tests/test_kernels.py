@@ -81,7 +81,7 @@ def _variant(bench: Bench, spec: KernelSpec, launch: Launch) -> str:
 
 TILED = ("matmul_ternary", "matmul_ternary_block", "matmul_dense", "attention")
 """Kernels whose tiles depend on the groups that a device can have."""
-ELSEWHERE = DELTA_KERNELS | {"matmul_ternary_glu", "matmul_ternary_rope"}
+ELSEWHERE = DELTA_KERNELS | {"matmul_ternary_glu"}
 """Kernels that this backend does not have."""
 KERNELS = {"portable": GPU.rows, "small": TILED, "nvidia": [name for name in CATALOGUE if name not in ELSEWHERE]}
 CASES = [(profile, case) for profile, kernels in KERNELS.items() for case in chosen(kernels)]

@@ -109,7 +109,7 @@ def test_every_source_has_a_kernel_of_the_catalogue() -> None:
         for binding in (*CATALOGUE[name].bindings, SimpleNamespace(name="workspace")):
             assert f"uchar *{binding.name}_buffer" in source
         seen.add(name)
-    assert seen == set(CATALOGUE) - DELTA_KERNELS - {"matmul_ternary_glu", "matmul_ternary_rope"}
+    assert seen == set(CATALOGUE) - DELTA_KERNELS - {"matmul_ternary_glu"}
 
 
 def test_arguments_are_buffers_and_one_struct() -> None:

@@ -50,7 +50,6 @@ CATALOGUE: dict[str, KernelSpec] = {
         joined.NORM_MATMUL,
         joined.NORM_MATMUL_GLU,
         joined.MATMUL_TERNARY_GLU,
-        joined.MATMUL_TERNARY_ROPE,
         joined.ROPE_ATTENTION,
         joined.DECODER_LAYER,
         small_head.PACK_HEAD,

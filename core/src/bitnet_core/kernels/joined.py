@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bitnet_core.kernels import sizes
-from bitnet_core.kernels.base import ATTENTION, ROPE_STORE_KV
+from bitnet_core.kernels.base import ATTENTION
 from bitnet_core.kernels.parts import (
     ABLOCKS,
     ANY,
@@ -91,34 +91,6 @@ MATMUL_TERNARY_GLU = KernelSpec(
     ),
     params=(ROWS, u32("outs", "columns F of m"), u32("width", "matrix columns K, padded to 128")),
     constants={"ACT": (RELU2, SILU), **SCALES},
-    tuning=("TILE_N", "TILE_T", "SPLITS"),
-    grid=outs_by_rows_split,
-    base=False,
-)
-
-MATMUL_TERNARY_ROPE = KernelSpec(
-    name="matmul_ternary_rope",
-    meaning="matmul_ternary of w = the heads [q | k | v], then rope_store_kv of what it gives (QKNORM 0), into queries and the "
-    "caches. For prompts: what the product gives need not be written and read again.",
-    bindings=(
-        Binding("w", "u8", "r", "[outs, width / 4]", sizes.ternary_rows()),
-        Binding("wscale", "f32", "r", "[outs]", product("outs")),
-        Binding("q", "i8", "r", "[rows, width]", product("rows", "width")),
-        Binding("scale", "f32", "r", "[rows]", product("rows")),
-        Binding("qsum", "i32", "r", "[rows]", product("rows")),
-        Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
-        Binding("rope", "f32", "r", "[positions, head_dim / 2, 2]", product("head_dim")),
-        Binding("queries", "f32", "w", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),
-        Binding("k_cache", "u8", "rw", "cache rows", CACHE_BLOCK),
-        Binding("v_cache", "u8", "rw", "cache rows", CACHE_BLOCK),
-    ),
-    params=(
-        ROWS,
-        u32("outs", "matrix rows: (n_heads + 2 n_kv_heads) * head_dim"),
-        u32("width", "matrix columns, padded to 128"),
-        *ROPE_STORE_KV.params[1:5],
-    ),
-    constants={"KV": (0, 1, 2), "INTERLEAVED": (0, 1)},
     tuning=("TILE_N", "TILE_T", "SPLITS"),
     grid=outs_by_rows_split,
     base=False,

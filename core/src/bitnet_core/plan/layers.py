@@ -241,42 +241,17 @@ class Plan:
     def _attention(
         self, scratch: Scratch, cache: CacheViews, rows: int, index: int, layer: LayerWeights, decode: bool
     ) -> list[Launch]:
-        x, heads = scratch.view("x", rows), scratch.view("heads", rows)
-        return [
-            *self._attended(scratch, cache, rows, index, layer, decode),
-            *self._norm_matmul(scratch, rows, heads, layer.attn_sub_norm, layer.attn_output, x, add=1),
-        ]
-
-    def _attended(
-        self, scratch: Scratch, cache: CacheViews, rows: int, index: int, layer: LayerWeights, decode: bool
-    ) -> list[Launch]:
-        """heads[rows, q_width] from x."""
         x, qkv, step = scratch.view("x", rows), scratch.view("qkv", rows), scratch.view("step", rows)
-        heads, caches = scratch.view("heads", rows), (cache.keys[index], cache.values[index])
-        if not decode and (joined := self._matmul_rope(scratch, rows, layer, caches)):
-            normed = self._norm_quantize(scratch, rows, x, layer.attn_norm, layer.qkv)
-            return [normed, joined, self._attend_cached(scratch, cache, rows, caches, heads)]
-        source = (qkv, step, self.weights.rope, *self._head_gammas(layer))
+        heads = scratch.view("heads", rows)
+        caches, cached = (cache.keys[index], cache.values[index]), {"rows": rows, **self._cached(cache)}
+        eps, source = {"eps": self.config.norm_eps}, (qkv, step, self.weights.rope, *self._head_gammas(layer))
         launches = self._norm_matmul(scratch, rows, x, layer.attn_norm, layer.qkv, qkv)
         views = (*source, *caches, cache.tables, heads)
-        shape = {"rows": rows, **self._cached(cache), "eps": self.config.norm_eps}
-        if decode and (joined := self._joined("rope_attention", shape, views, self._rotated())):
-            return [*launches, joined]
-        return launches + self._attend(scratch, cache, rows, layer, qkv, caches, heads)
-
-    def _matmul_rope(
-        self, scratch: Scratch, rows: int, layer: LayerWeights, caches: tuple[View, View]
-    ) -> Launch | None:
-        """Queries and caches from what is quantized already, where heads have no norms and the matrix is one part with
-        scales of rows."""
-        linear, part = layer.qkv, layer.qkv.parts[0]
-        if len(linear.parts) > 1 or part.block or self.config.qk_norm:
-            return None
-        shape = {"rows": rows, "outs": part.outs, "width": linear.width, **self._heads()}
-        quantized, step = self._quantized(scratch, rows, linear.width), scratch.view("step", rows)
-        views = (part.codes, part.scales, *quantized, step, self.weights.rope, scratch.view("queries", rows), *caches)
-        constants = {"KV": self.kv, "INTERLEAVED": int(self.config.rope_interleaved)}
-        return self._joined("matmul_ternary_rope", shape, views, constants)
+        if decode and (joined := self._joined("rope_attention", cached | eps, views, self._rotated())):
+            launches.append(joined)
+        else:
+            launches += self._attend(scratch, cache, rows, layer, qkv, caches, heads)
+        return launches + self._norm_matmul(scratch, rows, heads, layer.attn_sub_norm, layer.attn_output, x, add=1)
 
     def _attend(
         self,
@@ -290,25 +265,20 @@ class Plan:
     ) -> list[Launch]:
         """heads[rows, q_width] from qkv, in two launches."""
         queries, step = scratch.view("queries", rows), scratch.view("step", rows)
-        rotated = self.launcher.prepare(
-            CATALOGUE["rope_store_kv"],
-            {"rows": rows, **self._heads(), "eps": self.config.norm_eps},
-            (qkv, step, self.weights.rope, *self._head_gammas(layer), queries, *caches),
-            self._rotated(),
-        )
-        return [rotated, self._attend_cached(scratch, cache, rows, caches, heads)]
-
-    def _attend_cached(
-        self, scratch: Scratch, cache: CacheViews, rows: int, caches: tuple[View, View], heads: View
-    ) -> Launch:
-        """heads[rows, q_width] from rotated queries."""
-        queries, step = scratch.view("queries", rows), scratch.view("step", rows)
-        return self.launcher.prepare(
-            CATALOGUE["attention"],
-            {"rows": rows, **self._cached(cache)},
-            (queries, *caches, step, cache.tables, heads),
-            {"KV": self.kv},
-        )
+        return [
+            self.launcher.prepare(
+                CATALOGUE["rope_store_kv"],
+                {"rows": rows, **self._heads(), "eps": self.config.norm_eps},
+                (qkv, step, self.weights.rope, *self._head_gammas(layer), queries, *caches),
+                self._rotated(),
+            ),
+            self.launcher.prepare(
+                CATALOGUE["attention"],
+                {"rows": rows, **self._cached(cache)},
+                (queries, *caches, step, cache.tables, heads),
+                {"KV": self.kv},
+            ),
+        ]
 
     def _feed_forward(self, scratch: Scratch, rows: int, layer: LayerWeights) -> list[Launch]:
         config, down = self.config, layer.ffn_down

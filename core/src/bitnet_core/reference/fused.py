@@ -51,14 +51,6 @@ def matmul_ternary_glu(a: Arrays, p: Params, c: Constants) -> None:
     a["m"][: rows * outs].reshape(rows, outs)[:] = gated(gate, up, c["ACT"])
 
 
-def matmul_ternary_rope(a: Arrays, p: Params, c: Constants) -> None:
-    """matmul_ternary, rope_store_kv."""
-    qkv, none = np.empty(int(p["rows"]) * int(p["outs"]), np.float32), np.empty(0, np.float32)
-    matmul_ternary({**a, "y": qkv}, {**p, "y_stride": p["outs"], "y_first": 0}, {"ADD": 0})
-    heads = {**a, "qkv": qkv, "q": a["queries"], "q_gamma": none, "k_gamma": none}
-    rope_store_kv(heads, {**p, "eps": 0.0}, {**c, "QKNORM": 0})
-
-
 def rope_attention(a: Arrays, p: Params, c: Constants) -> None:
     """rope_store_kv, attention; rows without a slot do not take part."""
     rows, size = int(p["rows"]), int(p["n_heads"]) * int(p["head_dim"])

@@ -24,7 +24,6 @@ MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "norm_matmul": fused.norm_matmul,
     "norm_matmul_glu": fused.norm_matmul_glu,
     "matmul_ternary_glu": fused.matmul_ternary_glu,
-    "matmul_ternary_rope": fused.matmul_ternary_rope,
     "rope_attention": fused.rope_attention,
     "decoder_layer": fused.decoder_layer,
     "pack_head": small_head.pack_head,

@@ -49,8 +49,6 @@ TOLERANCES = {
     "norm_matmul_glu": Tolerance(relative=3e-5, scaled=1e-6),
     # exact sums; the gate is squared, and SiLU's exponential may be a fast one
     "matmul_ternary_glu": Tolerance(relative=2e-5, scaled=1e-6),
-    # exact sums, two products, then as rope_store_kv
-    "matmul_ternary_rope": Tolerance(relative=2e-6, scaled=1e-6, codes=1e-3),
     # as attention
     "rope_attention": Tolerance(relative=2e-5, scaled=2e-5),
     # four quantizations in a row, each of which may round a value next to a tie the other way: one code of 1 / 127

@@ -37,10 +37,9 @@ def joined(name: str, constants: Constants, params: Params) -> Tuning:
     """norm_matmul.cu, norm_matmul_few.cu, norm_matmul_glu.cu. UnsupportedError for other rows, and for more columns."""
     rows, columns, outs, width = (int(params[name]) for name in ("rows", "columns", "outs", "width"))
     if name == "norm_matmul" and FEW_ROWS / 2 < rows <= FEW_ROWS and columns <= 4096 and not constants["BLOCK"]:
-        wide = outs > 32 * FULL_GPU
-        tile = {"TILE_N": 64 if wide else 32, "TILE_T": FEW_ROWS}
-        group, shared = 2 * tile["TILE_N"] * max(4, ceil_div(width, 8 * tile["TILE_N"])), 8 * max(width + 32, 1152)
-        return tuned(group, tile, "few", COLUMNS=columns, SHARED=shared, LATE=int(not wide))
+        n, shared = 64 if outs > 32 * FULL_GPU else 32, 8 * max(width + 32, 1152)
+        tile, group = {"TILE_N": n, "TILE_T": FEW_ROWS}, 2 * n * max(4, ceil_div(width, 8 * n))
+        return tuned(group, tile, "few", COLUMNS=columns, SHARED=shared, LATE=int(n == 32))
     if rows > 1 or columns > MOST_COLUMNS:
         why = f"a norm joined to its product serves one row of {MOST_COLUMNS} columns, not {rows} of {columns} columns"
         raise UnsupportedError(why, backend="cuda", operation="tuning")
@@ -48,9 +47,8 @@ def joined(name: str, constants: Constants, params: Params) -> Tuning:
         return block_row("block", columns, outs, 8 if name == "norm_matmul_glu" else 16)
     glu = name == "norm_matmul_glu"
     few = ternary(params, 2 * outs if glu else outs)
-    narrow = 32 if few.private["STEPS"] > 1 and ceil_div(outs, 32) <= FULL_GPU else 48
-    tile = {"TILE_N": few.tile["TILE_N"] if glu else narrow, "TILE_T": 1}
-    return Tuning(tile, private={**few.private, "COLUMNS": columns})
+    n = few.tile["TILE_N"] if glu else 32 if few.private["STEPS"] > 1 and ceil_div(outs, 32) <= FULL_GPU else 48
+    return Tuning({"TILE_N": n, "TILE_T": 1}, private={**few.private, "COLUMNS": columns})
 
 
 def block_row(variant: str, columns: int, outs: int, piece: int, **tile: int) -> Tuning:

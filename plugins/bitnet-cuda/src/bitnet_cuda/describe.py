@@ -38,10 +38,10 @@ def _text(result: tuple[Any, ...]) -> str:
 
 def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
     api = driver()
-    total = int(check(api.cuDeviceTotalMem(device), "query")[0])
     extra: dict[str, str | int | float | bool] = {key: attribute(device, name) for key, name in _ATTRIBUTES.items()}
+    extra["total_memory"] = total = int(check(api.cuDeviceTotalMem(device), "query")[0])
     extra |= {"device_id": ordinal, "compute_capability": "{}.{}".format(*capability), "uuid": uuid(device)}
-    extra |= {"total_memory": total, "supports_fp16": True, **dict.fromkeys(_AMPERE, capability >= (8, 0))}
+    extra |= {"supports_fp16": True} | dict.fromkeys(("supports_bf16", "tensor_core_int8"), capability >= (8, 0))
     x, y, z = (attribute(device, f"MAX_GRID_DIM_{axis}") for axis in "XYZ")
     return DeviceInfo(
         backend="cuda",

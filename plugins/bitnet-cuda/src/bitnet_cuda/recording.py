@@ -33,12 +33,12 @@ def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
 
 
 def apart(launches: Sequence[StreamLaunch]) -> list[StreamLaunch]:
-    """Norms have SHARED, a multiprocessor each, in front of queries, keys and values, and PAIRED elsewhere."""
+    """Norms have SHARED, a multiprocessor each, in front of queries, keys and values, and BESIDE elsewhere."""
     result = list(launches)
     for i, norm in enumerate(launches[:-1]):
         private, product = norm.kernel.tuning.private, launches[i + 1].kernel
-        if "PAIRED" in private and product.constants.get("ADD") != 0:
-            less = replace(norm.kernel.tuning, private={**private, "SHARED": private["PAIRED"]})
+        if "BESIDE" in private and product.constants.get("ADD") != 0:
+            less = replace(norm.kernel.tuning, private={**private, "SHARED": private["BESIDE"]})
             result[i] = replace(norm, kernel=replace(norm.kernel, tuning=less))
     return result
 
@@ -75,8 +75,6 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
         scales = _tensor_map(more[0], (width // 8, rows), (width // 8,), (64, private["SPAN_T"]), 2)
         return [_tensor_map(first, (width // 4, outs), (width // 4,), (128, 128), 3), tokens, scales]
     row = width // 4
-    if launch.kernel.spec.name == "matmul_ternary_rope":  # eight rows of both halves of a head, eight times
-        return [_tensor_map(first, (row, 8, 2, outs // 8 - 8), (row, 64 * row, 8 * row), (32, 8, 2, 8), 1), tokens]
     parts = 2 if launch.kernel.spec.name == "matmul_ternary_glu" else 1
     own = 2 * private["M_TILES"] // parts  # a lane has `own` neighbouring rows of a part
     dims, steps = (row, 8, own, parts * outs // (8 * own)), (own * row, row, 8 * own * row)

@@ -17,7 +17,7 @@ IN_TURNS = {"TILE_N": 1 << 20, "TILE_T": 1 << 20, "SPLITS": MULTIPROCESSORS}  # 
 DENSE_ROWS = 5  # from which f16 heads go to their tiles: 8 rows took 3 % less of a step than with matmul_dense_few.cu
 LONG_ROWS = 4096  # columns from which a row's norm, and its product, are shared out otherwise
 BATCH_ROWS = 64  # up to which a block keeps its weights in registers; a step of more is taken to hold a prompt
-SPREAD = {"SHARED": 113 << 10, "PAIRED": 76 << 10}  # of one, of two a multiprocessor: many gather where there is room
+SPREAD = {"SHARED": 113 << 10, "BESIDE": 76 << 10}  # of one, of two a multiprocessor: many gather where there is room
 # What rms_norm_quantize has beside its threads: by rows at most, of short and of long ones.
 NORMS = {8: ({}, {"LATE": 1}), 32: (SPREAD, {"SHARED": 113 << 10}), 64: (SPREAD, {"SHARED": 76 << 10, "LATE": 1})}
 
@@ -29,11 +29,6 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
     if name == "matmul_ternary_glu":
         prompt = wgmma and rows > BATCH_ROWS and int(params["outs"]) % 32 == 0 and (wide or not constants["BLOCK"])
         return (WIDE if wide else STREAM)[256, 128] if prompt else glu(rows, constants, params, wgmma=wgmma)
-    if name == "matmul_ternary_rope":
-        heads = constants["KV"], constants["INTERLEAVED"], params["head_dim"]
-        if wgmma and rows > BATCH_ROWS and heads == (1, 0, 128):
-            return soonest(STREAM, params)
-        raise UnsupportedError(f"no tile for {rows} rows of such heads", backend="cuda", operation="tuning")
     if name == "rms_norm_quantize" and wgmma and FEW_ROWS / 2 < rows <= BATCH_ROWS:
         apart = NORMS[next(most for most in NORMS if rows <= most)][int(params["stride"]) >= LONG_ROWS]
         return Tuning(private={**quantize(params).private, **apart})
@@ -119,13 +114,12 @@ def stream_tile(m_tiles: int, stages: int, span_t: int = 128, warpgroups: int = 
 
 # Constants of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 128 weight rows.
 BLOCK_STREAM = tuned(3 * 128, IN_TURNS, "stream", SPAN_T=128, STAGES=3, SHARED=3 * 52224 + 2 * 24576 + 1024)
-# By weight rows and tokens of a tile.
 STREAM = {(128 * m, t): stream_tile(m, n, t) for m, t, n in ((2, 128, 9), (2, 96, 11), (1, 128, 11), (1, 96, 13))}
 WIDE = {(64 * m * g, 128): stream_tile(m, n, 128, g, "wide") for m, g, n in ((1, 2, 8), (1, 3, 7), (2, 2, 6))}
 
 
 def soonest(tiles: Mapping[tuple[int, int], Tuning], params: Params) -> Tuning:
-    """The tiles soonest done: each takes as long as if it had 64 weight rows, and 48 tokens, more."""
+    """Of tiles, by weight rows and tokens, those soonest done: each takes as if it had 64 rows and 48 tokens more."""
     rows, outs = int(params["rows"]), int(params["outs"])
     turns = {(n, t): ceil_div(ceil_div(outs, n) * ceil_div(rows, t), MULTIPROCESSORS) for n, t in tiles}
     return tiles[min(tiles, key=lambda tile: turns[tile] * (tile[0] + 64) * (tile[1] + 48))]

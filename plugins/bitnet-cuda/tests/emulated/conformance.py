@@ -67,7 +67,6 @@ class TestConformance(BackendConformance):
         run(bench, "matmul_ternary", "prompt-t150", "exact-t257")
         if size == (256, 128):
             run(bench, "matmul_ternary_glu", "relu2-t150", "silu-t150")
-        run(bench, "matmul_ternary_rope", "t150", "t70")
 
     @pytest.mark.parametrize("rows", [1, 1 << 20])
     def test_warpgroups_of_attention_share_rows_or_positions(

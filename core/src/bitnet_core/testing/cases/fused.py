@@ -1,4 +1,4 @@
-"""norm_matmul, norm_matmul_glu, matmul_ternary_glu, matmul_ternary_rope and rope_attention."""
+"""norm_matmul, norm_matmul_glu, matmul_ternary_glu and rope_attention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
 from bitnet_core.testing.cases.attention import STALE, Batch, cached
 from bitnet_core.testing.cases.case import Array, Case, Launch, Rng, blank
 from bitnet_core.testing.cases.data import activations, block_activations, normal, padded, ternary
-from bitnet_core.testing.cases.rope import head_gammas, rope_heads
+from bitnet_core.testing.cases.rope import head_gammas
 
 SHAPES = (
     (1, 33, 1),
@@ -205,7 +205,6 @@ def cases() -> Iterator[Case]:
     yield Case(name, "outs-above-4096", _glu, (1, 4111, 640))
     yield Case(name, "nan", _nan_glu)
     yield from _matmul_glu_cases()
-    yield from _matmul_rope_cases()
     yield from _attention_cases()
 
 
@@ -228,35 +227,6 @@ def _matmul_glu_cases() -> Iterator[Case]:
             yield Case(name, f"b{block}-a{ablock}-t{t}-n{n}-k{k}", _matmul_glu, (t, n, k, SILU, block, ablock))
     yield Case(name, "b256-a128-relu2-t70-n64-k512", _matmul_glu, (70, 64, 512, RELU2, 256, 128))
     yield Case(name, "nan", _nan_matmul_glu)
-
-
-def _matmul_rope(
-    rng: Rng, rows: int, heads: tuple[int, int], head_dim: int, columns: int, kv: int = 1, interleaved: int = 0
-) -> Launch:
-    """The product's operands, and what rope_store_kv has beside qkv."""
-    rotation = rope_heads(rng, rows, heads, head_dim, kv, interleaved, unused=True)
-    outs, width = sum((heads[0], 2 * heads[1])) * head_dim, padded(columns)
-    q, scale, qsum = activations(rng, rows, width, columns)
-    kept = ("step", "rope", "k_cache", "v_cache")
-    return Launch(
-        {"rows": rows, "outs": outs, "width": width, **{k: v for k, v in rotation.params.items() if k != "eps"}},
-        {
-            "w": ternary(rng, outs, width, columns),
-            "wscale": rng.uniform(0.1, 2, outs),
-            **{"q": q, "scale": scale, "qsum": qsum, "queries": rotation.arrays["q"]},
-            **{name: rotation.arrays[name] for name in kept},
-        },
-        {"KV": kv, "INTERLEAVED": interleaved},
-    )
-
-
-def _matmul_rope_cases() -> Iterator[Case]:
-    name = "matmul_ternary_rope"
-    for t, heads, dim, k in ((150, (4, 1), 128, 640), (70, (3, 1), 128, 384), (130, (2, 2), 128, 130)):
-        yield Case(name, f"t{t}-h{heads[0]}-kv{heads[1]}-d{dim}-k{k}", _matmul_rope, (t, heads, dim, k))
-    yield Case(name, "one-row", _matmul_rope, (1, (2, 1), 64, 128))
-    yield Case(name, "f32-d64", _matmul_rope, (70, (4, 2), 64, 256, 0))
-    yield Case(name, "int8-interleaved", _matmul_rope, (7, (8, 2), 32, 256, 2, 1))
 
 
 def _attention_cases() -> Iterator[Case]:

@@ -24,7 +24,7 @@ def head_gammas(rng: Rng, head_dim: int) -> dict[str, Array]:
     return {name: rng.uniform(0.2, 2, head_dim).astype(np.float32) for name in ("q_gamma", "k_gamma")}
 
 
-def rope_heads(
+def _build(
     rng: Rng,
     rows: int,
     heads: tuple[int, int],
@@ -73,12 +73,12 @@ def cases() -> Iterator[Case]:
     for kv, cache in enumerate(KV_TYPES):
         for heads, dim in (((4, 4), 64), ((20, 5), 128), ((3, 1), 6)):
             label = f"{cache}-h{heads[0]}-kv{heads[1]}-d{dim}"
-            yield Case(name, label, rope_heads, (7, heads, dim, kv))
-        yield Case(name, f"{cache}-interleaved", rope_heads, (8, (8, 2), 32, kv, 1))
-        yield Case(name, f"{cache}-unused-rows", rope_heads, (33, (2, 1), 64, kv, 0, True))
-        yield Case(name, f"{cache}-normed", rope_heads, (7, (16, 8), 128, kv, 0, True, 1))
-    yield Case(name, "normed-odd-heads", rope_heads, (5, (3, 1), 6, 0, 0, False, 1))
-    yield Case(name, "normed-interleaved", rope_heads, (8, (8, 2), 32, 1, 1, False, 1))
-    yield Case(name, "normed-t512", rope_heads, (512, (4, 2), 64, 1, 0, False, 1))
+            yield Case(name, label, _build, (7, heads, dim, kv))
+        yield Case(name, f"{cache}-interleaved", _build, (8, (8, 2), 32, kv, 1))
+        yield Case(name, f"{cache}-unused-rows", _build, (33, (2, 1), 64, kv, 0, True))
+        yield Case(name, f"{cache}-normed", _build, (7, (16, 8), 128, kv, 0, True, 1))
+    yield Case(name, "normed-odd-heads", _build, (5, (3, 1), 6, 0, 0, False, 1))
+    yield Case(name, "normed-interleaved", _build, (8, (8, 2), 32, 1, 1, False, 1))
+    yield Case(name, "normed-t512", _build, (512, (4, 2), 64, 1, 0, False, 1))
     for rows in (1, 2, 512):
-        yield Case(name, f"t{rows}", rope_heads, (rows, (4, 2), 32, 1))
+        yield Case(name, f"t{rows}", _build, (rows, (4, 2), 32, 1))

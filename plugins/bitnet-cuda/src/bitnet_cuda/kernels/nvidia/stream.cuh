@@ -25,15 +25,9 @@ __device__ inline void copy_block(const Work& work, Words* stage, const TensorMa
                                   u32 tile, u32 block, u32 more, Barrier* full, u32 outs) {
     barrier_expect(full, 16 * FACTORS + more);
     copy_box(stage, tokens, block * 128, work.first_t(tile), full);
-#ifdef HEADS  // 128 rows each, 8 groups of 8 rows of both halves
-#pragma unroll
-    for (int i = 0; i < SPAN_N / 128; i++)
-        copy_groups(stage + WEIGHTS + i * 256, weights, block * 32, work.first_n(tile) / 8 + i * 16, full);
-#else
 #pragma unroll
     for (int i = 0; i < PARTS; i++)
         copy_groups(stage + WEIGHTS + i * SPAN_N * 2, weights, block * 32, (i * outs + work.first_n(tile)) / (8 * OWN), full);
-#endif
 }
 
 // y (+)= value(i, e), a lane's rows n.. of token first + 8 i + e.
