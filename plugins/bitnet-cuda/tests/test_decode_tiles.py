@@ -89,7 +89,7 @@ def test_norms_of_five_to_eight_rows_are_joined(rows: int, columns: int, outs: i
     """Warps have all columns to norm, the groups that share them all to multiply, threads all outputs."""
     width = ceil_div(columns, 128) * 128
     params = {"rows": rows, "columns": columns, "outs": outs, "width": width}
-    tuned = decode_tiles.choose("norm_matmul", {"BLOCK": 0}, params)
+    tuned = decode_tiles.choose("norm_matmul", {"BLOCK": 0}, params, wgmma=False)
     assert tuned is not None
     group, tile_n, shares = (
         tuned.private["GROUP"],
@@ -104,7 +104,7 @@ def test_norms_of_five_to_eight_rows_are_joined(rows: int, columns: int, outs: i
     assert shares * tile_n // 16 == group // 32
     assert tuned.private["SHARED"] >= 32 * shares * (tile_n + 4)
     with pytest.raises(UnsupportedError, match="4097 columns"):
-        decode_tiles.choose("norm_matmul", {"BLOCK": 0}, params | {"columns": 4097, "width": 4224})
+        decode_tiles.choose("norm_matmul", {"BLOCK": 0}, params | {"columns": 4097, "width": 4224}, wgmma=False)
 
 
 @pytest.mark.parametrize("rows", [2, 8, 9, 16, 17, 32, 33, 64, 65])
