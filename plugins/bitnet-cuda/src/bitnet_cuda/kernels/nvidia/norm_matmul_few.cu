@@ -77,7 +77,7 @@ __device__ inline void quantize_rows(const Few& few, Shared& s, const float* x, 
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         u32 codes = nearest_bytes(&v[i].x, shuffle_from(factor, i));
-        ((u32*)few.at(i, 8 * warp + lane / 4))[lane % 4] = codes;
+        if (8 * warp < few.words) ((u32*)few.at(i, 8 * warp + lane / 4))[lane % 4] = codes;  // behind a token the next one lies
         int total = warp_sum_int(dot4(0x01010101u, codes, 0));
         if (lane == 0) norms.sums[warp][i] = total;
     }
