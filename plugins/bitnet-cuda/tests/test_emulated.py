@@ -53,3 +53,9 @@ def test_dp4a_path_and_the_other_thread_order(folder: Path) -> None:
         SIMT_REVERSE="1",
     )
     assert " passed" in output
+
+
+def test_norms_joined_for_several_rows_where_warps_go_on_alone(folder: Path) -> None:
+    """A block has more warps than short rows have columns for."""
+    output = run(folder, "-k", "TestConformance and test_kernel and norm_matmul and (rows-5 or spoiled)", SIMT_FAR="1")
+    assert " passed" in output

@@ -111,9 +111,10 @@ inline bool wake(Block& b, unsigned first, unsigned count, State waiting) {
 }
 
 // Runs one block, or cluster; false if its threads parted ways at a rendezvous. SIMT_REVERSE=1 runs threads in falling order: a
-// missing barrier shows in one of the two orders.
+// missing barrier shows in one of the two orders. SIMT_FAR=1: a warp goes on alone as far as it can before the next one begins,
+// so that what it writes in another one's place shows.
 inline bool run_block(Block& b) {
-    static const bool reverse = getenv("SIMT_REVERSE") != nullptr;
+    static const bool reverse = getenv("SIMT_REVERSE") != nullptr, far = getenv("SIMT_FAR") != nullptr;
     unsigned n = b.fibers.size(), left = n;
     block = &b;
     b.memories.assign(cluster.blocks, std::vector<char>(cluster.first, cluster.end));
@@ -131,6 +132,7 @@ inline bool run_block(Block& b) {
             b.turn_to(i);
             simt_switch(&b.scheduler, b.fibers[i].stack_pointer);
             if (b.fibers[i].state == DONE) left--;
+            if (far && i % WARP == WARP - 1 && wake(b, i + 1 - WARP, WARP, AT_WARP)) k -= WARP;
         }
         if (!left) break;
         bool woke = wake(b, 0, n, AT_CLUSTER);
