@@ -28,5 +28,6 @@ def kernels(
         typer.echo(describe_all(), nl=False)
     elif name in CATALOGUE:
         typer.echo(describe(CATALOGUE[name]))
+        typer.echo("\nLetters, caches, steps and weights: see the conventions at the head of `bitnet kernels all`.")
     else:
         raise UsageError(f"there is no kernel '{name}'. Kernels: {', '.join(CATALOGUE)}")

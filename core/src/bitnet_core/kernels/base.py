@@ -1,4 +1,4 @@
-"""The kernels that every device has, and top_k; conventions are in `bitnet_core.kernels.parts`."""
+"""The kernels that every device has, and top_k; conventions are in `bitnet_core.kernels.conventions`."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ ATTENTION = KernelSpec(
 
 GLU_NORM_QUANTIZE = KernelSpec(
     name="glu_norm_quantize",
-    meaning="m = act(gate) * up with gate_up = [gate | up], act = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1), always "
-    "in f32 (it overflows f16); y = m / sqrt(mean(m^2) + eps) * gamma where NORM is 1, else m; then y is quantized "
+    meaning="m = act(gate) * up with gate_up = [gate | up], act(z) = max(z, 0)^2 (ACT 0) or z / (1 + exp(-z)) (ACT 1), "
+    "always in f32 (it overflows f16); y = m / sqrt(mean(m^2) + eps) * gamma where NORM is 1, else m; then y is quantized "
     "per row.",
     bindings=(
         Binding("gate_up", "f32", "r", "[rows, 2 * width]", product("rows", "width", times=2)),
@@ -260,8 +260,8 @@ TOP_K = KernelSpec(
     name="top_k",
     meaning="ids[l, i], values[l, i] = the k largest logits of row l, among the allowed ones where MASK is 1, in falling "
     "order, equal ones by rising index; NaN counts as the largest; where fewer are allowed, id -1 and value -Inf fill the "
-    "rest. total[l] = (m, log(sum exp(logit - m))) over all allowed logits, m their largest; NaN if one is NaN. Lets "
-    "sampling read k pairs instead of V logits, and knows their share of the whole.",
+    "rest. total[l] = (largest, log(sum exp(logit - largest))) over all allowed logits; NaN if one is NaN. Lets sampling "
+    "read k pairs instead of V logits and know their share of the whole.",
     bindings=(
         LOGITS,
         MASK,

@@ -1,4 +1,4 @@
-"""Every kernel that a device can offer, by name. Their conventions are in `bitnet_core.kernels.parts`."""
+"""Every kernel that a device can offer, by name. Their conventions are in `bitnet_core.kernels.conventions`."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ def _inputs(params: Params, constants: Constants) -> int:
 
 HADAMARD_ROTATE = KernelSpec(
     name="hadamard_rotate",
-    meaning="y[t] = H(signs * x[t]), or signs * H(x[t]) where INVERSE is 1. H takes each `block` columns z to H z, "
-    "H[i, j] = (-1)^popcount(i & j) / sqrt(block): the normalized Walsh-Hadamard transform in Sylvester's order, its "
-    "own inverse.",
+    meaning="y[t] = rotate(signs * x[t]), or signs * rotate(x[t]) if INVERSE is 1. rotate(z)[i] = sum_j "
+    "(-1)^popcount(i & j) / sqrt(block) * z[j] for each `block` columns: the normalized Walsh-Hadamard transform in "
+    "Sylvester's order, its own inverse.",
     bindings=(
         Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
         Binding("signs", "f32", "r", "[width]", product("width")),
@@ -97,11 +97,12 @@ CAUSAL_CONV1D = KernelSpec(
 
 GATED_DELTA_RULE = KernelSpec(
     name="gated_delta_rule",
-    meaning="For each row, one after the other, and value head h with q and k of key head h % n_key_heads of qkv = "
-    "[q | k | v]: q = q / sqrt(|q|^2 + eps) / sqrt(key_dim), k = k / sqrt(|k|^2 + eps); with gates = [a | b] the "
-    "decay is g = exp(rate[h] * softplus(a[h] + dt[h])), softplus(z) = log(1 + exp(z)), and beta = 1 / (1 + "
-    "exp(-b[h])). Then with S = state[sequence, h], zeros at position 0: S = g S; S = S + k (beta (v - S^T k))^T; "
-    "out[t, h] = S^T q. Rows with position < 0 give zeros and leave all states alone.",
+    meaning="For each row, one after the other, and value head h with q and k of key head h % n_key_heads of qkv "
+    "= [q | k | v]: q = q / sqrt(|q|^2 + eps) / sqrt(key_dim), k = k / sqrt(|k|^2 + eps); with gates = [a | b] the decay "
+    "is g = exp(rate[h] * softplus(a[h] + dt[h])), softplus(z) = log(1 + exp(z)), and beta = 1 / (1 + "
+    "exp(-b[h])). Then with s = state[sequence, h], zeros at position 0: s = g * s; u = v - k . s, that is u[j] = "
+    "v[j] - sum_i k[i] * s[i, j]; s[i, j] = s[i, j] + k[i] * beta * u[j]; out[t, h, j] = sum_i q[i] * s[i, j]. "
+    "Rows with position < 0 give zeros and leave all states alone.",
     bindings=(
         Binding("qkv", "f32", "r", "[rows, 2 * n_key_heads * key_dim + n_heads * value_dim]", _mixed),
         Binding("gates", "f32", "r", "[rows, 2 * n_heads]", product("rows", "n_heads", times=2)),

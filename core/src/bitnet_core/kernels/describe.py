@@ -6,7 +6,8 @@ import ast
 import inspect
 import textwrap
 
-from bitnet_core.kernels import catalogue
+from bitnet_core.kernels import conventions
+from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.kernels.spec import KernelSpec
 
 
@@ -27,10 +28,10 @@ def describe(spec: KernelSpec) -> str:
 
 
 def describe_all() -> str:
-    """The page of all kernels: what the letters stand for, then each contract."""
-    conventions = (inspect.getdoc(catalogue) or "").partition("\n\n")[2]
-    contracts = [describe(spec) for spec in catalogue.CATALOGUE.values()]
-    return "\n\n".join(["## Conventions", conventions, *contracts]) + "\n"
+    """Describe all kernels: the conventions, then each contract."""
+    names = table(("name", "stands for"), *conventions.NAMES.items())
+    contracts = [describe(spec) for spec in CATALOGUE.values()]
+    return "\n\n".join(["## Conventions", names, conventions.TEXT, *contracts]) + "\n"
 
 
 def table(*rows: tuple[str, ...]) -> str:

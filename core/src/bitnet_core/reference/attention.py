@@ -15,7 +15,7 @@ U8 = npt.NDArray[np.uint8]
 
 
 def encode_cache_rows(x: F32, kv: int, row_bytes: int) -> U8:
-    """u8[..., row_bytes] of x[..., D] in cache type kv; see the catalogue's head."""
+    """u8[..., row_bytes] of x[..., D] in cache type kv; see `kernels.conventions`."""
     if kv < 2:
         return x.astype("<f4" if kv == 0 else "<f2").view(np.uint8)
     absmax = np.max(np.abs(x), axis=-1, keepdims=True)

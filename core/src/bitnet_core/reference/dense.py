@@ -19,7 +19,7 @@ _CHUNK = 1 << 20
 
 
 def decode_table(table: U8, dtype: DenseType) -> F32:
-    """f32[N, K] from u8[N, row_bytes] of one dense type (blocks as in the catalogue's head)."""
+    """f32[N, K] from u8[N, row_bytes] of one dense type (blocks as in `kernels.conventions`)."""
     rows = table.shape[0]
     table = np.ascontiguousarray(table)
     if dtype == "f32":

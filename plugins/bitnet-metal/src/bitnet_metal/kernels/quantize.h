@@ -1,4 +1,4 @@
-// Rows, normed where NORM is 1, to codes of absmax quantization (conventions in the catalogue's head).
+// Rows, normed where NORM is 1, to codes of absmax quantization (conventions in `bitnet kernels all`).
 // Row: what gives element k < columns, by at(k).
 struct Found {
     float factor;  // of the norm

@@ -1,4 +1,4 @@
-// Absmax quantization of rows, normed where NORM is 1 (conventions in the catalogue's head). With z = x gamma and m = max|z|
+// Absmax quantization of rows, normed where NORM is 1 (conventions in `bitnet kernels all`). With z = x gamma and m = max|z|
 // the codes are round(z 127 / m), but for the least absmax: so the sum of squares and m are one reduction, and the root is
 // only a factor. A value that is NaN or Inf makes one of the two so.
 
