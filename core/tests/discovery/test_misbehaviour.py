@@ -14,10 +14,17 @@ from typing import Any
 import pytest
 from bitnet_core import load
 from bitnet_core.discovery import apart
+from bitnet_core.discovery.guarded import guard
 from bitnet_core.discovery.registry import Stage, registry
 from bitnet_core.discovery.selection import devices, open_device
 from bitnet_core.doctor.findings import check_device
-from bitnet_core.errors import BackendIncompatibleError, DeviceNotFoundError, GpuTimeoutError, UsageError
+from bitnet_core.errors import (
+    BackendIncompatibleError,
+    DeviceNotFoundError,
+    GpuTimeoutError,
+    OutOfMemoryError,
+    UsageError,
+)
 from bitnet_core.hal.device import API_VERSION, DeviceType
 
 EVERY_WAY = [
@@ -104,6 +111,54 @@ def test_a_device_that_cannot_be_closed_says_so(install_plugin: Any, name: str) 
     model = load(None, "cuda")
     with pytest.raises(BackendIncompatibleError, match=rf"SystemExit \(during {name}\)"):
         model.close()
+
+
+DRIVER = """try:
+        raise RuntimeError('driver said 42')
+    except RuntimeError as error:
+        raise OutOfMemoryError('no room') from error"""
+
+
+@pytest.mark.parametrize("name", ["alloc", "record"])
+def test_the_cause_of_an_error_is_the_drivers_own_exception(install_plugin: Any, name: str) -> None:
+    install_plugin("cuda", f"from bitnet_core.errors import OutOfMemoryError\n{method(name, DRIVER)}")
+    device, _ = open_device("cuda")
+    with pytest.raises(OutOfMemoryError, match="no room") as raised:
+        getattr(device, name)(*[64] * (name == "alloc"))
+    assert repr(raised.value.__cause__) == "RuntimeError('driver said 42')"
+    device.close()
+
+
+@pytest.mark.parametrize("block", ["__enter__", "__exit__"])
+def test_the_cause_of_a_recordings_error_is_the_drivers_own_exception(block: str) -> None:
+    class Recording:
+        def __enter__(self) -> None:
+            self.fail("__enter__")
+
+        def __exit__(self, *raised: object) -> None:
+            self.fail("__exit__")
+
+        def fail(self, name: str) -> None:
+            if name == block:
+                raise OutOfMemoryError("no room") from RuntimeError("driver said 42")
+
+    class Card:
+        def record(self) -> Recording:
+            return Recording()
+
+    recording = guard(Card(), lambda operation, text: BackendIncompatibleError(text)).record()  # type: ignore[type-var, arg-type]  # no more than guard uses
+    with pytest.raises(OutOfMemoryError, match="no room") as raised, recording:
+        pass
+    assert repr(raised.value.__cause__) == "RuntimeError('driver said 42')"
+
+
+def test_an_unknown_exception_is_the_cause_of_the_plugins_fault(install_plugin: Any) -> None:
+    install_plugin("cuda", method("alloc", "raise RuntimeError('driver said 42')"))
+    device, _ = open_device("cuda")
+    with pytest.raises(BackendIncompatibleError) as raised:
+        device.alloc(64)
+    assert repr(raised.value.__cause__) == "RuntimeError('driver said 42')"
+    device.close()
 
 
 def test_what_a_block_raises_goes_through_a_recording(install_plugin: Any) -> None:

@@ -58,7 +58,9 @@ def _watched(kind: type, name: str, wrong: Wrong) -> Callable[..., Any]:
         try:
             result = getattr(kind, name)(self, *arguments, **named)
         except BaseException as error:
-            raise _ours(error, name, wrong) from error
+            if _ours(error):
+                raise
+            raise _fault(error, name, wrong) from error
         if expected is not None and (result is None or not isinstance(result, expected)):
             raise wrong(name, f"it gives {type(result).__name__}")
         return _Watched(result, wrong) if name == "record" else result
@@ -76,7 +78,9 @@ class _Watched:
         try:
             return self._inner.__enter__()
         except BaseException as error:
-            raise _ours(error, "record", self._wrong) from error
+            if _ours(error):
+                raise
+            raise _fault(error, "record", self._wrong) from error
 
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
@@ -84,14 +88,17 @@ class _Watched:
         try:
             return self._inner.__exit__(kind, raised, trace)
         except BaseException as error:
-            if error is raised:
+            if error is raised or _ours(error):
                 raise
-            raise _ours(error, "record", self._wrong) from error
+            raise _fault(error, "record", self._wrong) from error
 
 
-def _ours(error: BaseException, name: str, wrong: Wrong) -> BaseException:
-    """The error itself where it is one of ours, else what names the plugin."""
-    if sound(error) or isinstance(error, MemoryError):  # the host's memory is nobody's fault
-        return error
+def _ours(error: BaseException) -> bool:
+    """Tell whether an exception goes through as it is, with the driver's own as its cause."""
+    return sound(error) or isinstance(error, MemoryError)  # the host's memory is nobody's fault
+
+
+def _fault(error: BaseException, name: str, wrong: Wrong) -> BackendIncompatibleError:
+    """Make the error that names the plugin."""
     log.debug("%s of a plugin fails", name, exc_info=error)
     return wrong(name, described(error))
