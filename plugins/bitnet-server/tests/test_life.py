@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -241,6 +242,35 @@ def test_figures(server: Any, client: httpx.Client) -> None:
     assert 'bitnet:http_requests_total{path="other",status="404"}' in text
     assert "secret-path" not in text
     assert metric(client, "generation_tokens_total") >= 3
+
+
+def test_every_figure_of_the_statistics_is_exported(serve: Any) -> None:
+    """A number that `Model.stats` has and a scrape does not was forgotten."""
+    names = {
+        "running": "num_requests_running",
+        "waiting": "num_requests_waiting",
+        "cache_use": "kv_cache_usage_perc",
+        "generated_tokens": "generation_tokens_total",
+        "prefix_queries": "prefix_cache_queries_total",
+        "prefix_hits": "prefix_cache_hits_total",
+        "preemptions": "num_preemptions_total",
+        "guessed_tokens": "spec_decode_num_draft_tokens_total",
+        "right_guesses": "spec_decode_num_accepted_tokens_total",
+    }
+    derived = {"prefill_seconds", "decode_seconds", "seconds_per_token", "moved_bytes_per_token", "gpu_share"}
+    with serve(model()) as served, served.client() as client:
+        client.post(COMPLETIONS, json={"prompt": "Once upon a time", "max_tokens": 4})
+        served.idle()
+        counts = served.service.model.engine.scheduler.counts
+        counts.update((name, 100 + number) for number, name in enumerate(counts))  # no two are the same
+        stats = served.service.model.stats()
+        figures = {name: value for name, value in stats.items() if isinstance(value, int | float)}
+        text = client.get("/metrics").text
+    exported = dict(re.findall(r"^bitnet:(\w+)\{model_name=\"[^\"]*\"\} (\S+)$", text, re.MULTILINE))
+    for name in figures.keys() - derived:
+        assert float(exported[names.get(name, f"{name}_total")]) == figures[name], name
+    launches = sum(stats["kernel_launches"].values())
+    assert f'bitnet:kernel_launches_total{{device="numpy:0",model_name="stories"}} {float(launches)}' in text
 
 
 PROGRAM = "from bitnet_core.cli.app import main; main()"

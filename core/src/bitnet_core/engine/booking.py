@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 from bitnet_core.engine.choosing import Row
@@ -22,7 +21,7 @@ class Update(NamedTuple):
 class Booking:
     """counts, seconds, errors: as in Scheduler."""
 
-    def __init__(self, places: Places, counts: Counter[str], errors: ErrorHistory) -> None:
+    def __init__(self, places: Places, counts: dict[str, int], errors: ErrorHistory) -> None:
         self._places, self._counts, self._errors = places, counts, errors
         self.seconds: dict[str, float] = {"prefill": 0.0, "decode": 0.0}
 

@@ -21,7 +21,7 @@ from bitnet_core.engine.options import EngineOptions, widest_chunk
 from bitnet_core.engine.placement import Placement, closed
 from bitnet_core.engine.runner import Runner
 from bitnet_core.engine.sampling import Sampler, SamplingParams
-from bitnet_core.engine.scheduler import COUNTED, Scheduler
+from bitnet_core.engine.scheduler import Scheduler
 from bitnet_core.engine.sequence import FinishReason, Scored
 from bitnet_core.engine.sequence import Sequence as TokenSequence
 from bitnet_core.engine.spans import Span
@@ -214,14 +214,13 @@ class Engine:
         }
 
     def figures(self) -> dict[str, int | float]:
-        """How busy the engine is: sequences running and waiting, the share of the cache that they own, and what the
-        scheduler counts."""
+        """Give GAUGES and COUNTERS by name."""
         pool, counts = self.block_pool, self.scheduler.counts
         return {
             "running": len(self.scheduler.running),
             "waiting": len(self.scheduler.waiting),
             "cache_use": pool.owned / pool.total,
-            **{name: counts[name] for name in COUNTED},
+            **counts,
             "evictions": counts["evictions"] + pool.evictions,
         }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable
 
 from bitnet_core.engine.booking import Booking, Update
@@ -21,7 +20,7 @@ from bitnet_core.plan.small_head import Choice
 class Greedy:
     """prompt_lookup: as in EngineOptions, "off" where the device computes a row in another way among others."""
 
-    def __init__(self, places: Places, booking: Booking, counts: Counter[str], burst_seconds: float) -> None:
+    def __init__(self, places: Places, booking: Booking, counts: dict[str, int], burst_seconds: float) -> None:
         self.pace = Pace(burst_seconds)
         self.prompt_lookup: Choice = "off"
         self._places, self._booking, self._counts = places, booking, counts

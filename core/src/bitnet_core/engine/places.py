@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -25,7 +25,7 @@ class Places:
     """waiting, running: the texts. limit: most tokens of one, prompt included: the context, or what the cache holds.
     recurrent: as in Scheduler. counts: what it adds to."""
 
-    def __init__(self, context: int, counts: Counter[str], *, recurrent: bool) -> None:
+    def __init__(self, context: int, counts: dict[str, int], *, recurrent: bool) -> None:
         self._context, self.recurrent = context, recurrent
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []

@@ -8,12 +8,12 @@ goes wrong while a token is chosen belongs to its sequence: it ends, and its nei
 from __future__ import annotations
 
 import time
-from collections import Counter
 from contextlib import AbstractContextManager
 
 from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.booking import Booking, Update, snapshot_at
 from bitnet_core.engine.choosing import Row, in_order, settle_all
+from bitnet_core.engine.counters import zeros
 from bitnet_core.engine.greedy import Greedy, last_rows
 from bitnet_core.engine.history import ErrorHistory
 from bitnet_core.engine.places import Places
@@ -29,18 +29,11 @@ _SCORED_ROWS = 64
 """Rows of one text in a step whose logits are all wanted: they must fit in host memory beside the model."""
 
 
-COUNTED = (
-    *("prompt_tokens", "generated_tokens", "prefix_queries", "prefix_hits", "preemptions"),
-    *("guessed_tokens", "right_guesses"),
-)
-"""What a scheduler counts; all but the preemptions in tokens."""
-
-
 class Scheduler:
     """Runs sequences on a runner. After an error of the device nothing has changed and a step can be tried again.
 
-    burst_seconds: as in Pace. waiting, running: the sequences. counts: COUNTED, the evictions of block pools that are
-    gone, and the tokens of steps that only decode. seconds: of steps with prompts ("prefill") and without ("decode").
+    burst_seconds: as in Pace. waiting, running: the sequences. counts: COUNTERS; of evictions those of block pools
+    that are gone. seconds: of steps with prompts ("prefill") and without ("decode").
     errors: what ended texts, and what the engine adds. recurrent: layers keep states, which stand for a whole text:
     others can begin with its blocks where there is a snapshot, and a step that failed may have moved them on.
     """
@@ -48,7 +41,7 @@ class Scheduler:
     def __init__(self, context: int, chunk: int, burst_seconds: float = 0.1, *, recurrent: bool = False) -> None:
         self.recurrent = recurrent
         self.context, self.chunk = context, chunk
-        self.counts: Counter[str] = Counter()
+        self.counts = zeros()
         self.errors = ErrorHistory()
         self._places = Places(context, self.counts, recurrent=recurrent)
         self.waiting, self.running = self._places.waiting, self._places.running

@@ -97,8 +97,8 @@ CAUSAL_CONV1D = KernelSpec(
 
 GATED_DELTA_RULE = KernelSpec(
     name="gated_delta_rule",
-    meaning="For each row, one after the other, and value head h with q and k of key head h % n_key_heads of qkv "
-    "= [q | k | v]: q = q / sqrt(|q|^2 + eps) / sqrt(key_dim), k = k / sqrt(|k|^2 + eps); with gates = [a | b] the decay "
+    meaning="For each row, one after the other, and value head h with q and k of key head h % n_key_heads of qkv = "
+    "[q | k | v]: q = q / sqrt(|q|^2 + eps) / sqrt(key_dim), k = k / sqrt(|k|^2 + eps); with gates = [a | b] the decay "
     "is g = exp(rate[h] * softplus(a[h] + dt[h])), softplus(z) = log(1 + exp(z)), and beta = 1 / (1 + "
     "exp(-b[h])). Then with s = state[sequence, h], zeros at position 0: s = g * s; u = v - k . s, that is u[j] = "
     "v[j] - sum_i k[i] * s[i, j]; s[i, j] = s[i, j] + k[i] * beta * u[j]; out[t, h, j] = sum_i q[i] * s[i, j]. "

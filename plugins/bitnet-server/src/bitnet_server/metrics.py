@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 
+from bitnet_core.engine.counters import COUNTERS, GAUGES
 from prometheus_client import CollectorRegistry, Counter, Info, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.utils import floatToGoString
 
 Figures = dict[str, int | float]
+Counts = Mapping[str, tuple[str, str, Mapping[str, int]]]
+"""Metric -> explanation, label, count for each value of the label."""
+
+_VLLM = {
+    "running": "num_requests_running",
+    "waiting": "num_requests_waiting",
+    "cache_use": "kv_cache_usage_perc",
+    "generated_tokens": "generation_tokens",
+    "prefix_queries": "prefix_cache_queries",
+    "prefix_hits": "prefix_cache_hits",
+    "preemptions": "num_preemptions",
+    "guessed_tokens": "spec_decode_num_draft_tokens",
+    "right_guesses": "spec_decode_num_accepted_tokens",
+}
+"""The engine's name -> vLLM's, for those that differ."""
 
 _FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
 _NEXT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20)
@@ -39,11 +55,12 @@ class Histogram:
 
 
 class Metrics:
-    """A registry of its own. figures: the engine's, asked at each scrape; None before the model is loaded."""
+    """A registry of its own. figures, counts: the engine's, asked at each scrape; figures is None before the model is
+    loaded."""
 
-    def __init__(self, figures: Callable[[], Figures | None]) -> None:
+    def __init__(self, figures: Callable[[], Figures | None], counts: Callable[[], Counts]) -> None:
         self.registry = CollectorRegistry()
-        self._figures = figures
+        self._figures, self._counts = figures, counts
         self.model = ""
         self.http = Counter(
             "bitnet:http_requests", "Answers by path and status.", ["path", "status"], registry=self.registry
@@ -111,25 +128,21 @@ class Metrics:
         if figures is not None:
             yield from (histogram.family(self.model) for histogram in self._histograms)
             yield from self._engine(figures)
+            yield from self._labelled()
 
     def _engine(self, figures: Figures) -> Iterator[Metric]:
-        gauges = {
-            "num_requests_running": "running",
-            "num_requests_waiting": "waiting",
-            "kv_cache_usage_perc": "cache_use",
-        }
-        counters = {
-            "prompt_tokens": "prompt_tokens",
-            "generation_tokens": "generated_tokens",
-            "prefix_cache_queries": "prefix_queries",
-            "prefix_cache_hits": "prefix_hits",
-            "num_preemptions": "preemptions",
-        }
-        for names, family in ((gauges, GaugeMetricFamily), (counters, CounterMetricFamily)):
-            for name, source in names.items():
-                metric = family(f"bitnet:{name}", f"The engine's {source.replace('_', ' ')}.", labels=["model_name"])
-                metric.add_metric([self.model], figures[source])
+        for names, family in ((GAUGES, GaugeMetricFamily), (COUNTERS, CounterMetricFamily)):
+            for name, text in names.items():
+                metric = family(f"bitnet:{_VLLM.get(name, name)}", text, labels=["model_name"])
+                metric.add_metric([self.model], figures[name])
                 yield metric
+
+    def _labelled(self) -> Iterator[Metric]:
+        for name, (text, label, counts) in self._counts().items():
+            metric = CounterMetricFamily(f"bitnet:{name}", text, labels=["model_name", label])
+            for value, count in counts.items():
+                metric.add_metric([self.model, value], count)
+            yield metric
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
         return Counter(f"bitnet:{name}", text, labels, registry=self.registry)

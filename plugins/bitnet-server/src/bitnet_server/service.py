@@ -18,7 +18,7 @@ from bitnet_core.version import core_version
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
 from bitnet_server.jobs import Delta, Inbox, Job, Order, now
-from bitnet_server.metrics import Metrics
+from bitnet_server.metrics import Counts, Metrics
 from bitnet_server.settings import Settings
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
@@ -39,7 +39,7 @@ class Service:
 
     def __init__(self, load: Callable[[], Model], settings: Settings) -> None:
         self.settings = settings
-        self.metrics = Metrics(self._figures)
+        self.metrics = Metrics(self._figures, self._counts)
         self.created = int(time.time())
         self.draining = False  # no new work
         self.leaving = False  # tell load balancers to go elsewhere
@@ -266,6 +266,18 @@ class Service:
 
     def _figures(self) -> dict[str, int | float] | None:
         return None if self._driver.model is None else self._driver.model.engine.figures()
+
+    def _counts(self) -> Counts:
+        engine = self.model.engine
+        launches = {device: counts.total() for device, counts in engine.kernel_launches_by_device.items()}
+        return {
+            "errors": (
+                "Errors by kind, those that the engine recovered from included.",
+                "kind",
+                engine.scheduler.errors.counts,
+            ),
+            "kernel_launches": ("Kernel launches by device.", "device", launches),
+        }
 
     def _call_soon(self, action: Callable[..., object], *arguments: object) -> None:
         loop = self._loop
