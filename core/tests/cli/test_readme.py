@@ -99,6 +99,16 @@ def test_the_chart_is_up_to_date() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_each_panel_of_the_chart_has_other_programs_beside_ours() -> None:
+    panels = (ROOT / "docs" / "speed.svg").read_text(encoding="utf-8").split('<text class="head"')[1:]
+    titles = [panel.partition(">")[2].partition("<")[0] for panel in panels]
+    assert {"H200", "H100", "EPYC", "Xeon"} <= set(re.findall(r"\w+", " ".join(titles)))
+    for title, panel in zip(titles, panels, strict=True):
+        assert 'class="ours"' in panel, title
+        assert 'class="peer"' in panel, title
+        assert "llama.cpp" in panel, title
+
+
 @pytest.mark.parametrize("project", PROJECTS)
 def test_packages_agree(project: str) -> None:
     """One version, one licence, one range of core."""
