@@ -1,9 +1,11 @@
 """1.58-bit language models on any vendor's hardware."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing takes ten times as long to import as this module
 if TYPE_CHECKING:
+    from typing import Any
+
     from bitnet_core.api import Generation, GenerationStream, Model, Piece, load
     from bitnet_core.discovery.probe import probe
     from bitnet_core.discovery.selection import devices, gpu_available
@@ -43,7 +45,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _LAZY:
         raise AttributeError(f"module 'bitnet_core' has no attribute '{name}'")
     return getattr(import_module(_LAZY[name]), name)

@@ -126,10 +126,10 @@ def test_a_command_imports_nothing_that_it_does_not_need(arguments: list[str], e
     code = (
         f"import sys; sys.argv = ['bitnet', *{arguments!r}]\n"
         "from bitnet_core.cli.app import main\n"
-        f"try:\n    main()\nfinally:\n    print([m for m in {early!r} if m in sys.modules])\n"
+        f"try:\n    main()\nfinally:\n    sys.exit(str([m for m in {early!r} if m in sys.modules]))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == "[]"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of a POSIX shell")

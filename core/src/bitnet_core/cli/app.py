@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import re
@@ -10,15 +9,17 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Annotated
 
 import typer
 
+from bitnet_core.cli import streams
 from bitnet_core.cli.console import harmless
-from bitnet_core.discovery.apart import bounded, described, quiet_stdout
+from bitnet_core.cli.program import INTERRUPTED, EndedByInterrupt
+from bitnet_core.cli.start import look_for_no_display
+from bitnet_core.discovery.apart import bounded, described
 from bitnet_core.discovery.registry import registry
 from bitnet_core.errors import BitnetError
 from bitnet_core.logs import configure_logging, log_hint
@@ -45,7 +46,6 @@ COMMANDS = {
 """By their modules, in the order of the help."""
 LONGEST_MESSAGE = 6000  # a path alone may have 4,096 characters
 OUT_OF_MEMORY = 13
-INTERRUPTED = 130
 
 log = logging.getLogger(__name__)
 
@@ -58,26 +58,34 @@ def build_app(command: str = "") -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode="rich" if sys.stdout.isatty() else None,  # rich doubles the time that help takes
+        rich_markup_mode="rich" if streams.result().isatty() else None,  # rich doubles the time that help takes
     )
     app.callback()(_options)
     wanted = [module for module, names in COMMANDS.items() if command in names]
     for module in wanted or COMMANDS:
         import_module(f"bitnet_core.cli.{module}").register(app)
+    for command_of_core in app.registered_commands:
+        if command_of_core.callback is not None:
+            command_of_core.callback = streams.printed_to_stderr()(command_of_core.callback)
     _add_plugin_commands(app)
     return app
 
 
 def main() -> None:
-    """Entry point of `bitnet`; leaves through SystemExit."""
-    _open_streams()
+    """Run the command that the arguments name; leaves through SystemExit."""
+    streams.open_streams()
+    streams.keep_result_apart()
+    look_for_no_display()
     _end_on_signals()
     try:
         configure_logging(os.environ.get("BITNET_LOG") or str(setting("log") or ""))
         try:
-            build_app("".join(sys.argv[1:2]))(prog_name="bitnet")
+            with EndedByInterrupt():
+                app = build_app("".join(sys.argv[1:2]))
+            with streams.printed_as_result():
+                app(prog_name="bitnet")
         finally:
-            sys.stdout.flush()  # what cannot be written is known now, not after the exit code
+            streams.result().flush()  # what cannot be written is known now, not after the exit code
     except BitnetError as error:
         _fail(str(error) + log_hint(error), error.exit_code, error)
     except MemoryError as error:
@@ -85,27 +93,13 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except OSError as error:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - what waits in it is not tried again
+        streams.discard()
         if isinstance(error, BrokenPipeError):  # the reader has seen enough
             sys.exit(1)
         _fail(f"{error.filename or 'the output'}: {error.strerror or error}", 1, error)
     except Exception as error:  # noqa: BLE001 - the last resort: a message instead of a traceback
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         _fail(f"unexpected failure: {text}. BITNET_LOG=debug shows where", 1, error)
-
-
-def _open_streams() -> None:
-    """UTF-8 everywhere; a text that has none (a file name of other bytes) is written as escapes, which JSON has too.
-    Streams that the caller closed become empty ones, so that no file that is opened later takes their place."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            with suppress(OSError):
-                while os.open(os.devnull, os.O_RDWR) < number:
-                    pass
-            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115 - kept open
-        stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace" if number else "strict")
 
 
 def _end_on_signals() -> None:
@@ -157,9 +151,8 @@ def _add_plugin_commands(app: typer.Typer) -> None:
 
     for plugin, function, names in registry().hook_functions("bitnet_commands"):
         try:
-            with quiet_stdout():
-                arguments = {"register": register} if "register" in names else {}
-                bounded(partial(function, **arguments), plugin, "adding its commands")
+            arguments = {"register": register} if "register" in names else {}
+            bounded(partial(function, **arguments), plugin, "adding its commands")
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - one plugin's commands must not take the program down

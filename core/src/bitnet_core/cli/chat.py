@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ from bitnet_core.cli import options
 from bitnet_core.cli.console import ReplyWriter, say, write_text
 from bitnet_core.cli.options import ModelChoice, Sampling, Thinking
 from bitnet_core.cli.run import report_speed
+from bitnet_core.cli.streams import read_line
 from bitnet_core.errors import TokenizerError, UsageError
 
 if TYPE_CHECKING:
@@ -84,11 +84,8 @@ def _prepare(model: Model) -> None:
 
 def _read_line() -> str | None:
     """What the user says, stripped; None at the end of the input."""
-    if sys.stdin.isatty():
-        with suppress(ImportError):  # Windows has its own
-            import readline  # noqa: F401 - gives input() history and editing
     try:
-        return input("> " if sys.stdin.isatty() and sys.stdout.isatty() else "").strip()
+        return read_line("> ").strip()
     except EOFError:
         return None
     except UnicodeDecodeError as exc:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from bitnet_core.cli.streams import result
+
 if TYPE_CHECKING:  # rich is imported where it is used: help must come at once
     from rich.console import Console
     from rich.table import Table
@@ -41,14 +43,15 @@ def say(text: str, style: str = "dim") -> None:
 
 def echo_prompt(text: str) -> None:
     """Show the prompt in front of the text that follows it, where a person reads both."""
-    if sys.stdout.isatty() and stderr().is_terminal:
+    if result().isatty() and stderr().is_terminal:
         stderr().print(harmless(text), style="dim", end="", markup=False)
 
 
 def write_text(text: str) -> None:
     """A piece of the result, at once."""
-    sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
-    sys.stdout.flush()
+    out = result()
+    out.write(harmless(text) if out.isatty() else text)
+    out.flush()
 
 
 class ReplyWriter:
@@ -69,9 +72,9 @@ class ReplyWriter:
             write_text(piece.text)
 
     def _dim(self, text: str) -> None:
-        if sys.stdout.isatty():
-            sys.stdout.write(f"\x1b[2m{harmless(text)}\x1b[0m")
-            sys.stdout.flush()
+        if result().isatty():
+            result().write(f"\x1b[2m{harmless(text)}\x1b[0m")
+            result().flush()
 
 
 def harmless(text: str) -> str:
@@ -87,23 +90,28 @@ def cell(text: object, style: str = "") -> Text:
     return Text(harmless(str(text)), style, overflow="fold")
 
 
+def print_line(text: object) -> None:
+    """The result of a command, or a line of it. (`print` and `typer.echo` write to stderr: see `streams`.)"""
+    result().write(f"{text}\n")
+
+
 def print_json(document: Any) -> None:
     """The result of a command under --json: one document on stdout."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    result().write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def print_table(table: Table) -> None:
     """A table on stdout; in a pipe it is never cut off, and has no blanks at the ends of its lines."""
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, file=result())
     if console.is_terminal:
         console.print(table)
         return
     console = Console(highlight=False, width=200)
     with console.capture() as capture:
         console.print(table)
-    sys.stdout.writelines(line.rstrip() + "\n" for line in capture.get().splitlines())
+    result().writelines(line.rstrip() + "\n" for line in capture.get().splitlines())
 
 
 @contextmanager
@@ -115,7 +123,14 @@ def progress_bar() -> Iterator[ProgressCallback | None]:
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    with Progress(*columns, TimeElapsedColumn(), console=stderr(), transient=True) as progress:
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=stderr(),
+        transient=True,
+        redirect_stdout=False,  # it would put streams of other threads back in the wrong order
+        redirect_stderr=False,
+    ) as progress:
         tasks: dict[str, TaskID] = {}
 
         def update(what: str, done: int, total: int) -> None:

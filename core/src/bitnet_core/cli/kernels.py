@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bitnet_core.cli.console import print_line
 from bitnet_core.errors import UsageError
 
 
@@ -23,11 +24,11 @@ def kernels(
 
     if name is None:
         rows = [(spec.name, "required" if spec.base else "optional") for spec in CATALOGUE.values()]
-        typer.echo(table(("kernel", "a device"), *rows))
+        print_line(table(("kernel", "a device"), *rows))
     elif name == "all":
-        typer.echo(describe_all(), nl=False)
+        print_line(describe_all().removesuffix("\n"))
     elif name in CATALOGUE:
-        typer.echo(describe(CATALOGUE[name]))
-        typer.echo("\nLetters, caches, steps and weights: see the conventions at the head of `bitnet kernels all`.")
+        print_line(describe(CATALOGUE[name]))
+        print_line("\nLetters, caches, steps and weights: see the conventions at the head of `bitnet kernels all`.")
     else:
         raise UsageError(f"there is no kernel '{name}'. Kernels: {', '.join(CATALOGUE)}")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bitnet_core.cli.console import cell, print_json, print_table, say
+from bitnet_core.cli.console import cell, print_json, print_line, print_table, say
 from bitnet_core.cli.devices import size
 from bitnet_core.cli.options import JsonOption
 
@@ -29,7 +29,7 @@ def pull(
     from bitnet_core.hub import Reference
     from bitnet_core.hub import pull as fetch
 
-    typer.echo(fetch(Reference.parse(model), say))
+    print_line(fetch(Reference.parse(model), say))
 
 
 def models(as_json: JsonOption = False) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bitnet_core.cli.console import print_line
 from bitnet_core.scaffold import write_backend
 
 
@@ -21,4 +22,4 @@ def new_backend(
 ) -> None:
     """Write a plugin to start from; its tests run at once and name each kernel that is still to be written."""
     written = write_backend(name, folder)
-    typer.echo(f"{len(written)} files in {folder}. Next: cd {folder}; pip install -e '.[test]'; pytest")
+    print_line(f"{len(written)} files in {folder}. Next: cd {folder}; pip install -e '.[test]'; pytest")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bitnet_core.cli.console import progress_bar, say
+from bitnet_core.cli.program import EndedByInterrupt
 from bitnet_core.cli.start import uncollected
 from bitnet_core.errors import UsageError
 
@@ -227,7 +228,8 @@ def _loaded(choice: ModelChoice) -> Model:
     model = _named(choice)
     budget = nbytes(choice.kv_budget) if choice.kv_budget else None
     with Opening(resolve_request(choice.device), choice.fallback) as opening:
-        from bitnet_core.api import load  # takes about as long as the driver to begin
+        with EndedByInterrupt():
+            from bitnet_core.api import load  # takes about as long as the driver to begin
 
         with progress_bar() as progress:
             return load(

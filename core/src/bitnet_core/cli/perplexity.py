@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bitnet_core.cli import options
-from bitnet_core.cli.console import print_json, progress_bar
+from bitnet_core.cli.console import print_json, print_line, progress_bar
 from bitnet_core.errors import UsageError
 
 
@@ -58,4 +58,4 @@ def perplexity(
             used = loaded.device.info.request
             print_json({"perplexity": value, "model": loaded.name, "device": used, "activations": activations})
         else:
-            typer.echo(f"{value:.4f}")
+            print_line(f"{value:.4f}")

@@ -1,8 +1,9 @@
-"""What makes a command start and end sooner."""
+"""The process of a command before and while it starts: sooner, and without words of others."""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,3 +20,12 @@ def uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def look_for_no_display() -> None:
+    """Drivers that look for a display, which is of no use here, say so on stderr where there is none: Mesa's choice
+    of a device connects to Wayland, whose library writes a line for each try without XDG_RUNTIME_DIR. A display with an
+    absolute name is tried without a word, and is as absent."""
+    folder, display = os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("WAYLAND_DISPLAY", "")
+    if os.name == "posix" and not folder.startswith("/") and not display.startswith("/"):
+        os.environ["WAYLAND_DISPLAY"] = os.devnull

@@ -1,14 +1,10 @@
-"""Calls into plugins, which may fail in any way: what they print, raise or wait for does not reach the program."""
+"""Calls into plugins, which may fail in any way: what they raise or wait for does not reach the program."""
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import os
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from bitnet_core.errors import GpuTimeoutError
@@ -22,28 +18,6 @@ LEFT_OUT_AFTER = 20.0
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-@contextmanager
-def quiet_stdout() -> Iterator[None]:
-    """What is printed in the block goes to stderr, also by native code: stdout belongs to the command's result."""
-    with redirect_stdout(sys.stderr):
-        try:
-            if sys.__stdout__ is not None:
-                sys.__stdout__.flush()
-            kept = os.dup(1)
-        except (OSError, ValueError):  # there is no stdout that could be spoiled
-            yield
-            return
-        try:
-            with suppress(OSError):
-                os.dup2(2, 1)
-            yield
-        finally:
-            if os.name == "posix":
-                ctypes.CDLL(None).fflush(None)  # what C code has printed so far
-            os.dup2(kept, 1)
-            os.close(kept)
 
 
 def bounded(function: Callable[[], T], who: str, what: str) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from threading import Thread
 from types import TracebackType
@@ -42,6 +42,15 @@ class Opening:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and not self._taken:
-            with suppress(BitnetError):
-                self.result()[0].close()
+        if kind is None or self._taken:
+            return
+        self._taken = True
+        if isinstance(error, Exception):
+            wait([self._opened])
+        self._opened.add_done_callback(_close)  # at once, but an interrupt does not wait for a driver
+
+
+def _close(opened: Future[tuple[Device, BackendStartupSummary]]) -> None:
+    if opened.exception() is None:
+        with suppress(BitnetError):
+            opened.result()[0].close()

@@ -19,7 +19,7 @@ from typing import Any
 import importlib_metadata
 import pluggy
 
-from bitnet_core.discovery.apart import bounded, described, quiet_stdout
+from bitnet_core.discovery.apart import bounded, described
 from bitnet_core.discovery.canary import silent_drivers
 from bitnet_core.discovery.claims import check_api, check_rank, flaw, honest, log_unknown
 from bitnet_core.discovery.guarded import guard, sound
@@ -128,10 +128,14 @@ class Registry:
         unasked = [name for name in names if name not in self._devices]
         before = len(self.quarantined)
         queues = by_driver(unasked)
-        with quiet_stdout(), ThreadPoolExecutor(len(queues) + 1) as pool:
+        pool, answered = ThreadPoolExecutor(len(queues) + 1), False
+        try:
             imported = pool.submit(_import_modules, [name for queue in queues for name in queue[1:]])
             for found in pool.map(lambda queue: self._looked_in_turn(queue, imported), queues):
                 self._devices.update(found)
+            answered = True
+        finally:
+            pool.shutdown(wait=answered)  # an interrupt does not wait for a driver
         self.quarantined[before:] = sorted(self.quarantined[before:], key=lambda entry: unasked.index(entry.name))
 
     def _looked_in_turn(self, queue: Sequence[str], imported: Future[None]) -> dict[str, tuple[DeviceInfo, ...]]:
@@ -260,21 +264,20 @@ class Registry:
             if entry.name in RESERVED:
                 raise BackendIncompatibleError(f"the name '{entry.name}' is reserved", hint="Report it to its authors")
             stage = Stage.IMPORT
-            with quiet_stdout():
-                module = bounded(entry.load, entry.name, "being imported")
-                stage = Stage.HOOKS
-                self._register(module, entry.name)
-                stage = Stage.BACKEND
-                backends = [f for plugin, f, _ in self.hook_functions("bitnet_backend") if plugin == entry.name]
-                if backends:
-                    backend: Backend = bounded(backends[0], entry.name, "making its backend")
-                    stage = Stage.NAME
-                    if backend.name != entry.name:
-                        raise BackendIncompatibleError(f"its backend calls itself '{backend.name}', not '{entry.name}'")
-                    stage = Stage.API
-                    check_api(backend.api, distribution)
-                    check_rank(getattr(backend, "rank", 0))
-                    self.backends[entry.name] = backend
+            module = bounded(entry.load, entry.name, "being imported")
+            stage = Stage.HOOKS
+            self._register(module, entry.name)
+            stage = Stage.BACKEND
+            backends = [f for plugin, f, _ in self.hook_functions("bitnet_backend") if plugin == entry.name]
+            if backends:
+                backend: Backend = bounded(backends[0], entry.name, "making its backend")
+                stage = Stage.NAME
+                if backend.name != entry.name:
+                    raise BackendIncompatibleError(f"its backend calls itself '{backend.name}', not '{entry.name}'")
+                stage = Stage.API
+                check_api(backend.api, distribution)
+                check_rank(getattr(backend, "rank", 0))
+                self.backends[entry.name] = backend
             self._origins[entry.name] = (distribution, version)
         except KeyboardInterrupt:
             raise

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
 import struct
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -87,9 +87,9 @@ class GGUFWriter:
     def _open(self) -> BinaryIO:
         """The temporary file, beside the final one, with the header in it."""
         if self._file is None:
-            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
-            self._temporary = Path(name)
-            self._file = os.fdopen(handle, "wb")
+            temporary = self.path.with_name(f".{self.path.name[:100]}.{secrets.token_hex(8)}.tmp")
+            self._file = temporary.open("xb")
+            self._temporary = temporary
             self._file.write(self._header())
         return self._file
 
@@ -110,15 +110,7 @@ class GGUFWriter:
         os.fsync(file.fileno())
         file.close()
         if self._temporary is not None:
-            self._temporary.chmod(0o666 & ~_umask())
             self._temporary.replace(self.path)
-
-
-def _umask() -> int:
-    """The process's umask, which mkstemp ignores."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _string(text: str) -> bytes:
