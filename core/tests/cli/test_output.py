@@ -135,14 +135,14 @@ def test_conversions_follow_the_rule(bitnet, tmp_path: Path) -> None:
 def test_a_conversion_that_is_ended_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
     slow = (
         "import sys, time, signal; from bitnet_core.formats.convert import convert as c; real = c.write_gguf\n"
-        "def write(*a):\n    real(*a); print('written', flush=True); time.sleep(30)\n"
+        "def write(*a):\n    real(*a); print('written', file=sys.stderr, flush=True); time.sleep(30)\n"
         "c.write_gguf = write; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "from bitnet_core.cli.app import main; main()"
     )
     command = [sys.executable, "-c", slow, "convert", str(STORIES), str(tmp_path / "out.gguf"), "--to", "i2_s"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"written\n"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"written\n"
         assert list(tmp_path.iterdir())
         number = getattr(signal, name)
         process.send_signal(number)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import platformdirs
+import psutil
 import pytest
 from bitnet_core.discovery import canary
 from bitnet_core.discovery import registry as registry_module
@@ -17,6 +22,15 @@ from bitnet_core.errors import BackendUnavailableError
 
 HANGS = "import time\nBackend.devices = lambda self: time.sleep(60)"
 CRASHES = "import os, signal\nBackend.devices = lambda self: os.kill(os.getpid(), signal.SIGSEGV)"
+ORPHAN = """
+import os, threading, time
+from pathlib import Path
+from bitnet_core.discovery.canary import silent_drivers
+threading.Thread(target=silent_drivers, args=({"vulkan": "1"},), daemon=True).start()
+while not Path("process").exists() or not Path("process").read_text():
+    time.sleep(0.01)
+os._exit(0)
+"""
 COUNTS = """
 from pathlib import Path
 def listed(self):
@@ -89,3 +103,21 @@ def test_what_is_known_ends_with_the_next_start_of_the_machine(monkeypatch: pyte
     assert keys[0] == keys[1] != keys[2]
     monkeypatch.setattr(canary, "BOOT_ID", tmp_path / "on another system")
     assert canary._key("vulkan", "1.0") == canary._key("vulkan", "1.0") not in keys
+
+
+@pytest.mark.skipif(os.name != "posix", reason="numbers of processes are asked for as POSIX has it")
+def test_a_process_that_asks_ends_with_the_program(install_plugin: Any, tmp_path: Path) -> None:
+    hangs = "def hang(self):\n    Path('process').write_text(str(os.getpid()))\n    time.sleep(60)\n"
+    site = install_plugin(
+        "vulkan", f"import os, time\nfrom pathlib import Path\n{hangs}Backend.devices = hang", entry="vulkan"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", ORPHAN], cwd=tmp_path, env=environment, timeout=60, check=True)
+    process = int((tmp_path / "process").read_text())
+    end = time.monotonic() + 20
+    while runs := psutil.pid_exists(process) and psutil.Process(process).status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > end:
+            os.kill(process, signal.SIGKILL)
+            break
+        time.sleep(0.05)
+    assert not runs

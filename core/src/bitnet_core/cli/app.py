@@ -18,7 +18,7 @@ import typer
 from bitnet_core.cli import streams
 from bitnet_core.cli.console import harmless
 from bitnet_core.cli.program import INTERRUPTED, EndedByInterrupt
-from bitnet_core.cli.start import look_for_no_display
+from bitnet_core.cli.start import prepare_environment
 from bitnet_core.discovery.apart import bounded, described
 from bitnet_core.discovery.registry import registry
 from bitnet_core.errors import BitnetError
@@ -75,7 +75,7 @@ def main() -> None:
     """Run the command that the arguments name; leaves through SystemExit."""
     streams.open_streams()
     streams.keep_result_apart()
-    look_for_no_display()
+    prepare_environment()
     _end_on_signals()
     try:
         configure_logging(os.environ.get("BITNET_LOG") or str(setting("log") or ""))

@@ -1,4 +1,4 @@
-"""The process of a command before and while it starts: sooner, and without words of others."""
+"""The process of a command while it starts: its environment and its garbage."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from bitnet_core.discovery.known import KNOWN
 
 
 @contextmanager
@@ -22,10 +24,14 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def look_for_no_display() -> None:
-    """Drivers that look for a display, which is of no use here, say so on stderr where there is none: Mesa's choice
-    of a device connects to Wayland, whose library writes a line for each try without XDG_RUNTIME_DIR. A display with an
-    absolute name is tried without a word, and is as absent."""
+def prepare_environment() -> None:
+    """Set what helps drivers, in this process and before any of them is loaded; a program that uses the library does so
+    itself."""
+    for backend in KNOWN.values():
+        for name, value in backend.helpful:
+            os.environ.setdefault(name, value)
+    # Mesa's choice of a device connects to Wayland, whose library writes a line to stderr for each try without
+    # XDG_RUNTIME_DIR; a display with an absolute name is tried without a word, and is as absent
     folder, display = os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("WAYLAND_DISPLAY", "")
     if os.name == "posix" and not folder.startswith("/") and not display.startswith("/"):
         os.environ["WAYLAND_DISPLAY"] = os.devnull

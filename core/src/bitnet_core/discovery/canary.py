@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import importlib_metadata
@@ -83,7 +84,7 @@ def _ask(names: list[str]) -> dict[str, str]:
     finally:
         for process in processes.values():
             process.kill()
-            process.wait()
+            process.communicate()
 
 
 def _started(name: str) -> subprocess.Popen[bytes]:
@@ -91,15 +92,21 @@ def _started(name: str) -> subprocess.Popen[bytes]:
     folders = [folder for folder in sys.path if os.path.isabs(folder)]
     nothing = subprocess.DEVNULL
     return subprocess.Popen(
-        [sys.executable, "-c", program, name, *folders], stdin=nothing, stdout=nothing, stderr=nothing
+        [sys.executable, "-c", program, name, *folders], stdin=subprocess.PIPE, stdout=nothing, stderr=nothing
     )
 
 
 def ask(name: str) -> None:
     """In the process of its own: list the devices of a backend and end. What it raises is for the parent to find."""
     with suppress(BaseException):
+        Thread(target=_end_with_parent, daemon=True).start()
         entry = next(entry for entry in importlib_metadata.entry_points(group=GROUP) if entry.name == name)
         list(entry.load().bitnet_backend().devices())
+    os._exit(0)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()  # nothing is ever written there: it ends when the parent does, however that happens
     os._exit(0)
 
 

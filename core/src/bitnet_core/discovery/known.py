@@ -22,6 +22,7 @@ class KnownBackend:
     cards: tuple[str, ...] = ()  # PCI vendors whose cards it is recommended for
     systems: tuple[str, ...] = ("linux", "win32", "darwin")  # sys.platform where it makes sense
     variables: tuple[str, ...] = ()  # of the driver, that change which devices it shows
+    helpful: tuple[tuple[str, str], ...] = ()  # variables that the program `bitnet` sets, where the user has not
     libraries: tuple[str, ...] = ()  # parts of the names of its driver's libraries
     modules: tuple[str, ...] = ()  # that are slow to import or load the driver
     own_driver: bool = True  # no other backend calls it: threads that make instances of Vulkan at once crash some
@@ -57,6 +58,7 @@ _TABLE = (
         cards=(INTEL,),
         systems=_PC,
         variables=("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"),
+        helpful=(("ZES_ENABLE_SYSMAN", "1"),),  # drivers tell free memory
         libraries=("libze_loader",),
     ),
     KnownBackend(

@@ -49,4 +49,8 @@ def bitnet_select_device(devices: Sequence[DeviceInfo], request: DeviceRequest) 
 
 @hookspec
 def bitnet_commands(register: RegisterCommand) -> None:
-    """Add commands to the `bitnet` command line."""
+    """Add commands to the `bitnet` command line.
+
+    What a command prints to `sys.stdout` is its result. Descriptor 1, where drivers print, leads to stderr in this
+    program, so a program that the command starts must be given `stdout=sys.stdout`.
+    """

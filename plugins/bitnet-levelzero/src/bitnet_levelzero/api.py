@@ -4,7 +4,6 @@ no well-kept binding for Python, and so few functions need none.
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import cache
 from typing import Any, Unpack
@@ -20,7 +19,6 @@ LIBRARY = "ze_loader.dll" if sys.platform == "win32" else "libze_loader.so.1"
 @cache
 def load() -> CLibrary:
     """The loader; OSError where it is not installed. An old one lacks some functions: AttributeError."""
-    os.environ.setdefault("ZES_ENABLE_SYSMAN", "1")  # free memory; drivers read it in zeInit
     return CLibrary(ffi, ffi.dlopen(LIBRARY), RESULTS, ("ze_structure_type_t", "zes_structure_type_t"))
 
 
