@@ -56,7 +56,7 @@ def test_a_folder_where_there_is_no_gguf_file_to_take() -> None:
 @pytest.mark.parametrize(
     ("names", "wanted", "words"),
     [
-        (["a.gguf", "b.gguf"], None, "2 GGUF files: name one"),
+        (["a.gguf", "b.gguf"], None, "2 models: name one"),
         (["m-Q4_K_M.gguf", "m-BF16.gguf"], None, "no form of a 1.58-bit model .* it has m-BF16.gguf, m-Q4_K_M.gguf"),
         (["README.md"], None, "no GGUF and no safetensors"),
         (["a.gguf"], "b.gguf", "has no file 'b.gguf'; it has a.gguf"),
@@ -66,3 +66,74 @@ def test_a_folder_where_there_is_no_gguf_file_to_take() -> None:
 def test_what_cannot_be_chosen(names: list[str], wanted: str | None, words: str) -> None:
     with pytest.raises(ModelError, match=words):
         choose("a/b", dict.fromkeys(names, 1), wanted)
+
+
+HELPERS = (
+    "m-dspark-Q2_0.gguf", "m-draft-Q2_0.gguf", "M-Draft-Q2_0.gguf", "m-Q2_0-drafter.gguf", "draft0.5b-Q2_0.gguf",
+    "draft/m-Q2_0.gguf", "m-eagle3-Q2_0.gguf", "medusa_Q2_0.gguf", "mtp-m-Q2_0.gguf", "m-mtp-head.gguf",
+    "m-nextn-Q2_0.gguf", "imatrix-Q2_0.gguf", "m.imatrix.gguf", "adapter-lora-Q2_0.gguf", "m-LoRA-Q2_0.gguf", "lora_adapter.gguf",
+    "ggml-vocab-Q2_0.gguf", "m-vocab-only.gguf", "MMPROJ-m-Q2_0.gguf", "mmproj/m-Q2_0.gguf", "m-projector-Q2_0.gguf",
+    "m-control-vector-Q2_0.gguf", "ControlVector.gguf", "cvector-Q2_0.gguf", "m-speculator-Q2_0.gguf",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("helper", HELPERS)
+def test_what_goes_with_a_model_is_never_the_model(helper: str) -> None:
+    assert choose("a/b", {helper: 1, "m-Q2_0.gguf": 1000}).files == ("m-Q2_0.gguf",)
+    assert choose("a/b", {helper: 1} | FOLDER).is_folder
+    with pytest.raises(ModelError, match="has no form"):
+        choose("a/b", {helper: 1})
+    assert choose("a/b", {helper: 1}, helper).files == (helper,)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("Bonsai-1.7B-Q2_0.gguf", "Bonsai-8B-Q2_0.gguf"),
+        ("Bonsai-1.7B-PQ2_0.gguf", "Bonsai-8B-Q2_0.gguf"),
+        ("1.7B/model-Q2_0.gguf", "8B/model-Q2_0.gguf"),
+        ("m-v1-i2_s.gguf", "m-v2-i2_s.gguf"),
+        ("m-base-TQ1_0.gguf", "m-instruct-TQ1_0.gguf"),
+        ("m-1.7B-Q2_0.gguf", "m-8B.gguf"),
+    ],
+)
+def test_of_several_models_one_must_be_named(names: tuple[str, ...]) -> None:
+    sizes = {name: 10 + number for number, name in enumerate(names)}
+    with pytest.raises(ModelError, match="2 models: name one, as hf:a/b:FILE; it has ") as failure:
+        choose("a/b", sizes)
+    assert all(name in str(failure.value) for name in names)
+    for name in names:
+        assert choose("a/b", sizes, name).files == (name,)
+
+
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        (("Bonsai-8B-Q2_0.gguf", "Bonsai-8B-Q2_0_g64.gguf", "Bonsai-8B-PQ2_0.gguf"), "Bonsai-8B-PQ2_0.gguf"),
+        (("Q2_0/m-Q2_0.gguf", "TQ1_0/m-TQ1_0.gguf"), "Q2_0/m-Q2_0.gguf"),
+        (("M_8B.Q2_0.gguf", "m-8b-tq2_0.gguf"), "M_8B.Q2_0.gguf"),
+        (("m-PQ2_0-MTP-Q8_0.gguf", "m-PQ2_0.gguf", "m-PTQ1_0.gguf"), "m-PQ2_0.gguf"),
+        (("m-PQ2_0-MTP-Q8_0.gguf",), "m-PQ2_0-MTP-Q8_0.gguf"),
+        (("m-Q2_0-00001-of-00001.gguf", "m-Q1_0.gguf"), "m-Q2_0-00001-of-00001.gguf"),
+    ],
+)
+def test_forms_of_one_model_are_no_several_models(names: tuple[str, ...], taken: str) -> None:
+    assert choose("a/b", {name: 10 + len(name) for name in names}).files == (taken,)
+
+
+def test_files_in_parts_are_not_taken() -> None:
+    parts = {f"m-Q2_0-{number:05}-of-00010.gguf": 1 for number in range(1, 11)}
+    for wanted in (None, "m-Q2_0-00001-of-00010.gguf"):
+        with pytest.raises(ModelError, match="join them first"):
+            choose("a/b", parts, wanted)
+
+
+def test_weights_of_a_folder_are_those_that_transformers_reads() -> None:
+    beside = {"consolidated.safetensors": 9, "adapter_model.safetensors": 1, "draft-model.safetensors": 1}
+    assert set(choose("a/b", FOLDER | beside).files) == {"config.json", "tokenizer.json", "model.safetensors"}
+    parts = {f"model-{number:05}-of-00003.safetensors": 5 for number in (1, 2, 3)}
+    split = {"config.json": 1, "model.safetensors.index.json": 1} | parts
+    assert set(choose("a/b", split | beside).files) == set(split)
+    split.pop("model-00002-of-00003.safetensors")
+    with pytest.raises(ModelError, match="has no form"):
+        choose("a/b", split | beside)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +13,16 @@ FORMS: Final = ("i2_s", "pq2_0", "q2_0", "iq2_bn", "tq2_0", "tq1_0", "iq1_bn", "
 """Encodings as GGUF files are named after them, the best first: those that hold a model's scales exactly at 2 bits,
 then those that may have rounded them (blocks of 256), then smaller and rarer ones."""
 
+_KNOWN: Final = re.compile(rf"(?<![a-z0-9])({'|'.join(FORMS)})(?![a-z0-9])")
 _OTHER: Final = re.compile(r"(?<![a-z0-9])(b?f16|f32|i?q[2-8]_([0-9k]|xxs|xs|s|m|nl)\w*|mxfp4|nvfp4)(?![a-z0-9])")
-_PART: Final = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.gguf$")
+_HELPER: Final = re.compile(
+    r"(?<![a-z0-9])(draft|dspark|dflash|eagle|medusa|nextn|specul|q?lora|adapter|imatrix|mmproj|projector|vocab|tokenizer"
+    r"|cvector|control[-_. ]?vector)"
+)
+"""Beginnings of words in the names of what goes with a model and is none: drafts, adapters, statistics, projectors."""
+_MTP: Final = re.compile(r"(?<![a-z0-9])mtp(?![a-z0-9])")
+_GROUP: Final = re.compile(r"(?<![a-z0-9])g(32|64|128)(?![a-z0-9])")
+_PART: Final = re.compile(r"-(\d+)-of-(\d+)\.(gguf|safetensors)$")
 _FOLDER: Final = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 _OPTIONAL: Final = ("chat_template.jinja", "model.safetensors.index.json")
 _LISTED: Final = 8  # files that a message names
@@ -35,37 +43,112 @@ def choose(repo: str, sizes: Mapping[str, int], wanted: str | None = None) -> Ch
     Raises ModelError, saying what there is, where none or several could be meant.
     """
     if wanted is not None:
-        if wanted not in sizes:
-            raise ModelError(f"hf:{repo} has no file {wanted!r}; {_listed(sizes)}")
-        if not wanted.endswith(".gguf"):
-            raise ModelError(f"{wanted!r} of hf:{repo} is no GGUF file; leave the file out to take the whole folder")
-        return Choice((wanted,), _form(wanted) or "GGUF")
-    files = [name for name in sizes if name.endswith(".gguf") and not _PART.search(name) and "mmproj" not in name]
-    known = [name for name in files if _form(name)]
-    if known:
-        best = min(known, key=lambda name: (FORMS.index(_form(name) or ""), sizes[name], name))
-        return Choice((best,), (_form(best) or "").upper())
-    unknown = [name for name in files if not _OTHER.search(name.lower())]
-    if len(unknown) == 1:
-        return Choice((unknown[0],), "GGUF")
-    if len(unknown) > 1:
-        raise ModelError(f"hf:{repo} has {len(unknown)} GGUF files: name one, as hf:{repo}:FILE; {_listed(sizes)}")
-    weights = [name for name in sizes if name.endswith(".safetensors") and "/" not in name]
+        return _named(repo, sizes, wanted)
+    found = choices(sizes)
+    if len(found) > 1:
+        names = [name for choice in found for name in choice.files]
+        raise ModelError(f"hf:{repo} has {len(found)} models: name one, as hf:{repo}:FILE; it has {_some(names)}")
+    if found:
+        return found[0]
+    raise ModelError(f"hf:{repo} has no form of a 1.58-bit model that bitnet reads; {_listed(sizes)}{_parts(sizes)}")
+
+
+def choices(sizes: Mapping[str, int]) -> list[Choice]:
+    """Each model of a repository in the form that fits best; the folder where no GGUF file is one.
+
+    Files are of one model if their names differ in their forms only: another size or version is another model.
+    """
+    models: dict[str, list[str]] = {}
+    for name in sizes:
+        if _may_be_model(name):
+            models.setdefault(_stem(name), []).append(name)
+    best = [min(names, key=lambda name: (_place(name), sizes[name], name)) for names in models.values()]
+    if best:
+        return [Choice((name,), (_form(name) or "GGUF").upper()) for name in sorted(best)]
+    weights = _weights(sizes)
     if weights and "config.json" in sizes:
-        parts = (name for name in (*_FOLDER, *_OPTIONAL) if name in sizes)
-        return Choice((*parts, *sorted(weights)), "folder", is_folder=True)
-    raise ModelError(f"hf:{repo} has no form of a 1.58-bit model that bitnet reads; {_listed(sizes)}")
+        beside = (name for name in (*_FOLDER, *_OPTIONAL) if name in sizes)
+        return [Choice((*beside, *weights), "folder", is_folder=True)]
+    return []
+
+
+def _named(repo: str, sizes: Mapping[str, int], wanted: str) -> Choice:
+    """The file that was asked for."""
+    if wanted not in sizes:
+        raise ModelError(f"hf:{repo} has no file {wanted!r}; {_listed(sizes)}")
+    if not wanted.lower().endswith(".gguf"):
+        raise ModelError(f"{wanted!r} of hf:{repo} is no GGUF file; leave the file out to take the whole folder")
+    if _is_part(wanted):
+        raise ModelError(f"{wanted!r} of hf:{repo} is a part of a file{_parts([wanted])}")
+    return Choice((wanted,), (_form(wanted) or "GGUF").upper())
+
+
+def _may_be_model(name: str) -> bool:
+    """Whether a file is a whole GGUF file of a form that bitnet reads, or of one that its name does not tell."""
+    lower = name.lower()
+    if not lower.endswith(".gguf") or _is_part(lower) or _HELPER.search(lower):
+        return False
+    form, head = _KNOWN.search(_base(lower)), _MTP.search(lower)
+    if head and (form is None or _MTP.search(_base(lower), 0, form.start())):
+        return False  # a head for multi-token prediction alone; behind the form it says that the model has one
+    return form is not None or not _OTHER.search(lower)
+
+
+def _stem(name: str) -> str:
+    """The name without what tells forms apart."""
+    text = _PART.sub(r".\3", name.lower()).removesuffix(".gguf")
+    for pattern in (_KNOWN, _OTHER, _MTP, _GROUP):
+        text = pattern.sub("", text)
+    return re.sub(r"[-_. ]+", "-", text).strip("-").replace("-/", "/").replace("/-", "/").lstrip("/")
+
+
+def _place(name: str) -> tuple[int, bool]:
+    """Where a form stands among those of one model."""
+    form = _form(name)
+    return (FORMS.index(form) if form else len(FORMS), bool(_MTP.search(name.lower())))
 
 
 def _form(name: str) -> str | None:
-    """The encoding that a file's name tells."""
-    base = name.rpartition("/")[2].lower()
-    return next((form for form in FORMS if re.search(rf"(?<![a-z0-9]){form}(?![a-z0-9])", base)), None)
+    """The encoding that a file's name tells: the best one that it holds."""
+    found = [match[1] for match in _KNOWN.finditer(_base(name.lower()))]
+    return min(found, key=FORMS.index, default=None)
 
 
-def _listed(sizes: Mapping[str, int]) -> str:
-    names = sorted(name for name in sizes if name.endswith((".gguf", ".safetensors")))
-    if not names:
-        return "it has no GGUF and no safetensors files"
+def _base(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _is_part(name: str) -> bool:
+    """Whether a file is one of several that make one file."""
+    match = _PART.search(name.lower())
+    return match is not None and int(match[2]) != 1
+
+
+def _weights(sizes: Iterable[str]) -> list[str]:
+    """The weights of a folder: the file or the parts that transformers reads, else those that may be weights. Empty
+    where a part is missing."""
+    files = sorted(name for name in sizes if name.endswith(".safetensors") and "/" not in name)
+    if "model.safetensors" in files:
+        return ["model.safetensors"]
+    parts = [match for name in files if name.startswith("model-") and (match := _PART.search(name))]
+    if parts:
+        whole = {int(match[1]) for match in parts} == set(range(1, len(parts) + 1))
+        return [match.string for match in parts] if whole and int(parts[0][2]) == len(parts) else []
+    return [name for name in files if not name.startswith("consolidated") and not _HELPER.search(name.lower())]
+
+
+def _listed(sizes: Iterable[str]) -> str:
+    names = sorted(name for name in sizes if name.lower().endswith((".gguf", ".safetensors")))
+    return f"it has {_some(names)}" if names else "it has no GGUF and no safetensors files"
+
+
+def _some(names: list[str]) -> str:
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"it has {', '.join(names[:_LISTED])}{more}"
+    return ", ".join(names[:_LISTED]) + more
+
+
+def _parts(sizes: Iterable[str]) -> str:
+    """What to do with files in parts, where there are some."""
+    if any(name.lower().endswith(".gguf") and _is_part(name) for name in sizes):
+        return "; files in parts are not read: join them first (llama-gguf-split --merge)"
+    return ""
