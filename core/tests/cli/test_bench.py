@@ -197,7 +197,7 @@ def test_a_slow_device_is_not_measured_for_minutes(monkeypatch: pytest.MonkeyPat
     assert bandwidth.read_bandwidth(device, lambda *step: said.append(step)) == pytest.approx(1e9)
     assert now[0] < 25
     assert max(launches) <= 250e6
-    assert said[-1] == ("measuring the memory", 3, 3)
+    assert said[-1] == ("measuring memory bandwidth", 3, 3)
 
 
 def test_bandwidth_with_little_memory_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def test_a_fake_device_is_named_mock(bitnet, tmp_path: Path, monkeypatch: pytest
         (["run", "x", "-m", "plain.txt"], 3, "plain.txt"),
         (["run", "x", "-m", "cut.gguf"], 3, "cut.gguf"),
         (["run", "x", "--device", "nosuch"], 11, "there is no backend 'nosuch'"),
-        (["run", "x", "--device", "cuda"], 11, "pip install bitnet-cuda"),
+        (["run", "x", "--device", "cuda"], 11, "pip install ./plugins/bitnet-cuda"),
         (["run", "x", "--device", "gpu"], 11, "no GPU found"),
         (["run", "x", "--device", "numpy:3"], 11, "numpy:3"),
         (["run", "x", "--device", "cuda:x"], 2, "cuda:x"),

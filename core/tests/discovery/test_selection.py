@@ -98,9 +98,11 @@ def test_a_rank_that_is_no_int_is_refused(install_plugin, wrong: str) -> None:
 
 def test_the_hint_names_what_makes_sense_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
-    assert install_hint(*backends_here()) == "pip install bitnet-metal or bitnet-webgpu"
+    assert install_hint(*backends_here()) == "pip install ./plugins/bitnet-metal or ./plugins/bitnet-webgpu"
     monkeypatch.setattr("sys.platform", "linux")
-    assert install_hint(*backends_here(AMD)) == "pip install bitnet-rocm or bitnet-opencl or bitnet-vulkan"
+    assert install_hint(*backends_here(AMD)) == "pip install " + " or ".join(
+        f"./plugins/bitnet-{name}" for name in ("rocm", "opencl", "vulkan")
+    )
     assert "metal" not in install_hint(*backends_here())
 
 
@@ -216,10 +218,10 @@ def test_an_explicit_request_does_not_fall_back(install_plugin, request_text: st
 @pytest.mark.parametrize(
     ("request_text", "message"),
     [
-        ("cuda", "pip install bitnet-cuda"),
-        ("l0", "'level-zero' is not installed. Install it: pip install bitnet-levelzero"),
-        ("cpu:0", "pip install bitnet-cpu"),
-        ("gpu", "no GPU found. Install a backend: pip install bitnet-"),
+        ("cuda", "pip install ./plugins/bitnet-cuda"),
+        ("l0", "'level-zero' is not installed. Install it: pip install ./plugins/bitnet-levelzero"),
+        ("cpu:0", "pip install ./plugins/bitnet-cpu"),
+        ("gpu", "no GPU found. Install a backend: pip install ./plugins/bitnet-"),
         ("nosuch", "no backend 'nosuch'"),
         ("numpy:7", "no device numpy:7"),
     ],

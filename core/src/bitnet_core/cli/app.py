@@ -17,11 +17,9 @@ import typer
 
 from bitnet_core.cli import streams
 from bitnet_core.cli.console import harmless
-from bitnet_core.cli.program import INTERRUPTED, EndedByInterrupt
-from bitnet_core.cli.start import prepare_environment
-from bitnet_core.discovery.apart import bounded, described
+from bitnet_core.discovery.known import PACKAGE_COMMANDS, install_command
 from bitnet_core.discovery.registry import registry
-from bitnet_core.errors import BitnetError
+from bitnet_core.errors import BitnetError, UsageError
 from bitnet_core.logs import configure_logging, log_hint
 from bitnet_core.settings import setting
 from bitnet_core.version import core_version
@@ -157,6 +155,24 @@ def _add_plugin_commands(app: typer.Typer) -> None:
             raise
         except BaseException as error:  # noqa: BLE001 - one plugin's commands must not take the program down
             log.warning("plugin %s failed to add its commands: %s", plugin, described(error))
+    _add_missing_commands(app, taken)
+
+
+def _add_missing_commands(app: typer.Typer, taken: set[str]) -> None:
+    """Commands of packages that are not here: each says what to install, whatever its arguments are."""
+
+    def add(name: str, package: str) -> None:
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+        @app.command(name, hidden=True, add_help_option=False, context_settings=settings)
+        def missing() -> None:
+            if any(entry.distribution == package for entry in registry().quarantined):
+                raise UsageError(f"{name} is in {package}, which fails to load: `bitnet doctor` tells why")
+            raise UsageError(f"{name} is in {package}: {install_command(package)}")
+
+    for name, package in PACKAGE_COMMANDS.items():
+        if name not in taken:
+            add(name, package)
 
 
 def _check_command(name: str, function: Callable[..., None]) -> None:

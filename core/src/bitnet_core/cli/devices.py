@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bitnet_core.cli.blocks import print_block
 from bitnet_core.cli.console import cell, print_json, print_table, say
 from bitnet_core.cli.start import uncollected
 
 if TYPE_CHECKING:
     from bitnet_core.hal.device import DeviceInfo
+
+
+_IN_LINES = frozenset(("device", "index", "name", "type", "total_memory", "driver", "fake", "extra"))
+"""What the first lines about a device say."""
+_BYTES = frozenset(("max_allocation", "max_binding", "shared_memory", "workgroup_storage"))
 
 
 def register(app: typer.Typer) -> None:
@@ -40,22 +46,16 @@ def devices(
     if as_json:
         print_json([{**describe(info), "rank": rank(info), "place": reason(info, seconds)} for info in found])
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("Device", "Name", "Type", "Memory", "Driver"):
-        table.add_column(column, overflow="fold")
-    for info in found:
-        kind = f"{info.type.value} (fake)" if info.fake else info.type.value
-        memory = size(info.total_memory) if info.total_memory else "?"
-        table.add_row(*map(cell, (info.request, info.name, kind, memory, info.driver)))
-        if verbose:
-            from bitnet_core.engine.options import share_rule  # the engine takes its time to import
-
-            table.add_row("", cell(f"place: {reason(info, seconds)}", "dim"))
-            table.add_row("", cell(f"key/value cache: {share_rule(info)}", "dim"))
-            for name, value in describe(info).items():
-                if name not in ("device", "name", "type", "total_memory", "driver") and value not in ("", 0, [], {}):
-                    table.add_row("", cell(f"{name}: {_plain(value)}", "dim"))
-    print_table(table)
+    if verbose:
+        for info in found:
+            print_block(f"{info.request}  {info.name}", *_details(info, reason(info, seconds)))
+    else:
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for column in ("Device", "Name", "Type", "Memory", "Driver"):
+            table.add_column(column, overflow="fold")
+        for info in found:
+            table.add_row(*map(cell, (info.request, info.name, _kind(info), _memory(info), info.driver)))
+        print_table(table)
     if left_out := [entry.name for entry in registry().quarantined]:
         say(f"Left out: {', '.join(left_out)}. `bitnet doctor` tells why.")
 
@@ -85,10 +85,39 @@ def describe(info: DeviceInfo) -> dict[str, Any]:
 
 def size(nbytes: int) -> str:
     """A size for people."""
-    return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.1f} MiB"
+    unit, name = next(((2**n, name) for n, name in ((30, "GiB"), (20, "MiB")) if nbytes >= 2**n), (2**10, "KiB"))
+    return f"{nbytes / unit:.1f} {name}"
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {item}" for name, item in value.items())
+def _details(info: DeviceInfo, place: str) -> list[str]:
+    """What the drivers tell, a line each."""
+    from bitnet_core.engine.options import share_rule  # the engine takes its time to import
+
+    lines = [
+        f"type: {_kind(info)}",
+        f"memory: {_memory(info)}",
+        f"driver: {info.driver or 'not told'}",
+        f"place under auto: {place}",
+        f"key/value cache: {share_rule(info)}",
+    ]
+    told = {name: value for name, value in describe(info).items() if name not in _IN_LINES and value not in ("", 0, [])}
+    for name, value in {**told, **info.extra}.items():
+        lines.append(f"{name.replace('_', ' ')}: {_plain(name, value)}")
+    return lines
+
+
+def _kind(info: DeviceInfo) -> str:
+    return f"{info.type.value} (fake)" if info.fake else info.type.value
+
+
+def _memory(info: DeviceInfo) -> str:
+    return size(info.total_memory) if info.total_memory else "?"
+
+
+def _plain(name: str, value: Any) -> str:
+    """A value for people; what is a size in bytes as such."""
+    if name in _BYTES and isinstance(value, int):
+        return size(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return ", ".join(value) if isinstance(value, list) else str(value)

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bitnet_core.cli.console import cell, harmless, print_json, print_table, progress_bar
+from bitnet_core.cli.blocks import print_block
+from bitnet_core.cli.console import harmless, print_json, progress_bar
 from bitnet_core.cli.devices import describe
 from bitnet_core.cli.options import source_of
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from bitnet_core.discovery.registry import Quarantine
     from bitnet_core.doctor.findings import DeviceCheck
     from bitnet_core.model.source import Finding
@@ -88,34 +91,39 @@ def _quarantine_json(entry: Quarantine) -> dict[str, Any]:
         "version": entry.version,
         "stage": entry.stage.value,
         "reason": entry.reason,
-        "fix": entry.fix,
+        "fix": _idle(entry) or entry.fix,
     }
 
 
 def _print(checks: list[DeviceCheck], quarantined: list[Quarantine], findings: list[Finding]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("", "What", "Result"):
-        table.add_column(column, overflow="fold")
     for check in checks:
-        mark = Text("PASS", "green") if check.passed else Text("FAIL", "bold red")
+        mark = Text("PASS  ", "green") if check.passed else Text("FAIL  ", "bold red")
         sound = f"all kernels compile, ternary matmul as numpy computes it, {check.seconds:.2f} s"
-        note = sound if check.passed else check.reason
         active = check.info.extra.get("active_kernel", "")
         name = f"{check.info.name}, {active}" if active not in ("", check.info.backend) else check.info.name
-        table.add_row(mark, cell(f"{check.info.request}\n{name}"), _note(note, check.fix))
+        head = Text.assemble(mark, harmless(f"{check.info.request}  {name}"))
+        print_block(head, sound if check.passed else check.reason, *_fix(check.fix))
     for entry in quarantined:
-        mark = Text("OUT", "yellow")
-        what = cell(f"{entry.name}\n{entry.distribution} {entry.version}")
-        table.add_row(mark, what, _note(f"{entry.stage.value}: {entry.reason}", entry.fix))
+        mark, what = Text("OUT   ", "yellow"), harmless(f"{entry.name} ({entry.distribution} {entry.version})")
+        if idle := _idle(entry):
+            print_block(Text.assemble(("OUT   ", "dim"), harmless(f"{entry.name}: {idle}")))
+        else:
+            print_block(Text.assemble(mark, what), f"{entry.stage.value}: {entry.reason}", *_fix(entry.fix))
     for finding in findings:
-        table.add_row(Text("NOTE", "cyan"), cell(finding.code), cell(finding.message))
-    print_table(table)
+        print_block(Text.assemble(("NOTE  ", "cyan"), finding.code), finding.message)
 
 
-def _note(reason: str, fix: str) -> Any:
+def _idle(entry: Quarantine) -> str:
+    """Why nothing need be done about a plugin that is left out, "" where something may."""
+    from bitnet_core.discovery.registry import Stage
+    from bitnet_core.doctor.hardware import nothing_to_do
+
+    return nothing_to_do(entry.name) if entry.stage is Stage.DRIVER else ""
+
+
+def _fix(fix: str) -> tuple[Text, ...]:
     from rich.text import Text
 
-    return Text.assemble(harmless(reason), ("\nFix: " + harmless(fix), "dim") if fix else "")
+    return (Text("Fix: " + harmless(fix), "dim"),) if fix else ()

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from bitnet_core.model.source import ModelSource
 
 _SHOWN = 300  # characters of a value that a table shows
+_TEMPLATES = {
+    "file": "chat template",
+    "placeholder": "chat template taken from its family",
+    "missing": "no chat template",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -28,8 +33,9 @@ def inspect(
     layout: LayoutOption = None,
     all_tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor, not only their kinds.")] = False,
 ) -> None:
-    """Show metadata, tensors, formats and sizes of a model, the layout and activation that were found, and warnings
-    with their evidence.
+    """Show what a model file holds, what was found about it, and warnings with their evidence.
+
+    Metadata, tensors, formats, sizes, the layout of I2_S and the activation.
 
     Exit code 3 if the model is refused; the message says why.
     """
@@ -132,10 +138,10 @@ def _show(found: dict[str, Any], all_tensors: bool) -> None:
         ("Norms", _norms(config)),
         ("RoPE", rope),
         ("Tensors", ", ".join(kinds)),
-        ("Tokenizer", ", ".join(f"{name} {value}" for name, value in found["tokenizer"].items())),
+        ("Tokenizer", _tokenizer_line(found["tokenizer"])),
     ]
     table("", rows)
-    table("\nMetadata", [(key, str(value)) for key, value in found["metadata"].items()])
+    table("\nMetadata", [(key, _text(value)) for key, value in found["metadata"].items()])
     if all_tensors:
         tensors = found["tensors"]
         table(
@@ -160,6 +166,32 @@ def _delta(config: dict[str, Any]) -> list[tuple[str, ...]]:
             ("Rotation", f"Hadamard, blocks of {config['hadamard']} columns, of what ternary matrices multiply")
         )
     return rows
+
+
+def _tokenizer_line(tokenizer: dict[str, Any]) -> str:
+    """The tokenizer for people, or why there is none."""
+    if "error" in tokenizer:
+        return f"does not load: {tokenizer['error']}"
+    parts = [tokenizer["kind"], f"{tokenizer['tokens']} tokens"]
+    if tokenizer["bos"] is not None:
+        parts.append(
+            f"begins with {tokenizer['bos']}" if tokenizer["add_bos"] else f"BOS {tokenizer['bos']}, not added"
+        )
+    if tokenizer["stop"]:
+        parts.append("ends at " + " and ".join(f"{text} ({token})" for token, text in tokenizer["stop"].items()))
+    parts.append(_TEMPLATES[tokenizer["chat_template"]])
+    return ", ".join(parts)
+
+
+def _text(value: Any) -> str:
+    """A value of the metadata for people."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.7g}"  # most are float32
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
+    return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)
 
 
 def _vocabulary(config: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from bitnet_core.discovery.apart import checked_fields
+from bitnet_core.discovery.known import REPORT, upgrade_hint
 from bitnet_core.errors import BackendIncompatibleError
 from bitnet_core.hal.device import API_VERSION, FEATURES, Backend, DeviceInfo, DeviceType, TransferMode
 
@@ -41,15 +42,16 @@ def check_api(api: tuple[int, int], distribution: str) -> None:
     major, minor = api
     wanted = f"it was written for version {major}.{minor} of the HAL, this core has {API_VERSION[0]}.{API_VERSION[1]}"
     if major < API_VERSION[0]:
-        raise BackendIncompatibleError(wanted, hint=f"Upgrade the plugin: pip install -U {distribution}")
+        raise BackendIncompatibleError(wanted, hint=upgrade_hint(distribution))
     if major > API_VERSION[0] or minor > API_VERSION[1]:
-        raise BackendIncompatibleError(wanted, hint="Upgrade core: pip install -U bitnet-core")
+        raise BackendIncompatibleError(wanted, hint=upgrade_hint("bitnet-core"))
 
 
 def check_rank(rank: object) -> None:
     """A backend may name its place under `auto`."""
     if type(rank) is not int:
-        raise BackendIncompatibleError(f"its rank is {rank!r}, not an int", hint="Report it to the plugin's authors")
+        hint = f"Report it to the plugin's authors {REPORT}"
+        raise BackendIncompatibleError(f"its rank is {rank!r}, not an int", hint=hint)
 
 
 def flaw(backend: Backend, info: Any, others: list[DeviceInfo]) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+
+import importlib_metadata
 
 AMD, INTEL, NVIDIA = "0x1002", "0x8086", "0x10de"
 PCI_VENDORS = {AMD: "AMD", INTEL: "Intel", NVIDIA: "NVIDIA"}
@@ -123,9 +126,49 @@ def by_driver(names: Sequence[str]) -> list[list[str]]:
     return [[name] for name in names if name not in shared] + ([shared] if shared else [])
 
 
+PACKAGES = (*(backend.package for backend in _TABLE), "bitnet-server")
+"""The project's packages, as they are called on an index; in a checkout each is a folder."""
+PACKAGE_COMMANDS = {"serve": "bitnet-server"}
+"""Commands that packages bring."""
+REPORT = "with the output of `bitnet doctor --json`"
+"""Behind "report it": an author can do nothing without it."""
+
+
+@cache
+def from_index() -> bool:
+    """Whether core was installed from an index (PEP 610: no direct_url.json). Its names may be anybody's until then."""
+    try:
+        return importlib_metadata.distribution("bitnet-core").read_text("direct_url.json") is None
+    except importlib_metadata.PackageNotFoundError:
+        return False
+
+
+def install_command(*packages: str) -> str:
+    """The command that installs packages of the project, such as "bitnet-opencl[pocl]": by name where core came from an
+    index, else from the checkout's folders."""
+    return "pip install " + " ".join(map(_source, packages))
+
+
 def install_hint(*names: str) -> str:
     """The command that installs one of these backends, of those in the table."""
-    return "pip install " + " or ".join(KNOWN[name].package for name in names)
+    return "pip install " + " or ".join(_source(KNOWN[name].package) for name in names)
+
+
+def upgrade_hint(*packages: str) -> str:
+    """What to upgrade, with the command where it is known to install what is meant."""
+    text = f"Upgrade {' and '.join(packages)}"
+    if from_index():
+        return f"{text}: pip install -U {' '.join(packages)}"
+    ours = [package for package in packages if package in PACKAGES]
+    return f"{text}; in a current checkout: {install_command(*ours)}" if ours else text
+
+
+def _source(package: str) -> str:
+    """What pip is given for a package."""
+    name, bracket, extras = package.partition("[")
+    if not from_index():
+        name = "./core" if name == "bitnet-core" else f"./plugins/{name}"
+    return f'"{name}[{extras}"' if bracket else name
 
 
 def backends_here(card: str | None = None) -> list[str]:

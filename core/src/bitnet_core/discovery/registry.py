@@ -23,7 +23,7 @@ from bitnet_core.discovery.apart import bounded, described
 from bitnet_core.discovery.canary import silent_drivers
 from bitnet_core.discovery.claims import check_api, check_rank, flaw, honest, log_unknown
 from bitnet_core.discovery.guarded import guard, sound
-from bitnet_core.discovery.known import GPU_BACKENDS, KNOWN, RESERVED, by_driver
+from bitnet_core.discovery.known import GPU_BACKENDS, KNOWN, REPORT, RESERVED, by_driver, upgrade_hint
 from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError, GpuError
 from bitnet_core.hal import hooks
 from bitnet_core.hal.device import Backend, Device, DeviceInfo
@@ -74,10 +74,10 @@ class Quarantine:
         if isinstance(self.error, GpuError) and self.error.hint:
             return self.error.hint
         if self.stage is Stage.DEVICES:
-            return f"This is a fault of {self.distribution}: upgrade it, or report it to its authors"
+            return f"This is a fault of {self.distribution}: upgrade it, or report it to its authors {REPORT}"
         if self.stage is Stage.DRIVER:
             return f"Install the driver that {self.distribution} needs, or uninstall {self.distribution}"
-        return f"Upgrade {self.distribution} and bitnet-core together: pip install -U bitnet-core {self.distribution}"
+        return upgrade_hint("bitnet-core", self.distribution)
 
     def as_error(self) -> GpuError:
         """The exception for somebody who asked for this backend by name."""
@@ -167,7 +167,8 @@ class Registry:
         listed = tuple(islice(backend.devices(), MAX_DEVICES))
         for info in listed:
             if problem := flaw(backend, info, usable):
-                error = BackendIncompatibleError(problem, backend=name, hint="Report it to the authors of the backend")
+                hint = f"Report it to the authors of the backend {REPORT}"
+                error = BackendIncompatibleError(problem, backend=name, hint=hint)
                 self._quarantine(name, *self._origins[name], Stage.DEVICES, error)
             else:
                 log_unknown(info)
@@ -219,7 +220,7 @@ class Registry:
             f"{info.request} fails, a fault of {distribution} {version}: {what}",
             backend=info.backend,
             operation=operation,
-            hint=f"Upgrade {distribution}, or report it to its authors",
+            hint=f"Upgrade {distribution}, or report it to its authors {REPORT}",
         )
 
     def failure(self, name: str) -> Quarantine | None:
@@ -262,7 +263,8 @@ class Registry:
         stage = Stage.NAME
         try:
             if entry.name in RESERVED:
-                raise BackendIncompatibleError(f"the name '{entry.name}' is reserved", hint="Report it to its authors")
+                hint = f"Report it to its authors {REPORT}"
+                raise BackendIncompatibleError(f"the name '{entry.name}' is reserved", hint=hint)
             stage = Stage.IMPORT
             module = bounded(entry.load, entry.name, "being imported")
             stage = Stage.HOOKS

@@ -89,7 +89,7 @@ def reason(info: DeviceInfo, seconds: Mapping[str, float]) -> str:
         return f"measured: {1e3 * seconds[info.request]:.3g} ms a token (`bitnet tune`)"
     if rank(info) == INTEGRATED and info.type is DeviceType.INTEGRATED:
         return "reads the CPU's memory, and nobody measured whether it is quicker: see `bitnet tune`"
-    return "not measured: by the table of backends"
+    return "by its backend's rank; `bitnet tune` measures"
 
 
 def in_order(devices: Iterable[DeviceInfo]) -> list[DeviceInfo]:

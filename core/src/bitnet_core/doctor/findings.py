@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from bitnet_core.discovery.apart import described
 from bitnet_core.discovery.fake import fake_gpus
-from bitnet_core.discovery.known import PCI_VENDORS, backends_here, install_hint
+from bitnet_core.discovery.known import PCI_VENDORS, REPORT, backends_here, install_hint
 from bitnet_core.discovery.registry import Stage, registry
 from bitnet_core.discovery.selection import devices, open_listed
 from bitnet_core.doctor.access import access_findings
+from bitnet_core.doctor.hardware import nothing_to_do, pci_gpus
 from bitnet_core.doctor.versions import version_findings
 from bitnet_core.errors import GpuError
 from bitnet_core.hal.device import Device, DeviceInfo, DeviceType, whole
@@ -24,8 +25,6 @@ from bitnet_core.logs import log_hint
 from bitnet_core.model.source import Finding
 from bitnet_core.plan.launcher import Launcher
 from bitnet_core.testing.compiles import failing_kernels, kernels_of
-
-_PCI_CLASSES = ("0x03", "0x12")  # display controllers, processing accelerators
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,10 @@ def check_device(info: DeviceInfo) -> DeviceCheck:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - a plugin may fail in any way, and the other devices are checked too
-        reason, fix = described(error), f"Report it to the authors of the '{info.backend}' backend"
+        reason, fix = described(error), f"Report it to the authors of the '{info.backend}' backend {REPORT}"
     else:
-        fix = f"Do not use this device; report it to the authors of the '{info.backend}' backend" if reason else ""
+        advice = f"Do not use this device; report it to the authors of the '{info.backend}' backend {REPORT}"
+        fix = advice if reason else ""
     return DeviceCheck(info, not reason, time.perf_counter() - start, reason, fix)
 
 
@@ -79,7 +79,8 @@ def device_findings(checks: Sequence[DeviceCheck]) -> list[Finding]:
 
 
 def plugin_findings() -> list[Finding]:
-    """One finding per plugin in quarantine; an absent driver is no fault of the plugin."""
+    """One finding per plugin in quarantine; an absent driver is no fault of the plugin, and none at all where there is
+    no hardware for it."""
     return [
         Finding(
             "info" if entry.stage is Stage.DRIVER else "warning",
@@ -87,6 +88,7 @@ def plugin_findings() -> list[Finding]:
             f"{entry.name} ({entry.distribution} {entry.version}): {entry.reason}. {entry.fix}",
         )
         for entry in registry().quarantined
+        if not (entry.stage is Stage.DRIVER and nothing_to_do(entry.name))
     ]
 
 
@@ -97,7 +99,7 @@ def setting_findings(present: Sequence[DeviceInfo], pci: Path = Path("/sys/bus/p
     if fake_gpus() is not None:
         findings.append(Finding("warning", "fake-gpus", "BITNET_GPU_FAKE is set: the GPUs shown are not real"))
     elif not any(info.type in (DeviceType.GPU, DeviceType.INTEGRATED) for info in present):
-        for vendor in sorted(_pci_gpus(pci)):
+        for vendor in sorted(pci_gpus(pci).intersection(PCI_VENDORS)):
             backends = backends_here(vendor)
             if not any(backend in installed for backend in backends):
                 message = f"this machine has {PCI_VENDORS[vendor]} graphics hardware that no installed backend uses: "
@@ -106,19 +108,6 @@ def setting_findings(present: Sequence[DeviceInfo], pci: Path = Path("/sys/bus/p
         message = "without a GPU that bitnet can use, the native CPU backend is the device of choice: "
         findings.append(Finding("info", "native-cpu-missing", message + install_hint("cpu")))
     return findings
-
-
-def _pci_gpus(root: Path) -> set[str]:
-    """Keys of PCI_VENDORS whose GPUs are on the PCI bus; empty where there is no such bus."""
-    found = set()
-    for folder in root.glob("*"):
-        try:
-            kind, vendor = ((folder / name).read_text().strip() for name in ("class", "vendor"))
-        except OSError:
-            continue
-        if kind.startswith(_PCI_CLASSES) and vendor in PCI_VENDORS:
-            found.add(vendor)
-    return found
 
 
 def _failing(device: Device) -> str:

@@ -8,6 +8,7 @@ from operator import eq, ge, gt, le, lt, ne
 
 import importlib_metadata
 
+from bitnet_core.discovery.known import upgrade_hint
 from bitnet_core.model.source import Finding
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;()]*)\)?\s*$")
@@ -24,7 +25,7 @@ def version_findings() -> list[Finding]:
         name = distribution.metadata["Name"] or ""
         if name.lower().replace("_", "-").startswith("bitnet-"):
             for problem in unmet(distribution.requires or ()):
-                message = f"{name} {distribution.version} needs {problem}: pip install -U {name}"
+                message = f"{name} {distribution.version} needs {problem}. {upgrade_hint(name)}"
                 findings.append(Finding("warning", "version", message))
     return findings
 

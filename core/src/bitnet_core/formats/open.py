@@ -10,6 +10,7 @@ from bitnet_core.formats.gguf.types import MAGIC
 from bitnet_core.formats.hf.source import HuggingFaceSource
 from bitnet_core.formats.ternary.i2_s import LAYOUTS, Layout
 from bitnet_core.formats.ternary.tiles import Tiles
+from bitnet_core.hub.reference import meant
 from bitnet_core.model.source import ModelSource
 
 _OLD_GGML = (b"lmgg", b"fmgg", b"tjgg", b"algg")  # ggml, ggmf, ggjt and ggla, little-endian
@@ -61,7 +62,7 @@ def _open(path: Path, layout: Layout | None, tiles: Tiles | None, quantize: bool
     if path.is_dir():
         return _open_folder(path, mapped)
     if not path.is_file():
-        what = "is not a regular file" if path.exists() else "there is no such file"
+        what = "is not a regular file" if path.exists() else "there is no such file" + _meant(path)
         raise ModelError(f"{path}: {what}")
     try:
         with path.open("rb") as file:
@@ -71,6 +72,12 @@ def _open(path: Path, layout: Layout | None, tiles: Tiles | None, quantize: bool
     if start[:4] == MAGIC:
         return GGUFSource(path, layout, tiles, quantize, mapped)
     raise ModelError(f"{path}: {_not_gguf(path, start)}")
+
+
+def _meant(path: Path) -> str:
+    """A hint for somebody who names a model of the hub as other programs do."""
+    reference = meant(path.as_posix())
+    return "" if reference is None or path.parent.exists() else f"; did you mean {reference}?"
 
 
 def _open_folder(path: Path, mapped: bool) -> ModelSource:

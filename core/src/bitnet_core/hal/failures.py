@@ -22,7 +22,7 @@ HINTS: dict[type[GpuError], str] = {
     DeviceLostError: "The device was reset or removed; open it again or choose another",
     GpuTimeoutError: "Set BITNET_GPU_TIMEOUT to more seconds, or choose another device",
     KernelCompileError: "Update the driver; the compiler's text is in the log of this error",
-    LaunchError: "Update the driver; if it stays, report this with the output of `bitnet doctor`",
+    LaunchError: "Update the driver; if it stays, report this with the output of `bitnet doctor --json`",
     OutOfMemoryError: "Use a smaller context or model, or close other programs that use the device",
     UnsupportedError: "Update the driver",
 }

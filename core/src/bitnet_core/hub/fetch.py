@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bitnet_core.discovery.known import install_command
 from bitnet_core.errors import BitnetError, ModelError, UsageError
 from bitnet_core.hub.choose import Choice, choose
 from bitnet_core.hub.reference import Reference, is_reference
 
 Say = Callable[[str], None]
 """Is told in a line what is taken."""
-
-INSTALL = "models of the hub need huggingface_hub: pip install 'bitnet-core[hub]'"
 
 
 def local(model: str, say: Say) -> str:
@@ -34,7 +33,7 @@ def library() -> Any:
         import huggingface_hub.errors
         import huggingface_hub.utils
     except ImportError as error:
-        raise UsageError(INSTALL) from error
+        raise UsageError(f"models of the hub need huggingface_hub: {install_command('bitnet-core[hub]')}") from error
     return huggingface_hub
 
 

@@ -10,12 +10,25 @@ from bitnet_core.errors import UsageError
 
 PREFIX: Final = "hf:"
 _NAME: Final = r"[A-Za-z0-9][\w.-]*"
+_PAGE: Final = re.compile(r"^(?:https?:/+)?(?:www\.)?(?:huggingface\.co|hf\.co)/+|/+$")
+_AT: Final = re.compile(r"/(?:blob|resolve)/([^/]+)/([^:@]+)$")
+_FILES: Final = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".json")
 _FORM: Final = re.compile(rf"hf:({_NAME}/{_NAME})(?::([^:@]+))?(?:@([^:@]+))?")
 
 
 def is_reference(model: object) -> bool:
     """Whether this names a model of the hub and not a file."""
     return isinstance(model, str) and model.startswith(PREFIX)
+
+
+def meant(path: str) -> Reference | None:
+    """The model that somebody means who writes OWNER/REPO[:FILE][@REVISION] or the address of its page; None for
+    anything else, and for what looks like a file."""
+    path = _AT.sub(r":\2@\1", _PAGE.sub("", path.partition("?")[0])).removesuffix("@main")
+    match = _FORM.fullmatch(PREFIX + path)
+    if match is None or match[1].lower().endswith(_FILES):
+        return None
+    return Reference(match[1], match[2], match[3])
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,14 +61,14 @@ def _device_bandwidth(device: Device, nbytes: int, progress: Progress) -> float:
     """The best of the tables, of `nbytes` each or what the device reads in a quarter of _SUBMITTED."""
     deadline, best = time.perf_counter() + _LIMIT, 0.0
     if nbytes > _LEAST_BYTES:
-        progress("measuring the memory", 0, len(_TABLES))
+        progress("measuring memory bandwidth", 0, len(_TABLES))
         slow = _table_bandwidth(device, *_TABLES[0], _LEAST_BYTES, deadline)
         nbytes = min(nbytes, max(_LEAST_BYTES, int(slow * _SUBMITTED / _LAUNCHES)))
     for done, (kind, width) in enumerate(_TABLES):
-        progress("measuring the memory", done, len(_TABLES))
+        progress("measuring memory bandwidth", done, len(_TABLES))
         if not best or time.perf_counter() < deadline:
             best = max(best, _table_bandwidth(device, kind, width, nbytes, deadline))
-    progress("measuring the memory", len(_TABLES), len(_TABLES))
+    progress("measuring memory bandwidth", len(_TABLES), len(_TABLES))
     return best
 
 

@@ -152,7 +152,7 @@ def _measured_runs(
     runs = []
     for done in range(repeat + _WARM_UPS):
         if progress:
-            progress("measuring the model", done, repeat + _WARM_UPS)
+            progress("measuring speed", done, repeat + _WARM_UPS)
         # other prompts every time: a prefix that was kept would make the prefill look fast
         prompts = rng.integers(0, engine.config.vocab, (sequences, prompt_tokens)).tolist()
         gc.collect()  # or it may happen in the middle

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from bitnet_core.discovery.known import REPORT
 from bitnet_core.engine.engine import Engine
 from bitnet_core.errors import GpuError, UsageError
 from bitnet_core.hal.device import Device, Recording, TimedDevice, View
@@ -88,7 +89,7 @@ def _timed(device: TimedDevice, recording: Recording) -> Sequence[tuple[str, flo
             backend=device.info.backend,
             device=device.info.name,
             operation="timings",
-            hint="Report this to the authors of the backend",
+            hint=f"Report this to the authors of the backend {REPORT}",
         )
     return timed
 

@@ -16,8 +16,13 @@ from numba.core.errors import NumbaError
 _FULL = "cannot allocate {requested:,} bytes, {free:,} are free"
 TABLE: tuple[tuple[type[Exception], type[GpuError], str, str], ...] = (
     (MemoryError, OutOfMemoryError, _FULL, "Use a smaller context or close other programs"),
-    (NumbaError, KernelCompileError, "{kernel} does not compile", "Report this with the compiler's log"),
-    (Exception, LaunchError, "{kernel} failed: {exc}", "Report this with the kernel's name"),
+    (
+        NumbaError,
+        KernelCompileError,
+        "{kernel} does not compile",
+        "Report this with the compiler's log and `bitnet doctor --json`",
+    ),
+    (Exception, LaunchError, "{kernel} failed: {exc}", "Report this with the output of `bitnet doctor --json`"),
 )
 """(what is raised, what it becomes, message, what to do): the first line that fits."""
 

@@ -27,7 +27,7 @@ def native(operation: str, requested: int = 0) -> Iterator[None]:
             backend="cpu",
             operation=operation,
             code=type(exc).__name__,
-            hint="Core checks launches before the native code does: report this",
+            hint="Core should have refused this launch: report it with the output of `bitnet doctor --json`",
         ) from exc
     except MemoryError as exc:
         raise OutOfMemoryError(

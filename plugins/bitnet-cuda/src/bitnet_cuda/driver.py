@@ -7,6 +7,7 @@ import sys
 from functools import cache
 from typing import Any
 
+from bitnet_core.discovery.known import install_command
 from bitnet_core.errors import BackendUnavailableError
 
 from bitnet_cuda.errors import check
@@ -25,7 +26,7 @@ def driver() -> Any:
     except OSError as exc:
         raise unavailable("the NVIDIA driver's libcuda is not installed", INSTALL) from exc
     except ImportError as exc:
-        raise unavailable(f"cuda-bindings do not load: {exc}", "pip install --force-reinstall bitnet-cuda") from exc
+        raise unavailable(f"cuda-bindings do not load: {exc}", install_command("bitnet-cuda")) from exc
     check(module.cuInit(0), "initialise the driver")
     version = int(check(module.cuDriverGetVersion(), "initialise the driver")[0])
     if version < NEEDED:

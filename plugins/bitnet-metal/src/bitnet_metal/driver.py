@@ -7,6 +7,7 @@ import sys
 from functools import cache
 from typing import Any
 
+from bitnet_core.discovery.known import install_command
 from bitnet_core.errors import BackendUnavailableError
 
 Handle = Any  # an object of Metal: pyobjc has no static types
@@ -30,10 +31,8 @@ def module() -> Any:
         import objc  # type: ignore[import-not-found]  # as above
     except ImportError as exc:
         if sys.platform == "darwin":
-            raise unavailable(
-                f"pyobjc cannot be imported: {exc}", "pip install --force-reinstall bitnet-metal"
-            ) from exc
-        hint = "Use the backend of the GPU's vendor, or bitnet-webgpu: `bitnet doctor` names those for this machine"
+            raise unavailable(f"pyobjc cannot be imported: {exc}", install_command("bitnet-metal")) from exc
+        hint = f"Use the backend of the GPU's vendor, or bitnet-webgpu ({install_command('bitnet-webgpu')})"
         raise unavailable(f"Metal is a part of macOS, and this is {platform.system()}", hint) from exc
     # pyobjc has no metadata for this method, which takes a pointer to a value: ours are all uint32.
     objc.registerMetaDataForSelector(b"MTLFunctionConstantValues", b"setConstantValue:type:atIndex:", _VALUE)

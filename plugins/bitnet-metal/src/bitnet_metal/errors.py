@@ -25,7 +25,10 @@ def failed(error: Handle) -> GpuError:
 
 def not_built(error: Handle, kernel: str) -> GpuError:
     """For the NSError of a library, function or pipeline; its text is the compiler's log."""
-    code, hint = f"{error.domain()} ({error.code()})", "Update macOS, or report this with the compiler's log"
+    code, hint = (
+        f"{error.domain()} ({error.code()})",
+        "Update macOS, or report this with the compiler's log and the output of `bitnet doctor --json`",
+    )
     made = _error(errors.KernelCompileError, f"kernel {kernel} does not build", "compile", code, hint)
     made.kernel, made.log = kernel, str(error.localizedDescription())
     return made

@@ -6,6 +6,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from bitnet_core.discovery.known import install_command
 from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.plugin import DeviceInfo, DeviceType, Handled, TransferMode, pci_address, table
 
@@ -21,7 +22,9 @@ CORRECTLY_ROUNDED_DIVIDE_SQRT = 1 << 7
 """Of CL_DEVICE_SINGLE_FP_CONFIG."""
 NVIDIA = "cl_nv_device_attribute_query"
 KNOWN = table(__file__, "devices.toml")
-_NO_DRIVER = "Install the vendor's OpenCL driver, or `pip install bitnet-opencl[pocl]` for one that runs on the CPU"
+_NO_DRIVER = (
+    f"Install the vendor's OpenCL driver, or `{install_command('bitnet-opencl[pocl]')}` for one that runs on the CPU"
+)
 
 
 def usable() -> list[Handled]:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bitnet_core.discovery.known import install_command
 from bitnet_core.errors import BackendUnavailableError
 
 from bitnet_rocm.errors import check
@@ -22,7 +23,7 @@ def driver() -> Any:
     try:
         from hip import hip
     except ImportError as exc:
-        raise unavailable(f"hip-python cannot be imported: {exc}", "pip install --force-reinstall bitnet-rocm") from exc
+        raise unavailable(f"hip-python cannot be imported: {exc}", install_command("bitnet-rocm")) from exc
     module: Any = hip  # most of it has no types
     try:
         result = module.hipInit(0)

@@ -17,7 +17,7 @@ from bitnet_core.errors import (
 from bitnet_core.hal.failures import failure
 
 Row = tuple[type[GpuError], str]
-_BUG: Row = (LaunchError, "This is a fault of bitnet-rocm: please report it")
+_BUG: Row = (LaunchError, "This is a fault of bitnet-rocm: please report it with the output of `bitnet doctor --json`")
 _DEAD: Row = (DeviceLostError, "The GPU's context is dead: open the device again; `sudo dmesg` may say more")
 _LOAD: Row = (BackendUnavailableError, "Check that `rocminfo` shows the GPU")
 _IMAGE: Row = (UnsupportedError, "This ROCm does not support the GPU: update it, or use bitnet-vulkan")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from bitnet_core.discovery.known import install_command
 from bitnet_core.errors import BackendUnavailableError
 from bitnet_core.hal.failures import failure
 
@@ -23,7 +24,7 @@ def module() -> Any:
         import wgpu  # type: ignore[import-untyped]  # the package has no types
         import wgpu.backends.wgpu_native.extras  # type: ignore[import-untyped]
     except (ImportError, OSError, RuntimeError) as exc:
-        said, hint = f"wgpu cannot be used: {exc}".splitlines()[0], "Install it: pip install bitnet-webgpu"
+        said, hint = f"wgpu cannot be used: {exc}".splitlines()[0], f"Install it: {install_command('bitnet-webgpu')}"
         raise failure(BackendUnavailableError, "load", backend=BACKEND, said=said, hint=hint) from exc
     if sys.platform != "win32":  # where it would also choose Direct3D's shader model
         with suppress(RuntimeError):  # another user of wgpu in this process was first

@@ -1,0 +1,29 @@
+"""Results of several lines each: a head, and details below it as wide as the terminal, or whole in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from bitnet_core.cli.console import harmless
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+INDENT = 6
+
+
+def print_block(head: Text | str, *details: Text | str) -> None:
+    """One result on stdout. In a pipe each detail is a line, however long."""
+    if not sys.stdout.isatty():
+        lines = [" " * INDENT + line for detail in details for line in str(detail).splitlines()]
+        sys.stdout.writelines(harmless(line).rstrip() + "\n" for line in (str(head), *lines))
+        return
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(head) if isinstance(head, str) else head)
+    for detail in details:
+        console.print(Padding(Text(harmless(detail)) if isinstance(detail, str) else detail, (0, 0, 0, INDENT)))
