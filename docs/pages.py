@@ -1,6 +1,6 @@
 """Fills the generated parts of the pages, so that they can be read in a plain checkout: `python docs/pages.py`.
 
-Between `<!-- NAME -->` and `<!-- end -->` stands what NAME gives: `kernels`, `tolerances`, `matrix`, or
+Between `<!-- NAME -->` and `<!-- end -->` stands what NAME gives: `kernels`, `tolerances`, `matrix`, `models`, or
 `include FILE[:SECTION]`, where a section lies between two comments `--8<-- [start:SECTION]` and
 `--8<-- [end:SECTION]` of the file.
 """
@@ -12,12 +12,14 @@ import sys
 import textwrap
 from pathlib import Path
 
+from bitnet_core.hub.families import families
 from bitnet_core.kernels.describe import describe_all, table
 from bitnet_core.testing.tolerances import TOLERANCES
 from matrix import matrix
 
 ROOT = Path(__file__).parents[1]
-_BLOCK = re.compile(r"<!-- (kernels|tolerances|matrix|include ([^ :]+)(?::(\w+))?) -->\n.*?<!-- end -->", re.DOTALL)
+_NAMES = r"kernels|tolerances|matrix|models|include ([^ :]+)(?::(\w+))?"
+_BLOCK = re.compile(rf"<!-- ({_NAMES}) -->\n.*?<!-- end -->", re.DOTALL)
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml"}
 
 
@@ -29,7 +31,7 @@ def filled(page: str) -> str:
 def _fill(block: re.Match[str]) -> str:
     name, file, section = block.groups()
     text = (
-        {"kernels": describe_all, "tolerances": tolerances, "matrix": matrix}[name]()
+        {"kernels": describe_all, "tolerances": tolerances, "matrix": matrix, "models": models}[name]()
         if file is None
         else include(file, section)
     )
@@ -55,6 +57,12 @@ def tolerances() -> str:
         for name, t in TOLERANCES.items()
     ]
     return table(head, *rows)
+
+
+def models() -> str:
+    """The table of known models."""
+    rows = [(f"{f.name} ({f.publisher})", f.sizes, f.licence, f.forms, f.does) for f in families()]
+    return table(("family", "sizes", "licence", "forms", "what bitnet does"), *rows)
 
 
 def main() -> None:

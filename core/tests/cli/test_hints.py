@@ -150,7 +150,7 @@ def test_in_a_pipe_each_detail_is_a_line(bitnet, install_plugin, command: str) -
 
 
 @pytest.mark.parametrize("columns", [80, 110])
-@pytest.mark.parametrize("command", ["devices -v", "doctor"])
+@pytest.mark.parametrize("command", ["devices -v", "doctor", "models"])
 def test_at_a_terminal_lines_are_as_wide_as_it_is(tmp_path: Path, command: str, columns: int) -> None:
     ours, theirs = pty.openpty()
     code = "from bitnet_core.cli.app import main; main()"

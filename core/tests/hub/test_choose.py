@@ -25,7 +25,7 @@ def test_references(text: str, expected: Reference) -> None:
     assert str(expected) == text
 
 
-@pytest.mark.parametrize("text", ["hf:", "hf:a", "hf:a/b/c", "hf:../b", "hf:a/b:", "hf:a/b@", "hf:a/b:c:d", "a/b"])
+@pytest.mark.parametrize("text", ["hf:", "hf:a", "hf:a/b/c", "hf:../b", "hf:a/b:", "hf:a/b@", "hf:a/b:c:d", "nope"])
 def test_what_is_no_reference(text: str) -> None:
     with pytest.raises(UsageError, match="hf:OWNER/REPO"):
         Reference.parse(text)
@@ -71,7 +71,8 @@ def test_what_cannot_be_chosen(names: list[str], wanted: str | None, words: str)
 HELPERS = (
     "m-dspark-Q2_0.gguf", "m-draft-Q2_0.gguf", "M-Draft-Q2_0.gguf", "m-Q2_0-drafter.gguf", "draft0.5b-Q2_0.gguf",
     "draft/m-Q2_0.gguf", "m-eagle3-Q2_0.gguf", "medusa_Q2_0.gguf", "mtp-m-Q2_0.gguf", "m-mtp-head.gguf",
-    "m-nextn-Q2_0.gguf", "imatrix-Q2_0.gguf", "m.imatrix.gguf", "adapter-lora-Q2_0.gguf", "m-LoRA-Q2_0.gguf", "lora_adapter.gguf",
+    "m-nextn-Q2_0.gguf", "imatrix-Q2_0.gguf", "m.imatrix.gguf", "adapter-lora-Q2_0.gguf", "m-LoRA-Q2_0.gguf",
+    "lora_adapter.gguf",
     "ggml-vocab-Q2_0.gguf", "m-vocab-only.gguf", "MMPROJ-m-Q2_0.gguf", "mmproj/m-Q2_0.gguf", "m-projector-Q2_0.gguf",
     "m-control-vector-Q2_0.gguf", "ControlVector.gguf", "cvector-Q2_0.gguf", "m-speculator-Q2_0.gguf",
 )  # fmt: skip

@@ -19,6 +19,7 @@ import pytest
 from bitnet_core.errors import ModelError, UsageError
 from bitnet_core.hub import fetch
 from bitnet_core.hub.reference import Reference
+from bitnet_core.units import size
 
 UNTIED = Path(__file__).parents[1] / "golden" / "qwen3" / "qwen3-untied"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -151,7 +152,7 @@ def downloads(hub: Hub) -> list[str]:
 def test_a_model_is_fetched_once_found_again_and_listed(hub: Hub, bitnet: Run) -> None:
     done = bitnet("pull", "hf:tiny/model")
     assert done.returncode == 0, done.stderr
-    assert f"hf:tiny/model: {GGUF} (PQ2_0, 0.00 GB)" in done.stderr
+    assert f"hf:tiny/model: {size(len(hub.files[GGUF]))} in 1 file ({GGUF}, PQ2_0)" in done.stderr
     path = Path(done.stdout.strip())
     assert path.read_bytes() == hub.files[GGUF]
     assert len(downloads(hub)) == 1
@@ -159,7 +160,7 @@ def test_a_model_is_fetched_once_found_again_and_listed(hub: Hub, bitnet: Run) -
     assert shown.returncode == 0, shown.stderr
     assert json.loads(shown.stdout)["config"]["arch"] == "qwen3"
     assert len(downloads(hub)) == 1
-    listed = json.loads(bitnet("models", "--json").stdout)
+    listed = json.loads(bitnet("models", "--json").stdout)["here"]
     assert [(model["reference"], model["form"], model["commit"]) for model in listed] == [
         ("hf:tiny/model", "PQ2_0", COMMIT)
     ]
@@ -244,7 +245,7 @@ def test_too_small_a_disk_is_seen_before(hub: Hub, bitnet: Run, tmp_path: Path) 
     command = [sys.executable, "-c", code, "pull", "hf:tiny/model"]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 3
-    assert "0.00 GB are free" in done.stderr
+    assert "1.0 KiB are free" in done.stderr
     assert downloads(hub) == []
 
 

@@ -17,6 +17,9 @@ import typer
 
 from bitnet_core.cli import streams
 from bitnet_core.cli.console import harmless
+from bitnet_core.cli.program import INTERRUPTED, EndedByInterrupt
+from bitnet_core.cli.start import prepare_environment
+from bitnet_core.discovery.apart import bounded, described
 from bitnet_core.discovery.known import PACKAGE_COMMANDS, install_command
 from bitnet_core.discovery.registry import registry
 from bitnet_core.errors import BitnetError, UsageError

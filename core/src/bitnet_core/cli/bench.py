@@ -13,9 +13,9 @@ import typer
 
 from bitnet_core.cli import options
 from bitnet_core.cli.console import cell, print_json, print_table, progress_bar
-from bitnet_core.cli.devices import size
 from bitnet_core.errors import BitnetError, UsageError
 from bitnet_core.output import check_output, new_file
+from bitnet_core.units import size
 
 if TYPE_CHECKING:
     from bitnet_core.measure.benchmark import BenchResult

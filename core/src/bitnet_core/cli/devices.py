@@ -9,6 +9,7 @@ import typer
 from bitnet_core.cli.blocks import print_block
 from bitnet_core.cli.console import cell, print_json, print_table, say
 from bitnet_core.cli.start import uncollected
+from bitnet_core.units import size
 
 if TYPE_CHECKING:
     from bitnet_core.hal.device import DeviceInfo
@@ -81,12 +82,6 @@ def describe(info: DeviceInfo) -> dict[str, Any]:
         "fake": info.fake,
         "extra": dict(info.extra),
     }
-
-
-def size(nbytes: int) -> str:
-    """A size for people."""
-    unit, name = next(((2**n, name) for n, name in ((30, "GiB"), (20, "MiB")) if nbytes >= 2**n), (2**10, "KiB"))
-    return f"{nbytes / unit:.1f} {name}"
 
 
 def _details(info: DeviceInfo, place: str) -> list[str]:

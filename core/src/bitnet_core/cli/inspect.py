@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bitnet_core.cli.console import print_json, print_table, say
-from bitnet_core.cli.devices import size
 from bitnet_core.cli.options import JsonOption, LayoutOption
+from bitnet_core.units import size
 
 if TYPE_CHECKING:
     from bitnet_core.model.source import ModelSource

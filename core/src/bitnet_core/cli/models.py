@@ -1,26 +1,37 @@
-"""`bitnet pull` and `bitnet models`: models of the hub, and what is here of them."""
+"""`bitnet pull` and `bitnet models`: models of the hub, which are known, and what is here of them."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bitnet_core.cli.console import cell, print_json, print_line, print_table, say
-from bitnet_core.cli.devices import size
+from bitnet_core.cli.blocks import print_block
+from bitnet_core.cli.console import print_json, print_line, say
 from bitnet_core.cli.options import JsonOption
+from bitnet_core.errors import UsageError
+from bitnet_core.units import count, size
+
+if TYPE_CHECKING:
+    from bitnet_core.hub import CachedModel, Family
 
 
 def register(app: typer.Typer) -> None:
     """Add both commands."""
     app.command("pull")(pull)
-    app.command("models")(models)
+    group = typer.Typer(invoke_without_command=True)
+    group.callback()(models)
+    group.command("rm")(remove)
+    app.add_typer(group, name="models", help="List the models that are here and those that are known, or remove one.")
 
 
 def pull(
-    model: Annotated[str, typer.Argument(metavar="hf:OWNER/REPO[:FILE][@REVISION]", help="A model of the hub.")],
+    model: Annotated[
+        str, typer.Argument(metavar="hf:OWNER/REPO[:FILE][@REVISION]", help="A model of the hub, or its short name.")
+    ],
 ) -> None:
     """Fetch a model of the Hugging Face Hub, or bring the copy here up to date; prints where it lies.
 
@@ -32,23 +43,60 @@ def pull(
     print_line(fetch(Reference.parse(model), say))
 
 
-def models(as_json: JsonOption = False) -> None:
-    """List the models of the hub that are here, as -m takes them."""
-    from rich.table import Table
+def models(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List the models of the hub that are here, as -m takes them, and those that are known to run."""
+    if context.invoked_subcommand is not None:
+        return
+    from bitnet_core.hub import cached_models, families
 
-    from bitnet_core.hub import cached_models
-
-    found = cached_models()
+    here, known = cached_models(), [family for family in families() if family.runs]
     if as_json:
-        print_json([asdict(model) | {"path": str(model.path)} for model in found])
+        print_json(
+            {
+                "here": [asdict(model) | {"path": str(model.path)} for model in here],
+                "known": [asdict(family) for family in known],
+            }
+        )
         return
-    if not found:
-        say("No models of the hub are here; bitnet pull hf:OWNER/REPO fetches one.")
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in ("model", "form", "size", "commit", "used"):
-        table.add_column(column)
-    for model in found:
-        used = datetime.fromtimestamp(model.used).strftime("%Y-%m-%d")
-        table.add_row(*map(cell, (model.reference, model.form, size(model.nbytes), model.commit[:12], used)))
-    print_table(table)
+    print_block("Here:" if here else "No models of the hub are here.")
+    for model in here:
+        print_block(model.reference, _about(model))
+    print_block("")
+    print_block("Known to run, with the licences of their publishers:")
+    for family in known:
+        print_block(f"{family.name} ({family.publisher}), {family.sizes}, {family.licence}", *_known(family))
+
+
+def remove(
+    model: Annotated[str, typer.Argument(metavar="NAME", help="As `bitnet models` lists it, or its short name.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it without asking.")] = False,
+) -> None:
+    """Remove what is here of a model of the hub: all of its repository, or one @REVISION."""
+    from bitnet_core.hub import Reference, removal
+    from bitnet_core.hub import remove as take_away
+
+    found = removal(Reference.parse(model))
+    what = f"{found.reference}: {size(found.nbytes)} in {count(found.files, 'file')} of {found.folder}"
+    if not yes:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError(f"{what} would be removed; --yes does it without asking")
+        say(what, style="")
+        if not typer.confirm("Remove it?", err=True):
+            say("Nothing was removed.")
+            return
+    take_away(found)
+    say(f"removed {what}")
+
+
+def _about(model: CachedModel) -> str:
+    used = datetime.fromtimestamp(model.used).strftime("%Y-%m-%d")
+    return f"{size(model.nbytes)}, {model.form}, commit {model.commit[:12]}, used {used}"
+
+
+def _known(family: Family) -> list[str]:
+    """Lines about a family; its forms in Markdown become plain text."""
+    lines = [family.forms.replace("`", ""), *([family.download] if family.download else [])]
+    lines += [f"bitnet pull {name}    ({reference})" for name, reference in family.models.items()]
+    if not family.models:
+        lines.append(f"bitnet pull hf:OWNER/REPO, as {family.publisher} names it on huggingface.co")
+    return lines

@@ -1,7 +1,20 @@
 """Models of the Hugging Face Hub: hf:OWNER/REPO[:FILE][@REVISION] in place of a file. huggingface_hub does the work."""
 
-from bitnet_core.hub.cache import CachedModel, cached_models
+from bitnet_core.hub.cache import CachedModel, Removal, cached_models, removal, remove
+from bitnet_core.hub.families import Family, families
 from bitnet_core.hub.fetch import local, pull
 from bitnet_core.hub.reference import Reference, is_reference
 
-__all__ = ["CachedModel", "Reference", "cached_models", "is_reference", "local", "pull"]
+__all__ = [
+    "CachedModel",
+    "Family",
+    "Reference",
+    "Removal",
+    "cached_models",
+    "families",
+    "is_reference",
+    "local",
+    "pull",
+    "removal",
+    "remove",
+]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from bitnet_core.errors import ModelError
-from bitnet_core.hub.choose import choose
+from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.hub.choose import choices
 from bitnet_core.hub.fetch import library, sizes_of
 from bitnet_core.hub.reference import Reference
 
@@ -24,28 +25,91 @@ class CachedModel:
 
 
 def cached_models() -> list[CachedModel]:
-    """Every cached revision that holds a model, by name; UsageError without huggingface_hub."""
+    """Every model of every cached revision, by name; UsageError without huggingface_hub."""
+    found = []
+    for repo in _repositories(library()):
+        for revision in repo.revisions:
+            sizes = sizes_of(revision)
+            models = choices(sizes)
+            folder = Path(revision.snapshot_path)
+            for choice in models:
+                file = choice.files[0] if len(models) > 1 else None
+                found.append(
+                    CachedModel(
+                        reference=str(Reference(repo.repo_id, file, _name(revision))),
+                        form=choice.what,
+                        nbytes=sum(sizes[file] for file in choice.files),
+                        commit=revision.commit_hash,
+                        path=folder if choice.is_folder else folder / choice.files[0],
+                        used=repo.last_accessed,
+                    )
+                )
+    return sorted(found, key=lambda model: model.reference)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What `remove_cached` would take away. folder: the repository's own in the cache; nbytes: what becomes free."""
+
+    reference: Reference
+    folder: Path
+    files: int
+    nbytes: int
+    strategy: Any  # huggingface_hub's DeleteCacheStrategy
+
+
+def removal(reference: Reference) -> Removal:
+    """Everything that is here of a repository, or of one revision where the reference names it.
+
+    Raises ModelError where nothing of it is here, or some of it lies outside of the repository's folder; UsageError for
+    a reference to a file.
+    """
+    if reference.file is not None:
+        raise UsageError(f"{reference}: a repository is removed as a whole: name it as {Reference(reference.repo)}")
     hub = library()
+    for repo in _repositories(hub):
+        chosen = [one for one in repo.revisions if reference.revision is None or _is(one, reference.revision)]
+        if repo.repo_id == reference.repo and chosen:
+            alone = replace(hub.scan_cache_dir(), repos=frozenset((repo,)))  # copies of a repository share its commits
+            strategy = alone.delete_revisions(*(one.commit_hash for one in chosen))
+            files = {file.blob_path for one in chosen for file in one.files}
+            found = Removal(reference, Path(repo.repo_path), len(files), strategy.expected_freed_size, strategy)
+            _check_inside(found)
+            return found
+    raise ModelError(f"{reference}: nothing of it is in {hub.constants.HF_HUB_CACHE}; `bitnet models` lists what is")
+
+
+def remove(found: Removal) -> None:
+    """Take away what `removal` found. ModelError where some of it stays."""
+    found.strategy.execute()
+    left = [path for path in (*found.strategy.repos, *found.strategy.snapshots) if Path(path).exists()]
+    if left:
+        raise ModelError(f"{found.reference}: {left[0]} could not be removed, or not all of it")
+
+
+def _check_inside(found: Removal) -> None:
+    """Links in a cache may lead anywhere; what they lead to is not the cache's."""
+    folder = found.folder.resolve()
+    strategy = found.strategy
+    if found.folder.is_symlink():
+        raise ModelError(f"{found.reference}: {found.folder} is a link to {folder}; remove both yourself")
+    for path in (*strategy.repos, *strategy.snapshots, *strategy.refs, *strategy.blobs):
+        if not Path(path).resolve().is_relative_to(folder):
+            raise ModelError(f"{found.reference}: {path} is outside of {folder}, so nothing is removed")
+
+
+def _repositories(hub: Any) -> list[Any]:
+    """The models' folders of the cache."""
     if not Path(hub.constants.HF_HUB_CACHE).is_dir():
         return []
-    found = []
-    for repo in hub.scan_cache_dir().repos:
-        for revision in repo.revisions if repo.repo_type == "model" else ():
-            sizes = sizes_of(revision)
-            try:
-                choice = choose(repo.repo_id, sizes)
-            except ModelError:  # of another kind, or not all of it was fetched
-                continue
-            name = None if "main" in revision.refs else min(revision.refs, default=revision.commit_hash[:12])
-            folder = Path(revision.snapshot_path)
-            found.append(
-                CachedModel(
-                    reference=str(Reference(repo.repo_id, revision=name)),
-                    form=choice.what,
-                    nbytes=sum(sizes[file] for file in choice.files),
-                    commit=revision.commit_hash,
-                    path=folder if choice.is_folder else folder / choice.files[0],
-                    used=repo.last_accessed,
-                )
-            )
-    return sorted(found, key=lambda model: model.reference)
+    return [repo for repo in hub.scan_cache_dir().repos if repo.repo_type == "model"]
+
+
+def _name(revision: Any) -> str | None:
+    """How a reference names a revision; None for the main branch."""
+    return None if "main" in revision.refs else min(revision.refs, default=revision.commit_hash[:12])
+
+
+def _is(revision: Any, name: str) -> bool:
+    """Whether a cached revision has this name, or a commit that begins so."""
+    return name in revision.refs or (len(name) >= 7 and revision.commit_hash.startswith(name))

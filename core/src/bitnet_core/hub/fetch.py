@@ -15,6 +15,7 @@ from bitnet_core.discovery.known import install_command
 from bitnet_core.errors import BitnetError, ModelError, UsageError
 from bitnet_core.hub.choose import Choice, choose
 from bitnet_core.hub.reference import Reference, is_reference
+from bitnet_core.units import count, size
 
 Say = Callable[[str], None]
 """Is told in a line what is taken."""
@@ -54,7 +55,7 @@ def pull(reference: Reference, say: Say) -> Path:
                 raise
             return _cached(reference, hub, say)
         files = {file.rfilename: file for file in info.siblings or ()}
-        sizes = {name: file.size or 0 for name, file in files.items()}
+        sizes = {name: max(file.size or 0, 0) for name, file in files.items()}
         choice = choose(reference.repo, sizes, reference.file)
         _announce(reference, choice, sizes, say)
         _check_room(reference, hub, choice, sizes)
@@ -81,8 +82,8 @@ def _one(reference: Reference, hub: Any, name: str, file: Any) -> Path:
 
 def _announce(reference: Reference, choice: Choice, sizes: Mapping[str, int], say: Say) -> None:
     total = sum(sizes[name] for name in choice.files)
-    what = f"{len(choice.files)} files" if choice.is_folder else choice.files[0]
-    say(f"{reference}: {what} ({choice.what}, {total / 1e9:.2f} GB)")
+    name = choice.what if choice.is_folder else f"{choice.files[0]}, {choice.what}"
+    say(f"{reference}: {size(total)} in {count(len(choice.files), 'file')} ({name})")
 
 
 def _check_room(reference: Reference, hub: Any, choice: Choice, sizes: Mapping[str, int]) -> None:
@@ -97,7 +98,7 @@ def _check_room(reference: Reference, hub: Any, choice: Choice, sizes: Mapping[s
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if missing > free:
-        needed = f"needs {missing / 1e9:.2f} GB and {free / 1e9:.2f} GB are free"
+        needed = f"needs {size(missing)} and {size(free)} are free"
         raise ModelError(
             f"{reference}: {needed} in {hub.constants.HF_HUB_CACHE}; make room, or set HF_HOME to a larger disk"
         )

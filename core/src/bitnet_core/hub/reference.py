@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 from bitnet_core.errors import UsageError
+from bitnet_core.hub.families import short_names
 
 PREFIX: Final = "hf:"
 _NAME: Final = r"[A-Za-z0-9][\w.-]*"
@@ -17,8 +19,10 @@ _FORM: Final = re.compile(rf"hf:({_NAME}/{_NAME})(?::([^:@]+))?(?:@([^:@]+))?")
 
 
 def is_reference(model: object) -> bool:
-    """Whether this names a model of the hub and not a file."""
-    return isinstance(model, str) and model.startswith(PREFIX)
+    """Whether this names a model of the hub and not a file: a short name does where no file has it."""
+    if not isinstance(model, str):
+        return False
+    return model.startswith(PREFIX) or (model in short_names() and not Path(model).exists())
 
 
 def meant(path: str) -> Reference | None:
@@ -41,10 +45,12 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """UsageError if the text is no reference."""
-        match = _FORM.fullmatch(text)
+        """The model that a reference or a short name means; UsageError if the text is neither."""
+        match = _FORM.fullmatch(short_names().get(text, text))
         if match is None:
-            raise UsageError(f"{text[:200]!r} does not name a model of the hub: write hf:OWNER/REPO[:FILE][@REVISION]")
+            guess = meant(text)
+            form = f"did you mean {guess}?" if guess else "write hf:OWNER/REPO[:FILE][@REVISION]"
+            raise UsageError(f"{text[:200]!r} does not name a model of the hub: {form}")
         return cls(match[1], match[2], match[3])
 
     def __str__(self) -> str:
