@@ -170,5 +170,6 @@ def test_known_families_are_shown_with_licence_and_way(cache: Path) -> None:
     assert listed["here"] == []
     assert [family["name"] for family in listed["known"]] == [family.name for family in families() if family.runs]
     for family in families():
-        assert (f"{family.name} ({family.publisher}), {family.sizes}, {family.licence}\n" in text) is family.runs
+        head = f"{family.name} ({family.publisher}), {family.sizes}; licence {family.licence}\n"
+        assert (head in text) is family.runs
         assert all(f"bitnet pull {name}" in text for name in family.models)

@@ -1,6 +1,6 @@
 """Look at a Vulkan device and time the backend's kernels on it, several ways to tune them side by side.
 
-    pip install bitnet-core[test] bitnet-vulkan
+    pip install "./core[test]" ./plugins/bitnet-vulkan
     python gpu.py [features] [launches] [model] [prompts] [memory]  [2b4t | bonsai-8b | ...] [brief] [512] [a128]
 
 features: what the driver offers. launches: what a dispatch costs, dependent on the last one or not. model: a shape with

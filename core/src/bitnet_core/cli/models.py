@@ -62,9 +62,9 @@ def models(context: typer.Context, as_json: JsonOption = False) -> None:
     for model in here:
         print_block(model.reference, _about(model))
     print_block("")
-    print_block("Known to run, with the licences of their publishers:")
+    print_block("Known to run:")
     for family in known:
-        print_block(f"{family.name} ({family.publisher}), {family.sizes}, {family.licence}", *_known(family))
+        print_block(f"{family.name} ({family.publisher}), {family.sizes}; licence {family.licence}", *_known(family))
 
 
 def remove(

@@ -8,6 +8,7 @@ from functools import cache
 from types import MappingProxyType
 
 import psutil
+from bitnet_core.discovery.known import install_command
 from bitnet_core.errors import BackendUnavailableError, UsageError
 from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
 from bitnet_core.kernels.catalogue import DELTA_KERNELS
@@ -27,7 +28,7 @@ def usable_paths() -> list[str]:
         raise BackendUnavailableError(
             f"the native module does not load: {exc}",
             backend="cpu",
-            hint="Install a bitnet-cpu wheel for this platform, or use the numpy device",
+            hint=f"Install it for this platform and Python: {install_command('bitnet-cpu')}; or use the numpy device",
         ) from exc
     return _native.paths()
 
