@@ -81,8 +81,10 @@ def main() -> None:
     try:
         configure_logging(os.environ.get("BITNET_LOG") or str(setting("log") or ""))
         try:
+            command = "".join(sys.argv[1:2])
             with EndedByInterrupt():
-                app = build_app("".join(sys.argv[1:2]))
+                app = build_app(command)
+            _check_installed(app, command)
             with streams.printed_as_result():
                 app(prog_name="bitnet")
         finally:
@@ -158,24 +160,16 @@ def _add_plugin_commands(app: typer.Typer) -> None:
             raise
         except BaseException as error:  # noqa: BLE001 - one plugin's commands must not take the program down
             log.warning("plugin %s failed to add its commands: %s", plugin, described(error))
-    _add_missing_commands(app, taken)
 
 
-def _add_missing_commands(app: typer.Typer, taken: set[str]) -> None:
-    """Commands of packages that are not here: each says what to install, whatever its arguments are."""
-
-    def add(name: str, package: str) -> None:
-        settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-
-        @app.command(name, hidden=True, add_help_option=False, context_settings=settings)
-        def missing() -> None:
-            if any(entry.distribution == package for entry in registry().quarantined):
-                raise UsageError(f"{name} is in {package}, which fails to load: `bitnet doctor` tells why")
-            raise UsageError(f"{name} is in {package}: {install_command(package)}")
-
-    for name, package in PACKAGE_COMMANDS.items():
-        if name not in taken:
-            add(name, package)
+def _check_installed(app: typer.Typer, command: str) -> None:
+    """UsageError for a command of a package that is not here, or fails to load."""
+    package = PACKAGE_COMMANDS.get(command)
+    if package is None or any(registered.name == command for registered in app.registered_commands):
+        return
+    if any(entry.distribution == package for entry in registry().quarantined):
+        raise UsageError(f"{command} is in {package}, which fails to load: `bitnet doctor` tells why")
+    raise UsageError(f"{command} is in {package}: {install_command(package)}")
 
 
 def _check_command(name: str, function: Callable[..., None]) -> None:

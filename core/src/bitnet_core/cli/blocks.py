@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from bitnet_core.cli.console import harmless
+from bitnet_core.cli.streams import result
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -15,15 +15,15 @@ INDENT = 6
 
 def print_block(head: Text | str, *details: Text | str) -> None:
     """One result on stdout. In a pipe each detail is a line, however long."""
-    if not sys.stdout.isatty():
+    if not result().isatty():
         lines = [" " * INDENT + line for detail in details for line in str(detail).splitlines()]
-        sys.stdout.writelines(harmless(line).rstrip() + "\n" for line in (str(head), *lines))
+        result().writelines(harmless(line).rstrip() + "\n" for line in (str(head), *lines))
         return
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, file=result())
     console.print(Text(head) if isinstance(head, str) else head)
     for detail in details:
         console.print(Padding(Text(harmless(detail)) if isinstance(detail, str) else detail, (0, 0, 0, INDENT)))
