@@ -56,7 +56,7 @@ def main() -> None:
     model += ["--layout", arguments.layout] if arguments.layout else []
     print("seconds to the first byte / in all, medians (least)")
     print("bitnet devices", command(arguments.repeat, "devices"))
-    print("bitnet run -n 1", command(arguments.repeat, "run", "-n", "1", *model, "Once upon a time"))
+    print("bitnet run -n 1", command(arguments.repeat, "run", "--raw", "-n", "1", *model, "Once upon a time"))
     print("load", load_seconds(arguments.repeat, arguments.model, arguments.device, arguments.layout))
 
 

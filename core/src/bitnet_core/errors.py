@@ -6,6 +6,7 @@ BitnetError                       1
 │   └── TokenizerError            4
 ├── StrictModeError               8
 ├── ReceiptError                  14
+├── CutOffError                   15  a limit ended a text that has to be whole
 └── GpuError                      1   .backend .device .operation .code .hint
     ├── BackendUnavailableError   11  driver, library or device absent
     ├── BackendIncompatibleError  11  api version or hook signature
@@ -63,6 +64,12 @@ class ReceiptError(BitnetError):
     """A receipt cannot be written, read or verified."""
 
     exit_code = 14
+
+
+class CutOffError(BitnetError):
+    """A limit ended a text that is of use only when it is whole."""
+
+    exit_code = 15
 
 
 class GpuError(BitnetError):

@@ -17,6 +17,7 @@ from pathlib import Path
 import platformdirs
 
 from bitnet_core.errors import UsageError, short
+from bitnet_core.text_files import decoded
 
 VARIABLE = "BITNET_CONFIG"
 _LONGEST = 1 << 16
@@ -49,7 +50,7 @@ def _read(path: Path, named: bool) -> dict[str, str | bool]:
     if len(raw) > _LONGEST:
         raise UsageError(f"{path} is longer than {_LONGEST} bytes")
     try:
-        found = tomllib.loads(raw.decode())
+        found = tomllib.loads(decoded(raw))
     except (ValueError, RecursionError) as exc:
         raise UsageError(f"{path} is not TOML: {exc}") from exc
     for name, value in found.items():

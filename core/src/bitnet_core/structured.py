@@ -14,6 +14,7 @@ import numpy as np
 from bitnet_core import nesting
 from bitnet_core.engine.constraint import Mask
 from bitnet_core.errors import UsageError, short
+from bitnet_core.schemas import closed
 from bitnet_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -40,13 +41,14 @@ class Grammar:
 
 
 def json_grammar(schema: Any) -> Grammar:
-    """JSON that a schema allows; UsageError if the schema is no object, or too deep."""
+    """JSON that a schema allows, its objects closed (see `schemas.closed`); UsageError if the schema is no object, or
+    too deep."""
     if not isinstance(schema, Mapping | bool):
         raise UsageError("a JSON schema is an object")
     if problem := nesting.beyond(schema, MAX_DEPTH, MAX_GRAMMAR):
         raise UsageError(f"the parts of the JSON schema {problem}")
     try:
-        return Grammar("json", json.dumps(schema))
+        return Grammar("json", json.dumps(closed(schema)))
     except (TypeError, ValueError) as exc:  # objects of Python, or one that holds itself
         raise UsageError(f"the JSON schema is no JSON: {exc}") from exc
 

@@ -66,7 +66,7 @@ def test_a_scale_for_128_columns(bitnet) -> None:
     wide = ("--activation-block", 128)
     with bitnet_core.load(MODEL, "numpy", activation_block=128) as model:
         expected = model.generate("Hello", max_tokens=8, temperature=0)
-    said = json.loads(bitnet("run", "Hello", *NUMPY, *wide, "-n", 8, "--temperature", 0, "--json").out)
+    said = json.loads(bitnet("run", "Hello", "--raw", *NUMPY, *wide, "-n", 8, "--temperature", 0, "--json").out)
     assert said["tokens"] == list(expected.tokens)
     assert bitnet("chat", *NUMPY, *wide, "-n", 4, "--temperature", 0, "--no-think", stdin=b"hi\n/exit\n").code == 0
     text = b"Once upon a time there was a little dog."

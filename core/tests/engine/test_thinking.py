@@ -88,7 +88,7 @@ def test_what_the_model_does_not_know_is_refused(thinker: Path) -> None:
 
 def test_the_command_line(thinker: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     run = _program(capsys, monkeypatch)
-    ask = ("run", "why", "--chat", "--think", "--max-thinking", "4", "-n", "12", "-m", str(thinker))
+    ask = ("run", "why", "--think", "--max-thinking", "4", "-n", "12", "-m", str(thinker))
     ask += ("--temperature", "30", "--seed", "5")
     found = json.loads(run(*ask, "--json")[0])
     assert found["reasoning"]
@@ -96,8 +96,8 @@ def test_the_command_line(thinker: Path, capsys: pytest.CaptureFixture[str], mon
     assert found["reasoning"] not in found["text"]
     out, err = run(*ask)
     assert out.rstrip("\n") == found["text"].rstrip("\n")
-    out, err = run("run", "why", "--think", "-m", str(thinker))
-    assert "are for --chat" in err
+    out, err = run("run", "why", "--raw", "--think", "-m", str(thinker))
+    assert "exclude each other" in err
 
 
 def test_a_models_own_sampling_is_shown_and_greedy_must_be_asked_for(
@@ -108,10 +108,10 @@ def test_a_models_own_sampling_is_shown_and_greedy_must_be_asked_for(
         greedy = model.generate("why", max_tokens=12).text
     _with_key(thinker, "general.sampling.temp", 50.0)
     run = _program(capsys, monkeypatch)
-    out, err = run("run", "why", "-n", "12", "--seed", "1", "-m", str(thinker))
+    out, err = run("run", "why", "--raw", "-n", "12", "--seed", "1", "-m", str(thinker))
     assert "temperature 50: from the model file" in err
     assert out != greedy + "\n"
-    out, err = run("run", "why", "-n", "12", "--temperature", "0", "-m", str(thinker))
+    out, err = run("run", "why", "--raw", "-n", "12", "--temperature", "0", "-m", str(thinker))
     assert "from the model file" not in err
     assert out == greedy + "\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import bitnet_core.api
@@ -28,11 +29,20 @@ def test_options_of_the_model_arrive(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], arrived: dict[str, Any]
 ) -> None:
     loads = list[Callable[[], Any]]()
-    monkeypatch.setattr(command, "_start", lambda _, load: loads.append(load))
-    monkeypatch.setattr(bitnet_core.api, "load", lambda *_, **options: options)
+    monkeypatch.setattr(command, "_start", lambda _, load, quiet: loads.append(load))
+    device = SimpleNamespace(info=SimpleNamespace(backend="numpy"))
+    monkeypatch.setattr(bitnet_core.api, "load", lambda *_, **options: SimpleNamespace(device=device, options=options))
     app = typer.Typer()
     app.command()(command.serve)
     done = CliRunner().invoke(app, ["-d", "numpy", *arguments])
     assert done.exit_code == 0, done.output
-    options = loads[0]()
+    options = loads[0]().options
     assert {name: options[name] for name in arrived} == arrived
+
+
+@pytest.mark.parametrize(("quiet", "lines"), [(False, ["address", "model"]), (True, ["address"])])
+def test_a_log_gets_few_lines(capsys: pytest.CaptureFixture[str], quiet: bool, lines: list[str]) -> None:
+    tell = command._teller(quiet)
+    for line in ("address", "model", "figures"):
+        tell(line)
+    assert capsys.readouterr().err.splitlines() == lines

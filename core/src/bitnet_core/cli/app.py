@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from bitnet_core.cli import help as helping
 from bitnet_core.cli import streams
 from bitnet_core.cli.console import harmless
 from bitnet_core.cli.program import INTERRUPTED, EndedByInterrupt
@@ -54,15 +55,16 @@ log = logging.getLogger(__name__)
 def build_app(command: str = "") -> typer.Typer:
     """All commands: core's own, then those of plugins; for one of core's, that one beside those of plugins: making the
     others takes a tenth of the time until it begins."""
-    app = typer.Typer(
+    wanted = [module for module, names in COMMANDS.items() if command in names]
+    app = helping.App(
         name="bitnet",
-        no_args_is_help=True,
-        add_completion=False,
+        cls=helping.Group,
+        context_settings=helping.CONTEXT,
+        add_completion=not wanted,
         pretty_exceptions_enable=False,
-        rich_markup_mode="rich" if streams.result().isatty() else None,  # rich doubles the time that help takes
+        rich_markup_mode=None,  # rich doubles the time that help takes, and wants twice the width
     )
     app.callback()(_options)
-    wanted = [module for module, names in COMMANDS.items() if command in names]
     for module in wanted or COMMANDS:
         import_module(f"bitnet_core.cli.{module}").register(app)
     for command_of_core in app.registered_commands:
@@ -81,12 +83,12 @@ def main() -> None:
     try:
         configure_logging(os.environ.get("BITNET_LOG") or str(setting("log") or ""))
         try:
-            command = "".join(sys.argv[1:2])
+            arguments = helping.expanded(sys.argv[1:])
             with EndedByInterrupt():
-                app = build_app(command)
-            _check_installed(app, command)
+                app = build_app(arguments[0])
+            _check_installed(app, arguments[0])
             with streams.printed_as_result():
-                app(prog_name="bitnet")
+                ended = app(args=arguments, prog_name="bitnet", standalone_mode=False)
         finally:
             streams.result().flush()  # what cannot be written is known now, not after the exit code
     except BitnetError as error:
@@ -95,14 +97,19 @@ def main() -> None:
         _fail("out of memory. Use a smaller context, a smaller model, or close other programs", OUT_OF_MEMORY, error)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except typer.Abort:
+        sys.exit(1)
     except OSError as error:
         streams.discard()
         if isinstance(error, BrokenPipeError):  # the reader has seen enough
             sys.exit(1)
         _fail(f"{error.filename or 'the output'}: {error.strerror or error}", 1, error)
     except Exception as error:  # noqa: BLE001 - the last resort: a message instead of a traceback
+        if problem := helping.usage_problem(error, sys.argv[1:]):
+            _fail(problem, UsageError.exit_code, error)
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         _fail(f"unexpected failure: {text}. BITNET_LOG=debug shows where", 1, error)
+    sys.exit(ended if isinstance(ended, int) else 0)
 
 
 def _end_on_signals() -> None:
@@ -129,7 +136,8 @@ def _print_version(wanted: bool) -> None:
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+        bool,
+        typer.Option("--version", "-V", help="Print the version and exit.", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
     """Run 1.58-bit language models on any vendor's hardware."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PromptTokensOption = Annotated[
     int | None,
-    typer.Option("--prompt-tokens", "-p", min=1, help="Tokens of the prompt. Default: 512, or what fits."),
+    typer.Option("--prompt-tokens", "-p", min=1, metavar="N", help="Tokens of the prompt. Default: 512, or what fits."),
 ]
 ServerOption = Annotated[
     str | None,
@@ -41,9 +41,11 @@ def bench(
     model: options.ModelOption = None,
     device: options.DeviceOption = None,
     prompt_tokens: PromptTokensOption = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="Tokens to generate.")] = 128,
-    sequences: Annotated[int, typer.Option("--sequences", "-s", min=1, help="Texts at a time.")] = 1,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs; the medians are printed.")] = 3,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", "-n", min=2, metavar="N", help="Tokens to generate.")
+    ] = 128,
+    sequences: Annotated[int, typer.Option("--sequences", "-s", min=1, metavar="N", help="Texts at a time.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Runs; the medians are printed.")] = 3,
     synthetic: options.SyntheticOption = None,
     as_json: options.JsonOption = False,
     kv: options.KvOption = options.KvType.f16,
@@ -53,6 +55,8 @@ def bench(
     fallback: options.FallbackOption = True,
     kv_budget: options.BudgetOption = None,
     activation_block: options.ActivationOption = None,
+    threads: options.ThreadsOption = None,
+    quiet: options.QuietOption = False,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Time each kernel of a step; FILE gets a Chrome trace of it.")
     ] = None,

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bitnet_core.cli import options
-from bitnet_core.cli.console import ReplyWriter, say, write_text
+from bitnet_core.cli.console import ReplyWriter, note, say
+from bitnet_core.cli.dialogue import command_list, read_entry
+from bitnet_core.cli.ending import limit_reached
 from bitnet_core.cli.options import ModelChoice, Sampling, Thinking
 from bitnet_core.cli.run import report_speed
 from bitnet_core.cli.streams import read_line
 from bitnet_core.errors import TokenizerError, UsageError
+from bitnet_core.text_files import UTF16, is_utf16
 
 if TYPE_CHECKING:
-    from bitnet_core.api import Model
+    from bitnet_core.api import GenerationStream, Model
 
-Messages = list[dict[str, str]]
+NoChatOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-chat",
+        "--raw",
+        rich_help_panel=options.PROMPT,
+        help="Go on from the text so far with each line, without the chat template.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -27,10 +39,13 @@ def register(app: typer.Typer) -> None:
 
 
 def chat(
+    system: options.SystemOption = None,
+    no_chat: NoChatOption = False,
     model: options.ModelOption = None,
-    system: Annotated[str | None, typer.Option(help="A system message to begin with.")] = None,
-    max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", min=1, help="Tokens of one answer at most.")] = 512,
-    device: options.DeviceOption = None,
+    layout: options.LayoutOption = None,
+    activation_block: options.ActivationOption = None,
+    mmap: options.MmapOption = True,
+    max_tokens: options.MaxTokensOption = 512,
     temperature: options.TemperatureOption = None,
     top_k: options.TopKOption = None,
     top_p: options.TopPOption = None,
@@ -38,42 +53,43 @@ def chat(
     repetition_penalty: options.PenaltyOption = None,
     seed: options.SeedOption = None,
     stop: options.StopOption = None,
+    think: options.ThinkOption = None,
+    max_thinking: options.MaxThinkingOption = None,
+    device: options.DeviceOption = None,
+    fallback: options.FallbackOption = True,
+    threads: options.ThreadsOption = None,
     kv: options.KvOption = options.KvType.f16,
     context: options.ContextOption = None,
-    layout: options.LayoutOption = None,
-    mmap: options.MmapOption = True,
-    fallback: options.FallbackOption = True,
     kv_budget: options.BudgetOption = None,
     max_sequences: options.SequencesOption = 32,
     eviction: options.EvictionOption = options.Evicted.lru,
-    activation_block: options.ActivationOption = None,
-    think: options.ThinkOption = None,
-    max_thinking: options.MaxThinkingOption = None,
+    speed: options.SpeedOption = True,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Talk with a model, with its own chat template.
 
-    /clear forgets the conversation, /exit ends it. Ctrl-C stops an answer, and the program where there is none.
-    What a model reasons before it answers is shown dim on a terminal, and is no part of the conversation.
+    /help lists the commands. A message of several lines stands between lines of \"\"\". Ctrl-C stops an answer, and the
+    program where there is none. What a model reasons before it answers is shown dim on a terminal, and is no part of
+    the conversation.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
     thinking = Thinking(think, max_thinking)
-    beginning: Messages = [{"role": "system", "content": system}] if system else []
+    if no_chat:
+        options.refuse_for_raw(system, thinking)
     place = (model, device, kv, context, layout, mmap, None, fallback, kv_budget, max_sequences, eviction)
     with options.opened(ModelChoice(*place, activation_block)) as loaded:
-        sampling = sampling.of(loaded)
         Thread(target=_prepare, args=(loaded,)).start()
-        say("/clear forgets the conversation, /exit ends it.")
-        messages = list(beginning)
-        while (line := _read_line()) is not None:
-            if line == "/exit":
-                break
-            if line == "/clear":
-                messages = list(beginning)
-                say("Forgotten.")
-            elif line.startswith("/"):
-                say(f"There is no {line.split()[0]}; there are /clear and /exit.")
-            elif line:
-                _turn(loaded, messages, line, max_tokens, sampling, thinking)
+        conversation = Conversation(
+            loaded, max_tokens, sampling.of(loaded), thinking, raw=no_chat, speed=speed, system=system or ""
+        )
+        note("/help lists the commands, /exit ends the program.")
+        while (entry := read_entry(_read_line)) is not None and entry.command != "/exit":
+            if entry.complaint:
+                say(entry.complaint, "yellow")
+            elif entry.command:
+                conversation.command(entry.command, entry.text)
+            else:
+                conversation.turn(entry.text)
 
 
 def _prepare(model: Model) -> None:
@@ -82,39 +98,86 @@ def _prepare(model: Model) -> None:
         model.tokenizer.prepare()
 
 
-def _read_line() -> str | None:
-    """What the user says, stripped; None at the end of the input."""
+def _read_line(more: bool) -> str | None:
+    """A line as it was typed; None at the end of the input. more: it goes on with a message."""
     try:
-        return read_line("> ").strip()
+        return read_line("... " if more else "> ")
     except EOFError:
         return None
     except UnicodeDecodeError as exc:
-        raise UsageError("the input is not UTF-8 text") from exc
+        raise UsageError(f"the input {UTF16 if is_utf16(exc.object) else 'is not UTF-8 text'}") from exc
 
 
-def _turn(model: Model, messages: Messages, line: str, max_tokens: int, sampling: Sampling, thinking: Thinking) -> None:
-    """One question and its answer, both added to `messages`; neither if the question does not fit."""
-    answer, reply = "", ReplyWriter()
-    question = {"role": "user", "content": line}
-    try:
-        pieces = model.chat(
-            [*messages, question],
-            max_tokens=max_tokens,
-            stream=True,
-            **sampling.parameters(),
-            **thinking.parameters(),
-        )
-        try:
-            for piece in pieces:
-                answer += piece.text
-                reply.write(piece)
-        except KeyboardInterrupt:
-            write_text("\n")
-            say("Stopped.")
+@dataclass
+class Conversation:
+    """What was said so far: messages, or with raw one text that goes on and on."""
+
+    model: Model
+    max_tokens: int
+    sampling: Sampling
+    thinking: Thinking
+    raw: bool
+    speed: bool
+    system: str
+    messages: list[dict[str, str]] = field(default_factory=list)
+    text: str = ""
+
+    def command(self, name: str, text: str) -> None:
+        """Do what a command asks for."""
+        if name == "/help":
+            say(command_list())
+            return
+        if name == "/system" and self.raw:
+            say("--no-chat has no system message.", "yellow")
+            return
+        self.messages, self.text = [], ""
+        if name == "/system":
+            self.system = text
+            say(
+                "The conversation begins again with this system message." if text else "There is no system message now."
+            )
         else:
-            write_text("\n")
+            say("Forgotten.")
+
+    def turn(self, said: str) -> None:
+        """One message and its answer, both kept; neither if the message does not fit."""
+        answer, reply = "", ReplyWriter(wrap=True)
+        try:
+            pieces = self._begun(said)
+            try:
+                for piece in pieces:
+                    answer += piece.text
+                    reply.write(piece)
+            except KeyboardInterrupt:
+                reply.end()
+                say("Stopped.")
+            else:
+                reply.end()
+                self._report(pieces)
+        except UsageError as error:  # the conversation is longer than the context
+            say(f"{error}. /clear forgets the conversation.", "yellow")
+            return
+        self.messages += [{"role": "user", "content": said}, {"role": "assistant", "content": answer}]
+        self.text = self._text_with(said) + answer
+
+    def _begun(self, said: str) -> GenerationStream:
+        common: dict[str, Any] = {"max_tokens": self.max_tokens, **self.sampling.parameters()}
+        pieces: GenerationStream
+        if self.raw:
+            pieces = self.model.generate(self._text_with(said), stream=True, **common)
+        else:
+            before = [{"role": "system", "content": self.system}] if self.system else []
+            asked = [*before, *self.messages, {"role": "user", "content": said}]
+            pieces = self.model.chat(asked, stream=True, **common, **self.thinking.parameters())
+        return pieces
+
+    def _text_with(self, said: str) -> str:
+        """The text so far and a line behind it."""
+        return self.text + (" " if self.text and not self.text[-1].isspace() else "") + said
+
+    def _report(self, pieces: GenerationStream) -> None:
+        if self.speed:
             report_speed(pieces.result)
-    except UsageError as error:  # the conversation is longer than the context
-        say(f"{error}. /clear forgets the conversation.", "yellow")
-        return
-    messages += [question, {"role": "assistant", "content": answer}]
+        if limit := limit_reached(pieces.result, self.model, self.max_tokens):
+            full = len(pieces.result.tokens) < self.max_tokens
+            say(f"{limit}; /clear forgets the conversation" if full else limit, "yellow" if full else "dim")

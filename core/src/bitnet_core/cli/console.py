@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from bitnet_core.cli.streams import result
+from bitnet_core.cli.wrapping import WordWrap
 
 if TYPE_CHECKING:  # rich is imported where it is used: help must come at once
     from rich.console import Console
@@ -20,6 +21,8 @@ if TYPE_CHECKING:  # rich is imported where it is used: help must come at once
     from bitnet_core.engine.text import Piece
 
 _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # bidirectional embeddings
+
+_quiet = False
 
 ProgressCallback = Callable[[str, int, int], None]
 """progress(what is under way, units done, units in all)"""
@@ -36,9 +39,21 @@ def stderr() -> Console:
 def say(text: str, style: str = "dim") -> None:
     """One line on stderr."""
     if sys.stderr.isatty():
-        stderr().print(harmless(text), style=style, markup=False)
+        stderr().print(harmless(text), style=style, markup=False, soft_wrap=False)
     else:  # nobody waits for rich, which would write the same
         sys.stderr.write(harmless(text) + "\n")
+
+
+def be_quiet(wanted: bool) -> None:
+    """Whether the program keeps to results, warnings and errors from now on (--quiet)."""
+    global _quiet
+    _quiet = wanted
+
+
+def note(text: str) -> None:
+    """One line on stderr that nobody misses: left out under --quiet."""
+    if not _quiet:
+        say(text)
 
 
 def echo_prompt(text: str) -> None:
@@ -55,21 +70,34 @@ def write_text(text: str) -> None:
 
 
 class ReplyWriter:
-    """Writes a reply as it comes: where a person reads along its reasoning too, dim, with an empty line after it."""
+    """Writes a reply as it comes: where a person reads along its reasoning too, dim, with an empty line after it.
+    wrap: whether lines are then broken between words; the reply must begin at the beginning of a line."""
 
-    def __init__(self) -> None:
+    def __init__(self, wrap: bool = False) -> None:
         self._reasoned = False
+        self._wrap = WordWrap() if wrap and result().isatty() else None
 
     def write(self, piece: Piece) -> None:
         """The next piece."""
         if piece.reasoning:
-            self._dim(piece.reasoning)
+            self._dim(self._wrapped(piece.reasoning))
             self._reasoned = True
         if piece.text:
             if self._reasoned:
-                self._dim("\n\n")
+                self._dim(self._wrapped("\n\n"))
                 self._reasoned = False
-            write_text(piece.text)
+            write_text(self._wrapped(piece.text))
+
+    def end(self) -> None:
+        """What is held back, and the end of the line."""
+        if self._wrap and self._reasoned:
+            self._dim(self._wrap.rest())
+        elif self._wrap:
+            write_text(self._wrap.rest())
+        write_text("\n")
+
+    def _wrapped(self, text: str) -> str:
+        return self._wrap.push(harmless(text)) if self._wrap else text
 
     def _dim(self, text: str) -> None:
         if result().isatty():
@@ -115,25 +143,25 @@ def print_table(table: Table) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[ProgressCallback | None]:
-    """A progress callback that draws bars while the block runs; None where stderr is no terminal."""
-    if not sys.stderr.isatty():
+def progress_bar(first: str = "") -> Iterator[ProgressCallback | None]:
+    """A progress callback that draws bars while the block runs, beside a spinner; None where stderr is no terminal, or
+    under --quiet. first: a line that is shown until there is a bar."""
+    if _quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+    from rich import progress as bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=stderr(),
-        transient=True,
-        redirect_stdout=False,  # it would put streams of other threads back in the wrong order
-        redirect_stderr=False,
+    columns = (bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.BarColumn())
+    figures = (bars.TaskProgressColumn(), bars.TimeElapsedColumn())
+    with bars.Progress(
+        *columns, *figures, console=stderr(), transient=True, redirect_stdout=False, redirect_stderr=False
     ) as progress:
-        tasks: dict[str, TaskID] = {}
+        tasks: dict[str, bars.TaskID] = {}
+        waiting = [progress.add_task(first, total=None)] if first else []
 
         def update(what: str, done: int, total: int) -> None:
+            if waiting:
+                progress.remove_task(waiting.pop())
             if what not in tasks:
                 tasks[what] = progress.add_task(what, total=total)
             progress.update(tasks[what], completed=done, total=total)

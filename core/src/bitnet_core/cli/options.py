@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bitnet_core.cli.console import progress_bar, say
+from bitnet_core.cli.console import be_quiet, note, progress_bar, say
 from bitnet_core.cli.program import EndedByInterrupt
 from bitnet_core.cli.start import uncollected
 from bitnet_core.errors import UsageError
+from bitnet_core.text_files import decoded
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
@@ -58,13 +60,64 @@ class Layout(StrEnum):
     C = "C"  # four rows interleaved
 
 
+PROMPT, MODEL, SAMPLING, THINKING = "Prompt", "Model", "Sampling", "Thinking"
+DEVICE, CACHE, OUTPUT = "Device", "Cache", "Output"
+"""Groups of options in the help."""
+THREADS_VARIABLE = "BITNET_NUM_THREADS"  # bitnet-cpu reads it
+
+
+def _take_threads(wanted: int | None) -> int | None:
+    """The variable is set for this process and those that it starts, before any of them opens a device."""
+    if wanted is not None:
+        os.environ[THREADS_VARIABLE] = str(wanted)
+    return wanted
+
+
+def _take_quiet(wanted: bool) -> bool:
+    be_quiet(wanted)
+    return wanted
+
+
 ModelOption = Annotated[
     str | None,
     typer.Option(
         "--model",
         "-m",
         metavar="FILE",
+        rich_help_panel=MODEL,
         help="GGUF file, model folder or hf:OWNER/REPO[:FILE]. Default: the small model that comes with bitnet.",
+    ),
+]
+LayoutOption = Annotated[
+    Layout | None,
+    typer.Option(
+        "--layout", rich_help_panel=MODEL, help="Byte layout of I2_S tensors, where bitnet's own guess is wrong."
+    ),
+]
+ActivationOption = Annotated[
+    ActivationBlock | None,
+    typer.Option(
+        "--activation-block",
+        rich_help_panel=MODEL,
+        help="Columns that share an activation scale, of models that have one for blocks: 128 makes prompts faster and "
+        "rounds more coarsely. Default: 32.",
+    ),
+]
+MmapOption = Annotated[
+    bool,
+    typer.Option(
+        "--mmap/--no-mmap",
+        rich_help_panel=MODEL,
+        help="Map the file, or read it as a whole, so that it may change meanwhile.",
+    ),
+]
+SyntheticOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHAPE",
+        rich_help_panel=MODEL,
+        help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai2-27b, bonsai-tiny, "
+        "bonsai2-tiny or tiny.",
     ),
 ]
 DeviceOption = Annotated[
@@ -73,76 +126,147 @@ DeviceOption = Annotated[
         "--device",
         "-d",
         metavar="DEVICE",
+        rich_help_panel=DEVICE,
         help="auto, cpu, gpu, or a backend with or without an index (cuda:0). Default: BITNET_DEVICE, then auto.",
     ),
 ]
-KvOption = Annotated[KvType, typer.Option("--kv", help="Storage of the KV cache.")]
+FallbackOption = Annotated[
+    bool,
+    typer.Option(
+        "--fallback/--no-fallback",
+        rich_help_panel=DEVICE,
+        help="Whether auto goes on with the next device where one fails.",
+    ),
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        "-t",
+        min=1,
+        max=1024,
+        metavar="N",
+        rich_help_panel=DEVICE,
+        callback=_take_threads,
+        help=f"Threads of the cpu backend. Default: {THREADS_VARIABLE}, then the physical cores.",
+    ),
+]
+KvOption = Annotated[KvType, typer.Option("--kv", rich_help_panel=CACHE, help="Storage of the KV cache.")]
 ContextOption = Annotated[
-    int | None, typer.Option("--context", min=1, metavar="N", help="Longest sequence, in tokens. Default: the model's.")
+    int | None,
+    typer.Option(
+        "--context",
+        "-c",
+        min=1,
+        metavar="N",
+        rich_help_panel=CACHE,
+        help="Longest sequence, in tokens. Default: the model's.",
+    ),
 ]
 BudgetOption = Annotated[
     str | None,
     typer.Option(
         "--kv-budget",
         metavar="SIZE",
+        rich_help_panel=CACHE,
         help="Memory of the KV cache, as 800M or 4G. Default: half of what weights and scratch leave free on a GPU "
         "with memory of its own, elsewhere a quarter of the free memory, up to 1 GiB; no more than full texts need.",
     ),
 ]
-SequencesOption = Annotated[int, typer.Option("--max-sequences", min=1, metavar="N", help="Texts made at a time.")]
-EvictionOption = Annotated[Evicted, typer.Option("--eviction", help="Which reusable prefix of the cache goes first.")]
-LayoutOption = Annotated[
-    Layout | None,
-    typer.Option("--layout", help="Byte layout of I2_S tensors, where bitnet's own guess is wrong."),
+SequencesOption = Annotated[
+    int, typer.Option("--max-sequences", min=1, metavar="N", rich_help_panel=CACHE, help="Texts made at a time.")
 ]
-ActivationOption = Annotated[
-    ActivationBlock | None,
+EvictionOption = Annotated[
+    Evicted,
+    typer.Option("--eviction", rich_help_panel=CACHE, help="Which reusable prefix of the cache goes first."),
+]
+MaxTokensOption = Annotated[
+    int,
     typer.Option(
-        "--activation-block",
-        help="Columns that share an activation scale, of models that have one for blocks: 128 makes prompts faster and "
-        "rounds more coarsely. Default: 32.",
+        "--max-tokens",
+        "-n",
+        min=1,
+        metavar="N",
+        rich_help_panel=SAMPLING,
+        help="Tokens of a text or an answer at most; a line says so where it ends there.",
     ),
-]
-MmapOption = Annotated[
-    bool, typer.Option("--mmap/--no-mmap", help="Map the file, or read it as a whole, so that it may change meanwhile.")
-]
-FallbackOption = Annotated[
-    bool, typer.Option("--fallback/--no-fallback", help="Whether auto goes on with the next device where one fails.")
 ]
 TemperatureOption = Annotated[
     float | None,
-    typer.Option(min=0.0, help="0 takes the likeliest token. Default, here and below: what the model says."),
+    typer.Option(
+        min=0.0,
+        metavar="X",
+        rich_help_panel=SAMPLING,
+        help="0 takes the likeliest token. Default, here and below: what the model says.",
+    ),
 ]
-TopKOption = Annotated[int | None, typer.Option(min=0, help="Sample from the K likeliest tokens; 0 for all.")]
+TopKOption = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="K", rich_help_panel=SAMPLING, help="Sample from the K likeliest tokens; 0 for all."),
+]
 TopPOption = Annotated[
-    float | None, typer.Option(min=0.0, max=1.0, help="Sample from the likeliest tokens of this mass.")
+    float | None,
+    typer.Option(
+        min=0.0, max=1.0, metavar="P", rich_help_panel=SAMPLING, help="Sample from the likeliest tokens of this mass."
+    ),
 ]
 MinPOption = Annotated[
-    float | None, typer.Option(min=0.0, max=1.0, help="Leave out tokens less likely than this part of the likeliest.")
+    float | None,
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        metavar="P",
+        rich_help_panel=SAMPLING,
+        help="Leave out tokens less likely than this part of the likeliest.",
+    ),
 ]
 PenaltyOption = Annotated[
-    float | None, typer.Option(min=0.01, help="Divide the logits of tokens seen by this; 1 for none.")
+    float | None,
+    typer.Option(
+        min=0.01, metavar="X", rich_help_panel=SAMPLING, help="Divide the logits of tokens seen by this; 1 for none."
+    ),
 ]
-SeedOption = Annotated[int | None, typer.Option(help="Same seed, same text.")]
-StopOption = Annotated[list[str] | None, typer.Option("--stop", help="Stop before this text; may be repeated.")]
+SeedOption = Annotated[int | None, typer.Option(metavar="N", rich_help_panel=SAMPLING, help="Same seed, same text.")]
+StopOption = Annotated[
+    list[str] | None,
+    typer.Option("--stop", metavar="TEXT", rich_help_panel=SAMPLING, help="Stop before this text; may be repeated."),
+]
+SystemOption = Annotated[
+    str | None,
+    typer.Option("--system", metavar="TEXT", rich_help_panel=PROMPT, help="A system message, before the conversation."),
+]
 ThinkOption = Annotated[
     bool | None,
     typer.Option(
-        "--think/--no-think", help="Have the model reason first, or not. Default: as its chat template has it."
+        "--think/--no-think",
+        rich_help_panel=THINKING,
+        help="Have the model reason first, or not. Default: as its chat template has it.",
     ),
 ]
 MaxThinkingOption = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Tokens of reasoning after which the model is made to answer.")
-]
-SyntheticOption = Annotated[
-    str | None,
+    int | None,
     typer.Option(
-        metavar="SHAPE",
-        help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai2-27b, bonsai-tiny, "
-        "bonsai2-tiny or tiny.",
+        min=0,
+        metavar="N",
+        rich_help_panel=THINKING,
+        help="Tokens of reasoning after which the model is made to answer.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print JSON.")]
+QuietOption = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        rich_help_panel=OUTPUT,
+        callback=_take_quiet,
+        help="Results, warnings and errors only: nothing of model, device and speed, and no progress.",
+    ),
+]
+SpeedOption = Annotated[
+    bool,
+    typer.Option("--speed/--no-speed", rich_help_panel=OUTPUT, help="Tell the speed after each text."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +307,7 @@ class Sampling:
         """With the model's own values where none are given; a line says so where they make it sample."""
         own = model.defaults
         if self.temperature is None and own.temperature > 0:
-            say(f"{own.described()}: from {own.origin}; --temperature 0 takes the likeliest tokens")
+            note(f"{own.described()}: from {own.origin}; --temperature 0 takes the likeliest tokens")
         missing = {name: getattr(own, name) for name, value in asdict(self).items() if value is None and name != "seed"}
         return replace(self, **missing)
 
@@ -200,6 +324,20 @@ class Thinking:
         return asdict(self)
 
 
+def refuse_for_raw(system: str | None, thinking: Thinking) -> None:
+    """UsageError for options of messages where a text goes on without the chat template."""
+    given = {
+        "--system": system,
+        "--think and --no-think": thinking.enable_thinking,
+        "--max-thinking": thinking.max_thinking,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"{name} and --raw (--no-chat) exclude each other: without the chat template is no message"
+            )
+
+
 @contextmanager
 def opened(choice: ModelChoice) -> Iterator[Model]:
     """The model, with a progress bar while it loads, and a line that names it and its device."""
@@ -208,9 +346,25 @@ def opened(choice: ModelChoice) -> Iterator[Model]:
     try:
         with model:
             _introduce(model)
+            if hint := slow_device(choice.device, model.device.info.backend):
+                note(hint)
             yield model
     finally:
         gc.unfreeze()  # bindings take what is never looked through for a leak, and say so when the program ends
+
+
+def slow_device(request: str | None, backend: str) -> str:
+    """A line for somebody whose request left numpy as the best device, "" otherwise."""
+    from bitnet_core.discovery.known import KNOWN, install_command
+    from bitnet_core.discovery.registry import registry
+    from bitnet_core.discovery.request import AUTO, resolve_request
+
+    if backend != "numpy" or resolve_request(request) != AUTO:
+        return ""
+    said = "numpy is the slow reference; the fast CPU backend"
+    if "cpu" in {*registry().backends, *(entry.name for entry in registry().quarantined)}:
+        return f"{said}, which is installed, cannot be used here: bitnet doctor says why"
+    return f"{said} is {KNOWN['cpu'].package}: {install_command(KNOWN['cpu'].package)}"
 
 
 def _introduce(model: Model) -> None:
@@ -218,7 +372,7 @@ def _introduce(model: Model) -> None:
         if finding.severity == "warning":
             say(f"warning: {finding.message} [{finding.code}]", "yellow")
     info, path = model.device.info, model.summary.compute_path
-    say(f"{model.name} on {info.request} ({info.name})" + ("" if path == "real" else f", compute path {path}"))
+    note(f"{model.name} on {info.request} ({info.name})" + ("" if path == "real" else f", compute path {path}"))
 
 
 def _loaded(choice: ModelChoice) -> Model:
@@ -231,7 +385,7 @@ def _loaded(choice: ModelChoice) -> Model:
         with EndedByInterrupt():
             from bitnet_core.api import load  # takes about as long as the driver to begin
 
-        with progress_bar() as progress:
+        with progress_bar("starting") as progress:
             return load(
                 model,
                 opening,
@@ -286,7 +440,8 @@ def source_of(model: str | None, synthetic: str | None) -> tuple[ModelSource, st
 
 
 def read_text(source: str) -> str:
-    """The text of a file, or of stdin for "-"; UsageError if it is missing, too long or not UTF-8."""
+    """The text of a file, or of stdin for "-", without a byte order mark and without the line break at its end, and
+    with line breaks of one character; UsageError if it is missing, too long or not UTF-8."""
     name = "stdin" if source == "-" else source
     try:
         if source == "-":
@@ -299,6 +454,6 @@ def read_text(source: str) -> str:
     if len(raw) > MAX_INPUT:
         raise UsageError(f"{name} is longer than {MAX_INPUT >> 20} MiB")
     try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as exc:
-        raise UsageError(f"{name} is not UTF-8 text: byte {exc.start} is wrong") from exc
+        return decoded(raw).replace("\r\n", "\n").removesuffix("\n")
+    except ValueError as exc:
+        raise UsageError(f"{name} {exc}") from exc

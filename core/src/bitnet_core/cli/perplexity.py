@@ -21,7 +21,7 @@ def perplexity(
     model: options.ModelOption = None,
     device: options.DeviceOption = None,
     stride: Annotated[
-        int | None, typer.Option(min=1, help="Tokens scored per window; half the context if not given.")
+        int | None, typer.Option(min=1, metavar="N", help="Tokens scored per window; half the context if not given.")
     ] = None,
     as_json: options.JsonOption = False,
     kv: options.KvOption = options.KvType.f16,
@@ -30,6 +30,8 @@ def perplexity(
     mmap: options.MmapOption = True,
     fallback: options.FallbackOption = True,
     activation_block: options.ActivationOption = None,
+    threads: options.ThreadsOption = None,
+    quiet: options.QuietOption = False,
     float_activations: Annotated[
         bool,
         typer.Option(

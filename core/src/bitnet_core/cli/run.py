@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bitnet_core.cli import options
-from bitnet_core.cli.console import ReplyWriter, echo_prompt, print_json, progress_bar, say, write_text
+from bitnet_core.cli.console import ReplyWriter, echo_prompt, note, print_json, progress_bar, say
+from bitnet_core.cli.ending import check_whole_json, limit_reached
 from bitnet_core.cli.options import ModelChoice, Sampling, Thinking
-from bitnet_core.errors import ReceiptError, UsageError
+from bitnet_core.errors import ReceiptError, TokenizerError, UsageError
 from bitnet_core.output import check_output
 
 if TYPE_CHECKING:
@@ -21,10 +23,32 @@ if TYPE_CHECKING:
 
 
 SchemaOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write JSON that follows this schema, and nothing else.")
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=options.OUTPUT,
+        help="Write JSON that follows this schema, and nothing else. Exit code 15 where a limit cut it off.",
+    ),
 ]
 ChatOption = Annotated[
-    bool, typer.Option("--chat", help="Take the prompt as a message, and print the answer by the chat template.")
+    bool | None,
+    typer.Option(
+        "--chat/--raw",
+        " /--no-chat",
+        rich_help_panel=options.PROMPT,
+        help="Answer the prompt by the model's chat template, or go on from it. Default: answer where the model has a "
+        "template; the small model that comes with bitnet goes on.",
+    ),
+]
+ReceiptOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", rich_help_panel=options.OUTPUT, help="Write a receipt of the run.")
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", rich_help_panel=options.OUTPUT, help="Replace an existing receipt.")
+]
+PromptOption = Annotated[
+    str | None,
+    typer.Option("--prompt", "-p", metavar="TEXT", rich_help_panel=options.PROMPT, help="The prompt, as an option."),
 ]
 
 
@@ -34,11 +58,17 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="The text to go on from; - is stdin.")] = None,
-    prompt_option: Annotated[str | None, typer.Option("--prompt", "-p", help="The same, as an option.")] = None,
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="The message, or the text to go on from; - is stdin.")
+    ] = None,
+    prompt_option: PromptOption = None,
+    system: options.SystemOption = None,
+    chat: ChatOption = None,
     model: options.ModelOption = None,
-    max_tokens: Annotated[int, typer.Option("-n", "--max-tokens", min=1, help="Tokens to generate at most.")] = 512,
-    device: options.DeviceOption = None,
+    layout: options.LayoutOption = None,
+    activation_block: options.ActivationOption = None,
+    mmap: options.MmapOption = True,
+    max_tokens: options.MaxTokensOption = 512,
     temperature: options.TemperatureOption = None,
     top_k: options.TopKOption = None,
     top_p: options.TopPOption = None,
@@ -46,24 +76,24 @@ def run(
     repetition_penalty: options.PenaltyOption = None,
     seed: options.SeedOption = None,
     stop: options.StopOption = None,
-    as_json: options.JsonOption = False,
-    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a receipt of the run.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing receipt.")] = False,
+    think: options.ThinkOption = None,
+    max_thinking: options.MaxThinkingOption = None,
+    device: options.DeviceOption = None,
+    fallback: options.FallbackOption = True,
+    threads: options.ThreadsOption = None,
     kv: options.KvOption = options.KvType.f16,
     context: options.ContextOption = None,
-    layout: options.LayoutOption = None,
-    mmap: options.MmapOption = True,
-    fallback: options.FallbackOption = True,
     kv_budget: options.BudgetOption = None,
     max_sequences: options.SequencesOption = 32,
     eviction: options.EvictionOption = options.Evicted.lru,
-    activation_block: options.ActivationOption = None,
+    as_json: options.JsonOption = False,
     json_schema: SchemaOption = None,
-    chat: ChatOption = False,
-    think: options.ThinkOption = None,
-    max_thinking: options.MaxThinkingOption = None,
+    receipt: ReceiptOption = None,
+    force: ForceOption = False,
+    speed: options.SpeedOption = True,
+    quiet: options.QuietOption = False,
 ) -> None:
-    """Stream the text that follows a prompt, or with --chat the answer to it.
+    """Answer a prompt, or with --raw go on from it.
 
     The text goes to stdout; the model, the device and the speed to stderr. What a model reasons before it answers is
     shown dim on a terminal; only --json holds it.
@@ -71,25 +101,61 @@ def run(
     text = _prompt(prompt, prompt_option)
     if receipt is not None:  # found out now, not after the run
         check_output(receipt, [Path(model)] if model else [], force=force, error=ReceiptError)
-    thinking = _thinking(chat, think, max_thinking)
+    thinking = Thinking(think, max_thinking)
+    chat = _asked_to_chat(chat, system, thinking)
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
     response_format = _schema_format(json_schema) if json_schema else None
     place = (model, device, kv, context, layout, mmap, None, fallback, kv_budget, max_sequences, eviction)
     with options.opened(ModelChoice(*place, activation_block)) as loaded:
         sampling = sampling.of(loaded)
-        result = _generate(loaded, text, max_tokens, sampling, response_format, thinking, quiet=as_json)
-        report_speed(result)
+        ask = Prompt(text, system, thinking if (_answers(loaded) if chat is None else chat) else None)
+        result = _generate(loaded, ask, max_tokens, sampling, response_format, show=not as_json)
+        if speed:
+            report_speed(result)
         if as_json:
             print_json(_document(loaded, result))
         if receipt is not None:
-            _write_receipt(receipt, force, loaded, result, _asked(max_tokens, sampling, thinking, response_format))
+            _write_receipt(receipt, force, loaded, result, _asked(max_tokens, sampling, ask, response_format))
+        limit = limit_reached(result, loaded, max_tokens)
+        if response_format is not None:
+            check_whole_json(result, limit)
+        if limit:
+            say(limit)
 
 
-def _thinking(chat: bool, think: bool | None, max_thinking: int | None) -> Thinking | None:
-    """None where the prompt is not a message."""
-    if not chat and (think is not None or max_thinking is not None):
-        raise UsageError("--think, --no-think and --max-thinking are for --chat")
-    return Thinking(think, max_thinking) if chat else None
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A message, with a system message before it; or where thinking is None, a text to go on from."""
+
+    text: str
+    system: str | None
+    thinking: Thinking | None
+
+    def messages(self) -> list[dict[str, str]]:
+        """As `Model.chat` takes them."""
+        before = [{"role": "system", "content": self.system}] if self.system else []
+        return [*before, {"role": "user", "content": self.text}]
+
+
+def _asked_to_chat(chat: bool | None, system: str | None, thinking: Thinking) -> bool | None:
+    """Whether the prompt is a message; None for what the model is made for."""
+    if chat is False:
+        options.refuse_for_raw(system, thinking)
+    given = (system, thinking.enable_thinking, thinking.max_thinking)
+    return chat if given == (None, None, None) else True
+
+
+def _answers(model: Model) -> bool:
+    """Whether a prompt for this model is a message: its file has a chat template. The one that ships was made to tell
+    stories, and goes on from a beginning, though it has a template too."""
+    from bitnet_core.api.loading import SHIPPED
+
+    if model.name == SHIPPED:
+        return False
+    try:
+        return model.chat_template.origin != "missing"
+    except TokenizerError as error:
+        raise type(error)(f"{error}. --raw goes on from the prompt without it") from error
 
 
 def _prompt(argument: str | None, option: str | None) -> str:
@@ -120,42 +186,40 @@ def _schema_format(path: Path) -> dict[str, Any]:
 
 def _generate(
     model: Model,
-    text: str,
+    prompt: Prompt,
     max_tokens: int,
     sampling: Sampling,
     response_format: dict[str, Any] | None,
-    thinking: Thinking | None,
     *,
-    quiet: bool,
+    show: bool,
 ) -> Generation:
     with progress_bar() as progress:
         common: dict[str, Any] = {"max_tokens": max_tokens, "response_format": response_format, "progress": progress}
         common |= sampling.parameters()
         pieces: GenerationStream
-        if thinking is None:
-            pieces = model.generate(text, stream=True, **common)
+        if prompt.thinking is None:
+            pieces = model.generate(prompt.text, stream=True, **common)
         else:
-            message = {"role": "user", "content": text}
-            pieces = model.chat([message], stream=True, **common, **thinking.parameters())
+            pieces = model.chat(prompt.messages(), stream=True, **common, **prompt.thinking.parameters())
         first = next(pieces, None)  # the prefill
-    reply = ReplyWriter()
-    if not quiet and thinking is None:
-        echo_prompt(text)
+    reply = ReplyWriter(wrap=prompt.thinking is not None)
+    if show and prompt.thinking is None:
+        echo_prompt(prompt.text)
     try:
         for piece in chain([first] if first else [], pieces):
-            if not quiet:
+            if show:
                 reply.write(piece)
     finally:
         # also after an interrupt, so that the shell's prompt starts on a line of its own
-        if not quiet:
-            write_text("\n")
+        if show:
+            reply.end()
     return pieces.result
 
 
 def report_speed(result: Generation) -> None:
     """Tokens per second of prefill (its last step makes the first token) and decode, on stderr."""
     count = max(len(result.tokens) - 1, 0)
-    say(
+    note(
         f"prefill {result.prompt_tokens} tokens, {speed(result.prompt_tokens, result.prefill_seconds)}; "
         f"decode {len(result.tokens)} tokens, {speed(count, result.decode_seconds)}"
     )
@@ -183,12 +247,15 @@ def _document(model: Model, result: Generation) -> dict[str, Any]:
 
 
 def _asked(
-    max_tokens: int, sampling: Sampling, thinking: Thinking | None, response_format: dict[str, Any] | None
+    max_tokens: int, sampling: Sampling, prompt: Prompt, response_format: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """All that the command was asked for that changes tokens; the schema by the hash of its JSON without spaces."""
-    asked = {"max_tokens": max_tokens, **sampling.parameters(), "chat": thinking is not None}
-    if thinking is not None:
-        asked |= thinking.parameters()
+    """All that the command was asked for that changes tokens; the schema by the hash of its JSON without spaces, the
+    system message by that of its text."""
+    asked = {"max_tokens": max_tokens, **sampling.parameters(), "chat": prompt.thinking is not None}
+    if prompt.thinking is not None:
+        asked |= prompt.thinking.parameters()
+    if prompt.system is not None:
+        asked["system_sha256"] = hashlib.sha256(prompt.system.encode("utf-8", "surrogatepass")).hexdigest()
     if response_format is not None:
         schema = json.dumps(response_format["json_schema"]["schema"], sort_keys=True, separators=(",", ":"))
         asked["schema_sha256"] = hashlib.sha256(schema.encode()).hexdigest()
@@ -213,4 +280,4 @@ def _write_receipt(path: Path, force: bool, model: Model, result: Generation, as
         sampling={**asked, "seed": result.seed},
     )
     write_receipt(receipt, path, [model.source.path], force=force)
-    say(f"receipt: {path}")
+    note(f"receipt: {path}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bitnet_core.errors import ModelError
+from bitnet_core.text_files import decoded
 
 MAX_BYTES = 1 << 24
 
@@ -23,9 +24,9 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
     if len(data) > limit:
         raise ModelError(f"{path}: larger than {limit} bytes, which no model needs")
     try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ModelError(f"{path}: is not UTF-8 text") from error
+        return decoded(data)
+    except ValueError as error:
+        raise ModelError(f"{path}: {error}") from error
 
 
 def parse_object(path: Path, text: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bitnet_core.cli import options
-from bitnet_core.cli.console import say, stderr
+from bitnet_core.cli.console import note, progress_bar, say, stderr
 from bitnet_core.errors import UsageError
 
 from bitnet_server import flags
@@ -44,6 +44,8 @@ def serve(
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
     activation_block: options.ActivationOption = None,
+    threads: options.ThreadsOption = None,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Serve a model over HTTP, as OpenAI's API, with a chat page at /.
 
@@ -67,17 +69,18 @@ def serve(
         certificate=str(ssl_certfile) if ssl_certfile else None,
         key=str(ssl_keyfile) if ssl_keyfile else None,
     )
-    _start(settings, _loader(model, device, kv, kv_budget, eviction, context, max_sequences, layout, activation_block))
+    load = _loader(model, device, kv, kv_budget, eviction, context, max_sequences, layout, activation_block)
+    _start(settings, load, quiet)
 
 
-def _start(settings: Settings, load: Callable[[], Model]) -> None:
+def _start(settings: Settings, load: Callable[[], Model], quiet: bool) -> None:
     from bitnet_server.run import run
 
     if not (settings.loopback or settings.api_keys):
         say(f"warning: anybody who reaches {settings.host} can use this server: there is no API key", "yellow")
     if settings.log_requests:
         _log_requests()
-    run(load, settings, _teller())
+    run(load, settings, _teller(quiet))
 
 
 def _loader(
@@ -100,18 +103,23 @@ def _loader(
     def load() -> Model:
         from bitnet_core.api import load as load_model
 
-        return load_model(
-            model,
-            request,
-            kv_dtype=kv.value,
-            kv_budget=budget,
-            eviction=eviction.value,
-            context=context,
-            max_sequences=max_sequences,
-            activation_block=options.block_of(activation_block),
-            burst_seconds=0.02,  # what a client that arrives may have to wait for
-            layout=layout.value if layout else None,
-        )
+        with progress_bar("starting") as progress:
+            loaded = load_model(
+                model,
+                request,
+                kv_dtype=kv.value,
+                kv_budget=budget,
+                eviction=eviction.value,
+                context=context,
+                max_sequences=max_sequences,
+                activation_block=options.block_of(activation_block),
+                burst_seconds=0.02,  # what a client that arrives may have to wait for
+                layout=layout.value if layout else None,
+                progress=progress,
+            )
+        if hint := options.slow_device(device, loaded.device.info.backend):
+            note(hint)
+        return loaded
 
     return load
 
@@ -137,9 +145,9 @@ def _log_requests() -> None:
     logger.propagate = False
 
 
-def _teller() -> Callable[[str], None]:
-    """Tells a person everything; a log gets the address and the model, and no figures."""
-    if stderr().is_terminal:
+def _teller(quiet: bool) -> Callable[[str], None]:
+    """Tells a person everything; a log gets the address and the model, and no figures; with `quiet` the address."""
+    if stderr().is_terminal and not quiet:
         return say
-    left = iter(range(2))
+    left = iter(range(1 if quiet else 2))
     return lambda text: say(text) if next(left, None) is not None else None

@@ -66,11 +66,11 @@ class Choice:
             for function in self.functions
         ]
         schema: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
-        checked = json_grammar(schema)
+        grammar = json_grammar(schema)
         if self.must:
-            return checked
+            return grammar
         options = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-        inner = json.dumps(schema | {"x-guidance": options})
+        inner = json.dumps(json.loads(grammar.text) | {"x-guidance": options})
         return Grammar("lark", f"start: call | TEXT\nTEXT: /[^{{](.|\\n)*/\ncall: %json {inner}\n")
 
 
