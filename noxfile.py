@@ -82,10 +82,11 @@ def base(session: nox.Session, extra: str = "") -> list[str]:
 
 
 def test_core(session: nox.Session, which: str) -> None:
-    """Run the tests of core that an expression of markers selects, by as many processes as there are CPUs."""
+    """Run the tests of BASE that an expression of markers selects, by as many processes as there are CPUs."""
     session.install(*base(session, "[test]"), "pytest-xdist>=3.6")
     spread = [] if WHEELS else ["-n", "auto"]  # .ci/run has other sessions for the other CPUs
-    session.run("pytest", "core/tests", "-m", which, *spread, *session.posargs, env=ONE_THREAD)
+    tests = [f"{project}/tests" for project in BASE]
+    session.run("pytest", *tests, "-m", which, *spread, *session.posargs, env=ONE_THREAD)
 
 
 @nox.session(tags=["quick", "full"])
