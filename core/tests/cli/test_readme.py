@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -49,11 +50,24 @@ def test_the_python_programs_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip()
 
 
+FIRST = 'python3 -m venv .venv && . .venv/bin/activate && pip install ./core && bitnet run "Once upon a time" -n 60'
+"""The command of README and of docs/install.md, which .ci/bare runs."""
+
+
 def test_the_readme_is_short_and_its_story_is_the_models(bitnet) -> None:
     assert len(README.splitlines()) <= 80
-    assert "pip install nox && nox" in README
-    shown = README.partition('$ bitnet run "Once upon a time" -n 60\n')[2].partition("\n$ ")[0]
+    shown = README.partition(f"$ {FIRST}\n")[2].partition("\n$ ")[0]
     assert bitnet("run", "Once upon a time", "-n", 60).out.strip() == shown.strip()
+    assert f"`{FIRST}`" in page("install.md")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="a script of bash")
+def test_the_script_for_a_bare_machine_finds_both_commands() -> None:
+    """.ci/bare takes them from README by these lines."""
+    lines = [line for line in (ROOT / ".ci" / "bare").read_text().splitlines() if "README.md" in line]
+    script = "\n".join([*lines, 'printf "%s\\n" "$install" "$tests"'])
+    found = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert found.splitlines() == [FIRST, "pip install nox && nox"]
 
 
 def test_every_command_is_listed() -> None:

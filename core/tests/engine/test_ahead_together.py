@@ -165,7 +165,7 @@ def test_too_many_texts_are_read_as_before(
     assert [text.generated for text in texts] == [alone(prompt, 40) for prompt in prompts]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_any_course_gives_every_text_its_tokens(
     seed: int, reading: Callable[[], Any], make_engine: Make, alone: Callable[..., list[int]]
 ) -> None:

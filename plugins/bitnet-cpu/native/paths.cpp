@@ -15,8 +15,15 @@ namespace bitnet {
 namespace {
 
 #if defined(__x86_64__) || defined(_M_X64)
+// Leaf 1, ecx bit 29; Clang 14 has no name for it.
+bool has_f16c() {
+  uint32_t eax = 1, ebx, ecx = 0, edx;
+  asm("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+  return (ecx >> 29 & 1) != 0;
+}
+
 // cpuid with the operating system's part (xgetbv), which the compiler's builtins check.
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 
 bool has_avx512vnni() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -22,10 +22,14 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
+PACKAGES = {"aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu", "qemu-aarch64": "qemu-user", "ninja": "ninja-build"}
+"""Of Debian; other programs have a package of their name."""
+
+
 def needs(*programs: str) -> None:
     for program in programs:
         if shutil.which(program) is None:
-            pytest.skip(f"{program} is not on this machine")
+            pytest.skip(f"it needs {program} (apt install {PACKAGES.get(program, program)})")
 
 
 def built(folder: Path, target: str, *options: str) -> Path:

@@ -16,6 +16,8 @@ sys.path.insert(0, str(HERE))
 
 from emulator.build import build  # noqa: E402 - found through the path above
 
+pytestmark = pytest.mark.slow
+
 DP4A = "TestDp4a and test_kernel and matmul_ternary and not 512 and not many and not 8640"
 
 
@@ -32,7 +34,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Holds libcuda.so.1 and the compiled kernels."""
     if shutil.which("g++") is None or platform.machine() != "x86_64":
-        pytest.skip("the emulator needs g++ and an x86-64 machine")
+        pytest.skip("the emulator needs g++ (apt install g++) and an x86-64 machine")
     path = tmp_path_factory.mktemp("emulator")
     build(path)
     return path

@@ -95,12 +95,17 @@ def test_an_old_driver_is_named_with_the_version_that_is_needed(version: int, mo
 Variant = tuple[KernelSpec, dict[str, int], Tuning]
 
 
-def kernel_variants(architecture: str) -> Iterator[Variant]:
+def kernels(architecture: str) -> list[KernelSpec]:
+    """Those that the plugin offers there."""
+    tensor_cores = architecture != "sm_75"
+    optional = {*OPTIONAL, *(TENSOR_CORE_KERNELS if tensor_cores else ())}
+    return [spec for spec in CATALOGUE.values() if spec.base or spec.name in optional]
+
+
+def kernel_variants(architecture: str, specs: list[KernelSpec]) -> Iterator[Variant]:
     """Every source with every value of its semantic constants for one row, and every other tile once."""
     tensor_cores = architecture != "sm_75"
-    for spec in CATALOGUE.values():
-        if not (spec.base or spec.name in OPTIONAL or (tensor_cores and spec.name in TENSOR_CORE_KERNELS)):
-            continue
+    for spec in specs:
         longest = max((len(values) for values in spec.constants.values()), default=1)
         diagonal = [{name: values[i % len(values)] for name, values in spec.constants.items()} for i in range(longest)]
         every = [
@@ -121,25 +126,38 @@ def kernel_variants(architecture: str) -> Iterator[Variant]:
             seen.append(tuned.key)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_kernel_compiles(architecture: str) -> None:
+@pytest.mark.slow  # minutes of NVRTC
+@pytest.mark.parametrize(
+    ("architecture", "kernel"),
+    [
+        pytest.param(architecture, spec, id=f"{architecture}-{spec.name}")
+        for architecture in ARCHITECTURES
+        for spec in kernels(architecture)
+    ],
+)
+def test_every_kernel_compiles(architecture: str, kernel: KernelSpec) -> None:
     """All variants for the oldest path and for Hopper, every source once for the others, to save time."""
     done = set()
-    for spec, constants, tuned in kernel_variants(architecture):
+    for spec, constants, tuned in kernel_variants(architecture, [kernel]):
         source = spec.name, tuned.variant
         if architecture not in ("sm_75", "sm_90a") and source in done:
             continue
         done.add(source)
         text = compile.source(spec, constants, tuned)
         assert compile.compile_cubin(spec.name, text, architecture)[:4] == b"\x7fELF"
-    files = {f"{name}_{variant}.cu" if variant else f"{name}.cu" for name, variant in done}
-    if architecture == "sm_90a":
-        unused = {path.name for folder in compile.FOLDERS for path in folder.glob("*.cu")} - files
-        dot4 = {f"matmul_ternary{kind}.cu" for kind in ("", "_tile", "_block", "_block_tile")}
-        other = {"attention_mma.cu", "matmul_ternary_mma.cu", "matmul_ternary_batch.cu", "matmul_dense_mma.cu"}
-        assert unused == dot4 | other, "for 7.5 alone, for heads of 64, and for other GPUs or other sizes"
+    assert done
 
 
+def test_hopper_takes_every_source_but_those_for_others() -> None:
+    taken = {(spec.name, tuned.variant) for spec, _, tuned in kernel_variants("sm_90a", kernels("sm_90a"))}
+    files = {f"{name}_{variant}.cu" if variant else f"{name}.cu" for name, variant in taken}
+    unused = {path.name for folder in compile.FOLDERS for path in folder.glob("*.cu")} - files
+    dot4 = {f"matmul_ternary{kind}.cu" for kind in ("", "_tile", "_block", "_block_tile")}
+    other = {"attention_mma.cu", "matmul_ternary_mma.cu", "matmul_ternary_batch.cu", "matmul_dense_mma.cu"}
+    assert unused == dot4 | other, "for 7.5 alone, for heads of 64, and for other GPUs or other sizes"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tiles", "size"), [(tiles, size) for tiles in ("WIDE", "STREAM") for size in getattr(tensor_tiles, tiles)]
 )

@@ -48,7 +48,8 @@ def needs(*commands: str) -> None:
     if missing and os.environ.get("CI") == "true":
         raise AssertionError(f"{missing} must be there in CI")
     if missing:
-        pytest.skip(f"there is no {', '.join(missing)}")
+        packages = "clang-15 llvm-15 llvm-spirv-15 spirv-tools intel-opencl-icd"
+        pytest.skip(f"it needs {', '.join(missing)} (apt install {packages})")
 
 
 def test_the_archive_has_the_listed_programs(tool: ModuleType) -> None:

@@ -25,6 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 STATE = pytest.StashKey[State | None]()
+WITHOUT = "the stand-in needs clang++-19 (apt install clang-19), an x86-64 machine, and pyobjc's tables from PyPI"
 
 
 def stand_in() -> State | None:
@@ -55,7 +56,7 @@ def tables(pytestconfig: pytest.Config) -> Tables:
     """Of the real framework."""
     state = pytestconfig.stash[STATE]
     if state is None:
-        pytest.skip("the stand-in for Metal is not here")
+        pytest.skip(WITHOUT)
     return state.tables
 
 
@@ -64,7 +65,7 @@ def state(pytestconfig: pytest.Config) -> Iterator[State]:
     """The stand-in's, put back afterwards."""
     made = pytestconfig.stash[STATE]
     if made is None:
-        pytest.skip("the stand-in for Metal is not here")
+        pytest.skip(WITHOUT)
     before = {name: getattr(made, name) for name in ("working_set", "family", "unified", "no_indirect", "stuck")}
     yield made
     vars(made).update(before)

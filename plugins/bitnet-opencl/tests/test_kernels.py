@@ -22,6 +22,8 @@ from bitnet_opencl.clc.tuning import GPU
 from bitnet_opencl.describe import KNOWN
 from bitnet_opencl.device import OpenCLDevice
 
+pytestmark = pytest.mark.slow
+
 MOST_CASES = 4
 MOST_ELEMENTS = 3_000_000
 """Of a case's largest operand: larger ones take a CPU long and show no more."""

@@ -21,6 +21,8 @@ from bitnet_core.reference.device import NumpyDevice
 from bitnet_opencl.describe import KNOWN
 from bitnet_opencl.device import OpenCLDevice
 
+pytestmark = pytest.mark.slow
+
 PROMPT, TOKENS = 150, 6
 LOST = 256
 """Word of the workspace, as in meeting.clh."""

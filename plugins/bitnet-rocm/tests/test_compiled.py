@@ -85,7 +85,7 @@ def assembly(text: str, architecture: str) -> str:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_kernels_become_the_instructions_that_are_claimed(architecture: str) -> None:
     if shutil.which("clang++-19") is None:
-        pytest.skip("clang++-19 is not installed")
+        pytest.skip("it needs clang++-19 (apt install clang-19)")
     chosen = list(variants(architecture))
     with ThreadPoolExecutor(2) as pool:
         compiled = list(pool.map(lambda variant: assembly(variant[2], architecture), chosen))

@@ -15,6 +15,8 @@ from bitnet_core.testing.compare import check_outputs
 from bitnet_vulkan.describe import offered
 from bitnet_vulkan.device import VulkanDevice
 
+pytestmark = pytest.mark.slow
+
 LOST = 256
 """As in meeting.glsl."""
 

@@ -18,6 +18,8 @@ from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.compare import check_outputs
 from bitnet_vulkan.compile import KERNELS
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 TYPES = {
     "float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA": "HalfLeft",
@@ -98,7 +100,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command, with the header compiled already, which takes a third of its time."""
     path = shutil.which("g++")
     if path is None:
-        pytest.skip("g++ is not installed")
+        pytest.skip("it needs g++ (apt install g++)")
     folder = tmp_path_factory.mktemp("compiled")
     header = ["-x", "c++-header", "-o", str(folder / "matrix_emulation.h.gch"), str(HERE / "matrix_emulation.h")]
     subprocess.run([path, *OPTIONS, *header], check=True)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 LIBRARY = Path("/usr/lib/chromium/libVkLayer_khronos_validation.so")
 NAME = "VK_LAYER_KHRONOS_validation"
@@ -28,7 +30,7 @@ CASES = (
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Variables that put the layer, with these checks alone, into a process."""
     if not LIBRARY.is_file():
-        pytest.skip("there is no validation layer of Chromium here")
+        pytest.skip("it needs Chromium's validation layer (apt install chromium)")
     folder = tmp_path_factory.mktemp("layer")
     layer = {
         "name": NAME,

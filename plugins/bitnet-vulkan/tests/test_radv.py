@@ -76,7 +76,7 @@ def run(code: str, family: str) -> subprocess.CompletedProcess[str]:
 def driver() -> None:
     """Skip where RADV is not installed."""
     if not DRIVER.exists():
-        pytest.skip(f"RADV is not installed: no {DRIVER}")
+        pytest.skip(f"no {DRIVER} (apt install mesa-vulkan-drivers)")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

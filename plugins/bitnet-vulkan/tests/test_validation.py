@@ -14,6 +14,8 @@ import pytest
 from bitnet_core.errors import BackendUnavailableError, GpuError
 from bitnet_vulkan.driver import instance
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 LAYER = {
     "VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation",
@@ -31,7 +33,7 @@ def validation_layer() -> None:
         try:
             instance.__wrapped__()
         except (BackendUnavailableError, GpuError) as exc:
-            pytest.skip(f"no validation layer: {exc}")
+            pytest.skip(f"no validation layer (apt install vulkan-validationlayers mesa-vulkan-drivers): {exc}")
 
 
 def run(code: list[str], **environment: str) -> str:

@@ -19,6 +19,8 @@ from bitnet_webgpu.describe import KNOWN, device_infos, usable
 from bitnet_webgpu.device import WebGpuDevice
 from bitnet_webgpu.tuning import FEW_ROWS, TILES, choose, offered
 
+pytestmark = pytest.mark.slow
+
 JOINED = tuple(KNOWN["joined"])
 SPLIT = ("attention", "argmax_advance")
 REDUCING = ("matmul_dense", "rms_norm", "rms_norm_quantize", "glu_norm_quantize", "rope_store_kv", "top_k")

@@ -197,12 +197,12 @@ def test_what_wgpu_refuses_is_typed(bench: Bench) -> None:
     assert count(bench, ones) == 1, "and the device goes on"
 
 
-def test_tables_over_the_binding_limit_are_split() -> None:
+def test_tables_over_the_binding_limit_are_split(bench: Bench) -> None:
     """A model whose head and matrices are bound in parts says the same."""
     with load(device="numpy") as model:
         expected = model.generate("Once upon a time", max_tokens=12).tokens
     opened = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
-    device = WebGpuDevice(bitnet_backend().devices()[0].index)
+    device = WebGpuDevice(bench.index)
     device.info = replace(device.info, max_binding=64 << 10)
     summary = BackendStartupSummary(DeviceRequest("webgpu", device.info.index), ("webgpu",), device.info)
     options = EngineOptions("f16", context=64, max_sequences=1)

@@ -27,6 +27,8 @@ from bitnet_core.tokenizer import load_tokenizer
 from bitnet_webgpu import describe
 from bitnet_webgpu.device import WebGpuDevice
 
+pytestmark = pytest.mark.slow
+
 LARGE = ("many-outs", "t512", "ten_thousand", "70001")
 """In the names of cases that take a CPU long, and differ from others in size alone."""
 DEFAULTS = dict(zip(describe.KNOWN["limits"], (256 << 20, 128 << 20, 8, describe.STORAGE, 256), strict=True))

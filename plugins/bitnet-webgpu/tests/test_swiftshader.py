@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DRIVER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 """Where Debian's package has it."""
 KIT = Path(__file__).with_name("test_conformance.py")
@@ -22,7 +24,7 @@ _NAME = "from bitnet_webgpu.describe import device_infos; print(device_infos()[0
 def environment() -> dict[str, str]:
     if not DRIVER.exists():
         assert os.environ.get("CI") != "true", "CI installs chromium"
-        pytest.skip("chromium is not installed")
+        pytest.skip("it needs chromium (apt install chromium)")
     return os.environ | {"VK_DRIVER_FILES": str(DRIVER)}
 
 

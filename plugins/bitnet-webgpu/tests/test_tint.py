@@ -19,6 +19,8 @@ from bitnet_webgpu.compile import source
 from bitnet_webgpu.describe import KNOWN
 from bitnet_webgpu.tuning import offered
 
+pytestmark = pytest.mark.slow
+
 VERSION = "0.6.2"
 """Of npm `webgpu`."""
 PROLOGUES = {1: "", 32: "enable subgroups;\n"}
@@ -32,7 +34,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tint")
     if shutil.which("npm") is None:
         assert os.environ.get("CI") != "true", "CI installs npm"
-        pytest.skip("npm is not installed")
+        pytest.skip("it needs npm (apt install npm)")
     install = ["npm", "install", "--no-audit", "--no-fund", f"webgpu@{VERSION}"]
     subprocess.run(install, cwd=folder, check=True, capture_output=True, timeout=120)
     shutil.copy(SCRIPT, folder)

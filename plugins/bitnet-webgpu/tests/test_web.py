@@ -21,6 +21,8 @@ from bitnet_core.api import load
 from bitnet_core.errors import UsageError
 from bitnet_webgpu.export import export
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[3] / "examples" / "web-stories"
 TOLD = (("Once upon a time there was a", 20), ("Tom and  Sue didn't want 12 apples.\n\nThe é", 4))
 SECONDS = 150
@@ -90,7 +92,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_browser_says_what_numpy_says(exported: Path, tmp_path: Path) -> None:
     if shutil.which("chromium") is None:
         assert os.environ.get("CI") != "true", "CI installs chromium"
-        pytest.skip("chromium is not installed")
+        pytest.skip("it needs chromium (apt install chromium)")
     page = _TEST.replace("TOLD", json.dumps(TOLD))
     (exported / "test.html").write_text(page, "utf-8")
     results: list[dict[str, Any]] = []
