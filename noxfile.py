@@ -27,7 +27,7 @@ PROJECTS = sorted(
     for path in (ROOT / folder).glob("*/pyproject.toml")
 )
 TEMPLATE = "core/src/bitnet_core/scaffold/template"
-BASE = ("core",)
+BASE = ("hal", "core")
 """Projects that all others need, and that no index has."""
 WHEELS = os.environ.get("BITNET_WHEELS")
 """A folder with wheels of BASE, which `nox -s wheels` makes; .ci/run sets it, and runs sessions side by side."""
@@ -104,6 +104,17 @@ def core(session: nox.Session) -> None:
     test_core(session, "not slow")
 
 
+ALONE = "core_is or imports_nothing or is_listed or compiles or is_offered or whole_models or rms_norm or argmax"
+
+
+@nox.session(tags=["full"])
+def alone(session: nox.Session) -> None:
+    """bitnet-hal and a plugin without core: a device is listed, kernels compile, run and pass rules of the kit."""
+    session.install("./hal[test]", "./plugins/bitnet-opencl")
+    extra = ["--require-device"] if os.environ.get("CI") else []
+    session.run("pytest", "hal/alone", "-k", ALONE, *extra, *session.posargs, env=ONE_THREAD)
+
+
 @nox.session(tags=["full"])
 def slow(session: nox.Session) -> None:
     """The tests of core that take long."""
@@ -138,11 +149,11 @@ def oldest(project: str) -> set[str]:
 
 
 @nox.session(default=False)  # takes minutes and large packages: run it by name
-@nox.parametrize("project", ["core", *PROJECTS], ids=[Path(project).name for project in ["core", *PROJECTS]])
+@nox.parametrize("project", [*BASE, *PROJECTS], ids=[Path(project).name for project in [*BASE, *PROJECTS]])
 def minimums(session: nox.Session, project: str) -> None:
     """Tests of one project with the oldest versions that it and core say they work with."""
     constraints = Path(session.create_tmp()) / "oldest.txt"
-    constraints.write_text("\n".join(sorted(oldest("core") | oldest(project))))
+    constraints.write_text("\n".join(sorted(oldest("hal") | oldest("core") | oldest(project))))
     table = project_table(project)
     own = [] if project in BASE else [f"./{project}"]
     session.install(*base(session, "[test]"), *own, *table.get("test-requires", []), "-c", str(constraints))

@@ -11,7 +11,7 @@ python=${PYTHON:-}
 if [ -z "$python" ]; then
     python3 -m venv build/on-device
     python=build/on-device/bin/python
-    "$python" -m pip install --quiet "./core[test]" "./plugins/bitnet-$backend"
+    "$python" -m pip install --quiet "./hal[test]" "./core[test]" "./plugins/bitnet-$backend"
 fi
 bitnet() { "$python" -c 'from bitnet_core.cli.app import main; main()' "$@"; }
 

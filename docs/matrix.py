@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.kernels.describe import table
+from bitnet_hal.kernels.describe import table
 
 FOLDER = Path(__file__).parent / "reports"
 
@@ -27,7 +27,7 @@ def kept(report: dict[str, Any], day: str) -> dict[str, dict[str, Any]]:
         name = re.sub(r"[^a-z0-9]+", "-", f"{device['device'].split(':')[0]} {device['name']}".lower()).strip("-")[:60]
         found[f"{name}.json"] = {
             "day": day,
-            "versions": {name: report["versions"][name] for name in ("bitnet-core", "python", "numpy")},
+            "versions": {name: report["versions"][name] for name in ("bitnet-hal", "python", "numpy")},
             "device": {key: device[key] for key in ("device", "name", "type", "vendor", "driver", "optional_kernels")},
             "totals": dict(sorted(Counter(test["outcome"] for test in tests).items())),
             "failed": sorted(test["test"] for test in tests if test["outcome"] == "failed"),

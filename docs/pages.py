@@ -13,8 +13,8 @@ import textwrap
 from pathlib import Path
 
 from bitnet_core.hub.families import families
-from bitnet_core.kernels.describe import describe_all, table
-from bitnet_core.testing.tolerances import TOLERANCES
+from bitnet_hal.kernels.describe import describe_all, table
+from bitnet_hal.testing.tolerances import TOLERANCES
 from matrix import matrix
 
 ROOT = Path(__file__).parents[1]

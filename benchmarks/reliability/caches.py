@@ -23,8 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.discovery import canary
-from bitnet_core.hal.program_cache import ProgramCache
+from bitnet_hal.discovery import canary
+from bitnet_hal.driver.program_cache import ProgramCache
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "core" / "tests" / "hub"))
 

@@ -65,10 +65,10 @@ def commands(disk: Path) -> Iterator[tuple[str, str]]:
 def caches(disk: Path) -> Iterator[tuple[str, str]]:
     """(cache, what is wrong): they do without, in silence."""
     os.environ["XDG_CACHE_HOME"] = os.environ["XDG_STATE_HOME"] = str(disk)
-    from bitnet_core.discovery import canary
-    from bitnet_core.errors import KernelCompileError
-    from bitnet_core.hal.program_cache import ProgramCache
     from bitnet_core.logs import log_hint
+    from bitnet_hal.discovery import canary
+    from bitnet_hal.driver.program_cache import ProgramCache
+    from bitnet_hal.errors import KernelCompileError
 
     cache, key = ProgramCache("full"), ProgramCache.key("x")
     cache.store(key, bytes(1 << 16))

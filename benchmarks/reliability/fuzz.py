@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
-from bitnet_core.errors import BitnetError
 from bitnet_core.formats.names import matrices, tables, vectors
 from bitnet_core.formats.open import open_model
 from bitnet_core.receipt import verify_receipt
 from bitnet_core.tokenizer import load_tokenizer
 from bitnet_core.tokenizer.chat import BITNET_TEMPLATE
 from bitnet_core.tokenizer.fence import SECONDS, Fence
+from bitnet_hal.errors import BitnetError
 
 GOLDEN = Path(__file__).parents[2] / "core" / "tests" / "golden" / "qwen3"
 KEPT = Path("build") / "fuzz"

@@ -23,12 +23,12 @@ from typing import Any
 from unittest.mock import patch
 
 import bitnet_core
-from bitnet_core.discovery.selection import open_device
-from bitnet_core.errors import DeviceLostError
-from bitnet_core.hal.device import Tuning, whole
-from bitnet_core.kernels.base import RMS_NORM
 from bitnet_cuda import compile
 from bitnet_cuda.device import CudaDevice
+from bitnet_hal.device import Tuning, whole
+from bitnet_hal.discovery.selection import open_device
+from bitnet_hal.errors import DeviceLostError
+from bitnet_hal.kernels.base import RMS_NORM
 
 TRAP = 'extern "C" __global__ void rms_norm() { asm("trap;"); }'
 METHODS = ("launch", "replay", "download")

@@ -22,7 +22,7 @@ from shipped import load
 from tokenizer import EOT
 
 TOKENS = 64
-MARGIN = 0.5  # on other devices logits differ by a tenth at most: see bitnet_core.testing.areas.model
+MARGIN = 0.5  # on other devices logits differ by a tenth at most: see bitnet_core.testing.model
 BEGINNING = 64  # tokens of a story that are given, so that its plot has begun
 LONGEST = 160  # tokens that are continued
 CANDIDATES = 192

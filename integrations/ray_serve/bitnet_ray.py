@@ -12,7 +12,7 @@ import asyncio
 from typing import Any
 
 import bitnet_core
-from bitnet_core.errors import BitnetError
+from bitnet_hal.errors import BitnetError
 from bitnet_server.app import make_app
 from bitnet_server.service import Service
 from bitnet_server.settings import Settings

@@ -6,9 +6,10 @@ TYPE_CHECKING = False  # typing takes ten times as long to import as this module
 if TYPE_CHECKING:
     from typing import Any
 
+    from bitnet_hal.discovery.probe import probe
+    from bitnet_hal.discovery.selection import devices, gpu_available
+
     from bitnet_core.api import Generation, GenerationStream, Model, Piece, load
-    from bitnet_core.discovery.probe import probe
-    from bitnet_core.discovery.selection import devices, gpu_available
     from bitnet_core.doctor.findings import preflight
     from bitnet_core.operations import Provider, provider
     from bitnet_core.plan.pool import MemoryPoolConfig
@@ -20,11 +21,11 @@ _LAZY = {
     "Model": "bitnet_core.api",
     "Piece": "bitnet_core.api",
     "Provider": "bitnet_core.operations",
-    "devices": "bitnet_core.discovery.selection",
-    "gpu_available": "bitnet_core.discovery.selection",
+    "devices": "bitnet_hal.discovery.selection",
+    "gpu_available": "bitnet_hal.discovery.selection",
     "load": "bitnet_core.api",
     "preflight": "bitnet_core.doctor.findings",
-    "probe": "bitnet_core.discovery.probe",
+    "probe": "bitnet_hal.discovery.probe",
     "provider": "bitnet_core.operations",
 }
 """Public names and their modules, imported on first use so that `import bitnet_core` stays light."""

@@ -7,9 +7,8 @@ import re
 from pathlib import Path
 
 import platformdirs
-
-from bitnet_core.errors import KernelCompileError, UsageError
-from bitnet_core.output import new_file
+from bitnet_hal.errors import KernelCompileError, UsageError
+from bitnet_hal.output import new_file
 
 LEVELS = ("debug", "info", "warning", "error")
 

@@ -7,15 +7,18 @@ from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.device import Device, View, whole
+from bitnet_hal.discovery.registry import kernels_hash
+from bitnet_hal.discovery.request import DeviceRequest
+from bitnet_hal.discovery.selection import BackendStartupSummary, open_device
+from bitnet_hal.errors import UsageError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.launcher import Launcher
+from bitnet_hal.tuning.measured import tilings
 
-from bitnet_core.discovery.request import DeviceRequest
-from bitnet_core.discovery.selection import BackendStartupSummary, open_device
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.ternary.floats import absmean, exact
-from bitnet_core.hal.device import Device, View, whole
-from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.model.weights import TernaryWeight, padded
-from bitnet_core.plan.launcher import Launcher
 
 _REFUSED = {
     "tl1": "TL1's tiles depend on the shape and are not stored with it; files of it are read",
@@ -34,7 +37,7 @@ class Provider:
 
     def __init__(self, device: Device, summary: BackendStartupSummary | None = None) -> None:
         self.device, self.summary = device, summary
-        self._launcher = Launcher(device)
+        self._launcher = Launcher(device, tilings(device.info, kernels_hash))
 
     @property
     def name(self) -> str:

@@ -15,12 +15,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bitnet_core.discovery.known import KNOWN
-from bitnet_core.discovery.selection import BackendStartupSummary
-from bitnet_core.environment import strict_mode
-from bitnet_core.errors import ReceiptError, StrictModeError
-from bitnet_core.hal.device import DeviceInfo
-from bitnet_core.output import new_file
+from bitnet_hal.device import DeviceInfo
+from bitnet_hal.discovery.known import KNOWN
+from bitnet_hal.discovery.selection import BackendStartupSummary
+from bitnet_hal.environment import strict_mode
+from bitnet_hal.errors import StrictModeError
+from bitnet_hal.output import new_file
+
+from bitnet_core.errors import ReceiptError
 from bitnet_core.version import core_version
 
 if TYPE_CHECKING:

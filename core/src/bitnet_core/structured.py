@@ -10,10 +10,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+from bitnet_hal.errors import UsageError, short
 
 from bitnet_core import nesting
 from bitnet_core.engine.constraint import Mask
-from bitnet_core.errors import UsageError, short
 from bitnet_core.schemas import closed
 from bitnet_core.tokenizer import Tokenizer
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import typer
 from bitnet_core.cli.app import COMMANDS, build_app
-from bitnet_core.errors import DeviceLostError, OutOfMemoryError, StrictModeError, TokenizerError, UsageError
+from bitnet_core.errors import TokenizerError
 from bitnet_core.logs import configure_logging
+from bitnet_hal.errors import DeviceLostError, OutOfMemoryError, StrictModeError, UsageError
 
 BITNET = [sys.executable, "-c", "from bitnet_core.cli.app import main; main()"]
 
@@ -22,7 +23,8 @@ def failing_command(error: str) -> str:
     return f"""
     def command() -> None:
         '''Fails.'''
-        import bitnet_core.errors as e
+        import bitnet_core.errors as core
+        import bitnet_hal.errors as e
         raise {error}
 
     @hookimpl
@@ -36,13 +38,13 @@ def failing_command(error: str) -> str:
     [
         ("e.BitnetError('general')", 1, "general"),
         ("e.UsageError('usage')", UsageError.exit_code, "usage"),
-        ("e.ModelError('bad file')", 3, "bad file"),
-        ("e.TokenizerError('bad vocabulary')", TokenizerError.exit_code, "bad vocabulary"),
+        ("core.ModelError('bad file')", 3, "bad file"),
+        ("core.TokenizerError('bad vocabulary')", TokenizerError.exit_code, "bad vocabulary"),
         ("e.StrictModeError('strict')", StrictModeError.exit_code, "strict"),
         ("e.DeviceNotFoundError('none', hint='Install one')", 11, "none. Install one"),
         ("e.DeviceLostError('gone', backend='cuda')", DeviceLostError.exit_code, "cuda: gone"),
         ("e.OutOfMemoryError('full', requested=1)", OutOfMemoryError.exit_code, "full"),
-        ("e.ReceiptError('no receipt')", 14, "no receipt"),
+        ("core.ReceiptError('no receipt')", 14, "no receipt"),
         ("MemoryError()", 13, "out of memory"),
         ("KeyboardInterrupt()", 130, ""),
         ("ZeroDivisionError('x')", 1, "ZeroDivisionError: x. BITNET_LOG=debug shows where"),

@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.errors import ModelError, OutOfMemoryError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.names import floats, matrices, tables, ternaries, vectors
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
-from bitnet_core.hal.device import DeviceType, Kernel, TransferMode, View
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.types import Grid
 from bitnet_core.measure import bandwidth
 from bitnet_core.measure.benchmark import bytes_per_token
 from bitnet_core.measure.profiling import profile
 from bitnet_core.measure.server import Answer, ServerResult
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.device import DeviceType, Kernel, TransferMode, View
+from bitnet_hal.errors import OutOfMemoryError, UsageError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.types import Grid
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
 
 
 def test_bench_reports_its_measurements(bitnet) -> None:
@@ -56,7 +57,7 @@ def everything_joined(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """A numpy device that offers all optional kernels; counts what it runs."""
     optional = frozenset(spec.name for spec in CATALOGUE.values() if not spec.base)
     info = replace(numpy_info(), kernels=optional, transfer=TransferMode.EXPLICIT_COPY)
-    monkeypatch.setattr("bitnet_core.reference.describe.numpy_info", lambda: info)
+    monkeypatch.setattr("bitnet_hal.reference.describe.numpy_info", lambda: info)
     ran: Counter[str] = Counter()
     run = NumpyDevice._run
 

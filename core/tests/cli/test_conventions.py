@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import KernelSpec
 
 PAGE = Path(__file__).parents[3] / "docs" / "backends" / "kernels.md"
 NAME = re.compile(r"(?<![\w'])(?!NaN|Inf)([A-Z][A-Z0-9_]*|[a-z])(?![\w']|-[a-z])")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import bitnet_core
 import pytest
-from bitnet_core.discovery.known import AMD, backends_here, install_hint
 from bitnet_core.doctor.findings import setting_findings
-from bitnet_core.hal.device import DeviceInfo, DeviceType
+from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.discovery.known import AMD, backends_here, install_hint
 
 WRONG_SIGNATURE = """
 import pluggy
@@ -24,14 +24,14 @@ Backend.devices = absent
 """
 COMPUTES = """
 from dataclasses import replace
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
 Backend.open = lambda self, index: NumpyDevice(replace(numpy_info(), backend=self.name))
 """
 WRONG_SUM = """
 from dataclasses import replace
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
 class Faulty(NumpyDevice):
     def download(self, src, dst):
         super().download(src, dst)
@@ -45,9 +45,9 @@ Backend.open = fail
 """
 COMPILES_NOT = """
 from dataclasses import replace
-from bitnet_core.errors import KernelCompileError
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.errors import KernelCompileError
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
 class Faulty(NumpyDevice):
     def _compile(self, spec, constants, tuning):
         if spec.name in ("rms_norm", "top_k"):

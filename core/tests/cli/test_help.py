@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from bitnet_core.cli import options
 from bitnet_core.cli.help import ELSEWHERE
-from bitnet_core.discovery import registry as registry_module
+from bitnet_hal.discovery import registry as registry_module
 
 PROGRAM = [sys.executable, "-c", "from bitnet_core.cli.program import main; main()"]
 QWEN3 = Path(__file__).parents[1] / "golden" / "qwen3" / "qwen3-untied" / "PQ2_0.gguf"

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from bitnet_core.discovery.known import install_command
 from bitnet_core.doctor.hardware import nothing_to_do
 from bitnet_core.hub.reference import meant
+from bitnet_hal.discovery.known import install_command
 
 ABSENT_DRIVER = """
 def absent(self):

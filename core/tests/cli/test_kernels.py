@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.describe import grid_formula
-from bitnet_core.kernels.spec import Constants, KernelSpec, Params
-from bitnet_core.kernels.types import Grid
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.describe import grid_formula
+from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
+from bitnet_hal.kernels.types import Grid
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -19,7 +19,7 @@ fcntl, pty, termios = (
 
 Terminal = Callable[..., str]
 PROGRAM = "from bitnet_core.cli.program import main; main()"
-SLOW = f"import bitnet_core.discovery.opening as o, time\nreal = o.open_device\n\
+SLOW = f"import bitnet_hal.discovery.opening as o, time\nreal = o.open_device\n\
 def slow(*a, **k):\n    time.sleep(4)\n    return real(*a, **k)\no.open_device = slow\n{PROGRAM}"
 
 

@@ -13,7 +13,7 @@ from bitnet_core.doctor.access import access_findings
 from bitnet_core.doctor.fits import _fit
 from bitnet_core.doctor.versions import unmet, version_findings
 from bitnet_core.formats.synthetic import SyntheticSource
-from bitnet_core.hal.device import DeviceType, TransferMode
+from bitnet_hal.device import DeviceType, TransferMode
 
 
 def test_device_files_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from bitnet_core.cli.console import cell, harmless
-from bitnet_core.errors import BitnetError, ModelError, ReceiptError, UsageError
+from bitnet_core.errors import ModelError, ReceiptError
 from bitnet_core.formats.open import open_model
-from bitnet_core.output import check_output, new_file, new_folder
+from bitnet_hal.errors import BitnetError, UsageError
+from bitnet_hal.output import check_output, new_file, new_folder
 
 STORIES = Path(str(files("bitnet_core") / "data" / "stories.gguf"))
 posix = pytest.mark.skipif(os.name != "posix", reason="POSIX files and signals")

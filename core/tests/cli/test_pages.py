@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.catalogue import CATALOGUE
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(

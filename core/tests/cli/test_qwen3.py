@@ -112,9 +112,9 @@ def test_a_backend_without_the_kernels_is_passed_over_or_refused(
         "bare",
         """
         from dataclasses import replace
-        from bitnet_core.hal.device import DeviceType
-        from bitnet_core.reference.describe import numpy_info
-        from bitnet_core.reference.device import NumpyDevice
+        from bitnet_hal.device import DeviceType
+        from bitnet_hal.reference.describe import numpy_info
+        from bitnet_hal.reference.device import NumpyDevice
         def info():
             return replace(numpy_info(), backend="bare", name="Bare", type=DeviceType.GPU, kernels=frozenset({"top_k"}))
         Backend.devices = lambda self: [info()]

@@ -11,20 +11,19 @@ from importlib.resources import files
 from pathlib import Path
 from typing import get_type_hints
 
-import bitnet_core
 import pytest
 import typer
-from bitnet_core import environment
 from bitnet_core.api.options import ChatOptions, EngineSettings
 from bitnet_core.cli.app import build_app
-from bitnet_core.discovery.known import KNOWN
-from bitnet_core.errors import DEVICE_FAILURES, GpuError
+from bitnet_hal import environment, errors
+from bitnet_hal.discovery.known import KNOWN
+from bitnet_hal.errors import DEVICE_FAILURES, GpuError
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROJECTS = sorted(
     path.parent.relative_to(ROOT).as_posix()
-    for pattern in ("core", "plugins/*", "examples/*")
+    for pattern in ("hal", "core", "plugins/*", "examples/*")
     for path in ROOT.glob(f"{pattern}/pyproject.toml")
 )
 
@@ -50,7 +49,9 @@ def test_the_python_programs_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip()
 
 
-FIRST = 'python3 -m venv .venv && . .venv/bin/activate && pip install ./core && bitnet run "Once upon a time" -n 60'
+FIRST = (
+    'python3 -m venv .venv && . .venv/bin/activate && pip install ./hal ./core && bitnet run "Once upon a time" -n 60'
+)
 """The command of README and of docs/install.md, which .ci/bare runs."""
 
 
@@ -91,9 +92,7 @@ def test_every_argument_of_the_python_api_is_listed() -> None:
 
 def test_the_table_of_errors_says_what_auto_does() -> None:
     rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", page("backends/errors.md"), re.MULTILINE)
-    kinds = {
-        kind for kind in vars(bitnet_core.errors).values() if isinstance(kind, type) and issubclass(kind, GpuError)
-    }
+    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, GpuError)}
     assert {name for name, _ in rows} == {kind.__name__ for kind in kinds - {GpuError}}
     assert {name for name, does in rows if "goes on with the next device" in does} == {
         kind.__name__ for kind in DEVICE_FAILURES
@@ -125,16 +124,18 @@ def test_each_panel_of_the_chart_has_other_programs_beside_ours() -> None:
 
 @pytest.mark.parametrize("project", PROJECTS)
 def test_packages_agree(project: str) -> None:
-    """One version, one licence, one range of core."""
+    """One licence; one version, but for the contract's own; one range of the contract or of core."""
     table = metadata(project)
     shown = (ROOT / project / "README.md").read_text(encoding="utf-8")
     assert "](." not in shown, "a relative link leads nowhere on the page of the package"
     assert (ROOT / project / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
-    assert (table["version"], table["license"], table["license-files"]) == ("0.2.0", "MIT", ["LICENSE"])
+    assert (table["license"], table["license-files"]) == ("MIT", ["LICENSE"])
+    assert table["dynamic"] == ["version"] if project == "hal" else table["version"] == "0.2.0"
     dependencies = table["dependencies"]
     assert isinstance(dependencies, list)
     cores = [re.sub(r"\[.*\]", "", text) for text in dependencies]
-    assert project == "core" or "bitnet-core>=0.2,<0.3" in cores
+    wanted = "bitnet-core>=0.2,<0.3" if project == "plugins/bitnet-server" else "bitnet-hal>=2.1,<3"
+    assert project == "hal" or [text for text in cores if text.startswith("bitnet-")] == [wanted]
     assert not [text for text in dependencies if "==" in text.partition(";")[0]]
 
 
@@ -142,5 +143,5 @@ def test_core_has_an_extra_for_every_backend() -> None:
     extras = metadata("core")["optional-dependencies"]
     assert isinstance(extras, dict)
     for backend in KNOWN.values():
-        if backend.package != "bitnet-core":
+        if backend.package != "bitnet-hal":
             assert extras[backend.name.replace("-", "")] == [f"{backend.package}>=0.2,<0.3"]

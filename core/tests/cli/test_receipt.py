@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bitnet_core.discovery.request import AUTO
-from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.errors import ReceiptError
-from bitnet_core.hal.device import DeviceInfo, DeviceType
 from bitnet_core.receipt import make_receipt, tokens_sha256, verify_receipt, write_receipt
+from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.discovery.request import AUTO
+from bitnet_hal.discovery.selection import BackendStartupSummary
 
 GPU = DeviceInfo("cuda", 0, "card", DeviceType.GPU, vendor="V", driver="1.2")
 CPU = DeviceInfo("numpy", 0, "host", DeviceType.CPU)

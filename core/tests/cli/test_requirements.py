@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PROJECTS = [
+    ROOT / "hal",
     ROOT / "core",
     *sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml") if path.parts[-3] != "build"),
 ]

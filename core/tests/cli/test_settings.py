@@ -6,10 +6,10 @@ import logging
 from pathlib import Path
 
 import pytest
-from bitnet_core.discovery.request import resolve_request
-from bitnet_core.environment import strict_mode
-from bitnet_core.errors import UsageError
-from bitnet_core.settings import config_path, setting
+from bitnet_hal.discovery.request import resolve_request
+from bitnet_hal.environment import strict_mode
+from bitnet_hal.errors import UsageError
+from bitnet_hal.settings import config_path, setting
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def report(outcome: str) -> dict[str, object]:
         {"test": "test_no_device", "outcome": "passed"},
     ]
     tests.append({"test": "test_b", "outcome": outcome, "device": "vulkan:0"})
-    versions = {"bitnet-core": "0.2.0", "python": "3.11.7", "numpy": "2.4", "platform": "P"}
+    versions = {"bitnet-hal": "2.1.0", "python": "3.11.7", "numpy": "2.4", "platform": "P"}
     return {"versions": versions, "devices": [{**device, "optional_kernels": []}], "tests": tests}
 
 

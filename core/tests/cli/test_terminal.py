@@ -23,8 +23,8 @@ BITNET = f'{shlex.quote(sys.executable)} -c "from bitnet_core.cli.program import
 NOISY = """
 import ctypes, os, time
 from dataclasses import replace
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
 
 def noise():
     print("NOISE of Python")
@@ -236,7 +236,7 @@ main()
 
 @pytest.mark.parametrize("how", ["os.kill(os.getpid(), signal.SIGINT)", "Interrupted()"])
 @pytest.mark.parametrize(
-    "module", ["bitnet_core.cli.app", "typer", "bitnet_core.cli.run", "bitnet_core.discovery.opening", "numpy"]
+    "module", ["bitnet_core.cli.app", "typer", "bitnet_core.cli.run", "bitnet_hal.discovery.opening", "numpy"]
 )
 def test_an_interrupt_at_an_import_is_code_130(module: str, how: str) -> None:
     """Also in a destructor, which cannot raise it."""

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.json_file import read_object
-from bitnet_core.settings import setting
-from bitnet_core.text_files import decoded
+from bitnet_hal.errors import UsageError
+from bitnet_hal.settings import setting
+from bitnet_hal.text_files import decoded
 
 PROMPT = "Once upon a time"
 SAME: list[Callable[[str], bytes]] = [

@@ -12,9 +12,9 @@ PROMPT = "Once upon a time"
 
 DEVICE = """
 from dataclasses import replace
-from bitnet_core.errors import DeviceLostError, OutOfMemoryError
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.errors import DeviceLostError, OutOfMemoryError
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
 
 Backend.devices = lambda self: [
     replace(numpy_info(), backend=self.name, name="frail card", type=DeviceType.GPU, physical_id="0000:03:00.0")
@@ -52,7 +52,7 @@ def test_auto_goes_on_with_the_same_text_when_the_device_is_lost(bitnet, install
 
 
 FAILS = """
-from bitnet_core.errors import GpuTimeoutError, KernelCompileError, LaunchError, UnsupportedError
+from bitnet_hal.errors import GpuTimeoutError, KernelCompileError, LaunchError, UnsupportedError
 
 class Frail(NumpyDevice):
     calls = 0

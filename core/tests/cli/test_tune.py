@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 from bitnet_core.cli.tune import _print
-from bitnet_core.discovery import measured
-from bitnet_core.discovery.measured import tiling_key
-from bitnet_core.discovery.selection import devices
+from bitnet_core.engine.engine import Engine
+from bitnet_core.engine.options import EngineOptions
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
-from bitnet_core.hal.device import DeviceInfo, DeviceType, Tuning
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import KernelSpec
 from bitnet_core.measure import tune as tune_module
 from bitnet_core.measure.tune import DeviceSpeed, time_model, tune
-from bitnet_core.plan.launcher import Launcher
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.device import DeviceInfo, DeviceType, Tuning
+from bitnet_hal.discovery.registry import kernels_hash
+from bitnet_hal.discovery.selection import devices
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.launcher import Launcher
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
+from bitnet_hal.tuning import measured
+from bitnet_hal.tuning.measured import tiling_key
 
 
 @pytest.fixture(autouse=True)
@@ -92,18 +95,25 @@ def test_the_quickest_tuning_wins_and_is_used(monkeypatch: pytest.MonkeyPatch) -
     assert {product.tuning.private["TRIED"] for product in products if product.tuning} == {1}
     assert all(product.tuning and product.usual == 2 * product.seconds == 1.0 for product in products)
     found = measured.Measured("tiny", seconds, {one.key: one.tuning for one in products if one.tuning})
-    monkeypatch.setattr("bitnet_core.plan.launcher.measured", lambda info: found)
     spec, constants = CATALOGUE["matmul_ternary"], {"ADD": 0}
     params = {"rows": 1, "outs": 256, "width": 256, "y_stride": 256, "y_first": 0}
     assert tiling_key(spec.name, constants, params) in found.tilings
-    used, _ = Launcher(device).compiled(spec, params, constants)
+    used, _ = Launcher(device, found.tilings).compiled(spec, params, constants)
     assert used.kernel.tuning.private == {"TRIED": 1}
-    other, _ = Launcher(device).compiled(spec, params | {"outs": 99, "y_stride": 99}, constants)
+    other, _ = Launcher(device, found.tilings).compiled(spec, params | {"outs": 99, "y_stride": 99}, constants)
     assert other.kernel.tuning.private == {}
     monkeypatch.setattr(TunableDevice, "tunings", lambda self, *about: [self.tuning(*about)])  # no longer on offer
-    again, _ = Launcher(device).compiled(spec, params, constants)
+    again, _ = Launcher(device, found.tilings).compiled(spec, params, constants)
     assert again.kernel.tuning.private == {}
     device.close()
+
+
+def test_an_engine_uses_what_was_kept_for_its_device() -> None:
+    device, best = TunableDevice(), Tuning({"TILE_N": 1, "TILE_T": 1, "SPLITS": 1}, private={"TRIED": 1})
+    measured.keep([(device.info, measured.Measured("tiny", 1.0, {"a": best}))], kernels_hash)
+    engine = Engine(SyntheticSource("tiny"), device, EngineOptions())
+    assert engine.placement.launcher.tilings == {"a": best}
+    engine.close()
 
 
 def test_a_large_model_is_computed_from_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:

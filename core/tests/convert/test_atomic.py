@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.convert import gguf as convert_gguf
 from bitnet_core.formats.convert import hf as convert_hf
 from bitnet_core.formats.convert.convert import convert
@@ -18,6 +18,7 @@ from bitnet_core.formats.convert.target import Target
 from bitnet_core.formats.open import open_model
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import TernaryWeight
+from bitnet_hal.errors import UsageError
 
 TARGETS: list[Target] = ["i2_s", "tq2_0", "safetensors"]
 

@@ -21,7 +21,7 @@ from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.codes import unpack
-from bitnet_core.testing.areas.model import golden_stories
+from bitnet_core.testing.model import golden_stories
 from safetensors.numpy import load_file, save_file
 
 PROGRAMS = Path(os.environ.get("BITNET_CPP_BIN", "nowhere"))

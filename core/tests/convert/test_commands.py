@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from bitnet_core.cli.app import build_app
-from bitnet_core.errors import BitnetError, ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.open import open_model
+from bitnet_hal.errors import BitnetError, UsageError
 from typer.testing import CliRunner, Result
 
 MakeFolder = Callable[..., Path]

@@ -19,8 +19,8 @@ from bitnet_core.formats.convert.convert import convert
 from bitnet_core.formats.convert.target import Target
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.open import open_model
-from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.tokenizer import load_tokenizer
+from bitnet_hal.reference.device import NumpyDevice
 from safetensors.numpy import load_file, save_file
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")

@@ -21,7 +21,7 @@ import pytest
 from bitnet_core.api import load
 from bitnet_core.formats.convert.convert import convert
 from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT
-from bitnet_core.reference.meanings import MEANINGS
+from bitnet_hal.reference.meanings import MEANINGS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

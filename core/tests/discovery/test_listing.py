@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.discovery import listing
-from bitnet_core.discovery.canary import remembered
-from bitnet_core.discovery.listing import _info, _plain
-from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
+from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
+from bitnet_hal.discovery import listing
+from bitnet_hal.discovery.canary import remembered
+from bitnet_hal.discovery.listing import _info, _plain
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere backends are asked in the same process")
 
 DIES = "import os, signal\nBackend.devices = lambda self: {how}"
 LISTED = "Backend.devices = lambda self: [DeviceInfo({name!r}, 3, 'card', DeviceType.GPU, extra={{'process': {what}}})]"
-SHORT = "from bitnet_core.discovery import listing\nlisting.NAMED_AFTER, listing.LEFT_OUT_AFTER = 0.5, 2.0\n"
+SHORT = "from bitnet_hal.discovery import listing\nlisting.NAMED_AFTER, listing.LEFT_OUT_AFTER = 0.5, 2.0\n"
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ def test_each_backend_has_a_process_and_may_do_there_what_it_likes(install_plugi
 
 QUARANTINED = """
 import atexit
-from bitnet_core.discovery.registry import registry
+from bitnet_hal.discovery.registry import registry
 def show():
     for one in registry().quarantined:
         print(one.name, one.stage.name, one.reason, one.fix, sep=" | ", file=sys.stderr)
@@ -159,7 +159,7 @@ def test_a_description_comes_back_as_it_was() -> None:
 
 
 def test_lists_need_no_numpy() -> None:
-    code = "from bitnet_core.reference.describe import numpy_info; import bitnet_core.hal.plugin, sys\n"
+    code = "from bitnet_hal.reference.describe import numpy_info; import bitnet_hal.plugin, sys\n"
     code += "print(numpy_info().driver, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["numpy", np.__version__, "False"]

@@ -13,19 +13,20 @@ from typing import Any
 
 import pytest
 from bitnet_core import load
-from bitnet_core.discovery import apart
-from bitnet_core.discovery.guarded import guard
-from bitnet_core.discovery.registry import Stage, registry
-from bitnet_core.discovery.selection import devices, open_device
 from bitnet_core.doctor.findings import check_device
-from bitnet_core.errors import (
+from bitnet_hal import isolation as apart
+from bitnet_hal.device import DeviceType
+from bitnet_hal.discovery.registry import Stage, registry
+from bitnet_hal.discovery.selection import devices, open_device
+from bitnet_hal.errors import (
     BackendIncompatibleError,
     DeviceNotFoundError,
     GpuTimeoutError,
     OutOfMemoryError,
     UsageError,
 )
-from bitnet_core.hal.device import API_VERSION, DeviceType
+from bitnet_hal.guard import guard
+from bitnet_hal.version import API_VERSION
 
 EVERY_WAY = [
     "raise SystemExit('bye')",
@@ -65,8 +66,8 @@ def test_a_variable_that_makes_no_sense_is_no_fault_of_the_plugin(monkeypatch: p
 
 
 NUMPY = """
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
 from dataclasses import replace
 INFO = replace(numpy_info(), backend="cuda", name="card", type=DeviceType.GPU)
 class Card(NumpyDevice):
@@ -121,7 +122,7 @@ DRIVER = """try:
 
 @pytest.mark.parametrize("name", ["alloc", "record"])
 def test_the_cause_of_an_error_is_the_drivers_own_exception(install_plugin: Any, name: str) -> None:
-    install_plugin("cuda", f"from bitnet_core.errors import OutOfMemoryError\n{method(name, DRIVER)}")
+    install_plugin("cuda", f"from bitnet_hal.errors import OutOfMemoryError\n{method(name, DRIVER)}")
     device, _ = open_device("cuda")
     with pytest.raises(OutOfMemoryError, match="no room") as raised:
         getattr(device, name)(*[64] * (name == "alloc"))
@@ -299,7 +300,7 @@ def test_a_plugin_of_another_hal_is_told_both_versions(install_plugin: Any) -> N
         failure = registry().failure(name)
         assert failure is not None
         assert failure.stage is Stage.API
-        assert f"{api[0]}.0 of the HAL, this core has {API_VERSION[0]}.{API_VERSION[1]}" in failure.reason
+        assert f"{api[0]}.0 of the HAL, bitnet-hal has {API_VERSION[0]}.{API_VERSION[1]}" in failure.reason
         assert failure.fix.startswith("Upgrade ")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from bitnet_core.engine.cache import block_bytes
 from bitnet_core.engine.sampling import SamplingParams
-from bitnet_core.hal.device import MOST_READING
+from bitnet_hal.device import MOST_READING
 
 Make = Callable[..., Any]
 Run = Callable[[Any], None]

@@ -11,20 +11,13 @@ import bitnet_core
 import numpy as np
 import pytest
 from bitnet_core.api import loading
-from bitnet_core.discovery import selection
-from bitnet_core.discovery.registry import registry
-from bitnet_core.errors import (
-    BitnetError,
-    DeviceLostError,
-    DeviceNotFoundError,
-    ModelError,
-    OutOfMemoryError,
-    TokenizerError,
-    UsageError,
-)
+from bitnet_core.errors import ModelError, TokenizerError
 from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT
-from bitnet_core.hal.device import MemoryKind
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.device import MemoryKind
+from bitnet_hal.discovery import selection
+from bitnet_hal.discovery.registry import registry
+from bitnet_hal.errors import BitnetError, DeviceLostError, DeviceNotFoundError, OutOfMemoryError, UsageError
+from bitnet_hal.reference.device import NumpyDevice
 
 PROMPT = "Once upon a time"
 
@@ -254,7 +247,7 @@ def test_only_an_automatic_choice_survives_the_loss(
     dying, fresh = DyingDevice(), NumpyDevice()
     request = selection.resolve_request(request_name)
     summary = selection.BackendStartupSummary(request, ("numpy",), dying.info)
-    monkeypatch.setattr("bitnet_core.discovery.opening.open_device", lambda *_: (dying, summary))
+    monkeypatch.setattr("bitnet_hal.discovery.opening.open_device", lambda *_: (dying, summary))
     monkeypatch.setattr(selection, "next_devices", lambda summary, error: [summary.selected])
     monkeypatch.setattr(selection, "open_listed", lambda info: fresh)
     with bitnet_core.load(None, request_name) as loaded:
@@ -280,7 +273,7 @@ def test_only_an_automatic_choice_goes_on_where_a_model_does_not_fit(
 ) -> None:
     small, fresh = SmallDevice(), NumpyDevice()
     summary = selection.BackendStartupSummary(selection.resolve_request(request_name), ("numpy",), small.info)
-    monkeypatch.setattr("bitnet_core.discovery.opening.open_device", lambda *_: (small, summary))
+    monkeypatch.setattr("bitnet_hal.discovery.opening.open_device", lambda *_: (small, summary))
     monkeypatch.setattr(selection, "next_devices", lambda summary, error: [summary.selected])
     monkeypatch.setattr(selection, "open_listed", lambda info: fresh)
     if request_name == "auto":

@@ -8,7 +8,7 @@ from typing import Any
 
 import bitnet_core
 import pytest
-from bitnet_core.errors import UsageError
+from bitnet_hal.errors import UsageError
 
 
 @pytest.fixture(scope="module")

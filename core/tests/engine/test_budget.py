@@ -10,11 +10,11 @@ from bitnet_core.cli.options import nbytes
 from bitnet_core.engine.cache import block_bytes
 from bitnet_core.engine.ladder import Ladder
 from bitnet_core.engine.options import EngineOptions, free_share, share_rule
-from bitnet_core.errors import OutOfMemoryError, UsageError
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
-from bitnet_core.hal.device import DeviceType
-from bitnet_core.kernels.catalogue import KV_BLOCK
 from bitnet_core.plan.memory import plan_memory
+from bitnet_hal.device import DeviceType
+from bitnet_hal.errors import OutOfMemoryError, UsageError
+from bitnet_hal.kernels.catalogue import KV_BLOCK
 
 GIB = 1 << 30
 

@@ -10,8 +10,8 @@ import pytest
 from bitnet_core.engine.sampling import Sampler, SamplingParams
 from bitnet_core.engine.scores import Scores
 from bitnet_core.engine.together import WORTH_IT, choose_together
-from bitnet_core.errors import GpuError
 from bitnet_core.plan.scratch import SHORTLIST
+from bitnet_hal.errors import GpuError
 
 VOCAB = 2000
 KINDS: list[dict[str, Any]] = [

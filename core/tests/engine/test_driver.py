@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from bitnet_core.engine.driver import Driver
-from bitnet_core.errors import BitnetError, DeviceLostError, ModelError
+from bitnet_core.errors import ModelError
+from bitnet_hal.errors import BitnetError, DeviceLostError
 
 Make = Callable[..., Any]
 

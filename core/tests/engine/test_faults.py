@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bitnet_core.errors import GpuError, LaunchError, OutOfMemoryError
+from bitnet_hal.errors import GpuError, LaunchError, OutOfMemoryError
 
 ERRORS: dict[str, Callable[[], GpuError]] = {
     "memory": lambda: OutOfMemoryError("injected", requested=1, free=0, backend="numpy"),

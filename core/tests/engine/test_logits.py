@@ -13,8 +13,8 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.scores import Want
 from bitnet_core.engine.spans import Span
-from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.reference.float_model import FloatModel
+from bitnet_hal.reference.device import NumpyDevice
 
 REFERENCE = Path(__file__).parents[1] / "golden" / "reference_logits.npz"
 STYLES = ("offline", "online", "silu", "llama")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.engine.lookup import GUESSES, Lookup, Payoff
-from bitnet_core.errors import GpuError, UsageError
-from bitnet_core.hal.device import DeviceInfo
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.device import DeviceInfo
+from bitnet_hal.errors import GpuError, UsageError
+from bitnet_hal.reference.device import NumpyDevice
 
 Make = Callable[..., Any]
 Run = Callable[[Any], None]

@@ -11,7 +11,7 @@ import pytest
 from bitnet_core.engine import pace
 from bitnet_core.engine.logprobs import token_score
 from bitnet_core.engine.sampling import Sampler, SamplingParams
-from bitnet_core.errors import DeviceLostError, UsageError
+from bitnet_hal.errors import DeviceLostError, UsageError
 
 Make = Callable[..., Any]
 Run = Callable[[Any], None]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bitnet_core.errors import DeviceLostError, OutOfMemoryError
+from bitnet_hal.errors import DeviceLostError, OutOfMemoryError
 
 Make = Callable[..., Any]
 Run = Callable[[Any], None]
@@ -172,7 +172,7 @@ def test_when_nothing_is_left_to_give_up(faulty: Any, make_engine: Make, tiny: A
 
 
 def test_weights_that_do_not_fit_are_given_back(faulty: Any, make_engine: Make) -> None:
-    from bitnet_core.hal.device import TransferMode
+    from bitnet_hal.device import TransferMode
 
     device = faulty(transfer=TransferMode.EXPLICIT_COPY)
     budget = Budget(device)

@@ -11,7 +11,8 @@ from pathlib import Path
 import bitnet_core
 import pytest
 from bitnet_core.engine.state import MAGIC
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError
+from bitnet_hal.errors import UsageError
 
 PROMPT = "Once upon a time there was a fox who lived in a big forest. " * 6
 

@@ -11,8 +11,8 @@ import pytest
 from bitnet_core.engine import scheduler
 from bitnet_core.engine.options import EngineOptions, widest_chunk
 from bitnet_core.engine.sampling import SamplingParams
-from bitnet_core.errors import GpuError, UsageError
-from bitnet_core.hal.device import DeviceType
+from bitnet_hal.device import DeviceType
+from bitnet_hal.errors import GpuError, UsageError
 
 Make = Callable[..., Any]
 Run = Callable[[Any], None]

@@ -12,8 +12,9 @@ from typing import Any
 import bitnet_core
 import pytest
 from bitnet_core.api import Model
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.open import open_model
+from bitnet_hal.errors import UsageError
 
 STORIES = Path(str(files("bitnet_core") / "data" / "stories.gguf"))
 

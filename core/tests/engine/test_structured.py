@@ -10,8 +10,8 @@ from typing import Any
 
 import bitnet_core
 import pytest
-from bitnet_core.errors import UsageError
 from bitnet_core.structured import MAX_GRAMMAR, grammar_of
+from bitnet_hal.errors import UsageError
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -10,7 +10,7 @@ import pytest
 from bitnet_core.engine.sampling import Sampler, SamplingParams
 from bitnet_core.engine.sequence import Sequence
 from bitnet_core.engine.text import StopFilter, TextMaker
-from bitnet_core.errors import UsageError
+from bitnet_hal.errors import UsageError
 
 
 def shown(pieces: list[str], stops: list[str]) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core import load
-from bitnet_core.errors import UsageError
 from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.gguf.writer import GGUFWriter
+from bitnet_hal.errors import UsageError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "qwen3" / "qwen3-untied" / "PQ2_0.gguf"
 HIDDEN, VOCAB = 128, 320

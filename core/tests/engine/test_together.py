@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import bitnet_core
 import pytest
-from bitnet_core.errors import BitnetError, UsageError
+from bitnet_hal.errors import BitnetError, UsageError
 
 PROMPTS = [f"Once there was a {animal}" for animal in ("cat", "dog", "fox", "bird", "fish", "bear")]
 TOKENS = 4

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bitnet_core.errors import ModelError, StrictModeError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary.codes import unpack
+from bitnet_hal.errors import StrictModeError
 
 Make = Callable[..., object]
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.errors import ModelError, StrictModeError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.hf.safetensors_file import read_safetensors
 from bitnet_core.formats.mapped import FileBytes
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import hf_packed
 from bitnet_core.formats.ternary.codes import pack, unpack
+from bitnet_hal.errors import StrictModeError
 from safetensors.numpy import save, save_file
 
 HIDDEN, FFN, VOCAB = 64, 96, 32

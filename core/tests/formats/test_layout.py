@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from bitnet_core.engine.engine import Engine, EngineOptions
 from bitnet_core.engine.score import token_losses
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT, decide_layout, is_noise
@@ -22,8 +22,9 @@ from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.codes import unpack
 from bitnet_core.formats.ternary.i2_s import LAYOUTS, Layout
 from bitnet_core.model.weights import DenseWeight
-from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.tokenizer import load_tokenizer
+from bitnet_hal.errors import UsageError
+from bitnet_hal.reference.device import NumpyDevice
 
 Make = Callable[..., Any]
 HIDDEN, FFN = 128, 256

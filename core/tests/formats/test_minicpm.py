@@ -11,15 +11,16 @@ import numpy.typing as npt
 import pytest
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.convert.convert import convert
 from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import tq2_0
 from bitnet_core.formats.ternary.codes import pack
 from bitnet_core.model.weights import TernaryWeight
-from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.reference.float_model import FloatModel
+from bitnet_hal.errors import UsageError
+from bitnet_hal.reference.device import NumpyDevice
 
 Array = npt.NDArray[np.float64]
 HIDDEN, FFN, HEADS, KV_HEADS, DIM, VOCAB, LAYERS, CONTEXT = 256, 512, 4, 2, 64, 320, 3, 64

@@ -19,7 +19,7 @@ from bitnet_core.formats.gguf.types import tl2_nbytes
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary.tiles import Tile
 from bitnet_core.model.source import ModelSource
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.reference.device import NumpyDevice
 from safetensors.numpy import save_file
 
 Values = npt.NDArray[np.int8]

@@ -17,12 +17,12 @@ from bitnet_core.api import Model
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.state import load_state, save_state
-from bitnet_core.errors import OutOfMemoryError, UnsupportedError, UsageError
 from bitnet_core.formats.open import open_model
 from bitnet_core.model.source import ModelSource
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.reference.float_model import FloatModel
+from bitnet_hal.errors import OutOfMemoryError, UnsupportedError, UsageError
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
 
 BONSAI2 = Path(__file__).parent / "bonsai2"
 FILE = BONSAI2 / "rotated-PTQ1_0.gguf"
@@ -239,7 +239,7 @@ def test_what_would_have_to_go_back_is_refused(source: ModelSource, tmp_path: Pa
 
 def test_a_device_without_the_kernels_is_refused_by_name(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = replace(numpy_info(), kernels=frozenset({"top_k"}))
-    monkeypatch.setattr("bitnet_core.reference.describe.numpy_info", lambda: bare)
+    monkeypatch.setattr("bitnet_hal.reference.describe.numpy_info", lambda: bare)
     with pytest.raises(
         UnsupportedError, match=r"architecture qwen35: it lacks the kernels causal_conv1d, gated_delta_rule"
     ):

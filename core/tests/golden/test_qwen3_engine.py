@@ -19,8 +19,8 @@ from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.sampling import SamplingParams
 from bitnet_core.formats.open import open_model
 from bitnet_core.plan.weights import Linear
-from bitnet_core.reference.device import NumpyDevice
 from bitnet_core.reference.float_model import FloatModel
+from bitnet_hal.reference.device import NumpyDevice
 
 QWEN3 = Path(__file__).parent / "qwen3"
 FORMS = {

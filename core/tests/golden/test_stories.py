@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bitnet_core
-from bitnet_core.testing.areas.model import golden_stories
+from bitnet_core.testing.model import golden_stories
 
 
 def test_golden_data_is_safe() -> None:

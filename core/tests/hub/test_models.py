@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.hub import Reference, cached_models, families, fetch, is_reference, removal, remove
 from bitnet_core.hub.families import short_names
+from bitnet_hal.errors import UsageError
 
 OLD, NEW = "a" * 40, "b" * 40
 

@@ -16,10 +16,11 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.hub import fetch
 from bitnet_core.hub.reference import Reference
 from bitnet_core.units import size
+from bitnet_hal.errors import UsageError
 
 UNTIED = Path(__file__).parents[1] / "golden" / "qwen3" / "qwen3-untied"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

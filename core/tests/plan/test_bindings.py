@@ -11,10 +11,10 @@ import pytest
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.sampling import SamplingParams
-from bitnet_core.errors import UnsupportedError
 from bitnet_core.formats.open import open_model
-from bitnet_core.hal.device import TransferMode, View
-from bitnet_core.kernels.catalogue import CATALOGUE, DELTA_KERNELS, KV_TYPES, kv_row_bytes
+from bitnet_hal.device import TransferMode, View
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, KV_TYPES, kv_row_bytes
 
 Make = Callable[..., Any]
 SHAPES = {

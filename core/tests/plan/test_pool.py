@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bitnet_core.plan.pool import MemoryPool, MemoryPoolConfig
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.reference.device import NumpyDevice
 
 
 class Clock:

@@ -11,7 +11,7 @@ import pytest
 from bitnet_core.errors import ModelError
 from bitnet_core.model.rope import rope_table
 from bitnet_core.plan.upload import upload
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.reference.device import NumpyDevice
 
 REFERENCE = Path(__file__).parents[1] / "golden" / "reference_rope.npz"
 SCALINGS: dict[str, dict[str, Any]] = {

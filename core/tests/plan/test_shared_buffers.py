@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from bitnet_core.hal.device import View, whole
 from bitnet_core.plan.shared_buffers import SHARED, SMALL, SharedBuffers
 from bitnet_core.plan.upload import upload
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.device import View, whole
+from bitnet_hal.reference.device import NumpyDevice
 
 
 def test_small_ones_share_and_do_not_overlap() -> None:

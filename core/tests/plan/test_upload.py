@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.convert.convert import convert
 from bitnet_core.formats.gguf import source as gguf_source
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.synthetic import SyntheticSource
-from bitnet_core.hal.device import TransferMode
 from bitnet_core.plan import upload as upload_module
 from bitnet_core.plan.upload import upload, weight_bytes
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.device import TransferMode
+from bitnet_hal.errors import UsageError
+from bitnet_hal.reference.device import NumpyDevice
 
 Make = Callable[..., Any]
 

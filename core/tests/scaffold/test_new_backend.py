@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 from bitnet_core.cli.app import build_app
-from bitnet_core.errors import UsageError
-from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_core.scaffold import write_backend
+from bitnet_hal.errors import UsageError
+from bitnet_hal.kernels.catalogue import CATALOGUE
 from typer.testing import CliRunner
 
 BASE = {name for name, spec in CATALOGUE.items() if spec.base}
 SLOW = "not ten_thousand and not leave_nothing and not closing_gives"
 KERNEL = """
-from bitnet_core.reference.meanings import MEANINGS
+from bitnet_hal.reference.meanings import MEANINGS
 
 rms_norm = MEANINGS["rms_norm"]
 """
@@ -26,7 +26,7 @@ rms_norm = MEANINGS["rms_norm"]
 
 def failures(folder: Path) -> tuple[set[str], int]:
     """Rules that fail in a skeleton that is not installed, and how many passed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "bitnet_core.testing.plugin", "-k", SLOW, "tests"]
+    command = [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "bitnet_hal.testing.plugin", "-k", SLOW, "tests"]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.reference import device
-from bitnet_core.reference.device import NumpyDevice
-from bitnet_core.reference.meanings import MEANINGS
+from bitnet_hal.reference import device
+from bitnet_hal.reference.device import NumpyDevice
+from bitnet_hal.reference.meanings import MEANINGS
 
 
 def test_a_model_that_forgets_is_rejected(judge: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

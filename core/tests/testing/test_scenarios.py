@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bitnet_core.discovery import measured
-from bitnet_core.discovery.selection import ranked
 from bitnet_core.engine.cache import block_bytes
 from bitnet_core.engine.options import EngineOptions, free_share, widest_chunk
 from bitnet_core.formats.synthetic import SyntheticSource
-from bitnet_core.hal.device import DeviceInfo, DeviceType
 from bitnet_core.plan.memory import plan_memory
-from bitnet_core.reference.device import NumpyDevice
-from bitnet_core.testing.scenarios import SCENARIOS
+from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.discovery.selection import ranked
+from bitnet_hal.reference.device import NumpyDevice
+from bitnet_hal.testing.scenarios import SCENARIOS
+from bitnet_hal.tuning import measured
 
 
 class Described(NumpyDevice):

@@ -8,9 +8,10 @@ from itertools import groupby
 from typing import Any
 
 import pytest
-from bitnet_core.errors import TokenizerError, UsageError
+from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer import Tokenizer, load_tokenizer
 from bitnet_core.tokenizer.chat import BITNET_TEMPLATE, PLAIN_TEMPLATE, ChatTemplate
+from bitnet_hal.errors import UsageError
 from texts import byte_level_backend, gguf_keys, texts
 
 SPECIALS = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|user|>"]

@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
-from bitnet_core.errors import TokenizerError, UsageError
+from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer import fence
 from bitnet_core.tokenizer.fence import Fence
+from bitnet_hal.errors import UsageError
 
 LONG = "{% set a = range(99999) | join('x') %}"
 TURNS = LONG + "{% for i in range(100000) %}{% if %s %}{% endif %}{% endfor %}"

@@ -7,11 +7,12 @@ import time
 from typing import Any
 
 import pytest
-from bitnet_core.errors import TokenizerError, UsageError
+from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer import Tokenizer, load_tokenizer
 from bitnet_core.tokenizer.expressions import check_pattern
 from bitnet_core.tokenizer.pretokenizers import PRE_TOKENIZERS
 from bitnet_core.tokenizer.tokenizer import panics_are_errors
+from bitnet_hal.errors import UsageError
 from texts import byte_level_backend
 
 REAL = [

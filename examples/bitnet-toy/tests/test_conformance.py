@@ -1,10 +1,10 @@
 """The toy passes the conformance kit."""
 
-from bitnet_core.errors import KernelCompileError, LaunchError, OutOfMemoryError
-from bitnet_core.hal.device import Device
-from bitnet_core.kernels.base import RMS_NORM
-from bitnet_core.testing import BackendConformance
-from bitnet_core.testing.areas.errors import Failure
+from bitnet_hal.device import Device
+from bitnet_hal.errors import KernelCompileError, LaunchError, OutOfMemoryError
+from bitnet_hal.kernels.base import RMS_NORM
+from bitnet_hal.testing import BackendConformance
+from bitnet_hal.testing.areas.errors import Failure
 
 
 def unfinished(gx, gy, x, index, gamma, y, rows, width, eps):  # a kernel source with an undefined name

@@ -1,7 +1,7 @@
 """What every device does alike: whose buffers, kernels and recordings these are, what fits, and recordings that are
 launched again one by one. A plugin derives from it and writes what is the driver's.
 
-A device of your own need not derive from this; the contract is `bitnet_core.hal.device.Device`.
+A device of your own need not derive from this; the contract is `bitnet_hal.device.Device`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from bitnet_core.errors import (
-    GpuError,
-    GpuTimeoutError,
-    OutOfMemoryError,
-)
-from bitnet_core.hal.checks import check_launch, check_transfer
-from bitnet_core.hal.device import (
+from bitnet_hal.checks import check_launch, check_transfer
+from bitnet_hal.device import (
     MOST_READING,
     Buffer,
     DeviceInfo,
@@ -27,12 +22,17 @@ from bitnet_core.hal.device import (
     Tuning,
     View,
 )
-from bitnet_core.hal.launches import B, Bound, K, Launch, Recorded
-from bitnet_core.hal.ownership import Ownership
-from bitnet_core.hal.waiting import TIMEOUT_VARIABLE, ready_within, wait_limit
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.kernels.types import Grid
+from bitnet_hal.errors import (
+    GpuError,
+    GpuTimeoutError,
+    OutOfMemoryError,
+)
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.kernels.types import Grid
+from bitnet_hal.launches import B, Bound, K, Launch, Recorded
+from bitnet_hal.ownership import Ownership
+from bitnet_hal.waiting import TIMEOUT_VARIABLE, ready_within, wait_limit
 
 __all__ = ["TIMEOUT_VARIABLE", "BaseDevice", "Bound", "Launch", "Recorded"]  # all that a plugin derives or uses
 
@@ -41,7 +41,7 @@ class BaseDevice(Ownership[B, K], ABC):
     """Refuses what does not fit before anything runs, and keeps launches while recording.
 
     What the methods with an underscore get is checked: buffers and kernels are this device's own and alive, ranges lie
-    within them, nothing is empty. They raise the errors of `bitnet_core.errors`; after a DeviceLostError the device
+    within them, nothing is empty. They raise the errors of `bitnet_hal.errors`; after a DeviceLostError the device
     lets nothing but `close` through.
 
     timeout: seconds for each wait (`wait_limit`).

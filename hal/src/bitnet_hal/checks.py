@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from bitnet_core.hal.device import DeviceInfo, Kernel, Tuning, View
-from bitnet_core.kernels.types import Grid
+from bitnet_hal.device import DeviceInfo, Kernel, Tuning, View
+from bitnet_hal.kernels.types import Grid
 
 if TYPE_CHECKING:
-    from bitnet_core.kernels.spec import KernelSpec
+    from bitnet_hal.kernels.spec import KernelSpec
 
 
 def check_transfer(operation: str, source: int, target: int, *offsets: int) -> None:

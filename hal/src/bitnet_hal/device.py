@@ -1,7 +1,7 @@
-"""The hardware abstraction layer: what a backend implements, and the few types it shares with core.
+"""The hardware abstraction layer: what a backend implements, and the few types it shares with its callers.
 
 The contract is at launch level: buffers, compiled kernels, launches, recordings. What a kernel computes is defined by
-core's catalogue (`bitnet_core.kernels`) and shown by the numpy device (`bitnet_core.reference`).
+the catalogue (`bitnet_hal.kernels`) and shown by the numpy device (`bitnet_hal.reference`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from bitnet_core.kernels.types import Grid
+from bitnet_hal.kernels.types import Grid
 
 if TYPE_CHECKING:
-    from bitnet_core.kernels.spec import KernelSpec
-
-API_VERSION = (2, 0)
-"""Version of this contract. A plugin states the one it was written for as a literal, and is accepted when the major
-is equal and its minor is not above core's."""
+    from bitnet_hal.kernels.spec import KernelSpec
 
 
 class MemoryKind(Enum):
@@ -182,7 +178,7 @@ class Device(Protocol):
     """One context with one in-order queue.
 
     Calls come from one thread at a time, which need not be the same one each time. Launches and transfers take effect
-    in the order of the calls. Every method may raise the errors of `bitnet_core.errors`; after DeviceLostError the
+    in the order of the calls. Every method may raise the errors of `bitnet_hal.errors`; after DeviceLostError the
     device can only be closed. What is not, or no longer, of this device (a buffer, kernel or recording that was freed,
     released or closed, or that another device made) is a ValueError before anything runs, and so is every call after
     `close`.
@@ -234,7 +230,7 @@ class Device(Protocol):
         `params` is kernel.spec.pack(...). No two views of a launch overlap, unless both are only read. A grid with a 0
         runs nothing.
 
-        ValueError, before anything runs, where they do not fit the kernel (`hal.checks.check_launch` looks).
+        ValueError, before anything runs, where they do not fit the kernel (`bitnet_hal.checks.check_launch` looks).
         """
 
     def record(self) -> AbstractContextManager[Recording]:
@@ -295,7 +291,7 @@ class Backend(Protocol):
 
     @property
     def api(self) -> tuple[int, int]:
-        """The HAL version the plugin was written for: a literal in the plugin, never imported from core."""
+        """The HAL version the plugin was written for: a literal in the plugin, never imported."""
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Load the driver and list the devices; BackendUnavailableError carries the reason and the fix."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import os
 
-from bitnet_core.errors import UsageError
-from bitnet_core.settings import setting
+from bitnet_hal.errors import UsageError
+from bitnet_hal.settings import setting
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})

@@ -2,10 +2,7 @@
 
 BitnetError                       1
 ├── UsageError                    2   (also ValueError) an argument makes no sense
-├── ModelError                    3   a model file cannot be used
-│   └── TokenizerError            4
 ├── StrictModeError               8
-├── ReceiptError                  14
 ├── CutOffError                   15  a limit ended a text that has to be whole
 └── GpuError                      1   .backend .device .operation .code .hint
     ├── BackendUnavailableError   11  driver, library or device absent
@@ -42,28 +39,10 @@ class UsageError(BitnetError, ValueError):
     exit_code = 2
 
 
-class ModelError(BitnetError):
-    """A model file cannot be used. The text says what is wrong, where, why, and what to do."""
-
-    exit_code = 3
-
-
-class TokenizerError(ModelError):
-    """The model's tokenizer is missing, malformed or of an unknown kind."""
-
-    exit_code = 4
-
-
 class StrictModeError(BitnetError):
     """BITNET_STRICT_MODE or BITNET_STRICT_NO_FAKE_GPU refuses what was asked for."""
 
     exit_code = 8
-
-
-class ReceiptError(BitnetError):
-    """A receipt cannot be written, read or verified."""
-
-    exit_code = 14
 
 
 class CutOffError(BitnetError):

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-from bitnet_core.discovery.apart import described
-from bitnet_core.errors import BackendIncompatibleError, BitnetError
-from bitnet_core.hal.device import Device, Tuning
+from bitnet_hal.device import Device, Tuning
+from bitnet_hal.errors import BackendIncompatibleError, BitnetError
+from bitnet_hal.isolation import described
 
 _GIVES: dict[str, type] = {
     **dict.fromkeys(("alloc", "compile"), object),

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from bitnet_core.discovery.request import DeviceRequest
-    from bitnet_core.hal.device import Backend, DeviceInfo
+    from bitnet_hal.device import Backend, DeviceInfo
+    from bitnet_hal.discovery.request import DeviceRequest
 
 PROJECT = "bitnet"
 

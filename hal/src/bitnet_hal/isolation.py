@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from bitnet_core.errors import GpuTimeoutError
+from bitnet_hal.errors import GpuTimeoutError
 
 NAMED_AFTER = 5.0
 """Seconds after which a plugin that is still busy is named."""

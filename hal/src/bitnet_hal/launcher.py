@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from bitnet_core.discovery.measured import PRODUCT, measured, tiling_key
-from bitnet_core.errors import KernelCompileError, UnsupportedError
-from bitnet_core.hal.device import Buffer, Device, Kernel, Recording, TunableDevice, Tuning, View, whole
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.kernels.types import Grid
+from bitnet_hal.device import Buffer, Device, Kernel, Recording, TunableDevice, Tuning, View, whole
+from bitnet_hal.errors import KernelCompileError, UnsupportedError
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.kernels.types import Grid
+from bitnet_hal.tuning.measured import PRODUCT, tiling_key
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +49,15 @@ class Launcher:
 
     counts: launches by kernel name since the device was opened, replayed ones included.
     workspace_bytes: device memory of the kernels' workspaces.
-    tilings: of products, where `bitnet tune` found better ones than the device's own first choice.
+    tilings: of products by `tiling_key`, taken in place of the device's own first choice (`tuning.measured.tilings`).
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, tilings: Mapping[str, Tuning] | None = None) -> None:
         self.device = device
         self.counts: Counter[str] = Counter()
         self.workspace_bytes = 0
         self._compiled: dict[tuple[object, ...], Compiled] = {}
-        known = measured(device.info) if "tunings" in device.info.features else None
-        self.tilings: Mapping[str, Tuning] = known.tilings if known else {}
+        self.tilings: Mapping[str, Tuning] = tilings or {}
 
     def prepare(
         self,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from bitnet_core.hal.device import Buffer, Kernel, Tuning
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.kernels.types import Grid
+from bitnet_hal.device import Buffer, Kernel, Tuning
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.kernels.types import Grid
 
 B = TypeVar("B", bound=Buffer)
 K = TypeVar("K", bound=Kernel)

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
-from bitnet_core.errors import BitnetError, UsageError
+from bitnet_hal.errors import BitnetError, UsageError
 
 
 def check_output(

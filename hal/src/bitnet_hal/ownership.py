@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic
 
-from bitnet_core.errors import DeviceLostError, GpuError, UnsupportedError
-from bitnet_core.hal.device import Buffer, DeviceInfo, Kernel, Recording
-from bitnet_core.hal.launches import B, K, Launch, Recorded
+from bitnet_hal.device import Buffer, DeviceInfo, Kernel, Recording
+from bitnet_hal.errors import DeviceLostError, GpuError, UnsupportedError
+from bitnet_hal.launches import B, K, Launch, Recorded
 
 
 class Ownership(Generic[B, K]):

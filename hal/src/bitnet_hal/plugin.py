@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from bitnet_core.hal.base import BaseDevice
-from bitnet_core.hal.c_library import CLibrary, Created, Handle
-from bitnet_core.hal.command_lists import CommandListDevice
-from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, TransferMode, Tuning
-from bitnet_core.hal.failures import Details, Statuses, failure
-from bitnet_core.hal.found import Handled, numbered, pci_address, sorted_out
-from bitnet_core.hal.launches import Compiled, Launch, Recorded
-from bitnet_core.hal.portable_tiles import FEW_ROWS
-from bitnet_core.hal.program_cache import ProgramCache
-from bitnet_core.hal.sources import source_text, with_includes
-from bitnet_core.hal.staged import StagedDevice
-from bitnet_core.hal.tables import table
-from bitnet_core.hal.tuning_table import TuningTable
-from bitnet_core.hal.wanted import Constants, Params, Tuned, Wanted
-from bitnet_core.hal.words import WordDevice, words_of
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.kernels.types import Grid
+from bitnet_hal.base import BaseDevice
+from bitnet_hal.device import DeviceInfo, DeviceType, MemoryKind, TransferMode, Tuning
+from bitnet_hal.driver.enumerate import Handled, numbered, pci_address, sorted_out
+from bitnet_hal.driver.program_cache import ProgramCache
+from bitnet_hal.driver.sources import source_text, with_includes
+from bitnet_hal.driver.staged_transfers import StagedDevice
+from bitnet_hal.driver.status import Details, Statuses, failure
+from bitnet_hal.driver.toml_tables import table
+from bitnet_hal.driver.word_transfers import WordDevice, words_of
+from bitnet_hal.families.c_library import CLibrary, Created, Handle
+from bitnet_hal.families.command_lists import CommandListDevice
+from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
+from bitnet_hal.kernels.types import Grid
+from bitnet_hal.launches import Compiled, Launch, Recorded
+from bitnet_hal.tuning.query import FEW_ROWS, Tuned, Wanted
+from bitnet_hal.tuning.table import TuningTable
 
 __all__ = [
     "FEW_ROWS",

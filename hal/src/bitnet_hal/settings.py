@@ -16,8 +16,8 @@ from pathlib import Path
 
 import platformdirs
 
-from bitnet_core.errors import UsageError, short
-from bitnet_core.text_files import decoded
+from bitnet_hal.errors import UsageError, short
+from bitnet_hal.text_files import decoded
 
 VARIABLE = "BITNET_CONFIG"
 _LONGEST = 1 << 16

@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Callable
 
-from bitnet_core.errors import UsageError
-from bitnet_core.hal.device import DeviceType
+from bitnet_hal.device import DeviceType
+from bitnet_hal.errors import UsageError
 
 SPIN = 0.005
 """Seconds in which the driver is asked without a pause: what a token takes, or a prompt of a fast GPU."""

@@ -14,18 +14,18 @@ from typing import Any
 import platformdirs
 import psutil
 import pytest
-from bitnet_core.discovery import canary
-from bitnet_core.discovery import registry as registry_module
-from bitnet_core.discovery.registry import Stage, registry
-from bitnet_core.discovery.selection import devices, open_device
-from bitnet_core.errors import BackendUnavailableError
+from bitnet_hal.discovery import canary
+from bitnet_hal.discovery import registry as registry_module
+from bitnet_hal.discovery.registry import Stage, registry
+from bitnet_hal.discovery.selection import devices, open_device
+from bitnet_hal.errors import BackendUnavailableError
 
 HANGS = "import time\nBackend.devices = lambda self: time.sleep(60)"
 CRASHES = "import os, signal\nBackend.devices = lambda self: os.kill(os.getpid(), signal.SIGSEGV)"
 ORPHAN = """
 import os, threading, time
 from pathlib import Path
-from bitnet_core.discovery.canary import silent_drivers
+from bitnet_hal.discovery.canary import silent_drivers
 threading.Thread(target=silent_drivers, args=({"vulkan": "1"},), daemon=True).start()
 while not Path("process").exists() or not Path("process").read_text():
     time.sleep(0.01)

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import importlib_metadata
 import pytest
-from bitnet_core.discovery import known
-from bitnet_core.discovery.known import KNOWN, PACKAGES, from_index, install_command, install_hint, upgrade_hint
+from bitnet_hal.discovery import known
+from bitnet_hal.discovery.known import KNOWN, PACKAGES, from_index, install_command, install_hint, upgrade_hint
 
 ROOT = Path(__file__).parents[3]
 EDITABLE = {"url": "file:///home/user/bitnet/core", "dir_info": {"editable": True}}
@@ -39,7 +39,7 @@ def test_from_a_checkout_its_folders_are_installed(origin, document: dict[str, o
     assert install_command("bitnet-opencl[pocl]") == 'pip install "./plugins/bitnet-opencl[pocl]"'
     assert install_command("bitnet-core[hub]") == 'pip install "./core[hub]"'
     assert install_hint("cuda", "vulkan") == "pip install ./plugins/bitnet-cuda or ./plugins/bitnet-vulkan"
-    upgrade = "in a current checkout: pip install ./core ./plugins/bitnet-cuda"
+    upgrade = "in a current checkout: pip install ./hal ./core ./plugins/bitnet-cuda"
     assert upgrade_hint("bitnet-core", "bitnet-cuda") == f"Upgrade bitnet-core and bitnet-cuda; {upgrade}"
     assert upgrade_hint("bitnet-acme") == "Upgrade bitnet-acme"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import bitnet_core
 import pytest
+from bitnet_hal.discovery.probe import probe
 
 
 def test_backends_devices_and_reasons(install_plugin) -> None:
@@ -12,7 +12,7 @@ def test_backends_devices_and_reasons(install_plugin) -> None:
         "opencl",
         "def no(self): raise BackendUnavailableError('no driver', backend='opencl')\nBackend.devices = no",
     )
-    machine = bitnet_core.probe()
+    machine = probe()
     states = {state.name: state for state in machine.backends}
     assert [info.request for info in machine.gpus] == ["vulkan:0"]
     assert machine.preferred.request == "vulkan:0"
@@ -28,6 +28,6 @@ def test_backends_devices_and_reasons(install_plugin) -> None:
 def test_hidden_gpus_are_called_so(install_plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     install_plugin("vulkan")
     monkeypatch.setenv("BITNET_GPU_FAKE", "none")
-    machine = bitnet_core.probe()
+    machine = probe()
     assert machine.gpus == ()
     assert next(state for state in machine.backends if state.name == "vulkan").reason == "hidden"

@@ -6,9 +6,9 @@ import logging
 import sys
 
 import pytest
-from bitnet_core.discovery.registry import Stage, registry
-from bitnet_core.discovery.selection import open_device
-from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError
+from bitnet_hal.discovery.registry import Stage, registry
+from bitnet_hal.discovery.selection import open_device
+from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError
 
 BROKEN_IMPORT = "raise ImportError('libvendor.so.1 is missing')"
 WRONG_SIGNATURE = """
@@ -47,9 +47,9 @@ CRASHES_ON_BUILD = """
         ({"source": "x = 1"}, Stage.HOOKS, "implements no bitnet hook"),
         ({"extra": CRASHES_ON_BUILD}, Stage.BACKEND, "KeyError: 'vendor'"),
         ({"entry": "other"}, Stage.NAME, "calls itself 'bad', not 'other'"),
-        ({"api": (2, 99)}, Stage.API, "version 2.99 of the HAL, this core has 2.0"),
+        ({"api": (2, 99)}, Stage.API, "version 2.99 of the HAL, bitnet-hal has 2.1"),
         ({"api": (3, 0)}, Stage.API, "version 3.0"),
-        ({"api": (1, 1)}, Stage.API, "it was written for version 1.1 of the HAL, this core has 2.0"),
+        ({"api": (1, 1)}, Stage.API, "it was written for version 1.1 of the HAL, bitnet-hal has 2.1"),
         ({"api": "1.0"}, Stage.API, "no (major, minor)"),
     ],
 )
@@ -106,8 +106,8 @@ def test_the_index_of_a_device_is_its_own(install_plugin) -> None:
         "vendor",
         """
         from dataclasses import replace
-        from bitnet_core.reference.describe import numpy_info
-        from bitnet_core.reference.device import NumpyDevice
+        from bitnet_hal.reference.describe import numpy_info
+        from bitnet_hal.reference.device import NumpyDevice
         infos = {1: replace(numpy_info(), backend="vendor", index=1, name="newer card")}
         Backend.devices = lambda self: list(infos.values())
         Backend.open = lambda self, index: NumpyDevice(infos[index])
@@ -137,7 +137,7 @@ def test_drivers_are_asked_at_the_same_time_but_for_one_that_two_backends_share(
 ) -> None:
     """cuda and opencl wait for each other; vulkan and webgpu, whose driver may be one, never meet. What is told of them
     stands in the order of their names."""
-    monkeypatch.setattr("bitnet_core.discovery.registry.silent_drivers", lambda _: {})
+    monkeypatch.setattr("bitnet_hal.discovery.registry.silent_drivers", lambda _: {})
     monkeypatch.setattr("builtins.inside", [], raising=False)
     asked = """
         import time
@@ -192,6 +192,6 @@ def test_two_distributions_with_one_name(install_plugin) -> None:
 
 
 def test_an_older_minor_is_accepted(install_plugin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bitnet_core.discovery.claims.API_VERSION", (2, 5))
+    monkeypatch.setattr("bitnet_hal.discovery.claims.API_VERSION", (2, 5))
     install_plugin("vendor", api=(2, 4))
     assert "vendor" in registry().backends

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bitnet_core.discovery.request import AUTO, DeviceRequest, parse_request, resolve_request
-from bitnet_core.errors import UsageError
+from bitnet_hal.discovery.request import AUTO, DeviceRequest, parse_request, resolve_request
+from bitnet_hal.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ import logging
 from dataclasses import replace
 
 import pytest
-from bitnet_core.discovery.known import AMD, backends_here, install_hint
-from bitnet_core.discovery.registry import Stage, registry
-from bitnet_core.discovery.request import AUTO, DeviceRequest
-from bitnet_core.discovery.selection import (
+from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.discovery.known import AMD, backends_here, install_hint
+from bitnet_hal.discovery.registry import Stage, registry
+from bitnet_hal.discovery.request import AUTO, DeviceRequest
+from bitnet_hal.discovery.selection import (
     BackendStartupSummary,
     devices,
     gpu_available,
@@ -17,7 +18,7 @@ from bitnet_core.discovery.selection import (
     open_device,
     ranked,
 )
-from bitnet_core.errors import (
+from bitnet_hal.errors import (
     BackendIncompatibleError,
     DeviceLostError,
     DeviceNotFoundError,
@@ -27,7 +28,6 @@ from bitnet_core.errors import (
     StrictModeError,
     UsageError,
 )
-from bitnet_core.hal.device import DeviceInfo, DeviceType
 
 CPU = "Backend.devices = lambda self: [DeviceInfo('cpu', 0, 'native', DeviceType.CPU)]"
 SOFTWARE = "Backend.devices = lambda self: [DeviceInfo(self.name, 0, 'llvmpipe', DeviceType.SOFTWARE)]"

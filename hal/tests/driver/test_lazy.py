@@ -9,14 +9,14 @@ from threading import Event
 from types import SimpleNamespace
 
 import pytest
-from bitnet_core.errors import DeviceNotFoundError
-from bitnet_core.hal.described import described
-from bitnet_core.hal.lazy import LazyBackend, LazyFinder
-from bitnet_core.reference.plugin import NumpyBackend
+from bitnet_hal.driver.by_index import described
+from bitnet_hal.driver.lazy import LazyBackend, LazyFinder
+from bitnet_hal.errors import DeviceNotFoundError
+from bitnet_hal.reference.plugin import NumpyBackend
 
 MODULE = """
-from bitnet_core.hal.found import Handled
-from bitnet_core.reference.plugin import NumpyBackend
+from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.reference.plugin import NumpyBackend
 
 def infos():
     return NumpyBackend().devices()

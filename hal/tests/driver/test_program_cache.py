@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from bitnet_core.errors import KernelCompileError
-from bitnet_core.hal.program_cache import ProgramCache
+from bitnet_hal.driver.program_cache import ProgramCache
+from bitnet_hal.errors import KernelCompileError
 
 
 def test_a_program_comes_back(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 WORK = """
 import sys
 from pathlib import Path
-from bitnet_core.hal.program_cache import ProgramCache
+from bitnet_hal.driver.program_cache import ProgramCache
 
 cache = ProgramCache("vendor", Path(sys.argv[1]), limit=20_000)
 for turn in range(50):

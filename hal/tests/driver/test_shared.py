@@ -6,7 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from bitnet_core.errors import (
+from bitnet_hal.device import DeviceInfo, DeviceType, Tuning
+from bitnet_hal.driver.enumerate import Handled, numbered, pci_address, sorted_out
+from bitnet_hal.driver.status import Statuses, failure, known
+from bitnet_hal.driver.toml_tables import table as read
+from bitnet_hal.errors import (
     DeviceLostError,
     DeviceNotFoundError,
     GpuError,
@@ -16,15 +20,11 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from bitnet_core.hal.device import DeviceInfo, DeviceType, Tuning
-from bitnet_core.hal.failures import Statuses, failure, known
-from bitnet_core.hal.found import Handled, numbered, pci_address, sorted_out
-from bitnet_core.hal.tables import table as read
-from bitnet_core.hal.tuning_table import TuningTable
-from bitnet_core.hal.waiting import TIMEOUT_VARIABLE, wait_limit
-from bitnet_core.hal.wanted import Tuned, Wanted
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.reference.device import NumpyDevice
+from bitnet_hal.tuning.query import Tuned, Wanted
+from bitnet_hal.tuning.table import TuningTable
+from bitnet_hal.waiting import TIMEOUT_VARIABLE, wait_limit
 
 
 def test_a_status_becomes_one_line_with_what_is_known() -> None:

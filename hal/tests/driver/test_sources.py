@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bitnet_core.errors import GpuTimeoutError, UnsupportedError
-from bitnet_core.hal.device import Tuning
-from bitnet_core.hal.opencl_c import program_source
-from bitnet_core.hal.sources import source_text, with_includes
-from bitnet_core.hal.waiting import ready_within
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.device import Tuning
+from bitnet_hal.driver.sources import source_text, with_includes
+from bitnet_hal.errors import GpuTimeoutError, UnsupportedError
+from bitnet_hal.families.opencl_c import program_source
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.reference.device import NumpyDevice
+from bitnet_hal.waiting import ready_within
 
 
 def test_includes_come_once_and_the_first_folder_wins(tmp_path: Path) -> None:

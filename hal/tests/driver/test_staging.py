@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bitnet_core.hal import MemoryKind, TransferMode, View, staging, whole
-from bitnet_core.hal.staged import StagedDevice
-from bitnet_core.hal.staging import StagingRing
-from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
+from bitnet_hal.device import MemoryKind, TransferMode, View, whole
+from bitnet_hal.driver import staging
+from bitnet_hal.driver.staged_transfers import StagedDevice
+from bitnet_hal.driver.staging import StagingRing
+from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 
 
 class Engine:

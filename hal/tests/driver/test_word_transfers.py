@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from bitnet_core.hal import DeviceInfo, DeviceType, MemoryKind, View, whole
-from bitnet_core.hal.words import PART, WordDevice, words_of
+from bitnet_hal.device import DeviceInfo, DeviceType, MemoryKind, View, whole
+from bitnet_hal.driver.word_transfers import PART, WordDevice, words_of
 
 
 @dataclass(eq=False)

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bitnet_core.errors import LaunchError, OutOfMemoryError
-from bitnet_core.hal.c_library import CLibrary
-from bitnet_core.hal.failures import Statuses
+from bitnet_hal.driver.status import Statuses
+from bitnet_hal.errors import LaunchError, OutOfMemoryError
+from bitnet_hal.families.c_library import CLibrary
 
 cffi = pytest.importorskip("cffi")
 DECLARED = """

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.hal import MemoryKind, whole
-from bitnet_core.hal.base import Launch
-from bitnet_core.hal.command_lists import MOST_PENDING, CommandListDevice
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.plan.launcher import Launcher
-from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
+from bitnet_hal.base import Launch
+from bitnet_hal.device import MemoryKind, whole
+from bitnet_hal.families.command_lists import MOST_PENDING, CommandListDevice
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.launcher import Launcher
+from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 
 Command = tuple[Any, ...]
 

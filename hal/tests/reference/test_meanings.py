@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_core.kernels.catalogue import CATALOGUE, kv_row_bytes
-from bitnet_core.reference.meanings import MEANINGS
-from bitnet_core.reference.ternary import unpack_codes
+from bitnet_hal.kernels.catalogue import CATALOGUE, kv_row_bytes
+from bitnet_hal.reference.meanings import MEANINGS
+from bitnet_hal.reference.ternary import unpack_codes
 
 Array = npt.NDArray[Any]
 

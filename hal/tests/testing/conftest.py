@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bitnet_core.hal.device import Device, DeviceInfo
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.reference import describe, device
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyDevice
-from bitnet_core.reference.meanings import MEANINGS
-from bitnet_core.reference.plugin import NumpyBackend
-from bitnet_core.testing import BackendConformance
-from bitnet_core.testing.cases.registry import all_cases
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.device import Device, DeviceInfo
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.reference import describe, device
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
+from bitnet_hal.reference.meanings import MEANINGS
+from bitnet_hal.reference.plugin import NumpyBackend
+from bitnet_hal.testing import BackendConformance
+from bitnet_hal.testing.cases.registry import all_cases
+from bitnet_hal.testing.workbench import Bench
 
 Judge = Callable[..., str]
 

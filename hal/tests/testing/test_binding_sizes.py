@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from bitnet_core.hal.checks import check_launch
-from bitnet_core.hal.device import Tuning, View, whole
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.reference.device import NumpyDevice
-from bitnet_core.testing.cases.registry import cases_of
+from bitnet_hal.checks import check_launch
+from bitnet_hal.device import Tuning, View, whole
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.reference.device import NumpyDevice
+from bitnet_hal.testing.cases.registry import cases_of
 
 LOWER_BOUNDS = ("*", "cache rows", "sequences", "positions", "y_stride", "[rows, stride]")
 """In shapes where buffers say how much is touched, or where the last row may end early."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.kernels.catalogue import SILU
+from bitnet_hal.kernels.catalogue import SILU
 
 Arrays = dict[str, Any]
 Meaning = Callable[[Arrays, Any, Any], None]

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bitnet_core.errors import (
+from bitnet_hal.device import Device, DeviceInfo, Tuning, View
+from bitnet_hal.errors import (
     BitnetError,
     GpuError,
     KernelCompileError,
@@ -17,13 +18,12 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from bitnet_core.hal.device import Device, DeviceInfo, Tuning, View
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
-from bitnet_core.reference.plugin import NumpyBackend
-from bitnet_core.testing import BackendConformance
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
+from bitnet_hal.reference.plugin import NumpyBackend
+from bitnet_hal.testing import BackendConformance
 
 Judge = Callable[..., str]
 
@@ -250,9 +250,9 @@ def bitnet_backend():
     ("rule", "imports", "api"),
     [
         ("test_importing_loads_no_driver", "import numpy", "(2, 0)"),
-        ("test_importing_loads_no_driver", "from bitnet_core.reference import device", "(2, 0)"),
-        ("test_the_version_is_a_literal", "from bitnet_core.hal.device import API_VERSION", "API_VERSION"),
-        ("test_the_version_is_a_literal", "import bitnet_core.hal.device as d", "d.API_VERSION"),
+        ("test_importing_loads_no_driver", "from bitnet_hal.reference import device", "(2, 0)"),
+        ("test_the_version_is_a_literal", "from bitnet_hal.version import API_VERSION", "API_VERSION"),
+        ("test_the_version_is_a_literal", "import bitnet_hal.version as d", "d.API_VERSION"),
         ("test_the_version_is_accepted", "", "(3, 0)"),
         ("test_the_version_is_accepted", "", "(2, 99)"),
         ("test_the_name_is_the_entry_points", "", "(2, 0)"),

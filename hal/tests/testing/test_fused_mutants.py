@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.reference.device import NumpyDevice
-from bitnet_core.testing.cases.case import Case
-from bitnet_core.testing.cases.registry import all_cases
+from bitnet_hal.reference.device import NumpyDevice
+from bitnet_hal.testing.cases.case import Case
+from bitnet_hal.testing.cases.registry import all_cases
 
 Arrays = dict[str, Any]
 Meaning = Callable[[Arrays, Any, Any], None]

@@ -9,16 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bitnet_core.errors import KernelCompileError
-from bitnet_core.hal.device import Kernel, Tuning, View, whole
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.kernels.types import Grid
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyBuffer, NumpyDevice
-from bitnet_core.testing.cases.case import expected
-from bitnet_core.testing.cases.registry import all_cases
-from bitnet_core.testing.compare import check_outputs
+from bitnet_hal.device import Kernel, Tuning, View, whole
+from bitnet_hal.errors import KernelCompileError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.kernels.types import Grid
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice
+from bitnet_hal.testing.cases.case import expected
+from bitnet_hal.testing.cases.registry import all_cases
+from bitnet_hal.testing.compare import check_outputs
 
 CASES = {case.id: case for case in all_cases()}
 Launch = tuple[Kernel, Grid, Sequence[View], bytes]

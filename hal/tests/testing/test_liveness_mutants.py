@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bitnet_core.hal.device import Kernel, MemoryKind, View, whole
-from bitnet_core.kernels.types import Grid
-from bitnet_core.reference import describe
-from bitnet_core.reference.device import NumpyBuffer, NumpyDevice
+from bitnet_hal.device import Kernel, MemoryKind, View, whole
+from bitnet_hal.kernels.types import Grid
+from bitnet_hal.reference import describe
+from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice
 
 
 class Late(NumpyDevice):

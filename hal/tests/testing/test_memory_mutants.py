@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.errors import OutOfMemoryError
-from bitnet_core.hal.device import MemoryKind, View
-from bitnet_core.reference.device import NumpyBuffer, NumpyDevice
+from bitnet_hal.device import MemoryKind, View
+from bitnet_hal.errors import OutOfMemoryError
+from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice
 
 
 class Fresh(NumpyDevice):

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from bitnet_core.reference.plugin import NumpyBackend
-from bitnet_core.testing.speed import CONTEXT, Shape, measure, shapes
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.reference.plugin import NumpyBackend
+from bitnet_hal.testing.speed import CONTEXT, Shape, measure, shapes
+from bitnet_hal.testing.workbench import Bench
 
 ADOPTED = """
-from bitnet_core.reference.plugin import NumpyBackend
-from bitnet_core.testing import BackendConformance
+from bitnet_hal.reference.plugin import NumpyBackend
+from bitnet_hal.testing import BackendConformance
 
 class TestHere(BackendConformance):
     backend = NumpyBackend
@@ -24,8 +24,8 @@ class TestHere(BackendConformance):
         assert bench.info.name == "another", "a failing rule"
 """
 ABSENT = """
-from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.testing import BackendConformance
+from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.testing import BackendConformance
 
 class Absent:
     name = "absent"
@@ -43,7 +43,7 @@ RULES = "test_info or test_copy or embed_rows-t or source_that or test_the_versi
 def run(folder: Path, source: str, *options: str) -> subprocess.CompletedProcess[str]:
     """pytest in a process of its own, on a module with `source`."""
     (folder / "test_adopted.py").write_text(source)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "bitnet_core.testing.plugin", "-k", RULES, *options]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "bitnet_hal.testing.plugin", "-k", RULES, *options]
     alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins of the environment take seconds
     return subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, timeout=120, check=False)
 
@@ -61,7 +61,7 @@ def test_a_report_tells_what_passed_failed_and_skipped(tmp_path: Path) -> None:
     assert failed["device"] == "numpy:0"
     skipped = outcomes["test_a_source_that_does_not_compile_gives_the_log[numpy:0]"]
     assert "compile_broken_source" in skipped["reason"]
-    assert set(report["versions"]) == {"bitnet-core", "python", "platform", "numpy"}
+    assert set(report["versions"]) == {"bitnet-hal", "python", "platform", "numpy"}
 
 
 def test_an_absent_device_skips_with_its_reason_or_fails_if_required(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_backend_that_is_not_installed_is_named(tmp_path: Path) -> None:
 
 
 def test_the_kit_costs_nothing_until_it_is_used() -> None:
-    program = "import sys, bitnet_core.testing.plugin; print({'numpy', 'bitnet_core.hal'} & set(sys.modules))"
+    program = "import sys, bitnet_hal.testing.plugin; print({'numpy', 'bitnet_hal.device'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -1,10 +1,10 @@
 """The numpy device passes its own kit."""
 
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.reference.plugin import NumpyBackend
-from bitnet_core.testing import BackendConformance
-from bitnet_core.testing.cases.registry import all_cases
-from bitnet_core.testing.tolerances import TOLERANCES
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.reference.plugin import NumpyBackend
+from bitnet_hal.testing import BackendConformance
+from bitnet_hal.testing.cases.registry import all_cases
+from bitnet_hal.testing.tolerances import TOLERANCES
 
 
 class TestNumpyConformance(BackendConformance):

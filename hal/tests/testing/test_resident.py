@@ -6,7 +6,7 @@ import ctypes
 import platform
 
 import pytest
-from bitnet_core.testing.resident import resident
+from bitnet_hal.testing.resident import resident
 
 BLOCK, COUNT = 100_000, 1000
 

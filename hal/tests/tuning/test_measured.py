@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bitnet_core.discovery import measured
-from bitnet_core.discovery.measured import Measured, keep, tiling_key, token_seconds
-from bitnet_core.discovery.registry import registry
-from bitnet_core.discovery.selection import devices, in_order, ranked, reason
-from bitnet_core.hal.device import DeviceInfo, DeviceType, Tuning
+from bitnet_hal.device import DeviceInfo, DeviceType, Tuning
+from bitnet_hal.discovery.registry import kernels_hash, registry
+from bitnet_hal.discovery.selection import devices, in_order, ranked, reason
+from bitnet_hal.tuning import measured
+from bitnet_hal.tuning.measured import Measured, keep, tiling_key, token_seconds
 
 TILING = Tuning({"TILE_N": 16, "TILE_T": 1, "SPLITS": 1}, "few", {"LANES": 4}, 64)
 
@@ -40,38 +40,39 @@ def test_an_integrated_gpu_comes_after_the_native_cpu_until_it_is_measured(machi
     assert order() == ["cpu:0", "vulkan:0", "opencl:0", "numpy:0"]
     by_name = {info.request: info for info in machine}
     assert "nobody measured" in reason(by_name["vulkan:0"], {})
-    keep([(by_name["vulkan:0"], Measured("stories", 0.001)), (by_name["cpu:0"], Measured("stories", 0.002))])
+    quick, slow = Measured("stories", 0.001), Measured("stories", 0.002)
+    keep([(by_name["vulkan:0"], quick), (by_name["cpu:0"], slow)], kernels_hash)
     assert order() == ["vulkan:0", "cpu:0", "opencl:0", "numpy:0"]
-    assert reason(by_name["vulkan:0"], token_seconds(machine)) == "measured: 1 ms a token (`bitnet tune`)"
+    assert reason(by_name["vulkan:0"], token_seconds(machine, kernels_hash)) == "measured: 1 ms a token (`bitnet tune`)"
 
 
 def test_a_measurement_does_not_lift_software(machine: list[DeviceInfo]) -> None:
-    keep([(info, Measured("stories", 0.01 if info.backend == "opencl" else 1.0)) for info in machine])
+    keep([(info, Measured("stories", 0.01 if info.backend == "opencl" else 1.0)) for info in machine], kernels_hash)
     assert order().index("opencl:0") > order().index("cpu:0")
 
 
 def test_measurements_of_different_models_are_not_compared(machine: list[DeviceInfo]) -> None:
     by_name = {info.request: info for info in machine}
-    keep([(by_name["cpu:0"], Measured("large", 1.0)), (by_name["vulkan:0"], Measured("small", 0.1))])
+    keep([(by_name["cpu:0"], Measured("large", 1.0)), (by_name["vulkan:0"], Measured("small", 0.1))], kernels_hash)
     assert order()[0] == "cpu:0"
 
 
 def test_another_driver_or_other_kernels_make_it_unknown(machine: list[DeviceInfo]) -> None:
     info = next(info for info in machine if info.backend == "cpu")
-    keep([(info, Measured("stories", 0.002, {"a": TILING}))])
-    assert measured.measured(info) == Measured("stories", 0.002, {"a": TILING})
-    assert measured.measured(replace(info, driver="another")) is None
-    assert measured.measured(replace(info, fake=True)) is None
+    keep([(info, Measured("stories", 0.002, {"a": TILING}))], kernels_hash)
+    assert measured.measured(info, kernels_hash) == Measured("stories", 0.002, {"a": TILING})
+    assert measured.measured(replace(info, driver="another"), kernels_hash) is None
+    assert measured.measured(replace(info, fake=True), kernels_hash) is None
     module = registry()._plugins.get_plugin("cpu")
     Path(module.__file__).write_text(Path(module.__file__).read_text() + "\n# another kernel\n")
     registry.cache_clear()
-    assert measured.measured(info) is None
+    assert measured.measured(info, kernels_hash) is None
 
 
 def test_tilings_of_other_sizes_stay(machine: list[DeviceInfo]) -> None:
-    keep([(machine[0], Measured("one", 0.1, {"a": TILING}))])
-    keep([(machine[0], Measured("two", 0.2, {"b": TILING}))])
-    found = measured.measured(machine[0])
+    keep([(machine[0], Measured("one", 0.1, {"a": TILING}))], kernels_hash)
+    keep([(machine[0], Measured("two", 0.2, {"b": TILING}))], kernels_hash)
+    found = measured.measured(machine[0], kernels_hash)
     assert found is not None
     assert (found.model, set(found.tilings)) == ("two", {"a", "b"})
 
@@ -91,14 +92,14 @@ def test_tilings_of_other_sizes_stay(machine: list[DeviceInfo]) -> None:
 )
 def test_a_damaged_file_is_an_empty_one(machine: list[DeviceInfo], cache: Path, damage) -> None:
     info = next(info for info in machine if info.backend == "cpu")
-    keep([(info, Measured("stories", 0.002))])
+    keep([(info, Measured("stories", 0.002))], kernels_hash)
     if callable(damage):
         entries = json.loads(cache.read_bytes())
         entries["cpu:0"] = damage(entries["cpu:0"])
         cache.write_text(json.dumps(entries))
     else:
         cache.write_bytes(damage)
-    assert measured.measured(info) is None
+    assert measured.measured(info, kernels_hash) is None
     assert in_order(devices())[0].request == "cpu:0"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bitnet_core.errors import GpuError
-from bitnet_core.testing import BackendConformance
 from bitnet_cpu.errors import ERRORS, native
+from bitnet_hal.errors import GpuError
+from bitnet_hal.testing import BackendConformance
 
 
 def _raise(error: type[Exception]) -> None:

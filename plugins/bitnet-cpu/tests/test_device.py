@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bitnet_core.errors import LaunchError, UnsupportedError, UsageError
-from bitnet_core.hal.device import TransferMode, Tuning, View, whole
-from bitnet_core.kernels.base import EMBED_ROWS, RMS_NORM
 from bitnet_cpu import _native
 from bitnet_cpu.describe import active_kernel, usable_paths
 from bitnet_cpu.device import CpuDevice
 from bitnet_cpu.errors import native
+from bitnet_hal.device import TransferMode, Tuning, View, whole
+from bitnet_hal.errors import LaunchError, UnsupportedError, UsageError
+from bitnet_hal.kernels.base import EMBED_ROWS, RMS_NORM
 
 
 def norm_launch(device: CpuDevice, width: int = 8) -> tuple[list[View], bytes]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bitnet_core.hal.device import Device, DeviceInfo
-from bitnet_core.testing.areas.kernels import KernelRules
-from bitnet_core.testing.areas.model import ModelRules
+from bitnet_core.testing.model import ModelRules
 from bitnet_cpu.describe import cpu_info, usable_paths
 from bitnet_cpu.device import CpuDevice
+from bitnet_hal.device import Device, DeviceInfo
+from bitnet_hal.testing.areas.kernels import KernelRules
 
 
 @dataclass(frozen=True)

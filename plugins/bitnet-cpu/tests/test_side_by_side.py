@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_core.hal.device import View, whole
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.plan.launcher import Launch, Launcher
 from bitnet_cpu.device import CpuDevice
+from bitnet_hal.device import View, whole
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.launcher import Launch, Launcher
 
 WIDTH, STRIDE = 512, 960
 PARTS = [(0, 640, 0), (640, 320, 0), (320, 640, 1), (960 - 64, 64, 1)]

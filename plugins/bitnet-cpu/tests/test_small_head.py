@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_core.hal.device import View, whole
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.plan.launcher import Launcher
 from bitnet_cpu.describe import usable_paths
 from bitnet_cpu.device import CpuDevice
+from bitnet_hal.device import View, whole
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.launcher import Launcher
 
 OUTS, WIDTH = 20011, 1024
 F32 = npt.NDArray[np.float32]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import bitnet_core
 import pytest
-from bitnet_core.testing.areas.model import golden_stories
+from bitnet_core.testing.model import golden_stories
 from bitnet_cpu.describe import usable_paths
 
 ARM = platform.machine().lower() in ("aarch64", "arm64")

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from bitnet_core.errors import UsageError
 from bitnet_cpu.threads import cgroup_cores, thread_count
+from bitnet_hal.errors import UsageError
 
 
 def test_variable_sets_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:

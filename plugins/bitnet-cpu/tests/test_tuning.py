@@ -1,8 +1,8 @@
 """Tile sizes that depend on the machine."""
 
 import pytest
-from bitnet_core.kernels.base import ATTENTION
 from bitnet_cpu.tuning import choose
+from bitnet_hal.kernels.base import ATTENTION
 
 
 @pytest.mark.parametrize(("rows", "threads", "heads"), [(1, 2, 4), (1, 9, 4), (1, 16, 2), (1, 64, 1), (4, 16, 4)])

@@ -13,15 +13,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from bitnet_core.errors import GpuError
-from bitnet_core.hal import Tuning, View, whole
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.parts import MATMUL_PARAMS
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.plan.launcher import Launch
 from bitnet_cuda import compile
 from bitnet_cuda.device import CudaDevice
 from bitnet_cuda.tensor_tiles import BLOCK_STREAM, WIDE, mma_tile, stream_tile
+from bitnet_hal.device import Tuning, View, whole
+from bitnet_hal.errors import GpuError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.parts import MATMUL_PARAMS
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.launcher import Launch
 
 SHAPES = {
     "2b4t": (0, ((3840, 2560), (2560, 2560), (13824, 2560), (2560, 6912))),

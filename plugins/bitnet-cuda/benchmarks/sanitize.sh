@@ -16,7 +16,7 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.sampling import SamplingParams
 from bitnet_core.formats.open import open_model
-from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_cuda.device import CudaDevice
 
 end = time.monotonic() + 36

@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 
 from bitnet_core.api import load
-from bitnet_core.discovery.request import resolve_request
-from bitnet_core.errors import BitnetError
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.measure.benchmark import measure
 from bitnet_cuda.device import CudaDevice
+from bitnet_hal.discovery.request import resolve_request
+from bitnet_hal.errors import BitnetError
 
 RUNS = (
     *((512, 16, 5, 1), (2048, 16, 5, 1), (128, 128, 5, 1), (512, 128, 3, 1), (2048, 128, 3, 1)),

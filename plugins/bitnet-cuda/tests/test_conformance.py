@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from bitnet_core.errors import BackendUnavailableError, DeviceLostError, GpuError, OutOfMemoryError, UnsupportedError
-from bitnet_core.hal import Tuning
-from bitnet_core.kernels.base import RMS_NORM
-from bitnet_core.testing import BackendConformance
 from bitnet_cuda import compile
 from bitnet_cuda.errors import check
+from bitnet_hal.device import Tuning
+from bitnet_hal.errors import BackendUnavailableError, DeviceLostError, GpuError, OutOfMemoryError, UnsupportedError
+from bitnet_hal.kernels.base import RMS_NORM
+from bitnet_hal.testing import BackendConformance
 
 
 class TestConformance(BackendConformance):

@@ -15,23 +15,22 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from bitnet_core.errors import BackendUnavailableError, LaunchError, OutOfMemoryError
-from bitnet_core.hal import Tuning
-from bitnet_core.hal.device import whole
-from bitnet_core.kernels.base import RMS_NORM
-from bitnet_core.kernels.spec import KernelSpec
 from bitnet_cuda import compile
 from bitnet_cuda.describe import device_infos
 from bitnet_cuda.device import CudaDevice
+from bitnet_hal.device import Tuning, whole
+from bitnet_hal.errors import BackendUnavailableError, LaunchError, OutOfMemoryError
+from bitnet_hal.kernels.base import RMS_NORM
+from bitnet_hal.kernels.spec import KernelSpec
 
 ARGUMENTS = "(const float* x, const int* index, const float* gamma, float* y, unsigned rows, unsigned width, float eps)"
 
 FATAL = """
 import sys
 import numpy as np
-from bitnet_core.errors import DeviceLostError
-from bitnet_core.hal.device import Tuning, whole
-from bitnet_core.kernels.base import RMS_NORM
+from bitnet_hal.errors import DeviceLostError
+from bitnet_hal.device import Tuning, whole
+from bitnet_hal.kernels.base import RMS_NORM
 from bitnet_cuda import compile
 from bitnet_cuda.device import CudaDevice
 

@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bitnet_core.errors import (
+from bitnet_cuda import compile, driver, tensor_tiles, tuning
+from bitnet_cuda.describe import OPTIONAL, TENSOR_CORE_KERNELS
+from bitnet_cuda.errors import TABLE, check
+from bitnet_hal.device import Tuning
+from bitnet_hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
     DeviceNotFoundError,
@@ -20,13 +24,9 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from bitnet_core.hal import Tuning
-from bitnet_core.kernels.base import ATTENTION, MATMUL_DENSE, MATMUL_TERNARY, MATMUL_TERNARY_BLOCK
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_cuda import compile, driver, tensor_tiles, tuning
-from bitnet_cuda.describe import OPTIONAL, TENSOR_CORE_KERNELS
-from bitnet_cuda.errors import TABLE, check
+from bitnet_hal.kernels.base import ATTENTION, MATMUL_DENSE, MATMUL_TERNARY, MATMUL_TERNARY_BLOCK
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import KernelSpec
 
 SHAPE = {
     "width": 2560,

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bitnet_core.hal import Tuning, View
-from bitnet_core.hal.launches import Launch
-from bitnet_core.hal.stream import StreamKernel, StreamLaunch
-from bitnet_core.kernels.catalogue import CATALOGUE
 from bitnet_cuda import recording, tensor_tiles
+from bitnet_hal.device import Tuning, View
+from bitnet_hal.families.stream import StreamKernel, StreamLaunch
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.launches import Launch
 
 
 def launch(name: str, variant: str = "", **views: View) -> Any:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal import Tuning
 from bitnet_cuda.tensor_tiles import BLOCK_STREAM, MOST_SHARED, STREAM, WIDE, choose
+from bitnet_hal.device import Tuning
+from bitnet_hal.errors import UnsupportedError
 
 
 def chosen(kernel: str, rows: int, outs: int, block: int, ablock: int) -> Tuning | None:

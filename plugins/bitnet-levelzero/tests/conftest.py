@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bitnet_core.errors import BackendUnavailableError
+from bitnet_hal.errors import BackendUnavailableError
 from bitnet_levelzero.describe import usable
 from bitnet_levelzero.device import LevelZeroDevice
 

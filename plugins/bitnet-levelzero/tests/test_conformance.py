@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
-from bitnet_core.errors import GpuError, LaunchError
-from bitnet_core.hal.device import Device
-from bitnet_core.testing import BackendConformance
+from bitnet_hal.device import Device
+from bitnet_hal.errors import GpuError, LaunchError
+from bitnet_hal.testing import BackendConformance
 
 
 class TestConformance(BackendConformance):

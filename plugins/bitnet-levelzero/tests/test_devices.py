@@ -11,9 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bitnet_core.discovery.selection import ranked
-from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal.device import DeviceType
+from bitnet_hal.device import DeviceType
+from bitnet_hal.discovery.selection import ranked
+from bitnet_hal.errors import BackendUnavailableError
 from bitnet_levelzero import api, describe
 from bitnet_levelzero.describe import free_memory, usable
 from bitnet_levelzero.device import LevelZeroDevice

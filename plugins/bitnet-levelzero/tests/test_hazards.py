@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.errors import DeviceLostError, GpuError
-from bitnet_core.hal.device import DeviceInfo, View, whole
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.plan.launcher import Launcher
-from bitnet_core.testing import BackendConformance
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.device import DeviceInfo, View, whole
+from bitnet_hal.errors import DeviceLostError, GpuError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.launcher import Launcher
+from bitnet_hal.testing import BackendConformance
+from bitnet_hal.testing.workbench import Bench
 from bitnet_levelzero import api
 from bitnet_levelzero.device import SLOT, LevelZeroDevice
 from bitnet_levelzero.memory import Context, LevelZeroBuffer

@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_core.errors import (
+from bitnet_hal.device import MemoryKind, whole
+from bitnet_hal.errors import (
     DeviceLostError,
     GpuError,
     GpuTimeoutError,
     LaunchError,
     OutOfMemoryError,
 )
-from bitnet_core.hal.device import MemoryKind, whole
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.plan.launcher import Launcher
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.launcher import Launcher
 from bitnet_levelzero.api import load
 from bitnet_levelzero.describe import usable
 from bitnet_levelzero.device import SLOT, LevelZeroDevice

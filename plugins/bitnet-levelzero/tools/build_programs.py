@@ -20,10 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
-from bitnet_core.hal.device import Tuning
-from bitnet_core.hal.opencl_c import program_source
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_hal.device import Tuning
+from bitnet_hal.families.opencl_c import program_source
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_levelzero.tuning import TUNINGS, program_name
 from bitnet_opencl import clc
 

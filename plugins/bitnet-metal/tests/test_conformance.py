@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from unittest.mock import patch
 
-from bitnet_core.errors import GpuError
-from bitnet_core.hal import Tuning
-from bitnet_core.hal.device import Device
-from bitnet_core.kernels.base import RMS_NORM
-from bitnet_core.testing import BackendConformance
+from bitnet_hal.device import Device, Tuning
+from bitnet_hal.errors import GpuError
+from bitnet_hal.kernels.base import RMS_NORM
+from bitnet_hal.testing import BackendConformance
 from bitnet_metal import compile
 
 

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from bitnet_core.api import load
-from bitnet_core.errors import (
+from bitnet_hal.device import MemoryKind, View, whole
+from bitnet_hal.driver.word_transfers import PART
+from bitnet_hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
     GpuTimeoutError,
     OutOfMemoryError,
 )
-from bitnet_core.hal.device import MemoryKind, View, whole
-from bitnet_core.hal.words import PART
-from bitnet_core.testing.areas.recordings import count, counter
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.testing.areas.recordings import count, counter
+from bitnet_hal.testing.workbench import Bench
 from bitnet_metal import driver
 from bitnet_metal.device import MetalDevice
 from bitnet_metal.errors import TABLE

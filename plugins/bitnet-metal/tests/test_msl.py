@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal import DeviceInfo, DeviceType, Tuning
-from bitnet_core.hal.wanted import Wanted
-from bitnet_core.kernels.base import MATMUL_TERNARY
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.testing.cases.registry import cases_of
+from bitnet_hal.device import DeviceInfo, DeviceType, Tuning
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.base import MATMUL_TERNARY
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.tuning.query import Wanted
 from bitnet_metal.compile import FOLDER, source
 from bitnet_metal.describe import OPTIONAL
 from bitnet_metal.tuning import FAMILIES, WIDEST, choose

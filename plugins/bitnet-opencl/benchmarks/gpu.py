@@ -1,6 +1,6 @@
 """Check and measure the OpenCL backend on a GPU.
 
-    pip install "./core[test]" ./plugins/bitnet-opencl
+    pip install "./hal[test]" "./core[test]" ./plugins/bitnet-opencl
     python gpu.py [--device opencl:0] [--json FILE]
 
 Prints, and with --json writes, what the device is, the text of the shipped model beside the numpy device's, the speed

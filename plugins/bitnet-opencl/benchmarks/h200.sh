@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The kit and the figures of docs/benchmarks.md on a GPU: pip install "./core[test]" ./plugins/bitnet-opencl, then
+# The kit and the figures of docs/benchmarks.md on a GPU: pip install "./hal[test]" "./core[test]" ./plugins/bitnet-opencl, then
 #   benchmarks/h200.sh [FOLDER for the JSON files]
 # Under 6 minutes on an H200; every step goes on where the one before failed.
 set -u

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal.device import DeviceInfo
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.device import DeviceInfo
+from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.testing.workbench import Bench
 from bitnet_opencl.compile import Compiler
 from bitnet_opencl.describe import usable
 from bitnet_opencl.device import OpenCLDevice

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bitnet_core.discovery.measured import tiling_key
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal.device import DeviceType
-from bitnet_core.hal.found import Handled
-from bitnet_core.kernels.catalogue import CATALOGUE, DELTA_KERNELS
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.testing.cases.case import Case, Launch, expected
-from bitnet_core.testing.cases.registry import cases_of
-from bitnet_core.testing.compare import check_outputs
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.device import DeviceType
+from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.testing.cases.case import Case, Launch, expected
+from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.compare import check_outputs
+from bitnet_hal.testing.workbench import Bench
+from bitnet_hal.tuning.measured import tiling_key
 from bitnet_opencl.clc.tuning import GPU
 from bitnet_opencl.describe import KNOWN
 from bitnet_opencl.device import OpenCLDevice

@@ -12,12 +12,12 @@ from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.runner import Runner
 from bitnet_core.engine.spans import Span
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
-from bitnet_core.hal.device import Device, DeviceType, TransferMode, View
-from bitnet_core.hal.found import Handled
-from bitnet_core.plan.launcher import Launcher
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.upload import upload
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.device import Device, DeviceType, TransferMode, View
+from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.launcher import Launcher
+from bitnet_hal.reference.device import NumpyDevice
 from bitnet_opencl.describe import KNOWN
 from bitnet_opencl.device import OpenCLDevice
 

@@ -10,7 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from bitnet_core.errors import (
+from bitnet_hal.device import DeviceType, TransferMode, Tuning, View, whole
+from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.driver.program_cache import ProgramCache
+from bitnet_hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
     DeviceNotFoundError,
@@ -19,13 +22,10 @@ from bitnet_core.errors import (
     LaunchError,
     OutOfMemoryError,
 )
-from bitnet_core.hal.device import DeviceType, TransferMode, Tuning, View, whole
-from bitnet_core.hal.found import Handled
-from bitnet_core.hal.opencl_c import program_source
-from bitnet_core.hal.program_cache import ProgramCache
-from bitnet_core.kernels.catalogue import CATALOGUE, DELTA_KERNELS
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.plan.launcher import Launch, Launcher
+from bitnet_hal.families.opencl_c import program_source
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.launcher import Launch, Launcher
 from bitnet_opencl import clc, recording
 from bitnet_opencl.compile import Compiler
 from bitnet_opencl.describe import physical_id, transfer_mode, usm_support

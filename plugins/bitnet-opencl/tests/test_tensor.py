@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bitnet_core.hal.device import DeviceType, Tuning
-from bitnet_core.hal.found import Handled
-from bitnet_core.hal.opencl_c import program_source
-from bitnet_core.hal.sources import with_includes
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.testing.cases.case import Case, expected
-from bitnet_core.testing.cases.registry import all_cases
-from bitnet_core.testing.compare import check_outputs
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.device import DeviceType, Tuning
+from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.driver.sources import with_includes
+from bitnet_hal.families.opencl_c import program_source
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.testing.cases.case import Case, expected
+from bitnet_hal.testing.cases.registry import all_cases
+from bitnet_hal.testing.compare import check_outputs
+from bitnet_hal.testing.workbench import Bench
 from bitnet_opencl import clc
 from bitnet_opencl import device as device_module
 from bitnet_opencl.device import OpenCLDevice

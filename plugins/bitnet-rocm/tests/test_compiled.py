@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal import Tuning
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_hal.device import Tuning
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_rocm import compile, tuning
 from bitnet_rocm.describe import OPTIONAL
 

@@ -67,9 +67,9 @@ def test_conformance(name: str, runs: dict[str, Future[subprocess.CompletedProce
 PROBE = """
 import ctypes
 import numpy as np
-from bitnet_core.errors import GpuError
-from bitnet_core.hal import Tuning, whole
-from bitnet_core.kernels.base import RMS_NORM
+from bitnet_hal.errors import GpuError
+from bitnet_hal.device import Tuning, whole
+from bitnet_hal.kernels.base import RMS_NORM
 from bitnet_rocm import compile
 from bitnet_rocm.device import RocmDevice
 from bitnet_rocm.errors import check

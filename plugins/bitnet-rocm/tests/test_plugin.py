@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bitnet_core.errors import (
+from bitnet_hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
     DeviceNotFoundError,
@@ -20,11 +20,11 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from bitnet_core.hal.portable_tiles import MEETINGS
-from bitnet_core.kernels.base import MATMUL_TERNARY
-from bitnet_core.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.base import MATMUL_TERNARY
+from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_rocm import compile, driver, tuning
 from bitnet_rocm.errors import COMPILING, TABLE, check
+from bitnet_rocm.kernels.portable.tiles import MEETINGS
 from hip import hip, hiprtc
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from bitnet_core.cli.app import main
-from bitnet_core.errors import UsageError
 from bitnet_core.measure.server import measure_server
+from bitnet_hal.errors import UsageError
 
 
 def test_a_server_is_measured(server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

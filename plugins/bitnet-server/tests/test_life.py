@@ -22,8 +22,8 @@ import bitnet_core
 import httpx
 import psutil
 import pytest
-from bitnet_core.errors import DeviceLostError, GpuError
 from bitnet_core.structured import MatcherConstraint
+from bitnet_hal.errors import DeviceLostError, GpuError
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 LONG = {"prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": True, "temperature": 0}

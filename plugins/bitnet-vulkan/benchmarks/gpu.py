@@ -1,6 +1,6 @@
 """Look at a Vulkan device and time the backend's kernels on it, several ways to tune them side by side.
 
-    pip install "./core[test]" ./plugins/bitnet-vulkan
+    pip install "./hal[test]" "./core[test]" ./plugins/bitnet-vulkan
     python gpu.py [features] [launches] [model] [prompts] [memory]  [2b4t | bonsai-8b | ...] [brief] [512] [a128]
 
 features: what the driver offers. launches: what a dispatch costs, dependent on the last one or not. model: a shape with
@@ -23,21 +23,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from bitnet_core.api import load
-from bitnet_core.discovery.request import resolve_request
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.runner import Runner
 from bitnet_core.engine.spans import Span
-from bitnet_core.errors import UnsupportedError
 from bitnet_core.formats.synthetic import SyntheticSource
-from bitnet_core.hal import Tuning, whole
-from bitnet_core.hal.found import numbered
-from bitnet_core.hal.wanted import Wanted
-from bitnet_core.kernels.base import RMS_NORM_QUANTIZE
 from bitnet_core.measure.benchmark import measure
-from bitnet_core.plan.launcher import Launcher
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.upload import upload
+from bitnet_hal.device import Tuning, whole
+from bitnet_hal.discovery.request import resolve_request
+from bitnet_hal.driver.enumerate import numbered
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.base import RMS_NORM_QUANTIZE
+from bitnet_hal.launcher import Launcher
+from bitnet_hal.tuning.query import Wanted
 from bitnet_vulkan.describe import usable
 from bitnet_vulkan.device import VulkanDevice
 from bitnet_vulkan.driver import function, vk

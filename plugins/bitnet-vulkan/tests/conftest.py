@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from bitnet_core.errors import BackendUnavailableError
+from bitnet_hal.errors import BackendUnavailableError
 from bitnet_vulkan.describe import usable
 from bitnet_vulkan.device import VulkanDevice
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bitnet_core.errors import (
+from bitnet_hal.device import Tuning
+from bitnet_hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
     GpuError,
@@ -16,9 +17,8 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from bitnet_core.hal import Tuning
-from bitnet_core.kernels.base import RMS_NORM
-from bitnet_core.testing import BackendConformance
+from bitnet_hal.kernels.base import RMS_NORM
+from bitnet_hal.testing import BackendConformance
 from bitnet_vulkan import compile
 from bitnet_vulkan.driver import check
 

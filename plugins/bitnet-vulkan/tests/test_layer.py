@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bitnet_core.hal import Buffer, View, whole
-from bitnet_core.plan.launcher import Launcher
-from bitnet_core.testing.cases.case import Arrays, Case, expected
-from bitnet_core.testing.cases.registry import cases_of
-from bitnet_core.testing.compare import check_outputs
+from bitnet_hal.device import Buffer, View, whole
+from bitnet_hal.launcher import Launcher
+from bitnet_hal.testing.cases.case import Arrays, Case, expected
+from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.compare import check_outputs
 from bitnet_vulkan.describe import offered
 from bitnet_vulkan.device import VulkanDevice
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bitnet_core.testing.cases.case import Case, expected
-from bitnet_core.testing.cases.registry import cases_of
-from bitnet_core.testing.compare import check_outputs
+from bitnet_hal.testing.cases.case import Case, expected
+from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.compare import check_outputs
 from bitnet_vulkan.compile import KERNELS
 
 pytestmark = pytest.mark.slow

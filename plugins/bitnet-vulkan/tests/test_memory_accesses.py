@@ -68,8 +68,8 @@ def test_kernels_stay_within_their_buffers(environment: dict[str, str]) -> None:
 
 
 NORM = """
-from bitnet_core.hal import Tuning, whole
-from bitnet_core.kernels.base import RMS_NORM
+from bitnet_hal.device import Tuning, whole
+from bitnet_hal.kernels.base import RMS_NORM
 from bitnet_vulkan.plugin import bitnet_backend
 device = bitnet_backend().open(0)
 kernel = device.compile(RMS_NORM, {{}}, Tuning(private={{"GROUP": 128, "WIDTH": {width}}}))

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.errors import (
+from bitnet_hal.base import TIMEOUT_VARIABLE
+from bitnet_hal.device import DeviceType, MemoryKind, View, whole
+from bitnet_hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
     GpuTimeoutError,
@@ -23,8 +25,6 @@ from bitnet_core.errors import (
     UnsupportedError,
     UsageError,
 )
-from bitnet_core.hal import DeviceType, MemoryKind, View, whole
-from bitnet_core.hal.base import TIMEOUT_VARIABLE
 from bitnet_vulkan import describe
 from bitnet_vulkan.compile import KERNELS
 from bitnet_vulkan.describe import ABILITIES, KNOWN, abilities, usable

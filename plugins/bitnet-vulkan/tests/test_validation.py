@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bitnet_core.errors import BackendUnavailableError, GpuError
+from bitnet_hal.errors import BackendUnavailableError, GpuError
 from bitnet_vulkan.driver import instance
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ def test_the_kit_is_silent_under_validation() -> None:
 
 
 RACE = """
-from bitnet_core.hal import View
+from bitnet_hal.device import View
 from bitnet_vulkan.plugin import bitnet_backend
 from bitnet_vulkan.recording import Commands
 device = bitnet_backend().open(0)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.errors import DeviceLostError, GpuTimeoutError
-from bitnet_core.hal import whole
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.plan.launcher import Launcher
+from bitnet_hal.device import whole
+from bitnet_hal.errors import DeviceLostError, GpuTimeoutError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.launcher import Launcher
 from bitnet_vulkan.device import VulkanDevice
 from bitnet_vulkan.driver import DEVICE_LOST, vk
 

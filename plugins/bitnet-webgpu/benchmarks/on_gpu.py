@@ -1,6 +1,6 @@
 """Check and measure the WebGPU backend on a GPU, all in one command.
 
-    pip install ./core[test] ./plugins/bitnet-webgpu
+    pip install "./hal[test]" "./core[test]" ./plugins/bitnet-webgpu
     python plugins/bitnet-webgpu/benchmarks/on_gpu.py [--device webgpu:0] [--json FILE] [--no-kit] [--ways]
 
 Prints, and with --json writes: the results on the device of the conformance kit and of the plugin's own tests; the text
@@ -25,10 +25,10 @@ from typing import Any
 
 import bitnet_core
 from bitnet_core.formats.synthetic import SyntheticSource
-from bitnet_core.hal import Tuning
-from bitnet_core.hal.wanted import Wanted
 from bitnet_core.measure.benchmark import measure
 from bitnet_core.measure.products import time_products
+from bitnet_hal.device import Tuning
+from bitnet_hal.tuning.query import Wanted
 from bitnet_webgpu import tuning
 from bitnet_webgpu.device import WebGpuDevice
 

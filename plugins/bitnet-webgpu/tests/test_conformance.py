@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bitnet_core.errors import GpuError, LaunchError
-from bitnet_core.hal.device import Device
-from bitnet_core.testing import BackendConformance
+from bitnet_hal.device import Device
+from bitnet_hal.errors import GpuError, LaunchError
+from bitnet_hal.testing import BackendConformance
 
 
 def _raise(name: str) -> None:

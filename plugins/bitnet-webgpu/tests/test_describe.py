@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bitnet_core.errors import BackendUnavailableError, DeviceNotFoundError, UnsupportedError
-from bitnet_core.hal import DeviceInfo, DeviceType
-from bitnet_core.hal.checks import writes
-from bitnet_core.hal.found import Handled
-from bitnet_core.hal.wanted import Wanted
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.testing.cases.registry import cases_of
+from bitnet_hal.checks import writes
+from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.errors import BackendUnavailableError, DeviceNotFoundError, UnsupportedError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.tuning.query import Wanted
 from bitnet_webgpu import describe
 from bitnet_webgpu.describe import KNOWN
 from bitnet_webgpu.device import WebGpuDevice

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal import DeviceInfo, DeviceType, Tuning
-from bitnet_core.hal.wanted import Wanted
-from bitnet_core.testing.cases.case import Case, expected
-from bitnet_core.testing.cases.registry import cases_of
-from bitnet_core.testing.compare import check_outputs
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.device import DeviceInfo, DeviceType, Tuning
+from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.testing.cases.case import Case, expected
+from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.compare import check_outputs
+from bitnet_hal.testing.workbench import Bench
+from bitnet_hal.tuning.query import Wanted
 from bitnet_webgpu.describe import KNOWN, device_infos, usable
 from bitnet_webgpu.device import WebGpuDevice
 from bitnet_webgpu.tuning import FEW_ROWS, TILES, choose, offered
@@ -54,7 +54,7 @@ class AsGpu:
     """The first adapter, tuned as a GPU with subgroups of so many threads or more."""
 
     name = "webgpu"
-    api = (2, 0)
+    api = (2, 1)
 
     def __init__(self, subgroups: int) -> None:
         self.subgroups = subgroups

@@ -14,21 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.api import Model, load
-from bitnet_core.discovery.request import DeviceRequest
-from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.errors import (
+from bitnet_core.formats.open import open_model
+from bitnet_core.tokenizer import load_tokenizer
+from bitnet_hal.device import whole
+from bitnet_hal.discovery.request import DeviceRequest
+from bitnet_hal.discovery.selection import BackendStartupSummary
+from bitnet_hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
     GpuTimeoutError,
     LaunchError,
     OutOfMemoryError,
 )
-from bitnet_core.formats.open import open_model
-from bitnet_core.hal.device import whole
-from bitnet_core.testing.areas.recordings import count, counter
-from bitnet_core.testing.workbench import Bench
-from bitnet_core.tokenizer import load_tokenizer
+from bitnet_hal.testing.areas.recordings import count, counter
+from bitnet_hal.testing.workbench import Bench
 from bitnet_webgpu.device import WebGpuDevice
 from bitnet_webgpu.driver import module
 from bitnet_webgpu.errors import checked

@@ -11,19 +11,19 @@ from types import SimpleNamespace
 import bitnet_webgpu.device
 import pytest
 from bitnet_core.api import Model, load
-from bitnet_core.discovery.request import DeviceRequest
-from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.errors import BackendUnavailableError, UnsupportedError
 from bitnet_core.formats.open import open_model
-from bitnet_core.hal import DeviceInfo
-from bitnet_core.hal.found import Handled
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.testing.cases.case import Case, expected
-from bitnet_core.testing.cases.registry import cases_of
-from bitnet_core.testing.compare import check_outputs
-from bitnet_core.testing.workbench import Bench
 from bitnet_core.tokenizer import load_tokenizer
+from bitnet_hal.device import DeviceInfo
+from bitnet_hal.discovery.request import DeviceRequest
+from bitnet_hal.discovery.selection import BackendStartupSummary
+from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.errors import BackendUnavailableError, UnsupportedError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.testing.cases.case import Case, expected
+from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.compare import check_outputs
+from bitnet_hal.testing.workbench import Bench
 from bitnet_webgpu import describe
 from bitnet_webgpu.device import WebGpuDevice
 
@@ -46,7 +46,7 @@ class Poor:
     """Backend of one adapter with such limits."""
 
     name = "webgpu"
-    api = (2, 0)
+    api = (2, 1)
 
     def devices(self) -> list[DeviceInfo]:
         return [found.info for found in poor()]

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bitnet_core.errors import UsageError
-from bitnet_core.export import FORMAT, Elsewhere, export_stories
-from bitnet_core.hal import Tuning
-from bitnet_core.hal.wanted import Wanted
-from bitnet_core.plan.launcher import Launch
-from bitnet_core.reference.describe import numpy_info
-from bitnet_core.reference.device import NumpyDevice
+from bitnet_hal.device import Tuning
+from bitnet_hal.errors import UsageError
+from bitnet_hal.launcher import Launch
+from bitnet_hal.reference.describe import numpy_info
+from bitnet_hal.reference.device import NumpyDevice
+from bitnet_hal.tuning.query import Wanted
+from bitnet_webgpu.step_export import FORMAT, Elsewhere, export_stories
 
 
 def tune(wanted: Wanted) -> Tuning:

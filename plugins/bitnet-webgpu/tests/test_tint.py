@@ -10,11 +10,11 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal import DeviceInfo, DeviceType
-from bitnet_core.hal.wanted import Wanted
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.testing.cases.registry import cases_of
+from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.tuning.query import Wanted
 from bitnet_webgpu.compile import source
 from bitnet_webgpu.describe import KNOWN
 from bitnet_webgpu.tuning import offered

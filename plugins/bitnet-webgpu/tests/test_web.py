@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from bitnet_core.api import load
-from bitnet_core.errors import UsageError
+from bitnet_hal.errors import UsageError
 from bitnet_webgpu.export import export
 
 pytestmark = pytest.mark.slow

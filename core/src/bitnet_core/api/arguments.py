@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from bitnet_core.errors import UsageError, short
+from bitnet_hal.errors import UsageError, short
+
 from bitnet_core.plan.pool import MemoryPoolConfig
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Executor
 
+from bitnet_hal.errors import BitnetError
+
 from bitnet_core.engine.text import Generation, GenerationStream, Piece
-from bitnet_core.errors import BitnetError
 
 
 class AsyncGeneration:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from bitnet_core.discovery.selection import BackendStartupSummary
+from bitnet_hal.device import DeviceType
+from bitnet_hal.discovery.selection import BackendStartupSummary
+
 from bitnet_core.engine.engine import Engine
-from bitnet_core.hal.device import DeviceType
 from bitnet_core.measure.memory import host_memory
 
 

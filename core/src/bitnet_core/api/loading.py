@@ -9,22 +9,23 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Unpack
 
+from bitnet_hal.device import Device
+from bitnet_hal.discovery.opening import Opening
+from bitnet_hal.discovery.request import DeviceRequest
+from bitnet_hal.discovery.selection import BackendStartupSummary, open_device, open_next
+from bitnet_hal.environment import strict_mode
+from bitnet_hal.errors import DEVICE_FAILURES, GpuError, OutOfMemoryError, UsageError
+
 from bitnet_core.api.arguments import TEXT, check, check_model, check_options
 from bitnet_core.api.model import Model
 from bitnet_core.api.options import EngineSettings
-from bitnet_core.discovery.opening import Opening
-from bitnet_core.discovery.request import DeviceRequest
-from bitnet_core.discovery.selection import BackendStartupSummary, open_device, open_next
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.score import token_losses
-from bitnet_core.environment import strict_mode
-from bitnet_core.errors import DEVICE_FAILURES, GpuError, OutOfMemoryError, UsageError
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT, decide_layout
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary.i2_s import Layout
-from bitnet_core.hal.device import Device
 from bitnet_core.hub import local
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.upload import Progress

@@ -12,6 +12,9 @@ from typing import Any, Literal, Self, Unpack, cast, overload
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.device import Device
+from bitnet_hal.discovery.selection import BackendStartupSummary, open_next
+from bitnet_hal.errors import GpuError, UsageError
 
 from bitnet_core.api.arguments import (
     PATH,
@@ -26,7 +29,6 @@ from bitnet_core.api.arguments import (
 from bitnet_core.api.asynchronous import AsyncGeneration
 from bitnet_core.api.figures import stats_of
 from bitnet_core.api.options import ChatOptions, GenerateOptions, Prompt, SamplingOptions
-from bitnet_core.discovery.selection import BackendStartupSummary, open_next
 from bitnet_core.engine.constraint import Constraint
 from bitnet_core.engine.defaults import sampling_defaults
 from bitnet_core.engine.engine import Engine
@@ -36,8 +38,6 @@ from bitnet_core.engine.reasoning import Reasoning, ReasoningLimit
 from bitnet_core.engine.score import Scoring, perplexity
 from bitnet_core.engine.state import load_state, save_state
 from bitnet_core.engine.text import Generation, GenerationStream, StopFilter, TextMaker
-from bitnet_core.errors import GpuError, UsageError
-from bitnet_core.hal.device import Device
 from bitnet_core.measure.profiling import StepProfile, profile
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.upload import Progress

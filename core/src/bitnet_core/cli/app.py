@@ -14,18 +14,18 @@ from importlib import import_module
 from typing import Annotated
 
 import typer
+from bitnet_hal.discovery.known import PACKAGE_COMMANDS, install_command
+from bitnet_hal.discovery.registry import registry
+from bitnet_hal.errors import BitnetError, UsageError
+from bitnet_hal.isolation import bounded, described
+from bitnet_hal.settings import setting
 
 from bitnet_core.cli import help as helping
 from bitnet_core.cli import streams
 from bitnet_core.cli.console import harmless
 from bitnet_core.cli.program import INTERRUPTED, EndedByInterrupt
 from bitnet_core.cli.start import prepare_environment
-from bitnet_core.discovery.apart import bounded, described
-from bitnet_core.discovery.known import PACKAGE_COMMANDS, install_command
-from bitnet_core.discovery.registry import registry
-from bitnet_core.errors import BitnetError, UsageError
 from bitnet_core.logs import configure_logging, log_hint
-from bitnet_core.settings import setting
 from bitnet_core.version import core_version
 
 _COMMAND = re.compile(r"[a-z][a-z0-9-]{0,39}", re.ASCII)

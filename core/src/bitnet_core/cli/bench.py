@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from bitnet_hal.errors import BitnetError, UsageError
+from bitnet_hal.output import check_output, new_file
 
 from bitnet_core.cli import options
 from bitnet_core.cli.console import cell, print_json, print_table, progress_bar
-from bitnet_core.errors import BitnetError, UsageError
-from bitnet_core.output import check_output, new_file
 from bitnet_core.units import size
 
 if TYPE_CHECKING:

@@ -8,6 +8,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from bitnet_hal.errors import UsageError
+from bitnet_hal.text_files import UTF16, is_utf16
 
 from bitnet_core.cli import options
 from bitnet_core.cli.console import ReplyWriter, note, say
@@ -16,8 +18,7 @@ from bitnet_core.cli.ending import limit_reached
 from bitnet_core.cli.options import ModelChoice, Sampling, Thinking
 from bitnet_core.cli.run import report_speed
 from bitnet_core.cli.streams import read_line
-from bitnet_core.errors import TokenizerError, UsageError
-from bitnet_core.text_files import UTF16, is_utf16
+from bitnet_core.errors import TokenizerError
 
 if TYPE_CHECKING:
     from bitnet_core.api import GenerationStream, Model

@@ -78,7 +78,8 @@ def quantize(
 
     For Hugging Face folders and GGUF files whose matrices are F32, F16 or BF16.
     """
-    from bitnet_core.errors import UsageError
+    from bitnet_hal.errors import UsageError
+
     from bitnet_core.formats.convert.convert import has_masters
     from bitnet_core.formats.open import open_model
     from bitnet_core.hub import local

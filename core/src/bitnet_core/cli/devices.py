@@ -12,7 +12,7 @@ from bitnet_core.cli.start import uncollected
 from bitnet_core.units import size
 
 if TYPE_CHECKING:
-    from bitnet_core.hal.device import DeviceInfo
+    from bitnet_hal.device import DeviceInfo
 
 
 _IN_LINES = frozenset(("device", "index", "name", "type", "total_memory", "driver", "fake", "extra"))
@@ -30,20 +30,19 @@ def devices(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show everything the drivers tell.")] = False,
 ) -> None:
     """List the compute devices, best first."""
-    from bitnet_core.discovery.listing import asked_apart
-    from bitnet_core.discovery.registry import registry
+    from bitnet_hal.discovery.listing import asked_apart
+    from bitnet_hal.discovery.registry import kernels_hash, registry
 
     with uncollected(), asked_apart() as wait:
+        from bitnet_hal.discovery.selection import devices as list_devices
+        from bitnet_hal.discovery.selection import in_order, rank, reason
+        from bitnet_hal.tuning.measured import token_seconds
         from rich.console import Console as Console  # what is needed later is imported while drivers begin
         from rich.table import Table
 
-        from bitnet_core.discovery.measured import token_seconds
-        from bitnet_core.discovery.selection import devices as list_devices
-        from bitnet_core.discovery.selection import in_order, rank, reason
-
         wait()
         found = in_order(list_devices())
-    seconds = token_seconds(found)
+    seconds = token_seconds(found, kernels_hash)
     if as_json:
         print_json([{**describe(info), "rank": rank(info), "place": reason(info, seconds)} for info in found])
         return

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from bitnet_core.text_files import BOM
+from bitnet_hal.text_files import BOM
 
 COMMANDS = {
     "/help": "lists the commands",

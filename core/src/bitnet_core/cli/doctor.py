@@ -12,9 +12,9 @@ from bitnet_core.cli.devices import describe
 from bitnet_core.cli.options import source_of
 
 if TYPE_CHECKING:
+    from bitnet_hal.discovery.registry import Quarantine
     from rich.text import Text
 
-    from bitnet_core.discovery.registry import Quarantine
     from bitnet_core.doctor.findings import DeviceCheck
     from bitnet_core.model.source import Finding
 
@@ -37,8 +37,9 @@ def doctor(
 
     The exit code is 1 if a device fails or a plugin is broken; an absent driver is no failure.
     """
-    from bitnet_core.discovery.registry import Stage, registry
-    from bitnet_core.discovery.selection import devices
+    from bitnet_hal.discovery.registry import Stage, registry
+    from bitnet_hal.discovery.selection import devices
+
     from bitnet_core.doctor.access import access_findings
     from bitnet_core.doctor.findings import check_device, setting_findings
     from bitnet_core.doctor.fits import fit_findings
@@ -117,7 +118,8 @@ def _print(checks: list[DeviceCheck], quarantined: list[Quarantine], findings: l
 
 def _idle(entry: Quarantine) -> str:
     """Why nothing need be done about a plugin that is left out, "" where something may."""
-    from bitnet_core.discovery.registry import Stage
+    from bitnet_hal.discovery.registry import Stage
+
     from bitnet_core.doctor.hardware import nothing_to_do
 
     return nothing_to_do(entry.name) if entry.stage is Stage.DRIVER else ""

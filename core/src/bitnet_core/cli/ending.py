@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from bitnet_core.errors import CutOffError
+from bitnet_hal.errors import CutOffError
 
 if TYPE_CHECKING:
     from bitnet_core.api import Generation, Model

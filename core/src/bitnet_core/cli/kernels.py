@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from bitnet_hal.errors import UsageError
 
 from bitnet_core.cli.console import print_line
-from bitnet_core.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -19,8 +19,8 @@ def kernels(
     name: Annotated[str | None, typer.Argument(help="A kernel, or 'all'; without it, the list of kernels.")] = None,
 ) -> None:
     """Print a kernel's meaning, bindings, parameters, constants and grid."""
-    from bitnet_core.kernels.catalogue import CATALOGUE
-    from bitnet_core.kernels.describe import describe, describe_all, table
+    from bitnet_hal.kernels.catalogue import CATALOGUE
+    from bitnet_hal.kernels.describe import describe, describe_all, table
 
     if name is None:
         rows = [(spec.name, "required" if spec.base else "optional") for spec in CATALOGUE.values()]

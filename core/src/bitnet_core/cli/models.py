@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from bitnet_hal.errors import UsageError
 
 from bitnet_core.cli.blocks import print_block
 from bitnet_core.cli.console import print_json, print_line, say
 from bitnet_core.cli.options import JsonOption
-from bitnet_core.errors import UsageError
 from bitnet_core.units import count, size
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from bitnet_hal.errors import UsageError
+from bitnet_hal.text_files import decoded
 
 from bitnet_core.cli.console import be_quiet, note, progress_bar, say
 from bitnet_core.cli.program import EndedByInterrupt
 from bitnet_core.cli.start import uncollected
-from bitnet_core.errors import UsageError
-from bitnet_core.text_files import decoded
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
@@ -355,9 +355,9 @@ def opened(choice: ModelChoice) -> Iterator[Model]:
 
 def slow_device(request: str | None, backend: str) -> str:
     """A line for somebody whose request left numpy as the best device, "" otherwise."""
-    from bitnet_core.discovery.known import KNOWN, install_command
-    from bitnet_core.discovery.registry import registry
-    from bitnet_core.discovery.request import AUTO, resolve_request
+    from bitnet_hal.discovery.known import KNOWN, install_command
+    from bitnet_hal.discovery.registry import registry
+    from bitnet_hal.discovery.request import AUTO, resolve_request
 
     if backend != "numpy" or resolve_request(request) != AUTO:
         return ""
@@ -376,8 +376,8 @@ def _introduce(model: Model) -> None:
 
 
 def _loaded(choice: ModelChoice) -> Model:
-    from bitnet_core.discovery.opening import Opening
-    from bitnet_core.discovery.request import resolve_request
+    from bitnet_hal.discovery.opening import Opening
+    from bitnet_hal.discovery.request import resolve_request
 
     model = _named(choice)
     budget = nbytes(choice.kv_budget) if choice.kv_budget else None
@@ -429,8 +429,9 @@ def nbytes(text: str) -> int:
 
 def source_of(model: str | None, synthetic: str | None) -> tuple[ModelSource, str]:
     """The opened model without a device, and its name; UsageError where both are given."""
+    from bitnet_hal.environment import strict_mode
+
     from bitnet_core.api.loading import open_source
-    from bitnet_core.environment import strict_mode
     from bitnet_core.formats.synthetic import SyntheticSource
 
     if model is not None and synthetic is not None:

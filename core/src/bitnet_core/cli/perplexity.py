@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from bitnet_hal.errors import UsageError
 
 from bitnet_core.cli import options
 from bitnet_core.cli.console import print_json, print_line, progress_bar
-from bitnet_core.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:

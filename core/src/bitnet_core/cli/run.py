@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from bitnet_hal.errors import UsageError
+from bitnet_hal.output import check_output
 
 from bitnet_core.cli import options
 from bitnet_core.cli.console import ReplyWriter, echo_prompt, note, print_json, progress_bar, say
 from bitnet_core.cli.ending import check_whole_json, limit_reached
 from bitnet_core.cli.options import ModelChoice, Sampling, Thinking
-from bitnet_core.errors import ReceiptError, TokenizerError, UsageError
-from bitnet_core.output import check_output
+from bitnet_core.errors import ReceiptError, TokenizerError
 
 if TYPE_CHECKING:
     from bitnet_core.api import Generation, GenerationStream, Model

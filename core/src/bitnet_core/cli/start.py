@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bitnet_core.discovery.known import KNOWN
+from bitnet_hal.discovery.known import KNOWN
 
 
 @contextmanager

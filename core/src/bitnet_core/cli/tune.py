@@ -55,9 +55,8 @@ def _document(speed: DeviceSpeed) -> dict[str, Any]:
 
 
 def _print(name: str, found: list[DeviceSpeed]) -> None:
+    from bitnet_hal.discovery.selection import ranked
     from rich.table import Table
-
-    from bitnet_core.discovery.selection import ranked
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("Device", "Name", "ms a token", "tokens/s", "better tilings"):

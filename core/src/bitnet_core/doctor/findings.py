@@ -9,22 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.device import Device, DeviceInfo, DeviceType, whole
+from bitnet_hal.discovery.fake import fake_gpus
+from bitnet_hal.discovery.known import PCI_VENDORS, REPORT, backends_here, install_hint
+from bitnet_hal.discovery.registry import Stage, registry
+from bitnet_hal.discovery.selection import devices, open_listed
+from bitnet_hal.errors import GpuError
+from bitnet_hal.isolation import described
+from bitnet_hal.kernels.base import MATMUL_TERNARY
+from bitnet_hal.launcher import Launcher
+from bitnet_hal.testing.compiles import failing_kernels, kernels_of
 
-from bitnet_core.discovery.apart import described
-from bitnet_core.discovery.fake import fake_gpus
-from bitnet_core.discovery.known import PCI_VENDORS, REPORT, backends_here, install_hint
-from bitnet_core.discovery.registry import Stage, registry
-from bitnet_core.discovery.selection import devices, open_listed
 from bitnet_core.doctor.access import access_findings
 from bitnet_core.doctor.hardware import nothing_to_do, pci_gpus
 from bitnet_core.doctor.versions import version_findings
-from bitnet_core.errors import GpuError
-from bitnet_core.hal.device import Device, DeviceInfo, DeviceType, whole
-from bitnet_core.kernels.base import MATMUL_TERNARY
 from bitnet_core.logs import log_hint
 from bitnet_core.model.source import Finding
-from bitnet_core.plan.launcher import Launcher
-from bitnet_core.testing.compiles import failing_kernels, kernels_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bitnet_core.discovery.selection import open_listed
+from bitnet_hal.device import Device, DeviceInfo, TransferMode
+from bitnet_hal.discovery.selection import open_listed
+from bitnet_hal.errors import GpuError, UsageError
+
 from bitnet_core.engine.cache import cache_bytes
 from bitnet_core.engine.options import EngineOptions, free_share, widest_chunk
-from bitnet_core.errors import GpuError, UsageError
-from bitnet_core.hal.device import Device, DeviceInfo, TransferMode
 from bitnet_core.model.source import Finding, ModelSource
 from bitnet_core.plan.memory import plan_memory
 

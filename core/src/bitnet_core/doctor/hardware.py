@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from bitnet_core.discovery.known import GPU_BACKENDS, KNOWN, PCI_VENDORS
+from bitnet_hal.discovery.known import GPU_BACKENDS, KNOWN, PCI_VENDORS
 
 _PCI_CLASSES: Final = ("0x03", "0x12")  # display controllers, processing accelerators
 _ELSEWHERE: Final = ("dxg", "dri/renderD*", "kfd", "nvidia[0-9]*", "nvhost*", "nvmap", "mali*")

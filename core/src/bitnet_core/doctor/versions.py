@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from operator import eq, ge, gt, le, lt, ne
 
 import importlib_metadata
+from bitnet_hal.discovery.known import upgrade_hint
 
-from bitnet_core.discovery.known import upgrade_hint
 from bitnet_core.model.source import Finding
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*\(?([^;()]*)\)?\s*$")

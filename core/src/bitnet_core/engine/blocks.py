@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Literal
 
-from bitnet_core.kernels.catalogue import KV_BLOCK
+from bitnet_hal.kernels.catalogue import KV_BLOCK
 
 Eviction = Literal["lru", "fifo", "lfu"]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from bitnet_hal.kernels.catalogue import KV_BLOCK
+
 from bitnet_core.engine.choosing import Row
 from bitnet_core.engine.history import ErrorHistory
 from bitnet_core.engine.places import Places
 from bitnet_core.engine.sequence import Sequence
-from bitnet_core.kernels.catalogue import KV_BLOCK
 
 
 class Update(NamedTuple):

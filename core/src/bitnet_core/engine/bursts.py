@@ -14,11 +14,11 @@ from typing import cast
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.device import MOST_READING, Device, ReadingDevice, View
+from bitnet_hal.launcher import Launcher, Recorded
 
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.spans import Span, bucket, step_rows, unused_rows
-from bitnet_core.hal.device import MOST_READING, Device, ReadingDevice, View
-from bitnet_core.plan.launcher import Launcher, Recorded
 from bitnet_core.plan.scratch import HISTORY, Scratch
 
 Read = Callable[[npt.NDArray[np.int32]], None]

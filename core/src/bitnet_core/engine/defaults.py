@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from bitnet_hal.errors import UsageError
+
 from bitnet_core.engine.sampling import SamplingParams
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.keys import short
 from bitnet_core.model.source import ModelSource
 

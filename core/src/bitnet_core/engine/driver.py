@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from bitnet_core.errors import BitnetError, DeviceLostError
+from bitnet_hal.errors import BitnetError, DeviceLostError
 
 if TYPE_CHECKING:  # they take long to import: a server listens meanwhile
     from bitnet_core.engine.booking import Update

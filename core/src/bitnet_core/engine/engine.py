@@ -11,6 +11,10 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.device import Device
+from bitnet_hal.errors import DEVICE_FAILURES, DeviceLostError, GpuError, OutOfMemoryError, UsageError
+from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
+from bitnet_hal.launcher import Recorded
 
 from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.booking import Update
@@ -25,11 +29,7 @@ from bitnet_core.engine.scheduler import Scheduler
 from bitnet_core.engine.sequence import FinishReason, Scored
 from bitnet_core.engine.sequence import Sequence as TokenSequence
 from bitnet_core.engine.spans import Span
-from bitnet_core.errors import DEVICE_FAILURES, DeviceLostError, GpuError, OutOfMemoryError, UsageError
-from bitnet_core.hal.device import Device
-from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
 from bitnet_core.model.source import ModelSource
-from bitnet_core.plan.launcher import Recorded
 from bitnet_core.plan.memory import DeviceMemoryPlan, plan_memory
 from bitnet_core.plan.upload import Progress
 from bitnet_core.plan.weights import DeviceWeights

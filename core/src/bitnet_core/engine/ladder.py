@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from bitnet_core.errors import OutOfMemoryError
+from bitnet_hal.errors import OutOfMemoryError
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bitnet_core.hal.device import LIKE_ROWS
+from bitnet_hal.device import LIKE_ROWS
 
 GUESSES = LIKE_ROWS - 1
 """Tokens that a step checks, beside the one that is sure."""

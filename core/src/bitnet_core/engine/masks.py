@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from bitnet_hal.kernels.catalogue import ceil_div
 
 from bitnet_core.engine.constraint import Mask
-from bitnet_core.kernels.catalogue import ceil_div
 from bitnet_core.plan.scratch import Scratch
 
 

@@ -8,11 +8,12 @@ from math import inf, nan
 from numbers import Integral
 from typing import get_args
 
+from bitnet_hal.device import Device, DeviceInfo, DeviceType
+from bitnet_hal.errors import UsageError
+from bitnet_hal.kernels.catalogue import ABLOCKS, KV_BLOCK, KV_TYPES, ceil_div
+
 from bitnet_core.engine.blocks import Eviction
 from bitnet_core.engine.cache import block_bytes, cache_bytes
-from bitnet_core.errors import UsageError
-from bitnet_core.hal.device import Device, DeviceInfo, DeviceType
-from bitnet_core.kernels.catalogue import ABLOCKS, KV_BLOCK, KV_TYPES, ceil_div
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.memory import plan_memory

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from bitnet_hal.device import Device
+from bitnet_hal.discovery.registry import kernels_hash
+from bitnet_hal.errors import UnsupportedError, UsageError
+from bitnet_hal.launcher import Launcher
+from bitnet_hal.tuning.measured import tilings
+
 from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.cache import KVCache, cache_bytes
 from bitnet_core.engine.options import EngineOptions, free_share
 from bitnet_core.engine.runner import Runner
 from bitnet_core.engine.scheduler import Scheduler
-from bitnet_core.errors import UnsupportedError, UsageError
-from bitnet_core.hal.device import Device
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.hybrid import needed_kernels
-from bitnet_core.plan.launcher import Launcher
 from bitnet_core.plan.memory import plan_memory
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.small_head import add_small_head
@@ -43,7 +46,8 @@ class Placement:
         self.source, self.device, self.options = source, device, options
         self.sequences, self.snapshots = sequences, snapshots
         self.config = options.config_of(source.config)
-        self.launcher, self.pool = Launcher(device), MemoryPool(device, options.pool)
+        self.launcher = Launcher(device, tilings(device.info, kernels_hash))
+        self.pool = MemoryPool(device, options.pool)
         plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=scheduler.chunk)
         share = free_share(device, plan.total)
         self.blocks = options.cache_blocks(self.config, device.info, sequences, share, snapshots)

@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
+
 from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.sequence import FinishReason, Sequence
 from bitnet_core.engine.snapshots import Snapshots
-from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
 
 log = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.device import Device
+from bitnet_hal.launcher import Launch, Launcher, Recorded
 
 from bitnet_core.engine.bursts import Bursts
 from bitnet_core.engine.cache import KVCache
 from bitnet_core.engine.masks import RowMasks
 from bitnet_core.engine.scores import Logits, Scores, Want
 from bitnet_core.engine.spans import Span, bucket, step_rows
-from bitnet_core.hal.device import Device
 from bitnet_core.plan.hybrid import HybridPlan
-from bitnet_core.plan.launcher import Launch, Launcher, Recorded
 from bitnet_core.plan.layers import Plan
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.scratch import SHORTLIST, Scratch, logit_rows

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.errors import GpuError, UsageError, short
 
 from bitnet_core.engine.constraint import Mask, masked
 from bitnet_core.engine.drawing import NOTHING, draw, draw_all, ids_of_largest, tail_of, weights_of
 from bitnet_core.engine.logprobs import TokenScore, listed_score, token_score
 from bitnet_core.engine.scores import Logits, Want
-from bitnet_core.errors import GpuError, UsageError, short
 from bitnet_core.plan.scratch import SHORTLIST
 
 _TYPES = (

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager
 
+from bitnet_hal.errors import UsageError
+
 from bitnet_core.engine.blocks import BlockPool
 from bitnet_core.engine.booking import Booking, Update, snapshot_at
 from bitnet_core.engine.choosing import Row, in_order, settle_all
@@ -20,7 +22,6 @@ from bitnet_core.engine.places import Places
 from bitnet_core.engine.runner import Runner
 from bitnet_core.engine.sequence import FinishReason, Sequence
 from bitnet_core.engine.spans import Span
-from bitnet_core.errors import UsageError
 
 _SHARED_ROWS = 1024
 """Most rows of a step in which texts go on: they wait for all of it."""

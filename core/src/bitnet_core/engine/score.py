@@ -7,8 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from bitnet_core.errors import UsageError
+from bitnet_hal.errors import UsageError
 
 _ROWS = 64
 """Rows scored at a time: their logits must fit in host memory beside the model."""

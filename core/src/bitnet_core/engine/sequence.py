@@ -10,12 +10,12 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.kernels.catalogue import KV_BLOCK
 
 from bitnet_core.engine.blocks import chain_digests
 from bitnet_core.engine.constraint import Constraint
 from bitnet_core.engine.lookup import Lookup
 from bitnet_core.engine.sampling import Sampler
-from bitnet_core.kernels.catalogue import KV_BLOCK
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.kernels.catalogue import STEP_FIELDS
 
 from bitnet_core.engine.cache import KVCache
-from bitnet_core.kernels.catalogue import STEP_FIELDS
 
 
 class Span(NamedTuple):

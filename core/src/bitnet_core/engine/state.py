@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from bitnet_hal.device import View
+from bitnet_hal.errors import UsageError
+from bitnet_hal.kernels.catalogue import KV_BLOCK
+from bitnet_hal.output import new_file
+
 from bitnet_core.engine.cache import block_bytes
 from bitnet_core.engine.engine import Engine
-from bitnet_core.errors import ModelError, UsageError
-from bitnet_core.hal.device import View
-from bitnet_core.kernels.catalogue import KV_BLOCK
-from bitnet_core.output import new_file
+from bitnet_core.errors import ModelError
 
 MAGIC = b"BITNETKV1\n"
 _DIGEST = hashlib.sha256().digest_size

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from bitnet_hal.errors import BitnetError, UsageError
+
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.logprobs import TokenScore
 from bitnet_core.engine.reasoning import Reasoning
 from bitnet_core.engine.sequence import FinishReason, Sequence
-from bitnet_core.errors import BitnetError, UsageError
 from bitnet_core.plan.upload import Progress
 
 

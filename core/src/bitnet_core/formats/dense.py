@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.kernels.types import DENSE_BLOCKS, DenseType
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.ternary.codes import unpack
-from bitnet_core.kernels.types import DENSE_BLOCKS, DenseType
 from bitnet_core.model.weights import DenseWeight, TernaryWeight
 
 Bytes = npt.NDArray[np.uint8]

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bitnet_hal.text_files import decoded
+
 from bitnet_core.errors import ModelError
-from bitnet_core.text_files import decoded
 
 MAX_BYTES = 1 << 24
 

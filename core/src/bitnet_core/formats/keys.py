@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bitnet_hal.errors import short as short  # readers of files take it from here
 
 from bitnet_core.errors import ModelError
-from bitnet_core.errors import short as short  # readers of files take it from here
 from bitnet_core.strings import Strings
 
 MAX_COUNT = 1 << 24  # no dimension of a transformer is larger; products stay far below 2^63

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bitnet_core.errors import ModelError, StrictModeError, UsageError
+from bitnet_hal.errors import StrictModeError, UsageError
+
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.gguf.types import MAGIC
 from bitnet_core.formats.hf.source import HuggingFaceSource

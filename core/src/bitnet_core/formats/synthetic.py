@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.errors import UsageError
 
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.names import floats, signs_name, tables, ternaries, vectors
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.source import Finding, TensorInfo

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_hal.errors import UsageError
+
+from bitnet_core.errors import ModelError
 from bitnet_core.hub.choose import choices
 from bitnet_core.hub.fetch import library, sizes_of
 from bitnet_core.hub.reference import Reference

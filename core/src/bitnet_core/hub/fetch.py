@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.discovery.known import install_command
-from bitnet_core.errors import BitnetError, ModelError, UsageError
+from bitnet_hal.discovery.known import install_command
+from bitnet_hal.errors import BitnetError, UsageError
+
+from bitnet_core.errors import ModelError
 from bitnet_core.hub.choose import Choice, choose
 from bitnet_core.hub.reference import Reference, is_reference
 from bitnet_core.units import count, size

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from bitnet_core.errors import UsageError
+from bitnet_hal.errors import UsageError
+
 from bitnet_core.hub.families import short_names
 
 PREFIX: Final = "hf:"

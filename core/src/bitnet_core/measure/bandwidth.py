@@ -9,12 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 import psutil
-
-from bitnet_core.errors import OutOfMemoryError
-from bitnet_core.hal.device import Buffer, Device, DeviceType, View, whole
-from bitnet_core.kernels.catalogue import CATALOGUE, DENSE_TYPES
-from bitnet_core.kernels.types import DENSE_BLOCKS, DenseType
-from bitnet_core.plan.launcher import Launcher
+from bitnet_hal.device import Buffer, Device, DeviceType, View, whole
+from bitnet_hal.errors import OutOfMemoryError
+from bitnet_hal.kernels.catalogue import CATALOGUE, DENSE_TYPES
+from bitnet_hal.kernels.types import DENSE_BLOCKS, DenseType
+from bitnet_hal.launcher import Launcher
 
 _TABLE_BYTES = 1 << 30  # larger than any cache
 _LEAST_BYTES = 64 << 20  # below, a cache may hold the table

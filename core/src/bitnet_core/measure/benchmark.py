@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from bitnet_hal.errors import UsageError
+from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
 
 from bitnet_core.engine.engine import Engine
-from bitnet_core.errors import UsageError
 from bitnet_core.formats.names import matrices
-from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
 from bitnet_core.measure.bandwidth import Progress, read_bandwidth
 from bitnet_core.measure.memory import host_memory
 from bitnet_core.model.config import ModelConfig

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from bitnet_core.discovery.measured import PRODUCT, tiling_key
+from bitnet_hal.device import Device, Kernel, TunableDevice, Tuning
+from bitnet_hal.launcher import Launch, Launcher, Recorded
+from bitnet_hal.tuning.measured import PRODUCT, tiling_key
+
 from bitnet_core.engine.engine import Engine
-from bitnet_core.hal.device import Device, Kernel, TunableDevice, Tuning
-from bitnet_core.plan.launcher import Launch, Launcher, Recorded
 
 _RUNS, _LONG = 3, 2e-3
 """Measurements of a tuning, and about how many seconds each takes."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+from bitnet_hal.device import Device, Recording, TimedDevice, View
+from bitnet_hal.discovery.known import REPORT
+from bitnet_hal.errors import GpuError, UsageError
+from bitnet_hal.kernels.catalogue import STEP_FIELDS
+from bitnet_hal.launcher import Launch
 
-from bitnet_core.discovery.known import REPORT
 from bitnet_core.engine.engine import Engine
-from bitnet_core.errors import GpuError, UsageError
-from bitnet_core.hal.device import Device, Recording, TimedDevice, View
-from bitnet_core.kernels.catalogue import STEP_FIELDS
-from bitnet_core.plan.launcher import Launch
 
 _LEAST_SHARE = 1000
 """A replay may take this many times what its launches take by the device's clock; a busy host makes it slower."""

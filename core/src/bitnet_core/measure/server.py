@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from bitnet_core.errors import UsageError
+from bitnet_hal.errors import UsageError
 
 _WORDS = "the cat sat on a mat and dog ran home big blue red one two three it was in side sun moon star tree river hill"
 _TIMEOUT = 600.0

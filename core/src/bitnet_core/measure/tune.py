@@ -8,13 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bitnet_core.discovery.apart import described
-from bitnet_core.discovery.measured import Measured, keep
-from bitnet_core.discovery.selection import devices, open_listed, rank
+from bitnet_hal.device import Device, DeviceInfo, DeviceType
+from bitnet_hal.discovery.registry import kernels_hash
+from bitnet_hal.discovery.selection import devices, open_listed, rank
+from bitnet_hal.errors import GpuError
+from bitnet_hal.isolation import described
+from bitnet_hal.tuning.measured import Measured, keep
+
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.errors import GpuError
-from bitnet_core.hal.device import Device, DeviceInfo, DeviceType
 from bitnet_core.measure.products import ProductTime, time_products
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
@@ -79,7 +81,7 @@ def tune(
         speed, measured = _device(source, name, info, now + (end - now) / (len(present) - number), clock)
         found.append(speed)
         kept += [(info, measured)] if measured else []
-    keep(kept)
+    keep(kept, kernels_hash)
     return sorted(found, key=lambda speed: speed.token_seconds or float("inf"))
 
 

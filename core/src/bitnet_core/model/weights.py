@@ -7,8 +7,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-
-from bitnet_core.kernels.types import DENSE_BLOCKS, DenseType
+from bitnet_hal.kernels.types import DENSE_BLOCKS, DenseType
 
 BLOCK = 128
 """Columns of one ternary block: 32 bytes; byte p holds columns p (bits 7-6), 32+p (5-4), 64+p (3-2), 96+p (1-0)."""

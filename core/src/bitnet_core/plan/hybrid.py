@@ -6,10 +6,11 @@ through hadamard_rotate before it is quantized: `plain` and `turned` are the scr
 
 from __future__ import annotations
 
-from bitnet_core.hal.device import View
-from bitnet_core.kernels.catalogue import CATALOGUE, DELTA_KERNELS, SIGMOID, SILU
+from bitnet_hal.device import View
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, SIGMOID, SILU
+from bitnet_hal.launcher import Launch, Launcher
+
 from bitnet_core.model.config import DeltaNet, ModelConfig
-from bitnet_core.plan.launcher import Launch, Launcher
 from bitnet_core.plan.layers import CacheViews, Plan, Values
 from bitnet_core.plan.scratch import Scratch
 from bitnet_core.plan.weights import DeltaWeights, DeviceWeights, LayerWeights, Linear

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal.device import View
-from bitnet_core.kernels.catalogue import CATALOGUE, KV_TYPES, RELU2, SILU, kv_row_bytes
-from bitnet_core.kernels.sizes import row_scales
-from bitnet_core.plan.launcher import Launch, Launcher
+from bitnet_hal.device import View
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.catalogue import CATALOGUE, KV_TYPES, RELU2, SILU, kv_row_bytes
+from bitnet_hal.kernels.sizes import row_scales
+from bitnet_hal.launcher import Launch, Launcher
+
 from bitnet_core.plan.scratch import HISTORY, Scratch
 from bitnet_core.plan.weights import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bitnet_core.hal.device import Buffer, Device, MemoryKind, View
+from bitnet_hal.device import Buffer, Device, MemoryKind, View
 
 _GRANULE = 256
 """Sizes are rounded up to this, so that nearly equal requests share buffers."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.device import Buffer, Device, View, whole
+from bitnet_hal.kernels.catalogue import STEP_FIELDS, ceil_div
+from bitnet_hal.kernels.sizes import row_scales
+from bitnet_hal.kernels.small_head import HEAD_GROUP
 
-from bitnet_core.hal.device import Buffer, Device, View, whole
-from bitnet_core.kernels.catalogue import STEP_FIELDS, ceil_div
-from bitnet_core.kernels.sizes import row_scales
-from bitnet_core.kernels.small_head import HEAD_GROUP
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.weights import padded
 from bitnet_core.plan.pool import MemoryPool

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Literal
 
-from bitnet_core.errors import OutOfMemoryError, UnsupportedError
-from bitnet_core.hal.device import DeviceType
-from bitnet_core.kernels.catalogue import CATALOGUE, DENSE_TYPES, ceil_div
-from bitnet_core.plan.launcher import Launcher
+from bitnet_hal.device import DeviceType
+from bitnet_hal.errors import OutOfMemoryError, UnsupportedError
+from bitnet_hal.kernels.catalogue import CATALOGUE, DENSE_TYPES, ceil_div
+from bitnet_hal.launcher import Launcher
+
 from bitnet_core.plan.weights import Dense, DeviceWeights, SmallHead
 
 log = logging.getLogger(__name__)

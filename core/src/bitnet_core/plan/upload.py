@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.device import Buffer, Device, TransferMode, View, whole
+from bitnet_hal.errors import GpuError, UsageError
+from bitnet_hal.kernels.catalogue import DENSE_TYPES, ceil_div
 
-from bitnet_core.errors import GpuError, ModelError, UsageError
+from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
 from bitnet_core.formats.names import matrices, signs_name
 from bitnet_core.formats.threads import reader_pool
-from bitnet_core.hal.device import Buffer, Device, TransferMode, View, whole
-from bitnet_core.kernels.catalogue import DENSE_TYPES, ceil_div
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.rope import factors_name, rope_table
 from bitnet_core.model.source import ModelSource

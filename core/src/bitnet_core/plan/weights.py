@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy.typing as npt
+from bitnet_hal.device import Buffer, Device, View, whole
 
-from bitnet_core.hal.device import Buffer, Device, View, whole
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.weights import padded
 

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.reference.float64 import sigmoid
 
 from bitnet_core.model.config import DeltaNet
 
 Array = npt.NDArray[np.float64]
 
 _L2_EPS = 1e-6
-
-
-def hadamard(x: Array, block: int) -> Array:
-    """H x of every `block` columns of x f64[..., K], H[i, j] = (-1)^popcount(i & j) / sqrt(block)."""
-    parts = x.reshape(-1, block)
-    distance = 1
-    while distance < block:
-        pairs = parts.reshape(-1, block // (2 * distance), 2, distance)
-        parts = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2)
-        distance *= 2
-    return np.asarray(parts.reshape(x.shape) / np.sqrt(block))
-
-
-def sigmoid(x: Array) -> Array:
-    """1 / (1 + e^-x)."""
-    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def convolved(x: Array, weight: Array) -> Array:

@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.errors import UsageError
+from bitnet_hal.reference.dense import decode_table
+from bitnet_hal.reference.float64 import hadamard, sigmoid
+from bitnet_hal.reference.ternary import unpack_codes
 
-from bitnet_core.errors import UsageError
 from bitnet_core.formats.names import signs_name
 from bitnet_core.model.rope import factors_name, rope_table
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import TernaryWeight
-from bitnet_core.reference.dense import decode_table
-from bitnet_core.reference.float_delta import convolved, delta_rule, hadamard, regrouped, sigmoid
-from bitnet_core.reference.ternary import unpack_codes
+from bitnet_core.reference.float_delta import convolved, delta_rule, regrouped
 
 Array = npt.NDArray[np.float64]
 

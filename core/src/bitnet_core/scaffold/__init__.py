@@ -6,9 +6,9 @@ import re
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from bitnet_core.discovery.known import KNOWN
-from bitnet_core.errors import UsageError
-from bitnet_core.output import new_folder
+from bitnet_hal.discovery.known import KNOWN
+from bitnet_hal.errors import UsageError
+from bitnet_hal.output import new_folder
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bitnet_hal.device import LIKE_ROWS, Device, DeviceType
+from bitnet_hal.discovery.request import DeviceRequest
+from bitnet_hal.discovery.selection import BackendStartupSummary
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
+from bitnet_hal.reference.device import NumpyDevice
+from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.workbench import Bench
 
 from bitnet_core.api import Model
-from bitnet_core.discovery.request import DeviceRequest
-from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.scores import Want
 from bitnet_core.engine.spans import Span
 from bitnet_core.formats.open import open_model
-from bitnet_core.hal.device import LIKE_ROWS, Device, DeviceType
-from bitnet_core.kernels.catalogue import CATALOGUE, DELTA_KERNELS
-from bitnet_core.reference.device import NumpyDevice
-from bitnet_core.testing.cases.registry import cases_of
 from bitnet_core.testing.drawn import DrawnSource
-from bitnet_core.testing.workbench import Bench
 from bitnet_core.tokenizer import load_tokenizer
 
 

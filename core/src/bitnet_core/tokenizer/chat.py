@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
+from bitnet_hal.errors import UsageError
+
 from bitnet_core import nesting
-from bitnet_core.errors import TokenizerError, UsageError
+from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer.fence import Fence
 from bitnet_core.tokenizer.tokenizer import Tokenizer
 

@@ -14,7 +14,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bitnet_core.errors import TokenizerError, UsageError
+from bitnet_hal.errors import UsageError
+
+from bitnet_core.errors import TokenizerError
 
 SECONDS: Final = 2
 """For one rendering, parsing included."""

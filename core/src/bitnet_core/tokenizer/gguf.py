@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from bitnet_hal.errors import short
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from bitnet_core.errors import TokenizerError, short
+from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer.pretokenizers import pre_tokenizer
 from bitnet_core.tokenizer.tokenizer import SPACE, Tokenizer, byte_alphabet
 from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType, Vocabulary, of_kind

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
+from bitnet_hal.errors import short
 from tokenizers import Tokenizer as Backend
 
-from bitnet_core.errors import TokenizerError, short
+from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer.patterns import check_pipeline, steps
 from bitnet_core.tokenizer.tokenizer import Tokenizer, panics_are_errors
 from bitnet_core.tokenizer.vocabulary import (

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bitnet_core.errors import TokenizerError, short
+from bitnet_hal.errors import short
+
+from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer.gguf import tokenizer_from_vocabulary
 from bitnet_core.tokenizer.huggingface import tokenizer_from_json
 from bitnet_core.tokenizer.tokenizer import Tokenizer

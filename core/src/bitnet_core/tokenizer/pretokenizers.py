@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bitnet_core.errors import TokenizerError, short
+from bitnet_hal.errors import short
+
+from bitnet_core.errors import TokenizerError
 
 
 @dataclass(frozen=True, slots=True)

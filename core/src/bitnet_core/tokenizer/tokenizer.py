@@ -12,8 +12,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import tokenizers
+from bitnet_hal.errors import UsageError
 
-from bitnet_core.errors import TokenizerError, UsageError
+from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer.vocabulary import TokenType, check_specials
 
 MAX_TEXT: Final = 1 << 26  # characters of one encode

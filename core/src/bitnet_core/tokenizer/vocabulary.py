@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.errors import short
 
-from bitnet_core.errors import TokenizerError, short
+from bitnet_core.errors import TokenizerError
 from bitnet_core.strings import Strings
 
 MAX_TOKENS: Final = 1 << 20

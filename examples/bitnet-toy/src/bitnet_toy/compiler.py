@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numba
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal.device import Tuning
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_hal.device import Tuning
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.spec import KernelSpec
 from numba import types
 
 from bitnet_toy.errors import check

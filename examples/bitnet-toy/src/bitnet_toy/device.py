@@ -11,9 +11,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import psutil
-from bitnet_core.hal.base import BaseDevice, Launch, Recorded
-from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, Tuning
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_hal.base import BaseDevice, Launch, Recorded
+from bitnet_hal.device import DeviceInfo, DeviceType, MemoryKind, Tuning
+from bitnet_hal.kernels.spec import KernelSpec
 
 from bitnet_toy.compiler import ToyKernel, build, find
 from bitnet_toy.errors import check

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bitnet_core.errors import GpuError, KernelCompileError, LaunchError, OutOfMemoryError
+from bitnet_hal.errors import GpuError, KernelCompileError, LaunchError, OutOfMemoryError
 from numba.core.errors import NumbaError
 
 # --8<-- [start:table]

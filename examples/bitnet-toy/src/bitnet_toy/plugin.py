@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from bitnet_core.hal.device import Device, DeviceInfo
+    from bitnet_hal.device import Device, DeviceInfo
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
@@ -17,11 +17,11 @@ class ToyBackend:
     """One device: the host, through numba."""
 
     name = "toy"
-    api = (2, 0)
+    api = (2, 1)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """The host; BackendUnavailableError if numba cannot be loaded."""
-        from bitnet_core.errors import BackendUnavailableError
+        from bitnet_hal.errors import BackendUnavailableError
 
         try:
             from bitnet_toy.device import device_info
@@ -33,7 +33,7 @@ class ToyBackend:
 
     def open(self, index: int) -> Device:
         """The host."""
-        from bitnet_core.errors import DeviceNotFoundError
+        from bitnet_hal.errors import DeviceNotFoundError
 
         if index != 0:
             raise DeviceNotFoundError(f"there is no device toy:{index}", backend="toy", hint="Use toy:0")

@@ -22,11 +22,11 @@ from typing import Any
 import importlib_metadata
 import platformdirs
 
-from bitnet_core.discovery.apart import LEFT_OUT_AFTER, NAMED_AFTER
-from bitnet_core.discovery.known import KNOWN
-from bitnet_core.errors import BitnetError
-from bitnet_core.output import new_file
-from bitnet_core.version import core_version
+from bitnet_hal.discovery.known import KNOWN
+from bitnet_hal.errors import BitnetError
+from bitnet_hal.isolation import LEFT_OUT_AFTER, NAMED_AFTER
+from bitnet_hal.output import new_file
+from bitnet_hal.version import __version__
 
 ANSWERED_SECONDS = 86_400
 SILENT_SECONDS = 600
@@ -88,7 +88,7 @@ def _ask(names: list[str]) -> dict[str, str]:
 
 
 def _started(name: str) -> subprocess.Popen[bytes]:
-    program = "import sys; sys.path[:0] = sys.argv[2:]; from bitnet_core.discovery.canary import ask; ask(sys.argv[1])"
+    program = "import sys; sys.path[:0] = sys.argv[2:]; from bitnet_hal.discovery.canary import ask; ask(sys.argv[1])"
     folders = [folder for folder in sys.path if os.path.isabs(folder)]
     nothing = subprocess.DEVNULL
     return subprocess.Popen(
@@ -127,17 +127,15 @@ def _reason(process: subprocess.Popen[bytes], end: float) -> str:
 
 def _key(name: str, version: str) -> str:
     settings = [os.environ.get(variable) for variable in KNOWN[name].variables]
-    return json.dumps([name, version, core_version(), sys.executable, _boot(), settings])
+    return json.dumps([name, version, __version__, sys.executable, _boot(), settings])
 
 
 def _boot() -> str:
-    """What changes when the machine starts again. psutil asks Linux when that was, which takes 0.3 s where there are
-    many processors."""
+    """Return what changes when the machine starts again. Without a boot id: when that was, to 1,000 s, as one clock
+    minus another. Where that number changes by itself, drivers are asked once more."""
     with suppress(OSError):
         return BOOT_ID.read_text("ascii").strip()
-    import psutil  # where it is used: help must come at once
-
-    return str(int(psutil.boot_time()))
+    return str(round(time.time() - time.monotonic(), -3))
 
 
 def _path() -> Path:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bitnet_core.discovery.apart import checked_fields
-from bitnet_core.discovery.known import REPORT, upgrade_hint
-from bitnet_core.errors import BackendIncompatibleError
-from bitnet_core.hal.device import API_VERSION, FEATURES, Backend, DeviceInfo, DeviceType, TransferMode
+from bitnet_hal.device import FEATURES, Backend, DeviceInfo, DeviceType, TransferMode
+from bitnet_hal.discovery.known import REPORT, upgrade_hint
+from bitnet_hal.errors import BackendIncompatibleError
+from bitnet_hal.isolation import checked_fields
+from bitnet_hal.version import API_VERSION
 
 SOFTWARE_NAMES = (
     "llvmpipe",
@@ -40,11 +41,11 @@ def check_api(api: tuple[int, int], distribution: str) -> None:
     if not (isinstance(api, tuple) and len(api) == 2 and all(type(part) is int for part in api)):
         raise BackendIncompatibleError("its api is no (major, minor) of the HAL", hint=f"Upgrade {distribution}")
     major, minor = api
-    wanted = f"it was written for version {major}.{minor} of the HAL, this core has {API_VERSION[0]}.{API_VERSION[1]}"
+    wanted = f"it was written for version {major}.{minor} of the HAL, bitnet-hal has {API_VERSION[0]}.{API_VERSION[1]}"
     if major < API_VERSION[0]:
         raise BackendIncompatibleError(wanted, hint=upgrade_hint(distribution))
     if major > API_VERSION[0] or minor > API_VERSION[1]:
-        raise BackendIncompatibleError(wanted, hint=upgrade_hint("bitnet-core"))
+        raise BackendIncompatibleError(wanted, hint=upgrade_hint("bitnet-hal"))
 
 
 def check_rank(rank: object) -> None:
@@ -66,7 +67,7 @@ def flaw(backend: Backend, info: Any, others: list[DeviceInfo]) -> str:
 
 
 def log_unknown(info: DeviceInfo) -> None:
-    from bitnet_core.kernels.catalogue import CATALOGUE  # a help text needs no catalogue
+    from bitnet_hal.kernels.catalogue import CATALOGUE  # a help text needs no catalogue
 
     optional = {spec.name for spec in CATALOGUE.values() if not spec.base}
     for what, unknown in (("kernels", info.kernels - optional), ("features", info.features - FEATURES)):

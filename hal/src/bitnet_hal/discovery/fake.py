@@ -9,9 +9,9 @@ import logging
 import os
 from dataclasses import replace
 
-from bitnet_core import environment
-from bitnet_core.errors import StrictModeError, UsageError
-from bitnet_core.hal.device import Device, DeviceInfo, DeviceType
+from bitnet_hal import environment
+from bitnet_hal.device import Device, DeviceInfo, DeviceType
+from bitnet_hal.errors import StrictModeError, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def fake_gpus() -> list[str] | None:
 
 def fake_info(name: str) -> DeviceInfo:
     """What the stand-in for backend `name` shows of itself."""
-    from bitnet_core.reference.describe import numpy_info
+    from bitnet_hal.reference.describe import numpy_info
 
     return replace(
         numpy_info(), backend=name, index=0, name=f"fake {name} device (numpy)", type=DeviceType.GPU, fake=True
@@ -50,6 +50,6 @@ def fake_info(name: str) -> DeviceInfo:
 
 def open_fake(info: DeviceInfo) -> Device:
     """A numpy device described by `info`."""
-    from bitnet_core.reference.device import NumpyDevice
+    from bitnet_hal.reference.device import NumpyDevice
 
     return NumpyDevice(info)

@@ -97,7 +97,7 @@ _TABLE = (
         own_driver=False,
     ),
     KnownBackend("cpu", "bitnet-cpu", 20),
-    KnownBackend("numpy", "bitnet-core", 0, modules=("numpy",)),
+    KnownBackend("numpy", "bitnet-hal", 0, modules=("numpy",)),
 )
 KNOWN = {backend.name: backend for backend in _TABLE}
 """By name, best first."""
@@ -138,7 +138,7 @@ REPORT = "with the output of `bitnet doctor --json`"
 def from_index() -> bool:
     """Whether core was installed from an index (PEP 610: no direct_url.json). Its names may be anybody's until then."""
     try:
-        return importlib_metadata.distribution("bitnet-core").read_text("direct_url.json") is None
+        return importlib_metadata.distribution("bitnet-hal").read_text("direct_url.json") is None
     except importlib_metadata.PackageNotFoundError:
         return False
 
@@ -167,7 +167,7 @@ def _source(package: str) -> str:
     """What pip is given for a package."""
     name, bracket, extras = package.partition("[")
     if not from_index():
-        name = "./core" if name == "bitnet-core" else f"./plugins/{name}"
+        name = {"bitnet-core": "./core", "bitnet-hal": "./hal"}.get(name, f"./plugins/{name}")
     return f'"{name}[{extras}"' if bracket else name
 
 

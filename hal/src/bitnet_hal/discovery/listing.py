@@ -21,12 +21,12 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from bitnet_core.discovery.apart import LEFT_OUT_AFTER, NAMED_AFTER
-from bitnet_core.discovery.canary import ended, remember, remembered
-from bitnet_core.discovery.known import GPU_BACKENDS
-from bitnet_core.discovery.registry import Quarantine, Registry, Stage, registry
-from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError
-from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
+from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
+from bitnet_hal.discovery.canary import ended, remember, remembered
+from bitnet_hal.discovery.known import GPU_BACKENDS
+from bitnet_hal.discovery.registry import Quarantine, Registry, Stage, registry
+from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError
+from bitnet_hal.isolation import LEFT_OUT_AFTER, NAMED_AFTER
 
 _ENDING = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}  # Windows has no SIGHUP
 
@@ -39,7 +39,7 @@ def asked_apart() -> Iterator[Callable[[], None]]:
     if not _copies_are_sound() or "BITNET_GPU_FAKE" in os.environ:  # which hides drivers
         yield lambda: None
         return
-    import bitnet_core.hal.plugin  # noqa: F401 - most backends need it: once is enough
+    import bitnet_hal.plugin  # noqa: F401 - most backends need it: once is enough
 
     found, copies = registry(), dict[str, _Copy]()
     versions = {name: found.origin(name)[1] for name in found.backends if name in GPU_BACKENDS}

@@ -8,10 +8,10 @@ from threading import Thread
 from types import TracebackType
 from typing import Self
 
-from bitnet_core.discovery.request import DeviceRequest
-from bitnet_core.discovery.selection import BackendStartupSummary, open_device
-from bitnet_core.errors import BitnetError
-from bitnet_core.hal.device import Device
+from bitnet_hal.device import Device
+from bitnet_hal.discovery.request import DeviceRequest
+from bitnet_hal.discovery.selection import BackendStartupSummary, open_device
+from bitnet_hal.errors import BitnetError
 
 
 class Opening:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bitnet_core.discovery.known import KNOWN
-from bitnet_core.discovery.registry import registry
-from bitnet_core.discovery.selection import devices, ranked
-from bitnet_core.hal.device import DeviceInfo, DeviceType
+from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.discovery.known import KNOWN
+from bitnet_hal.discovery.registry import registry
+from bitnet_hal.discovery.selection import devices, ranked
 
 
 @dataclass(frozen=True, slots=True)

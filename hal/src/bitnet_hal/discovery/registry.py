@@ -19,17 +19,17 @@ from typing import Any
 import importlib_metadata
 import pluggy
 
-from bitnet_core.discovery.apart import bounded, described
-from bitnet_core.discovery.canary import silent_drivers
-from bitnet_core.discovery.claims import check_api, check_rank, flaw, honest, log_unknown
-from bitnet_core.discovery.guarded import guard, sound
-from bitnet_core.discovery.known import GPU_BACKENDS, KNOWN, REPORT, RESERVED, by_driver, upgrade_hint
-from bitnet_core.errors import BackendIncompatibleError, BackendUnavailableError, GpuError
-from bitnet_core.hal import hooks
-from bitnet_core.hal.device import Backend, Device, DeviceInfo
+from bitnet_hal import hooks
+from bitnet_hal.device import Backend, Device, DeviceInfo
+from bitnet_hal.discovery.canary import silent_drivers
+from bitnet_hal.discovery.claims import check_api, check_rank, flaw, honest, log_unknown
+from bitnet_hal.discovery.known import GPU_BACKENDS, KNOWN, REPORT, RESERVED, by_driver, upgrade_hint
+from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError, GpuError
+from bitnet_hal.guard import guard, sound
+from bitnet_hal.isolation import bounded, described
 
 GROUP = "bitnet.backends"
-REFERENCE = importlib_metadata.EntryPoint("numpy", "bitnet_core.reference.plugin", GROUP)
+REFERENCE = importlib_metadata.EntryPoint("numpy", "bitnet_hal.reference.plugin", GROUP)
 
 MAX_DEVICES = 1024
 """Devices of one backend."""
@@ -252,7 +252,7 @@ class Registry:
             yield impl.plugin_name, impl.function, tuple(impl.argnames)
 
     def _load(self, entry: importlib_metadata.EntryPoint) -> None:
-        distribution, version = _named(entry.dist) if entry.dist else ("bitnet-core", "")
+        distribution, version = _named(entry.dist) if entry.dist else ("bitnet-hal", "")
         if entry.name in self._origins:
             taken = self._origins[entry.name][0]
             error = BackendIncompatibleError(
@@ -310,6 +310,11 @@ class Registry:
 def registry() -> Registry:
     """The one registry of this process; `registry.cache_clear()` looks again."""
     return Registry()
+
+
+def kernels_hash(name: str) -> str:
+    """Return `Registry.kernels_hash` of the one registry."""
+    return registry().kernels_hash(name)
 
 
 def _import_modules(names: Sequence[str]) -> None:

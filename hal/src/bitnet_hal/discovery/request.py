@@ -12,9 +12,9 @@ import os
 import re
 from dataclasses import dataclass
 
-from bitnet_core.discovery.known import ALIASES
-from bitnet_core.errors import UsageError
-from bitnet_core.settings import setting
+from bitnet_hal.discovery.known import ALIASES
+from bitnet_hal.errors import UsageError
+from bitnet_hal.settings import setting
 
 _GRAMMAR = re.compile(r"([a-z][a-z0-9_-]{0,63})(?::([0-9]{1,4})|:([0-9a-z][0-9a-z:.-]{7,63}))?", re.ASCII)
 

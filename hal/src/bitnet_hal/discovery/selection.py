@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bitnet_core.discovery.apart import bounded, described
-from bitnet_core.discovery.fake import fake_gpus, fake_info, open_fake
-from bitnet_core.discovery.known import (
+from bitnet_hal.device import Device, DeviceInfo, DeviceType
+from bitnet_hal.discovery.fake import fake_gpus, fake_info, open_fake
+from bitnet_hal.discovery.known import (
     GPU_BACKENDS,
     INTEGRATED,
     KNOWN,
@@ -20,10 +20,9 @@ from bitnet_core.discovery.known import (
     backends_here,
     install_hint,
 )
-from bitnet_core.discovery.measured import token_seconds
-from bitnet_core.discovery.registry import registry
-from bitnet_core.discovery.request import AUTO, DeviceRequest, parse_request, resolve_request
-from bitnet_core.errors import (
+from bitnet_hal.discovery.registry import kernels_hash, registry
+from bitnet_hal.discovery.request import AUTO, DeviceRequest, parse_request, resolve_request
+from bitnet_hal.errors import (
     DeviceLostError,
     DeviceNotFoundError,
     GpuError,
@@ -31,7 +30,8 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UsageError,
 )
-from bitnet_core.hal.device import Device, DeviceInfo, DeviceType
+from bitnet_hal.isolation import bounded, described
+from bitnet_hal.tuning.measured import token_seconds
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def in_order(devices: Iterable[DeviceInfo]) -> list[DeviceInfo]:
     """Best first: by rank, and those that `bitnet tune` measured in the order of their speed, in the places that they
     have by rank together. A software device keeps its place."""
     order = sorted(devices, key=lambda info: (-rank(info), info.backend, info.index))
-    seconds = token_seconds(info for info in order if info.type is not DeviceType.SOFTWARE)
+    seconds = token_seconds((info for info in order if info.type is not DeviceType.SOFTWARE), kernels_hash)
     places = [at for at, info in enumerate(order) if info.request in seconds]
     quickest = sorted((order[at] for at in places), key=lambda info: seconds[info.request])
     for at, info in zip(places, quickest, strict=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from bitnet_core.hal.device import DeviceInfo
-from bitnet_core.hal.found import numbered
+from bitnet_hal.device import DeviceInfo
+from bitnet_hal.driver.enumerate import numbered
 
 
 class _Described(NamedTuple):

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from bitnet_core.errors import DeviceNotFoundError, GpuError
-from bitnet_core.hal.device import DeviceInfo
+from bitnet_hal.device import DeviceInfo
+from bitnet_hal.errors import DeviceNotFoundError, GpuError
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from importlib import import_module
 from threading import Thread
 from typing import Any
 
-from bitnet_core.hal.device import Device, DeviceInfo
-from bitnet_core.hal.found import numbered
+from bitnet_hal.device import Device, DeviceInfo
+from bitnet_hal.driver.enumerate import numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class LazyBackend:
 
 
 class LazyFinder(LazyBackend):
-    """One whose `listing` gives what it found of each device (`hal.found.Found`), of which `opening` takes one."""
+    """One whose `listing` gives what it found of each device (`driver.enumerate.Found`), of which
+    `opening` takes one."""
 
     def devices(self) -> Sequence[DeviceInfo]:
         """All devices that the driver shows."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import platformdirs
 
-from bitnet_core.errors import GpuError
+from bitnet_hal.errors import GpuError
 
 log = logging.getLogger(__name__)
 P = TypeVar("P")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bitnet_core.errors import UnsupportedError
+from bitnet_hal.errors import UnsupportedError
 
 
 def source_text(folders: Sequence[Path], name: str, macros: Mapping[str, int], *, backend: str) -> str:

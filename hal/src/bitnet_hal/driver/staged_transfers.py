@@ -6,12 +6,12 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
-from bitnet_core.hal.base import BaseDevice
-from bitnet_core.hal.device import TransferMode
-from bitnet_core.hal.launches import B, K
+from bitnet_hal.base import BaseDevice
+from bitnet_hal.device import TransferMode
+from bitnet_hal.launches import B, K
 
 if TYPE_CHECKING:
-    from bitnet_core.hal.staging import StagingRing
+    from bitnet_hal.driver.staging import StagingRing
 
 
 class StagedDevice(BaseDevice[B, K]):
@@ -21,7 +21,7 @@ class StagedDevice(BaseDevice[B, K]):
     def _stage(self, slots: Sequence[B], views: Sequence[memoryview]) -> None:
         """slots: three buffers of one size or more, whose bytes the host sees as `views`."""
         self._slots, self._views = slots, views
-        from bitnet_core.hal.staging import StagingRing  # needs numpy, which plugins that list devices do without
+        from bitnet_hal.driver.staging import StagingRing  # needs numpy, which plugins that list devices do without
 
         self._ring: StagingRing[B] = StagingRing(views[:-1], _SlotCopies(self))
 
@@ -50,7 +50,7 @@ class StagedDevice(BaseDevice[B, K]):
 
 
 class _SlotCopies(Generic[B]):
-    """See bitnet_core.hal.staging.Copies."""
+    """See bitnet_hal.driver.staging.Copies."""
 
     def __init__(self, device: StagedDevice[B, Any]) -> None:
         self._device = device

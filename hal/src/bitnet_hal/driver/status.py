@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypedDict, Unpack
 
-from bitnet_core import errors
-from bitnet_core.errors import (
+from bitnet_hal import errors
+from bitnet_hal.driver.toml_tables import table
+from bitnet_hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
     GpuError,
@@ -16,7 +17,6 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from bitnet_core.hal.tables import table
 
 HINTS: dict[type[GpuError], str] = {
     DeviceLostError: "The device was reset or removed; open it again or choose another",
@@ -47,7 +47,7 @@ class Known(NamedTuple):
 
 def known(module: str) -> dict[str, Known]:
     """The rows of errors.toml beside a module (its `__file__`), by status: `status = ["LaunchError", hint, name]`, with
-    a class of `bitnet_core.errors`, or "" where the operation decides, and what else Known has."""
+    a class of `bitnet_hal.errors`, or "" where the operation decides, and what else Known has."""
     rows = table(module, "errors.toml")
     return {status: Known(getattr(errors, kind) if kind else None, *more) for status, (kind, *more) in rows.items()}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from bitnet_core.hal.base import BaseDevice
-from bitnet_core.hal.launches import B, K
+from bitnet_hal.base import BaseDevice
+from bitnet_hal.launches import B, K
 
 PART = 4 << 20
 """Bytes that move at a time."""

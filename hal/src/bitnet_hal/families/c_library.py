@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Unpack
 from weakref import WeakKeyDictionary
 
-from bitnet_core.hal.failures import Details, Statuses
+from bitnet_hal.driver.status import Details, Statuses
 
 Handle = Any
 """A cffi value: cffi has no static types."""

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections import deque
 from typing import Any, ClassVar, Generic, TypeVar
 
-from bitnet_core.hal.launches import B, K, Launch, Recorded
-from bitnet_core.hal.staged import StagedDevice
+from bitnet_hal.driver.staged_transfers import StagedDevice
+from bitnet_hal.launches import B, K, Launch, Recorded
 
 L = TypeVar("L")
 MOST_PENDING = 64

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bitnet_core.hal.device import Tuning
-from bitnet_core.hal.sources import source_text
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_hal.device import Tuning
+from bitnet_hal.driver.sources import source_text
+from bitnet_hal.kernels.spec import KernelSpec
 
 
 def program_source(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bitnet_core.hal.stream import StreamBuffer, StreamDevice
+    from bitnet_hal.families.stream import StreamBuffer, StreamDevice
 
 
 class PinnedSlots:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bitnet_core.errors import KernelCompileError
-from bitnet_core.hal.program_cache import ProgramCache
+from bitnet_hal.driver.program_cache import ProgramCache
+from bitnet_hal.errors import KernelCompileError
 
 
 @dataclass(frozen=True, slots=True)

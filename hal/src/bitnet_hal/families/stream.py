@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from bitnet_core.hal.base import BaseDevice, Launch, Recorded
-from bitnet_core.hal.device import MOST_READING, DeviceInfo, MemoryKind, Tuning
-from bitnet_core.hal.launches import Compiled
-from bitnet_core.hal.pinned import PinnedSlots, host_view
-from bitnet_core.hal.staging import StagingRing
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_hal.base import BaseDevice, Launch, Recorded
+from bitnet_hal.device import MOST_READING, DeviceInfo, MemoryKind, Tuning
+from bitnet_hal.driver.staging import StagingRing
+from bitnet_hal.families.pinned import PinnedSlots, host_view
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.launches import Compiled
 
 STAGING = 16 << 20
 """Bytes of each of the two page-locked slots of uploads: one is filled while the other is copied."""

@@ -1,9 +1,9 @@
-"""The kernels that every device has, and top_k; conventions are in `bitnet_core.kernels.conventions`."""
+"""The kernels that every device has, and top_k; conventions are in `bitnet_hal.kernels.conventions`."""
 
 from __future__ import annotations
 
-from bitnet_core.kernels import sizes
-from bitnet_core.kernels.parts import (
+from bitnet_hal.kernels import sizes
+from bitnet_hal.kernels.parts import (
     ABLOCKS,
     ANY,
     BLOCKS,
@@ -26,8 +26,8 @@ from bitnet_core.kernels.parts import (
     per_row_split,
     u32,
 )
-from bitnet_core.kernels.sizes import product
-from bitnet_core.kernels.spec import Binding, KernelSpec, Param
+from bitnet_hal.kernels.sizes import product
+from bitnet_hal.kernels.spec import Binding, KernelSpec, Param
 
 EMBED_ROWS = KernelSpec(
     name="embed_rows",

@@ -1,9 +1,9 @@
-"""Every kernel that a device can offer, by name. Their conventions are in `bitnet_core.kernels.conventions`."""
+"""Every kernel that a device can offer, by name. Their conventions are in `bitnet_hal.kernels.conventions`."""
 
 from __future__ import annotations
 
-from bitnet_core.kernels import base, delta, joined, small_head
-from bitnet_core.kernels.parts import (
+from bitnet_hal.kernels import base, delta, joined, small_head
+from bitnet_hal.kernels.parts import (
     ABLOCKS,
     DENSE_TYPES,
     KV_BLOCK,
@@ -15,7 +15,7 @@ from bitnet_core.kernels.parts import (
     ceil_div,
     kv_row_bytes,
 )
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_hal.kernels.spec import KernelSpec
 
 __all__ = [
     "ABLOCKS",

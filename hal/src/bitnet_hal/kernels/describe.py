@@ -6,9 +6,9 @@ import ast
 import inspect
 import textwrap
 
-from bitnet_core.kernels import conventions
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_hal.kernels import conventions
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import KernelSpec
 
 
 def describe(spec: KernelSpec) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bitnet_core.kernels import sizes
-from bitnet_core.kernels.base import ATTENTION
-from bitnet_core.kernels.parts import (
+from bitnet_hal.kernels import sizes
+from bitnet_hal.kernels.base import ATTENTION
+from bitnet_hal.kernels.parts import (
     ABLOCKS,
     ANY,
     BLOCKS,
@@ -21,9 +21,9 @@ from bitnet_core.kernels.parts import (
     outs_by_rows_split,
     u32,
 )
-from bitnet_core.kernels.sizes import product
-from bitnet_core.kernels.spec import Access, Binding, Constants, KernelSpec, Params, Size
-from bitnet_core.kernels.types import Grid
+from bitnet_hal.kernels.sizes import product
+from bitnet_hal.kernels.spec import Access, Binding, Constants, KernelSpec, Params, Size
+from bitnet_hal.kernels.types import Grid
 
 SCALES = {"BLOCK": (0, *BLOCKS), "ABLOCK": ABLOCKS}
 """An ABLOCK comes with a BLOCK alone."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bitnet_core.kernels import sizes
-from bitnet_core.kernels.sizes import product
-from bitnet_core.kernels.spec import Binding, Constants, Param, Params
-from bitnet_core.kernels.types import DenseType, Grid
+from bitnet_hal.kernels import sizes
+from bitnet_hal.kernels.sizes import product
+from bitnet_hal.kernels.spec import Binding, Constants, Param, Params
+from bitnet_hal.kernels.types import DenseType, Grid
 
 KV_BLOCK = 64
 """Cache slots of one block."""

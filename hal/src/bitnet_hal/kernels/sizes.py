@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from bitnet_core.kernels.spec import Constants, Params, Size
-from bitnet_core.kernels.types import DENSE_BLOCKS, DenseType
+from bitnet_hal.kernels.spec import Constants, Params, Size
+from bitnet_hal.kernels.types import DENSE_BLOCKS, DenseType
 
 SCALE_COLUMNS = 32
 """Columns for which quantized activations have a scale and a sum, where ABLOCK is not 0."""

@@ -7,11 +7,11 @@ drafts' lower bounds; rows whose upper bound is below it are not among the k lar
 
 from __future__ import annotations
 
-from bitnet_core.kernels import sizes
-from bitnet_core.kernels.parts import ROWS, ceil_div, outs_by_rows, u32
-from bitnet_core.kernels.sizes import product
-from bitnet_core.kernels.spec import Binding, Constants, KernelSpec, Params
-from bitnet_core.kernels.types import Grid
+from bitnet_hal.kernels import sizes
+from bitnet_hal.kernels.parts import ROWS, ceil_div, outs_by_rows, u32
+from bitnet_hal.kernels.sizes import product
+from bitnet_hal.kernels.spec import Binding, Constants, KernelSpec, Params
+from bitnet_hal.kernels.types import Grid
 
 HEAD_GROUP = 64
 """Consecutive rows of the head whose best lower bound is kept."""

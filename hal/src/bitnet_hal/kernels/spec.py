@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bitnet_core.kernels.types import Grid
+from bitnet_hal.kernels.types import Grid
 
 ElementType = Literal["u8", "i8", "i32", "f32"]
 Access = Literal["r", "w", "rw"]

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
-from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.reference.quantize import F32, Arrays, rms_normalize
+from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
+from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.reference.quantize import F32, Arrays, rms_normalize
 
 U8 = npt.NDArray[np.uint8]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-
-from bitnet_core.kernels.catalogue import KV_BLOCK
-from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.reference.quantize import F32, Arrays
+from bitnet_hal.kernels.catalogue import KV_BLOCK
+from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.reference.quantize import F32, Arrays
 
 
 def _candidates(a: Arrays, p: Params, c: Constants) -> tuple[F32, npt.NDArray[np.bool_]]:

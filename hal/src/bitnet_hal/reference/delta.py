@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-
-from bitnet_core.kernels.catalogue import SILU
-from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.reference.quantize import F32, Arrays, gated, rms_normalize
+from bitnet_hal.kernels.catalogue import SILU
+from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.reference.quantize import F32, Arrays, gated, rms_normalize
 
 
 def _rows(a: Arrays, name: str, *shape: int) -> F32:

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from bitnet_core.kernels.catalogue import DENSE_TYPES
-from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.kernels.types import DENSE_BLOCKS, DenseType
-from bitnet_core.reference.quantize import F32, Arrays, output_block
-from bitnet_core.reference.ternary import unpack_codes
+from bitnet_hal.kernels.catalogue import DENSE_TYPES
+from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.kernels.types import DENSE_BLOCKS, DenseType
+from bitnet_hal.reference.quantize import F32, Arrays, output_block
+from bitnet_hal.reference.ternary import unpack_codes
 
 U8 = npt.NDArray[np.uint8]
 _CHUNK = 1 << 20

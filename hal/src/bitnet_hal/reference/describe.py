@@ -7,10 +7,9 @@ import sys
 from types import MappingProxyType
 
 import importlib_metadata
-import psutil
-
-from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
-from bitnet_core.kernels.catalogue import DELTA_KERNELS
+from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
+from bitnet_hal.host_memory import total_memory
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS
 
 ALIGNMENT = 64
 """Bytes; what SIMD loads of other CPU devices like, kept here so that unaligned plans are found early."""
@@ -18,7 +17,7 @@ ALIGNMENT = 64
 
 def numpy_info() -> DeviceInfo:
     """The one device of the numpy backend."""
-    total, version = psutil.virtual_memory().total, _version()
+    total, version = total_memory(), _version()
     return DeviceInfo(
         backend="numpy",
         index=0,

@@ -9,14 +9,13 @@ from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
-import psutil
-
-from bitnet_core.errors import OutOfMemoryError
-from bitnet_core.hal.base import BaseDevice, Launch, Recorded
-from bitnet_core.hal.device import DeviceInfo, MemoryKind, Tuning
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.reference import describe
-from bitnet_core.reference.meanings import MEANINGS
+from bitnet_hal.base import BaseDevice, Launch, Recorded
+from bitnet_hal.device import DeviceInfo, MemoryKind, Tuning
+from bitnet_hal.errors import OutOfMemoryError
+from bitnet_hal.host_memory import available_memory
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.reference import describe
+from bitnet_hal.reference.meanings import MEANINGS
 
 
 @dataclass(eq=False, slots=True)
@@ -45,7 +44,7 @@ class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
 
     def free_memory(self) -> int:
         """Bytes the operating system could still give."""
-        return int(psutil.virtual_memory().available)
+        return available_memory()
 
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """Tiles mean nothing here: one workgroup covers everything."""

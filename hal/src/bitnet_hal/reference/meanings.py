@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.reference import attention, choose, delta, dense, fused, quantize, small_head, ternary
-from bitnet_core.reference.quantize import Arrays
+from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.reference import attention, choose, delta, dense, fused, quantize, small_head, ternary
+from bitnet_hal.reference.quantize import Arrays
 
 MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "embed_rows": dense.embed_rows,

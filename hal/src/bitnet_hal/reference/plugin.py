@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from bitnet_core.hal.device import Device, DeviceInfo
+    from bitnet_hal.device import Device, DeviceInfo
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
@@ -17,18 +17,18 @@ class NumpyBackend:
     """Always available."""
 
     name = "numpy"
-    api = (2, 0)
+    api = (2, 1)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """One device: the host."""
-        from bitnet_core.reference.describe import numpy_info
+        from bitnet_hal.reference.describe import numpy_info
 
         return [numpy_info()]
 
     def open(self, index: int) -> Device:
         """The host."""
-        from bitnet_core.errors import DeviceNotFoundError
-        from bitnet_core.reference.device import NumpyDevice
+        from bitnet_hal.errors import DeviceNotFoundError
+        from bitnet_hal.reference.device import NumpyDevice
 
         if index != 0:
             raise DeviceNotFoundError(f"there is no device numpy:{index}", backend="numpy", hint="Use numpy:0")

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from bitnet_core.kernels.catalogue import SILU
-from bitnet_core.kernels.sizes import SCALE_COLUMNS
-from bitnet_core.kernels.spec import Constants, Params
+from bitnet_hal.kernels.catalogue import SILU
+from bitnet_hal.kernels.sizes import SCALE_COLUMNS
+from bitnet_hal.kernels.spec import Constants, Params
 
 BLOCK_FLOOR = 1e-20
 """Least absmax of a block of activations, so that its inverse is finite."""

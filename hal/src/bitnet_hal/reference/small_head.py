@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-
-from bitnet_core.kernels.small_head import HEAD_GROUP
-from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.reference.dense import U8, decode_table
-from bitnet_core.reference.quantize import F32, Arrays
+from bitnet_hal.kernels.small_head import HEAD_GROUP
+from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.reference.dense import U8, decode_table
+from bitnet_hal.reference.quantize import F32, Arrays
 
 _CHUNK = 1 << 20
 """Elements of the head decoded at a time."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-
-from bitnet_core.kernels.sizes import SCALE_COLUMNS
-from bitnet_core.kernels.spec import Constants, Params
-from bitnet_core.reference.quantize import F32, Arrays, output_block
+from bitnet_hal.kernels.sizes import SCALE_COLUMNS
+from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.reference.quantize import F32, Arrays, output_block
 
 _CHUNK = 1 << 19
 """Weights unpacked at a time: f32 copies of that many stay in the cache."""

@@ -1,6 +1,6 @@
 """The conformance kit: shows whether a backend does what the HAL and the kernel catalogue say.
 
-    from bitnet_core.testing import BackendConformance
+    from bitnet_hal.testing import BackendConformance
 
     class TestConformance(BackendConformance):
         backend = "toy"
@@ -14,14 +14,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bitnet_core.testing.suite import BackendConformance
+    from bitnet_hal.testing.suite import BackendConformance
 
 __all__ = ["BackendConformance"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "BackendConformance":
-        from bitnet_core.testing.suite import BackendConformance
+        from bitnet_hal.testing.suite import BackendConformance
 
         return BackendConformance
     raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bitnet_core.kernels.catalogue import KV_TYPES, SILU
-from bitnet_core.reference.attention import decode_cache_rows
-from bitnet_core.reference.quantize import BLOCK_FLOOR
-from bitnet_core.testing.cases.case import Array, Arrays, Case, Launch
-from bitnet_core.testing.compare_head import check_packed, check_rescored
-from bitnet_core.testing.tolerances import TOLERANCES, Tolerance
+from bitnet_hal.kernels.catalogue import KV_TYPES, SILU
+from bitnet_hal.reference.attention import decode_cache_rows
+from bitnet_hal.reference.quantize import BLOCK_FLOOR
+from bitnet_hal.testing.cases.case import Array, Arrays, Case, Launch
+from bitnet_hal.testing.compare_head import check_packed, check_rescored
+from bitnet_hal.testing.tolerances import TOLERANCES, Tolerance
 
 _JUDGED = {"pack_head": ("codes", "error"), "rescore_logits": ("logits",)}
 """Outputs for which there is more than one right answer."""

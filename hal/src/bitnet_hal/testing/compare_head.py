@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bitnet_core.kernels.small_head import HEAD_GROUP
-from bitnet_core.testing.cases.case import Array, Arrays, Launch
+from bitnet_hal.kernels.small_head import HEAD_GROUP
+from bitnet_hal.testing.cases.case import Array, Arrays, Launch
 
 _SLACK = 1e-5
 """Of a bound: what f32 sums in another order may move."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bitnet_core.errors import GpuError
-from bitnet_core.hal.device import Device, DeviceInfo
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.plan.launcher import Launcher
-from bitnet_core.testing.cases.registry import cases_of
+from bitnet_hal.device import Device, DeviceInfo
+from bitnet_hal.errors import GpuError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.launcher import Launcher
+from bitnet_hal.testing.cases.registry import cases_of
 
 
 def kernels_of(info: DeviceInfo) -> list[KernelSpec]:

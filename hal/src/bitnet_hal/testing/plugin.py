@@ -1,6 +1,6 @@
 """pytest plugin of the conformance kit.
 
-It is loaded in every pytest run of an environment that has bitnet-core, so it imports nothing but pytest until a
+It is loaded in every pytest run of an environment that has bitnet-hal, so it imports nothing but pytest until a
 conformance class is collected.
 """
 
@@ -15,15 +15,13 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bitnet_core.hal.device import Backend
-    from bitnet_core.testing.results import Results
-    from bitnet_core.testing.speed import Measured
-    from bitnet_core.testing.targets import Target
-    from bitnet_core.testing.workbench import Bench
+    from bitnet_hal.device import Backend
+    from bitnet_hal.testing.results import Results
+    from bitnet_hal.testing.speed import Measured
+    from bitnet_hal.testing.targets import Target
+    from bitnet_hal.testing.workbench import Bench
 
-pytest.register_assert_rewrite(
-    "bitnet_core.testing.areas", "bitnet_core.testing.workbench", "bitnet_core.testing.compare"
-)
+pytest.register_assert_rewrite("bitnet_hal.testing.areas", "bitnet_hal.testing.workbench", "bitnet_hal.testing.compare")
 
 RESULTS: pytest.StashKey[Results] = pytest.StashKey()
 PERF, REPORT = "--bitnet-perf", "--bitnet-report"
@@ -67,7 +65,7 @@ def _of_the_kit(item: pytest.Item) -> bool:
 
 @cache
 def _targets(cls: type) -> Sequence[Target]:
-    from bitnet_core.testing.targets import targets_of
+    from bitnet_hal.testing.targets import targets_of
 
     return targets_of(cls)
 
@@ -76,7 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each rule on each device, and kernel rules on each case that concerns the device."""
     if "bitnet_target" not in metafunc.fixturenames or metafunc.cls is None:
         return
-    from bitnet_core.testing.targets import operands_for
+    from bitnet_hal.testing.targets import operands_for
 
     targets = _targets(metafunc.cls)
     name = next((name for name in ("kernel", "case", "shape") if name in metafunc.fixturenames), None)
@@ -93,7 +91,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _results(config: pytest.Config) -> Results:
-    from bitnet_core.testing.results import Results
+    from bitnet_hal.testing.results import Results
 
     return config.stash.setdefault(RESULTS, Results())
 
@@ -111,7 +109,7 @@ def pytest_runtest_makereport(
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the JSON files that were asked for."""
-    from bitnet_core.testing.results import write_json
+    from bitnet_hal.testing.results import write_json
 
     config = session.config
     if path := config.getoption(REPORT):
@@ -131,7 +129,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="module")
 def bitnet_target(request: pytest.FixtureRequest) -> Iterator[Bench]:
     """The bench of one device, closed at the end of the module."""
-    from bitnet_core.testing.workbench import Bench
+    from bitnet_hal.testing.workbench import Bench
 
     target: Target = request.param
     if target.info is None:
@@ -156,7 +154,7 @@ def bench(bitnet_target: Bench, request: pytest.FixtureRequest) -> Iterator[Benc
 @pytest.fixture
 def backend(request: pytest.FixtureRequest) -> Backend:
     """The backend that the conformance class names."""
-    from bitnet_core.testing.targets import backend_of
+    from bitnet_hal.testing.targets import backend_of
 
     return backend_of(request.cls)
 
@@ -164,7 +162,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 @pytest.fixture
 def entry_point(request: pytest.FixtureRequest) -> tuple[str, str] | None:
     """(name, module) of the backend's entry point; None for a backend given as an object."""
-    from bitnet_core.testing.targets import entry_point_of
+    from bitnet_hal.testing.targets import entry_point_of
 
     return entry_point_of(request.cls)
 

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bitnet_hal.version import __version__
+
 if TYPE_CHECKING:
-    from bitnet_core.hal.device import DeviceInfo
-    from bitnet_core.testing.speed import Measured
+    from bitnet_hal.device import DeviceInfo
+    from bitnet_hal.testing.speed import Measured
 
 
 class Results:
@@ -39,7 +41,7 @@ class Results:
         return {
             "schema": 1,
             "versions": {
-                "bitnet-core": version("bitnet-core"),
+                "bitnet-hal": __version__,
                 "python": platform.python_version(),
                 "platform": platform.platform(),
                 "numpy": version("numpy"),

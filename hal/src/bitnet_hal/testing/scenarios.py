@@ -5,7 +5,7 @@ Sizes and compute capabilities are those that the design documents name; the flo
 
 from __future__ import annotations
 
-from bitnet_core.hal.device import DeviceInfo, DeviceType, TransferMode
+from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
 
 _GIB = 1 << 30
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from bitnet_core.hal.device import View
-from bitnet_core.kernels.catalogue import CATALOGUE, kv_row_bytes
-from bitnet_core.testing.cases.case import DTYPES
-from bitnet_core.testing.workbench import Bench, Prepared
+from bitnet_hal.device import View
+from bitnet_hal.kernels.catalogue import CATALOGUE, kv_row_bytes
+from bitnet_hal.testing.cases.case import DTYPES
+from bitnet_hal.testing.workbench import Bench, Prepared
 
 HIDDEN, FFN, VOCAB, HEADS, KV_HEADS, HEAD_DIM = 2560, 6912, 128256, 20, 5, 128
 CONTEXT = 512

@@ -8,12 +8,12 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal.device import Backend, DeviceInfo
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.testing.cases.case import Case
-from bitnet_core.testing.cases.registry import all_cases
-from bitnet_core.testing.speed import Shape, shapes
+from bitnet_hal.device import Backend, DeviceInfo
+from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.testing.cases.case import Case
+from bitnet_hal.testing.cases.registry import all_cases
+from bitnet_hal.testing.speed import Shape, shapes
 
 GROUP = "bitnet.backends"
 

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from bitnet_core.errors import KernelCompileError, UnsupportedError
-from bitnet_core.hal.device import Backend, Buffer, Device, DeviceInfo, Kernel, View, whole
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.kernels.types import Grid
-from bitnet_core.plan.launcher import Compiled, Launcher
-from bitnet_core.testing.cases.case import SENTINEL, Array, Arrays, Case, Launch
+from bitnet_hal.device import Backend, Buffer, Device, DeviceInfo, Kernel, View, whole
+from bitnet_hal.errors import KernelCompileError, UnsupportedError
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.kernels.types import Grid
+from bitnet_hal.launcher import Compiled, Launcher
+from bitnet_hal.testing.cases.case import SENTINEL, Array, Arrays, Case, Launch
 
 GUARD = 256
 """Least bytes before and after every operand; more where the device's alignment asks for it."""

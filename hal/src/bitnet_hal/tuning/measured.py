@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,13 +15,14 @@ from typing import Any
 
 import platformdirs
 
-from bitnet_core.discovery.registry import registry
-from bitnet_core.errors import BitnetError
-from bitnet_core.hal.device import DeviceInfo, Tuning
-from bitnet_core.output import new_file
+from bitnet_hal.device import DeviceInfo, Tuning
+from bitnet_hal.errors import BitnetError
+from bitnet_hal.output import new_file
 
 PRODUCT = frozenset({"rows", "outs", "width"})
 """Parameters of a product that its tiling may depend on."""
+KernelsHash = Callable[[str], str]
+"""Name of a backend -> hash of its kernels (`discovery.registry.kernels_hash`)."""
 LONGEST = 4 << 20
 """Bytes of the file; a device's tilings take a few kilobytes."""
 
@@ -41,29 +42,35 @@ def tiling_key(kernel: str, constants: Mapping[str, int], params: Mapping[str, i
     return " ".join([kernel, *(f"{name}={value}" for name, value in sorted(constants.items())), sizes])
 
 
-def measured(info: DeviceInfo) -> Measured | None:
+def measured(info: DeviceInfo, kernels_hash: KernelsHash) -> Measured | None:
     """What is known of a device; None where it was not measured, or its driver or kernels are others by now."""
     entry = _read().get(info.request)
-    if info.fake or not isinstance(entry, dict) or entry.get("key") != device_key(info):
+    if info.fake or not isinstance(entry, dict) or entry.get("key") != device_key(info, kernels_hash):
         return None
     return _entry(entry)
 
 
-def token_seconds(devices: Iterable[DeviceInfo]) -> dict[str, float]:
+def tilings(info: DeviceInfo, kernels_hash: KernelsHash) -> Mapping[str, Tuning]:
+    """Return the tilings that won on a device, by `tiling_key`; none if it offers no choice."""
+    known = measured(info, kernels_hash) if "tunings" in info.features else None
+    return known.tilings if known else {}
+
+
+def token_seconds(devices: Iterable[DeviceInfo], kernels_hash: KernelsHash) -> dict[str, float]:
     """Seconds a token of those devices that were measured on the same model as the first one, by request."""
-    found = {info.request: known for info in devices if (known := measured(info))}
+    found = {info.request: known for info in devices if (known := measured(info, kernels_hash))}
     model = next((known.model for known in found.values()), "")
     return {request: known.token_seconds for request, known in found.items() if known.model == model}
 
 
-def keep(results: Iterable[tuple[DeviceInfo, Measured]]) -> None:
+def keep(results: Iterable[tuple[DeviceInfo, Measured]], kernels_hash: KernelsHash) -> None:
     """Keep these results beside those of other devices; nothing is kept where nothing can be written."""
     entries = _read()
     for info, result in results:
-        earlier = measured(info)
+        earlier = measured(info, kernels_hash)
         tilings = {**(earlier.tilings if earlier else {}), **result.tilings}
         entries[info.request] = {
-            "key": device_key(info),
+            "key": device_key(info, kernels_hash),
             "device": info.name,
             "model": result.model,
             "token_seconds": result.token_seconds,
@@ -75,9 +82,9 @@ def keep(results: Iterable[tuple[DeviceInfo, Measured]]) -> None:
             file.write(json.dumps(entries, indent=1).encode())
 
 
-def device_key(info: DeviceInfo) -> str:
+def device_key(info: DeviceInfo, kernels_hash: KernelsHash) -> str:
     """Hash of the device, its driver and the backend's kernels."""
-    parts = (info.request, info.name, info.driver, info.physical_id, registry().kernels_hash(info.backend))
+    parts = (info.request, info.name, info.driver, info.physical_id, kernels_hash(info.backend))
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal.device import DeviceInfo, Tuning
-from bitnet_core.hal.portable_tiles import Constants, Params, shared_heads
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_hal.device import DeviceInfo, Tuning
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 
-__all__ = ["Constants", "Params", "Tuned", "Wanted"]
+FEW_ROWS = 8
+"""Rows up to which a step is a decode step."""
+
+
+def shared_heads(params: Params, most: int) -> int:
+    """Query heads of a group, `most` at most, which have one key/value head."""
+    group = int(params["n_heads"]) // int(params["n_kv_heads"])
+    return max(n for n in range(1, most + 1) if group % n == 0)
 
 
 @dataclass(frozen=True, slots=True)

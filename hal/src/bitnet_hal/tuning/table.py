@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal.device import Tuning
-from bitnet_core.hal.wanted import Wanted
+from bitnet_hal.device import Tuning
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.tuning.query import Wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import psutil
-from bitnet_core.errors import OutOfMemoryError
-from bitnet_core.hal.plugin import BaseDevice, KernelSpec, Launch, MemoryKind, Recorded, Tuning
+from bitnet_hal.errors import OutOfMemoryError
+from bitnet_hal.plugin import BaseDevice, KernelSpec, Launch, MemoryKind, Recorded, Tuning
 
 from bitnet_cpu import _native
 from bitnet_cpu.describe import active_kernel, cpu_info
@@ -97,7 +97,7 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
     def tunings(
         self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
     ) -> list[Tuning]:
-        """See bitnet_core.hal.device.TunableDevice."""
+        """See bitnet_hal.device.TunableDevice."""
         return offered(spec, params, self.tuning(spec, constants, params))
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> CpuKernel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bitnet_core.errors import GpuError, LaunchError, OutOfMemoryError, UnsupportedError
+from bitnet_hal.errors import GpuError, LaunchError, OutOfMemoryError, UnsupportedError
 
 from bitnet_cpu import _native
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from bitnet_core.hal.device import Device, DeviceInfo
+    from bitnet_hal.device import Device, DeviceInfo
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
@@ -17,7 +17,7 @@ class CpuBackend:
     """The CPU of this machine."""
 
     name = "cpu"
-    api = (2, 0)
+    api = (2, 1)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """One device: the CPU. BackendUnavailableError if the native module does not load."""
@@ -27,7 +27,7 @@ class CpuBackend:
 
     def open(self, index: int) -> Device:
         """The CPU, with the best code path or the one that BITNET_CPU_KERNEL names."""
-        from bitnet_core.errors import DeviceNotFoundError
+        from bitnet_hal.errors import DeviceNotFoundError
 
         from bitnet_cpu.device import CpuDevice
 

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import psutil
-from bitnet_core.errors import UsageError
+from bitnet_hal.errors import UsageError
 
 from bitnet_cpu import _native
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bitnet_core.hal.plugin import KernelSpec, Tuning
-from bitnet_core.kernels.catalogue import ceil_div
+from bitnet_hal.kernels.catalogue import ceil_div
+from bitnet_hal.plugin import KernelSpec, Tuning
 
 FEW_ROWS = 8
 """Rows up to which a ternary matrix is multiplied from its packed blocks, without unpacking panels (as in C++)."""

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.hal.plugin import KernelSpec, Tuning, source_text
-from bitnet_core.hal.runtime_compiler import RuntimeCompiler, kept
+from bitnet_hal.families.runtime_compiler import RuntimeCompiler, kept
+from bitnet_hal.plugin import KernelSpec, Tuning, source_text
 
 from bitnet_cuda.driver import unavailable
 

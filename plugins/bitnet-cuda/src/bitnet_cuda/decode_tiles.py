@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal import Tuning
-from bitnet_core.hal.portable_tiles import FEW_ROWS, WORKSPACE, Constants, Params, shared_heads, tuned
-from bitnet_core.kernels.catalogue import ceil_div
+from bitnet_hal.device import Tuning
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.catalogue import ceil_div
+from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.tuning.query import FEW_ROWS, shared_heads
 
+from bitnet_cuda.kernels.portable.tiles import WORKSPACE, tuned
 from bitnet_cuda.tensor_tiles import FULL_GPU, MULTIPROCESSORS
 
 BLOCKS = 160  # thread blocks that keep a large GPU busy

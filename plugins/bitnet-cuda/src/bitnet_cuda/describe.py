@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bitnet_core.hal.plugin import DeviceInfo, DeviceType, sorted_out, table
+from bitnet_hal.plugin import DeviceInfo, DeviceType, sorted_out, table
 
 from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bitnet_core.hal.base import Bound
-from bitnet_core.hal.described import described
-from bitnet_core.hal.plugin import Grid, KernelSpec, Tuning
-from bitnet_core.hal.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
+from bitnet_hal.base import Bound
+from bitnet_hal.driver.by_index import described
+from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
+from bitnet_hal.plugin import Grid, KernelSpec, Tuning
 
 from bitnet_cuda import compile, recording, tuning
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capability, device_infos

@@ -7,8 +7,8 @@ import sys
 from functools import cache
 from typing import Any
 
-from bitnet_core.discovery.known import install_command
-from bitnet_core.errors import BackendUnavailableError
+from bitnet_hal.discovery.known import install_command
+from bitnet_hal.errors import BackendUnavailableError
 
 from bitnet_cuda.errors import check
 

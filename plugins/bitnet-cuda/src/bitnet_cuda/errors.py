@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from bitnet_core.errors import LaunchError
-from bitnet_core.hal.failures import Details, Known, failure, known
+from bitnet_hal.driver.status import Details, Known, failure, known
+from bitnet_hal.errors import LaunchError
 
 Result = tuple[Any, ...]  # a status, then the values of a call
 TABLE = {int(status): row for status, row in known(__file__).items()}

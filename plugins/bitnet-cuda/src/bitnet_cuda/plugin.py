@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pluggy
-from bitnet_core.hal.lazy import LazyBackend
+from bitnet_hal.driver.lazy import LazyBackend
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
@@ -12,4 +12,4 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 def bitnet_backend() -> LazyBackend:
     """Every NVIDIA GPU of compute capability 7.5 or later; CUDA_VISIBLE_DEVICES is honoured by the driver."""
     places = "bitnet_cuda.describe:device_infos", "bitnet_cuda.device:CudaDevice", ("libcuda.so.1", "cuInit")
-    return LazyBackend("cuda", (2, 0), *places)
+    return LazyBackend("cuda", (2, 1), *places)

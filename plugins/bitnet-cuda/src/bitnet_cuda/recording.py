@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from bitnet_core.hal.base import Bound
-from bitnet_core.hal.plugin import table
-from bitnet_core.hal.stream import StreamBuffer, StreamLaunch
-from bitnet_core.kernels.catalogue import KV_BLOCK
+from bitnet_hal.base import Bound
+from bitnet_hal.families.stream import StreamBuffer, StreamLaunch
+from bitnet_hal.kernels.catalogue import KV_BLOCK
+from bitnet_hal.plugin import table
 
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check

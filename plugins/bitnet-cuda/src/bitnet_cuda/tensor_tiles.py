@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal import Tuning
-from bitnet_core.hal.portable_tiles import FEW_ROWS, Constants, Params, quantize, tuned
-from bitnet_core.kernels.catalogue import KV_BLOCK, ceil_div
+from bitnet_hal.device import Tuning
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
+from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.tuning.query import FEW_ROWS
+
+from bitnet_cuda.kernels.portable.tiles import quantize, tuned
 
 MANY_OUTS = 8192  # weight rows above which even large tiles are enough of them to keep a GPU busy
 FULL_GPU = 100  # tiles that keep a large GPU busy

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bitnet_core.hal.plugin import Constants, KernelSpec, Params, Tuning
-from bitnet_core.hal.portable_tiles import choose as portable
+from bitnet_hal.plugin import Constants, KernelSpec, Params, Tuning
 
 from bitnet_cuda import decode_tiles, tensor_tiles
+from bitnet_cuda.kernels.portable.tiles import choose as portable
 
 
 def choose(spec: KernelSpec, constants: Constants, params: Params, *, tensor_cores: bool, wgmma: bool) -> Tuning:

@@ -9,17 +9,17 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from bitnet_core.errors import GpuTimeoutError
-from bitnet_core.hal import DeviceInfo, Tuning
-from bitnet_core.kernels.base import RMS_NORM
-from bitnet_core.testing import BackendConformance
-from bitnet_core.testing.cases.case import expected
-from bitnet_core.testing.cases.registry import cases_of
-from bitnet_core.testing.compare import check_outputs
-from bitnet_core.testing.workbench import Bench
 from bitnet_cuda import compile, tensor_tiles
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, device_infos
 from bitnet_cuda.device import CudaDevice
+from bitnet_hal.device import DeviceInfo, Tuning
+from bitnet_hal.errors import GpuTimeoutError
+from bitnet_hal.kernels.base import RMS_NORM
+from bitnet_hal.testing import BackendConformance
+from bitnet_hal.testing.cases.case import expected
+from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.compare import check_outputs
+from bitnet_hal.testing.workbench import Bench
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -92,7 +92,7 @@ class Dp4aBackend:
     """The path of compute capability 7.5."""
 
     name = "cuda"
-    api = (2, 0)
+    api = (2, 1)
 
     def devices(self) -> list[DeviceInfo]:
         return [replace(info, kernels=info.kernels - TENSOR_CORE_KERNELS) for info in device_infos()]

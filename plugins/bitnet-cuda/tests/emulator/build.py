@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from bitnet_core.errors import KernelCompileError
 from bitnet_cuda import compile
+from bitnet_hal.errors import KernelCompileError
 
 HERE = Path(__file__).parent
 _FLAGS = ["-std=c++17", "-O1", "-mf16c", "-ffp-contract=off", "-fPIC", "-fno-gnu-unique", "-w"]

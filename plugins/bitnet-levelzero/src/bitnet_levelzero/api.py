@@ -8,7 +8,7 @@ import sys
 from functools import cache
 from typing import Any, Unpack
 
-from bitnet_core.hal.plugin import CLibrary, Details
+from bitnet_hal.plugin import CLibrary, Details
 
 from bitnet_levelzero._ze_api import ffi
 from bitnet_levelzero.errors import RESULTS

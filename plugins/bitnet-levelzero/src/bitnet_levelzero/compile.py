@@ -6,8 +6,8 @@ import zipfile
 from functools import cache, partial
 from importlib.resources import files
 
-from bitnet_core.errors import GpuError
-from bitnet_core.hal.plugin import Handle, ProgramCache
+from bitnet_hal.errors import GpuError
+from bitnet_hal.plugin import Handle, ProgramCache
 
 from bitnet_levelzero.api import call, listed, load
 from bitnet_levelzero.errors import BACKEND, check

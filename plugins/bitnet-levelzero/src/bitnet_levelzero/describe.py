@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bitnet_core.errors import BackendUnavailableError, GpuError
-from bitnet_core.hal.plugin import DeviceInfo, DeviceType, Handle, TransferMode, pci_address, sorted_out
+from bitnet_hal.errors import BackendUnavailableError, GpuError
+from bitnet_hal.plugin import DeviceInfo, DeviceType, Handle, TransferMode, pci_address, sorted_out
 
 from bitnet_levelzero import api
 from bitnet_levelzero.api import given, listed

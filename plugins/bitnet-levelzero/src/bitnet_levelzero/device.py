@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from types import MappingProxyType
 
-from bitnet_core.errors import GpuError, OutOfMemoryError
-from bitnet_core.hal.pinned import host_view
-from bitnet_core.hal.plugin import Constants, Handle, KernelSpec, MemoryKind, Recorded, Tuned, Tuning, words_of
+from bitnet_hal.errors import GpuError, OutOfMemoryError
+from bitnet_hal.families.pinned import host_view
+from bitnet_hal.plugin import Constants, Handle, KernelSpec, MemoryKind, Recorded, Tuned, Tuning, words_of
 
 from bitnet_levelzero.api import call, given, load
 from bitnet_levelzero.compile import Compiler
@@ -22,7 +22,7 @@ _TIMED_AND_VISIBLE = 5  # flags of an event pool: kernel timestamps, and the hos
 
 
 class LevelZeroDevice(Tuned, QueuedDevice):
-    """See bitnet_core.hal.device.Device. Its tunings are those that the wheel has programs for."""
+    """See bitnet_hal.device.Device. Its tunings are those that the wheel has programs for."""
 
     choose = staticmethod(TUNINGS.tune)
 

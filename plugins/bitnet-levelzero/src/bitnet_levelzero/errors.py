@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitnet_core.hal.failures import Statuses
+from bitnet_hal.driver.status import Statuses
 
 BACKEND = "level-zero"
 UNINITIALIZED = 0x78000001

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bitnet_core.hal.plugin import Created, Handle, MemoryKind, words_of
+from bitnet_hal.plugin import Created, Handle, MemoryKind, words_of
 
 from bitnet_levelzero.api import given, load
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pluggy
-from bitnet_core.hal.lazy import LazyFinder
+from bitnet_hal.driver.lazy import LazyFinder
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
@@ -12,5 +12,5 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 def bitnet_backend() -> LazyFinder:
     """All GPUs of all Level Zero drivers, in the order of the loader, each followed by its tiles."""
     return LazyFinder(
-        "level-zero", (2, 0), "bitnet_levelzero.describe:usable", "bitnet_levelzero.device:LevelZeroDevice"
+        "level-zero", (2, 1), "bitnet_levelzero.describe:usable", "bitnet_levelzero.device:LevelZeroDevice"
     )

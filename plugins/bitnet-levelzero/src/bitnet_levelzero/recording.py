@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bitnet_core.hal.plugin import CommandListDevice, Compiled, DeviceInfo, Handle, Launch
+from bitnet_hal.plugin import CommandListDevice, Compiled, DeviceInfo, Handle, Launch
 
 from bitnet_levelzero.api import load
 from bitnet_levelzero.errors import check

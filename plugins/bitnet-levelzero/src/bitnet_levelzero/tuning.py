@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bitnet_core.hal.plugin import KernelSpec, Tuning, TuningTable, table
+from bitnet_hal.plugin import KernelSpec, Tuning, TuningTable, table
 
 TUNINGS = TuningTable(table(__file__, "tunings.toml"))
 """All that there are; they are the same for every GPU, as none has run them yet."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bitnet_core.hal.plugin import Compiled, KernelSpec, Tuning, source_text
+from bitnet_hal.plugin import Compiled, KernelSpec, Tuning, source_text
 
 from bitnet_metal.driver import BACKEND, Handle, module, pool
 from bitnet_metal.errors import not_built, refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from types import MappingProxyType
 
-from bitnet_core.hal.plugin import DeviceInfo, DeviceType, Handled, TransferMode, sorted_out
+from bitnet_hal.plugin import DeviceInfo, DeviceType, Handled, TransferMode, sorted_out
 
 from bitnet_metal.driver import BACKEND, Handle, module, unavailable
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitnet_core.hal.plugin import Constants, KernelSpec, MemoryKind, Params, Tuning, Wanted, numbered, words_of
+from bitnet_hal.plugin import Constants, KernelSpec, MemoryKind, Params, Tuning, Wanted, numbered, words_of
 
 from bitnet_metal.compile import Compiler, MetalKernel
 from bitnet_metal.describe import usable

@@ -7,8 +7,8 @@ import sys
 from functools import cache
 from typing import Any
 
-from bitnet_core.discovery.known import install_command
-from bitnet_core.errors import BackendUnavailableError
+from bitnet_hal.discovery.known import install_command
+from bitnet_hal.errors import BackendUnavailableError
 
 Handle = Any  # an object of Metal: pyobjc has no static types
 BACKEND, OLDEST = "metal", 13  # the macOS with Metal 3

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bitnet_core import errors
-from bitnet_core.errors import GpuError
-from bitnet_core.hal.failures import known
+from bitnet_hal import errors
+from bitnet_hal.driver.status import known
+from bitnet_hal.errors import GpuError
 
 from bitnet_metal.driver import BACKEND, Handle
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pluggy
-from bitnet_core.hal.lazy import LazyBackend
+from bitnet_hal.driver.lazy import LazyBackend
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
@@ -11,4 +11,4 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 @hookimpl
 def bitnet_backend() -> LazyBackend:
     """GPUs of Apple silicon, through Metal."""
-    return LazyBackend("metal", (2, 0), "bitnet_metal.describe:device_infos", "bitnet_metal.device:MetalDevice")
+    return LazyBackend("metal", (2, 1), "bitnet_metal.describe:device_infos", "bitnet_metal.device:MetalDevice")

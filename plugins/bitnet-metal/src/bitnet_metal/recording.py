@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bitnet_core.hal.plugin import DeviceInfo, Launch, Recorded, WordDevice
-from bitnet_core.hal.waiting import ready_within
+from bitnet_hal.plugin import DeviceInfo, Launch, Recorded, WordDevice
+from bitnet_hal.waiting import ready_within
 
 from bitnet_metal.compile import MetalKernel
 from bitnet_metal.driver import Handle, module, pool

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bitnet_core.hal.plugin import Tuning, Wanted, table
-from bitnet_core.kernels.catalogue import ceil_div
+from bitnet_hal.kernels.catalogue import ceil_div
+from bitnet_hal.plugin import Tuning, Wanted, table
 
 GROUP = 256  # threads of a threadgroup, where nothing speaks for others
 ALONE = {"GROUP": GROUP}

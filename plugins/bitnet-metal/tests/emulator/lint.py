@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bitnet_core.hal import Tuning
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_hal.device import Tuning
+from bitnet_hal.kernels.spec import KernelSpec
 
 from emulator.msl import CONSTANT, KERNEL, arguments_of, without_comments
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bitnet_core.discovery.known import install_command
-from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal.plugin import DeviceInfo, DeviceType, Handled, TransferMode, pci_address, table
+from bitnet_hal.discovery.known import install_command
+from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.plugin import DeviceInfo, DeviceType, Handled, TransferMode, pci_address, table
 
 if TYPE_CHECKING:
     import pyopencl as cl

@@ -6,11 +6,11 @@ import os
 
 import numpy as np
 import pyopencl as cl
-from bitnet_core.errors import GpuError
-from bitnet_core.hal.base import TIMEOUT_VARIABLE
-from bitnet_core.hal.device import DeviceType, MemoryKind, TransferMode, Tuning
-from bitnet_core.hal.opencl_c import program_source
-from bitnet_core.hal.plugin import Constants, Handled, KernelSpec, Recorded, StagedDevice, Tuned, words_of
+from bitnet_hal.base import TIMEOUT_VARIABLE
+from bitnet_hal.device import DeviceType, MemoryKind, TransferMode, Tuning
+from bitnet_hal.errors import GpuError
+from bitnet_hal.families.opencl_c import program_source
+from bitnet_hal.plugin import Constants, Handled, KernelSpec, Recorded, StagedDevice, Tuned, words_of
 
 from bitnet_opencl import clc
 from bitnet_opencl.clc import tuning
@@ -26,7 +26,7 @@ _ZEROS = np.zeros(16, dtype=np.uint8)
 
 
 class OpenCLDevice(Tuned, StagedDevice[OpenCLBuffer, OpenCLKernel]):
-    """See bitnet_core.hal.device.Device."""
+    """See bitnet_hal.device.Device."""
 
     choose, offered = staticmethod(tuning.choose), staticmethod(tuning.offered)
 

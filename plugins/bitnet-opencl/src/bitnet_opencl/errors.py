@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Unpack
 
 import pyopencl as cl
-from bitnet_core.errors import GpuError, OutOfMemoryError
-from bitnet_core.hal.failures import Details, Statuses
+from bitnet_hal.driver.status import Details, Statuses
+from bitnet_hal.errors import GpuError, OutOfMemoryError
 
 BACKEND = "opencl"
 BUILD_FAILURE, INVALID_OPERATION = -11, -59

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pluggy
-from bitnet_core.hal.lazy import LazyFinder
+from bitnet_hal.driver.lazy import LazyFinder
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
@@ -11,4 +11,4 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 @hookimpl
 def bitnet_backend() -> LazyFinder:
     """All devices of all OpenCL platforms, in the order of the drivers."""
-    return LazyFinder("opencl", (2, 0), "bitnet_opencl.describe:usable", "bitnet_opencl.device:OpenCLDevice")
+    return LazyFinder("opencl", (2, 1), "bitnet_opencl.describe:usable", "bitnet_opencl.device:OpenCLDevice")

@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import Any
 
 import pyopencl as cl
-from bitnet_core.hal.launches import Compiled, Launch
+from bitnet_hal.launches import Compiled, Launch
 
 from bitnet_opencl.memory import OpenCLBuffer
 
@@ -47,7 +47,7 @@ def sizes_of(launch: OpenCLLaunch) -> tuple[Size, Size]:
 
 
 def set_arguments(kernel: cl.Kernel, launch: OpenCLLaunch) -> None:
-    """Buffers, then offsets and parameters as one struct (bitnet_core.hal.opencl_c)."""
+    """Buffers, then offsets and parameters as one struct (bitnet_hal.families.opencl_c)."""
     bound = launch.bound
     for index, (buffer, _, _) in enumerate(bound):
         kernel.set_arg(index, buffer.handle)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from bitnet_core.hal.plugin import KernelSpec, Tuning, source_text
-from bitnet_core.hal.runtime_compiler import RuntimeCompiler, kept
+from bitnet_hal.families.runtime_compiler import RuntimeCompiler, kept
+from bitnet_hal.plugin import KernelSpec, Tuning, source_text
 
 from bitnet_rocm.driver import unavailable
 from bitnet_rocm.errors import COMPILING
+from bitnet_rocm.kernels import KERNELS, PORTABLE
 
-KERNELS = Path(__file__).parent / "kernels"
-PORTABLE = KERNELS / "portable"
-if not PORTABLE.is_dir():  # a checkout: builds put them into the wheel, see hatch_build.py
-    PORTABLE = KERNELS.parents[3] / "bitnet-cuda/src/bitnet_cuda/kernels/portable"
 FOLDERS = (KERNELS / "amd", PORTABLE)
 """Where sources and what they include are looked for, in this order."""
 

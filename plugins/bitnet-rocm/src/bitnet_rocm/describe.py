@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bitnet_core.hal.plugin import DeviceInfo, DeviceType, TransferMode, pci_address, sorted_out
+from bitnet_hal.plugin import DeviceInfo, DeviceType, TransferMode, pci_address, sorted_out
 
 from bitnet_rocm.driver import driver, unavailable
 from bitnet_rocm.errors import check

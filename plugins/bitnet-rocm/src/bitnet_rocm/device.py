@@ -8,10 +8,10 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from bitnet_core.errors import GpuError, LaunchError, UnsupportedError
-from bitnet_core.hal.described import described
-from bitnet_core.hal.plugin import DeviceType, KernelSpec, MemoryKind, Tuning
-from bitnet_core.hal.stream import Calls, Result, StreamBuffer, StreamDevice, StreamLaunch, StreamRecorded
+from bitnet_hal.driver.by_index import described
+from bitnet_hal.errors import GpuError, LaunchError, UnsupportedError
+from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamLaunch, StreamRecorded
+from bitnet_hal.plugin import DeviceType, KernelSpec, MemoryKind, Tuning
 
 from bitnet_rocm import compile, tuning
 from bitnet_rocm.describe import device_infos

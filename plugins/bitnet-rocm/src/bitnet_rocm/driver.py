@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bitnet_core.discovery.known import install_command
-from bitnet_core.errors import BackendUnavailableError
+from bitnet_hal.discovery.known import install_command
+from bitnet_hal.errors import BackendUnavailableError
 
 from bitnet_rocm.errors import check
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bitnet_core.errors import (
+from bitnet_hal.driver.status import failure
+from bitnet_hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
     DeviceNotFoundError,
@@ -14,7 +15,6 @@ from bitnet_core.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from bitnet_core.hal.failures import failure
 
 Row = tuple[type[GpuError], str]
 _BUG: Row = (LaunchError, "This is a fault of bitnet-rocm: please report it with the output of `bitnet doctor --json`")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pluggy
-from bitnet_core.hal.lazy import LazyBackend
+from bitnet_hal.driver.lazy import LazyBackend
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
@@ -11,4 +11,4 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 @hookimpl
 def bitnet_backend() -> LazyBackend:
     """Every AMD GPU that the HIP runtime shows; HIP_VISIBLE_DEVICES is honoured by it."""
-    return LazyBackend("rocm", (2, 0), "bitnet_rocm.describe:device_infos", "bitnet_rocm.device:RocmDevice")
+    return LazyBackend("rocm", (2, 1), "bitnet_rocm.describe:device_infos", "bitnet_rocm.device:RocmDevice")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal.plugin import FEW_ROWS, Constants, KernelSpec, Params, Tuning
-from bitnet_core.hal.portable_tiles import choose as portable
-from bitnet_core.hal.portable_tiles import ternary, tuned
-from bitnet_core.kernels.catalogue import ceil_div
+from typing import TYPE_CHECKING
+
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.catalogue import ceil_div
+from bitnet_hal.plugin import FEW_ROWS, Constants, KernelSpec, Params, Tuning
+
+if TYPE_CHECKING:  # the same file, where type checkers find it
+    from bitnet_cuda.kernels.portable.tiles import choose as portable
+    from bitnet_cuda.kernels.portable.tiles import ternary, tuned
+else:
+    from bitnet_rocm.kernels.portable.tiles import choose as portable
+    from bitnet_rocm.kernels.portable.tiles import ternary, tuned
 
 MOST_COLUMNS = 32_768
 """Longest row that a norm joined to its product keeps in 48 KiB of shared memory, beside scales and sums."""

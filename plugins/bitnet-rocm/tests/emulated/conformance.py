@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
-from bitnet_core.hal import Tuning
-from bitnet_core.kernels.base import RMS_NORM
-from bitnet_core.testing import BackendConformance
+from bitnet_hal.device import Tuning
+from bitnet_hal.kernels.base import RMS_NORM
+from bitnet_hal.testing import BackendConformance
 from bitnet_rocm import compile
 
 

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.testing.cases.registry import cases_of
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_rocm import compile, tuning
 from bitnet_rocm.describe import OPTIONAL
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bitnet_core.cli import options
 from bitnet_core.cli.console import note, progress_bar, say, stderr
-from bitnet_core.errors import UsageError
+from bitnet_hal.errors import UsageError
 
 from bitnet_server import flags
 from bitnet_server.settings import Settings
@@ -95,7 +95,7 @@ def _loader(
     activation_block: options.ActivationBlock | None,
 ) -> Callable[[], Model]:
     """Loads the model when it is called; a device that cannot be asked for is refused now."""
-    from bitnet_core.discovery.request import resolve_request
+    from bitnet_hal.discovery.request import resolve_request
 
     request = resolve_request(device)
     budget = options.nbytes(kv_budget) if kv_budget else None

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import msgspec
-from bitnet_core.errors import BitnetError, DeviceLostError, UsageError
+from bitnet_hal.errors import BitnetError, DeviceLostError, UsageError
 from starlette.responses import Response
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from bitnet_core.engine.reasoning import Reasoning
 from bitnet_core.engine.sampling import SamplingParams
 from bitnet_core.engine.sequence import Scored
 from bitnet_core.engine.text import StopFilter
-from bitnet_core.errors import UsageError
 from bitnet_core.structured import Grammar, grammar_of
+from bitnet_hal.errors import UsageError
 
 from bitnet_server.errors import ApiError
 from bitnet_server.jobs import Order

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from bitnet_core.hal.hooks import RegisterCommand
+    from bitnet_hal.hooks import RegisterCommand
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 

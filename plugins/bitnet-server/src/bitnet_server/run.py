@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import uvicorn
-from bitnet_core.errors import BitnetError, UsageError
+from bitnet_hal.errors import BitnetError, UsageError
 
 from bitnet_server.app import make_app
 from bitnet_server.protocol import GuardedProtocol

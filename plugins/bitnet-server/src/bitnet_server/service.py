@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from bitnet_core.engine.driver import Driver
-from bitnet_core.errors import DeviceLostError
 from bitnet_core.version import core_version
+from bitnet_hal.errors import DeviceLostError
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
 from bitnet_server.jobs import Delta, Inbox, Job, Order, now

@@ -6,8 +6,8 @@ import re
 from functools import cache, partial
 from pathlib import Path
 
-from bitnet_core.errors import KernelCompileError, UnsupportedError
-from bitnet_core.hal.plugin import Constants, DeviceInfo, Handle, KernelSpec, ProgramCache, Tuning, failure
+from bitnet_hal.errors import KernelCompileError, UnsupportedError
+from bitnet_hal.plugin import Constants, DeviceInfo, Handle, KernelSpec, ProgramCache, Tuning, failure
 
 from bitnet_vulkan.driver import BACKEND, Logical, vk
 from bitnet_vulkan.recording import VulkanKernel

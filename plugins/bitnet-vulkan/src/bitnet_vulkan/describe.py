@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from bitnet_core.errors import BackendUnavailableError, UsageError
-from bitnet_core.hal import DeviceInfo, DeviceType, TransferMode
-from bitnet_core.hal.plugin import Handle, Handled, failure, pci_address, sorted_out, table
+from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
+from bitnet_hal.errors import BackendUnavailableError, UsageError
+from bitnet_hal.plugin import Handle, Handled, failure, pci_address, sorted_out, table
 
 from bitnet_vulkan.driver import BACKEND, Logical, function, instance, vk
 

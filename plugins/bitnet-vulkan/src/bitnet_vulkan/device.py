@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from bitnet_core.hal.plugin import Constants, Handle, Handled, KernelSpec, Launch, MemoryKind, Recorded, Tuned, Tuning
+from bitnet_hal.plugin import Constants, Handle, Handled, KernelSpec, Launch, MemoryKind, Recorded, Tuned, Tuning
 
 from bitnet_vulkan import tuning
 from bitnet_vulkan.compile import Pipelines

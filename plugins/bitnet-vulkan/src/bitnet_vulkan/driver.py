@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal.plugin import CLibrary, Created, Handle, Statuses, failure, table
+from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.plugin import CLibrary, Created, Handle, Statuses, failure, table
 
 BACKEND = "vulkan"
 TIMEOUT, TOO_MANY_OBJECTS, DEVICE_LOST = 2, -10, -4

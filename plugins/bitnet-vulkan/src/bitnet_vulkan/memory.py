@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
-from bitnet_core.errors import GpuError, UnsupportedError
-from bitnet_core.hal.plugin import CommandListDevice, Handle, Handled, MemoryKind, TransferMode, words_of
+from bitnet_hal.errors import GpuError, UnsupportedError
+from bitnet_hal.plugin import CommandListDevice, Handle, Handled, MemoryKind, TransferMode, words_of
 
 from bitnet_vulkan.describe import KNOWN, logical, told
 from bitnet_vulkan.driver import BACKEND, TOO_MANY_OBJECTS, check, function, vk

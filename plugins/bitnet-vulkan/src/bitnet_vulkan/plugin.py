@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pluggy
-from bitnet_core.hal.lazy import LazyFinder
+from bitnet_hal.driver.lazy import LazyFinder
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
@@ -11,4 +11,4 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 @hookimpl
 def bitnet_backend() -> LazyFinder:
     """Every GPU (and software device) with Vulkan 1.1 and push descriptors."""
-    return LazyFinder("vulkan", (2, 0), "bitnet_vulkan.describe:usable", "bitnet_vulkan.device:VulkanDevice")
+    return LazyFinder("vulkan", (2, 1), "bitnet_vulkan.describe:usable", "bitnet_vulkan.device:VulkanDevice")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from struct import pack
 
-from bitnet_core.hal.plugin import Compiled, Handle, Launch, MemoryKind, words_of
+from bitnet_hal.plugin import Compiled, Handle, Launch, MemoryKind, words_of
 
 from bitnet_vulkan.driver import function, vk
 

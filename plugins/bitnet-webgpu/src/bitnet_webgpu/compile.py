@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bitnet_core.hal.checks import writes
-from bitnet_core.hal.plugin import Compiled, Grid, KernelSpec, Tuning, with_includes
+from bitnet_hal.checks import writes
+from bitnet_hal.plugin import Compiled, Grid, KernelSpec, Tuning, with_includes
 
 from bitnet_webgpu.driver import BACKEND, Handle, trusted_module
 from bitnet_webgpu.errors import checked

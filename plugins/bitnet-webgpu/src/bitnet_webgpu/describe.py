@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from bitnet_core.errors import BackendUnavailableError
-from bitnet_core.hal.plugin import DeviceInfo, DeviceType, Handled, failure, table
+from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.plugin import DeviceInfo, DeviceType, Handled, failure, table
 
 from bitnet_webgpu.driver import BACKEND, Handle, module
 from bitnet_webgpu.errors import checked

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bitnet_core.errors import GpuError
-from bitnet_core.hal.checks import writes
-from bitnet_core.hal.plugin import Constants, DeviceType, KernelSpec, MemoryKind, Tuned, Tuning, numbered, words_of
-from bitnet_core.hal.words import PART
+from bitnet_hal.checks import writes
+from bitnet_hal.driver.word_transfers import PART
+from bitnet_hal.errors import GpuError
+from bitnet_hal.plugin import Constants, DeviceType, KernelSpec, MemoryKind, Tuned, Tuning, numbered, words_of
 
 from bitnet_webgpu import tuning
 from bitnet_webgpu.compile import WebGpuKernel, built, source, stages

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Unpack
 
-from bitnet_core.errors import BackendUnavailableError, GpuError, KernelCompileError, LaunchError, OutOfMemoryError
-from bitnet_core.hal.failures import Details, failure, known
+from bitnet_hal.driver.status import Details, failure, known
+from bitnet_hal.errors import BackendUnavailableError, GpuError, KernelCompileError, LaunchError, OutOfMemoryError
 
 from bitnet_webgpu.driver import BACKEND, module
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bitnet_core.export import Elsewhere, export_stories
-from bitnet_core.hal import DeviceInfo, DeviceType
-from bitnet_core.plan.launcher import Launch
+from bitnet_hal.device import DeviceInfo, DeviceType
+from bitnet_hal.launcher import Launch
 
 from bitnet_webgpu.compile import source, stages
 from bitnet_webgpu.describe import GROUPS, STORAGE
 from bitnet_webgpu.driver import BACKEND
+from bitnet_webgpu.step_export import Elsewhere, export_stories  # needs bitnet-core, which has the command
 from bitnet_webgpu.tuning import choose
 
 BROWSER = DeviceInfo(

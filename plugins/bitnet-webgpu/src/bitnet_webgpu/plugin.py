@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pluggy
-from bitnet_core.hal.lazy import LazyBackend
+from bitnet_hal.driver.lazy import LazyBackend
 
 if TYPE_CHECKING:
-    from bitnet_core.hal.hooks import RegisterCommand
+    from bitnet_hal.hooks import RegisterCommand
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
@@ -17,7 +17,7 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 @hookimpl
 def bitnet_backend() -> LazyBackend:
     """Every adapter that wgpu finds: Vulkan, Metal, Direct3D 12."""
-    return LazyBackend("webgpu", (2, 0), "bitnet_webgpu.describe:device_infos", "bitnet_webgpu.device:WebGpuDevice")
+    return LazyBackend("webgpu", (2, 1), "bitnet_webgpu.describe:device_infos", "bitnet_webgpu.device:WebGpuDevice")
 
 
 def export_web(folder: Path) -> None:

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bitnet_core.hal.plugin import DeviceInfo, Grid, Launch, MemoryKind, Recorded, WordDevice, words_of
+from bitnet_hal.plugin import DeviceInfo, Grid, Launch, MemoryKind, Recorded, WordDevice, words_of
 
 from bitnet_webgpu.compile import WebGpuKernel, stages
 from bitnet_webgpu.driver import Handle, ffi, lib, raw

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from bitnet_core.api import Model
-from bitnet_core.discovery.request import DeviceRequest
-from bitnet_core.discovery.selection import BackendStartupSummary
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.formats.open import open_model
-from bitnet_core.hal import DeviceInfo, Tuning, View
-from bitnet_core.hal.base import Launch
-from bitnet_core.hal.checks import writes
-from bitnet_core.hal.wanted import Constants, Params, Wanted
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.output import new_folder
-from bitnet_core.plan.launcher import Launch as Planned
-from bitnet_core.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 from bitnet_core.tokenizer import load_tokenizer
+from bitnet_hal.base import Launch
+from bitnet_hal.checks import writes
+from bitnet_hal.device import DeviceInfo, Tuning, View
+from bitnet_hal.discovery.request import DeviceRequest
+from bitnet_hal.discovery.selection import BackendStartupSummary
+from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
+from bitnet_hal.launcher import Launch as Planned
+from bitnet_hal.output import new_folder
+from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
+from bitnet_hal.tuning.query import Wanted
 
 FORMAT = 1
 """Of model.json; readers refuse others."""

@@ -14,7 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bitnet_core.errors import ModelError, UsageError
+from bitnet_hal.errors import UsageError
+from bitnet_hal.output import check_output
+
+from bitnet_core.errors import ModelError
 from bitnet_core.formats.convert.gguf import write_gguf
 from bitnet_core.formats.convert.hf import write_folder
 from bitnet_core.formats.convert.qwen3 import write_qwen3
@@ -22,7 +25,6 @@ from bitnet_core.formats.convert.target import ENCODINGS, Target, check_shapes
 from bitnet_core.formats.convert.verify import compare
 from bitnet_core.formats.names import matrices, tables
 from bitnet_core.model.source import Finding, ModelSource
-from bitnet_core.output import check_output
 
 Progress = Callable[[str, int, int], None]
 """progress(what, done, total), in weights."""

@@ -1,1 +1,1 @@
-"""The rules, one module per area; `bitnet_core.testing.suite` puts them together."""
+"""The rules, one module per area; `bitnet_hal.testing.suite` puts them together."""

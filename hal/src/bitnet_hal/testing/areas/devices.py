@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bitnet_core.hal.device import whole
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.testing.areas.recordings import count, counter
-from bitnet_core.testing.resident import resident
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.device import whole
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.testing.areas.recordings import count, counter
+from bitnet_hal.testing.resident import resident
+from bitnet_hal.testing.workbench import Bench
 
 METHODS = frozenset({"timings", "tunings", "reading"})
 """Features that are methods of a device."""

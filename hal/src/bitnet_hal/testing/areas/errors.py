@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from bitnet_core.errors import DeviceNotFoundError, GpuError, KernelCompileError, UnsupportedError
-from bitnet_core.hal.device import Device, View
-from bitnet_core.kernels.base import MATMUL_TERNARY
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import ITEM_BYTES
-from bitnet_core.testing.areas.recordings import count, counter
-from bitnet_core.testing.cases.registry import cases_of
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.device import Device, View
+from bitnet_hal.errors import DeviceNotFoundError, GpuError, KernelCompileError, UnsupportedError
+from bitnet_hal.kernels.base import MATMUL_TERNARY
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import ITEM_BYTES
+from bitnet_hal.testing.areas.recordings import count, counter
+from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.workbench import Bench
 
 Failure = tuple[str, Callable[[], object], type[GpuError]]
 """(name, a call that raises, the class it must raise)."""

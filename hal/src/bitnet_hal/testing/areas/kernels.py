@@ -6,15 +6,15 @@ from typing import cast
 
 import pytest
 
-from bitnet_core.discovery.measured import PRODUCT, tiling_key
-from bitnet_core.errors import GpuError, UnsupportedError
-from bitnet_core.hal.device import TunableDevice
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.testing.cases.case import Case, expected
-from bitnet_core.testing.cases.registry import cases_of
-from bitnet_core.testing.compare import check_outputs
-from bitnet_core.testing.compiles import failing_kernels
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.device import TunableDevice
+from bitnet_hal.errors import GpuError, UnsupportedError
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.testing.cases.case import Case, expected
+from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.compare import check_outputs
+from bitnet_hal.testing.compiles import failing_kernels
+from bitnet_hal.testing.workbench import Bench
+from bitnet_hal.tuning.measured import PRODUCT, tiling_key
 
 _TUNED_CASES = 8
 """Of each product, from all over its list."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bitnet_core.hal.device import Recording, View, whole
-from bitnet_core.testing.areas.recordings import count, counter, permutation
-from bitnet_core.testing.workbench import Bench, Prepared
+from bitnet_hal.device import Recording, View, whole
+from bitnet_hal.testing.areas.recordings import count, counter, permutation
+from bitnet_hal.testing.workbench import Bench, Prepared
 
 WORDS = 64
 """i32 in the buffers that these rules move about."""

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from bitnet_core.errors import OutOfMemoryError, UnsupportedError
-from bitnet_core.hal.device import DeviceType, MemoryKind, View, whole
-from bitnet_core.testing.resident import resident
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.device import DeviceType, MemoryKind, View, whole
+from bitnet_hal.errors import OutOfMemoryError, UnsupportedError
+from bitnet_hal.testing.resident import resident
+from bitnet_hal.testing.workbench import Bench
 
 SIZES = (1, 2, 3, 4, 5, 31, 63, 64, 65, 255, 256, 257, 4095, 4097, 65537, (1 << 20) + 1, (16 << 20) + 3)
 """Bytes: one, around powers of two, a few that are no multiple of anything."""

@@ -12,8 +12,9 @@ from typing import ClassVar
 
 import pytest
 
-from bitnet_core.discovery.known import KNOWN
-from bitnet_core.hal.device import API_VERSION, Backend
+from bitnet_hal.device import Backend
+from bitnet_hal.discovery.known import KNOWN
+from bitnet_hal.version import API_VERSION
 
 DRIVERS = tuple(library for backend in KNOWN.values() for library in backend.libraries)
 """Parts of the names of driver libraries that a plugin must not map before `Backend.devices` is called."""
@@ -46,21 +47,21 @@ class PluginRules:
         """Major equal to core's, minor not above it."""
         major, minor = backend.api
         assert (type(major), type(minor)) == (int, int)
-        assert major == API_VERSION[0], f"the plugin was written for HAL {major}, this core has {API_VERSION[0]}"
-        assert minor <= API_VERSION[1], f"the plugin needs HAL {major}.{minor}, this core has {API_VERSION}"
+        assert major == API_VERSION[0], f"the plugin was written for HAL {major}, bitnet-hal has {API_VERSION[0]}"
+        assert minor <= API_VERSION[1], f"the plugin needs HAL {major}.{minor}, bitnet-hal has {API_VERSION}"
 
     def test_the_rank_is_a_number(self, backend: Backend) -> None:
         """Where the backend names its place under `auto`, it is an int."""
         assert type(getattr(backend, "rank", 0)) is int, "Backend.rank is an int, or is left out"
 
     def test_the_version_is_a_literal(self, backend: Backend) -> None:
-        """A version imported from core would always fit, and so say nothing."""
+        """An imported version would always fit, and so say nothing."""
         module = type(backend).__module__
         tree = ast.parse(inspect.getsource(sys.modules[module]))
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
-        assert "API_VERSION" not in names, f"{module} takes the HAL version from core; write it as a literal"
+        assert "API_VERSION" not in names, f"{module} imports the HAL version; write it as a literal"
 
     def test_importing_loads_no_driver(self, backend: Backend, entry_point: tuple[str, str] | None) -> None:
         """Importing the plugin and making its backend load neither drivers nor heavy modules."""

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bitnet_core.hal.device import MOST_READING, View, whole
-from bitnet_core.kernels.base import ARGMAX_ADVANCE, MATMUL_DENSE, MATMUL_TERNARY
-from bitnet_core.testing.cases.case import Array, Launch
-from bitnet_core.testing.cases.data import pack_codes
-from bitnet_core.testing.resident import resident
-from bitnet_core.testing.workbench import Bench, Prepared
+from bitnet_hal.device import MOST_READING, View, whole
+from bitnet_hal.kernels.base import ARGMAX_ADVANCE, MATMUL_DENSE, MATMUL_TERNARY
+from bitnet_hal.testing.cases.case import Array, Launch
+from bitnet_hal.testing.cases.data import pack_codes
+from bitnet_hal.testing.resident import resident
+from bitnet_hal.testing.workbench import Bench, Prepared
 
 LEAST_SHARE = 50
 """A replay may take this many times what its launches take by the device's clock: starting it costs some tens of us."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bitnet_core.testing.speed import Measured, Shape, fits, measure
-from bitnet_core.testing.workbench import Bench
+from bitnet_hal.testing.speed import Measured, Shape, fits, measure
+from bitnet_hal.testing.workbench import Bench
 
 
 class SpeedRules:

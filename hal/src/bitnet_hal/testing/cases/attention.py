@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
-from bitnet_core.reference.attention import encode_cache_rows
-from bitnet_core.testing.cases.case import Array, Case, Launch, Rng, blank
-from bitnet_core.testing.cases.data import block_tables, normal, step_rows
+from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
+from bitnet_hal.reference.attention import encode_cache_rows
+from bitnet_hal.testing.cases.case import Array, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.data import block_tables, normal, step_rows
 
 STALE = 0xFF
 """Byte in every cache row that no sequence owns: NaN in f32, f16 and as an int8 row's scale."""

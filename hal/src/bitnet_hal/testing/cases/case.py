@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bitnet_core.kernels.catalogue import CATALOGUE
-from bitnet_core.kernels.spec import KernelSpec
-from bitnet_core.reference.meanings import MEANINGS
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.reference.meanings import MEANINGS
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from bitnet_core.kernels.catalogue import KV_BLOCK
-from bitnet_core.testing.cases.case import Array, Arrays, Case, Launch, Rng, blank
-from bitnet_core.testing.cases.data import block_tables, mask_bits, normal, step_rows
+from bitnet_hal.kernels.catalogue import KV_BLOCK
+from bitnet_hal.testing.cases.case import Array, Arrays, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.data import block_tables, mask_bits, normal, step_rows
 
 RING = 6
 

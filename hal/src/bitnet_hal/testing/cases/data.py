@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bitnet_core.kernels.catalogue import KV_BLOCK
-from bitnet_core.kernels.sizes import SCALE_COLUMNS
-from bitnet_core.testing.cases.case import Array, Rng
+from bitnet_hal.kernels.catalogue import KV_BLOCK
+from bitnet_hal.kernels.sizes import SCALE_COLUMNS
+from bitnet_hal.testing.cases.case import Array, Rng
 
 
 def padded(width: int) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bitnet_core.kernels.catalogue import RELU2, SIGMOID, SILU
-from bitnet_core.testing.cases.case import Array, Case, Launch, Rng, blank
-from bitnet_core.testing.cases.data import normal, step_rows
+from bitnet_hal.kernels.catalogue import RELU2, SIGMOID, SILU
+from bitnet_hal.testing.cases.case import Array, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.data import normal, step_rows
 
 SEQUENCES = 4
 """Of which every case leaves at least one alone."""

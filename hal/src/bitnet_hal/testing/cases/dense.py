@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bitnet_core.kernels.catalogue import DENSE_TYPES
-from bitnet_core.testing.cases.case import Case, Launch, Rng, blank
-from bitnet_core.testing.cases.data import dense_table, normal
+from bitnet_hal.kernels.catalogue import DENSE_TYPES
+from bitnet_hal.testing.cases.case import Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.data import dense_table, normal
 
 
 def _build(rng: Rng, rows: int, outs: int, width: int, dtype: int) -> Launch:

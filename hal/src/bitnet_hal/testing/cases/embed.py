@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bitnet_core.kernels.catalogue import DENSE_TYPES
-from bitnet_core.testing.cases.case import Case, Launch, Rng
-from bitnet_core.testing.cases.data import dense_table, normal, padded, step_rows, ternary
+from bitnet_hal.kernels.catalogue import DENSE_TYPES
+from bitnet_hal.testing.cases.case import Case, Launch, Rng
+from bitnet_hal.testing.cases.data import dense_table, normal, padded, step_rows, ternary
 
 
 def _build(rng: Rng, rows: int, hidden: int, dtype: int, first: int = 0, count: int = 50) -> Launch:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
-from bitnet_core.testing.cases.attention import STALE, Batch, cached
-from bitnet_core.testing.cases.case import Array, Case, Launch, Rng, blank
-from bitnet_core.testing.cases.data import activations, block_activations, normal, padded, ternary
-from bitnet_core.testing.cases.rope import head_gammas
+from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
+from bitnet_hal.testing.cases.attention import STALE, Batch, cached
+from bitnet_hal.testing.cases.case import Array, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.data import activations, block_activations, normal, padded, ternary
+from bitnet_hal.testing.cases.rope import head_gammas
 
 SHAPES = (
     (1, 33, 1),

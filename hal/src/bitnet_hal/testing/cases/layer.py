@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitnet_core.kernels.catalogue import KV_TYPES, RELU2, SILU, ceil_div
-from bitnet_core.testing.cases.attention import Batch, cached
-from bitnet_core.testing.cases.case import Array, Arrays, Case, Launch, Rng
-from bitnet_core.testing.cases.data import normal, padded, ternary
-from bitnet_core.testing.cases.rope import head_gammas, rope_table
+from bitnet_hal.kernels.catalogue import KV_TYPES, RELU2, SILU, ceil_div
+from bitnet_hal.testing.cases.attention import Batch, cached
+from bitnet_hal.testing.cases.case import Array, Arrays, Case, Launch, Rng
+from bitnet_hal.testing.cases.data import normal, padded, ternary
+from bitnet_hal.testing.cases.rope import head_gammas, rope_table
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from bitnet_core.kernels.catalogue import RELU2, SILU
-from bitnet_core.kernels.sizes import row_scales
-from bitnet_core.testing.cases.case import Array, Arrays, Case, Launch, Rng, blank
-from bitnet_core.testing.cases.data import normal, padded
+from bitnet_hal.kernels.catalogue import RELU2, SILU
+from bitnet_hal.kernels.sizes import row_scales
+from bitnet_hal.testing.cases.case import Array, Arrays, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.data import normal, padded
 
 Edit = Callable[[Array], None]
 """Changes rows of the input x[T, width] in place."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from bitnet_core.testing.cases import (
+from bitnet_hal.testing.cases import (
     attention,
     choose,
     delta,
@@ -17,7 +17,7 @@ from bitnet_core.testing.cases import (
     small_head,
     ternary,
 )
-from bitnet_core.testing.cases.case import Case
+from bitnet_hal.testing.cases.case import Case
 
 _MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused, layer, small_head, delta)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bitnet_core.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
-from bitnet_core.testing.cases.case import Array, Case, Launch, Rng, blank
-from bitnet_core.testing.cases.data import normal, step_rows
+from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
+from bitnet_hal.testing.cases.case import Array, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.data import normal, step_rows
 
 N_BLOCKS = 12
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from bitnet_core.kernels.small_head import HEAD_GROUP
-from bitnet_core.reference.small_head import draft_logits, pack_head
-from bitnet_core.testing.cases.case import Array, Arrays, Case, Launch, Rng, blank
-from bitnet_core.testing.cases.data import normal
+from bitnet_hal.kernels.small_head import HEAD_GROUP
+from bitnet_hal.reference.small_head import draft_logits, pack_head
+from bitnet_hal.testing.cases.case import Array, Arrays, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.data import normal
 
 Edit = Callable[[Array], None]
 """Changes the head w f16[outs, width], or x f32[rows, width], in place."""

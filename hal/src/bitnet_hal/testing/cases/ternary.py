@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bitnet_core.kernels.sizes import SCALE_COLUMNS
-from bitnet_core.testing.cases.case import Case, Launch, Rng, blank
-from bitnet_core.testing.cases.data import (
+from bitnet_hal.kernels.sizes import SCALE_COLUMNS
+from bitnet_hal.testing.cases.case import Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.data import (
     activations,
     block_activations,
     normal,

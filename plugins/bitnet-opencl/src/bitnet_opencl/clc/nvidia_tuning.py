@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bitnet_core.hal.plugin import FEW_ROWS, Tuning, Wanted
-from bitnet_core.kernels.catalogue import ceil_div
+from bitnet_hal.kernels.catalogue import ceil_div
+from bitnet_hal.plugin import FEW_ROWS, Tuning, Wanted
 
 MOST_SPLITS = 32
 """Parts of the positions that a row's attention is split into."""

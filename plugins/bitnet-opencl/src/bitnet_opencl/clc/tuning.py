@@ -7,7 +7,7 @@ private constants are.
 
 from __future__ import annotations
 
-from bitnet_core.hal.plugin import DeviceType, Tuning, TuningTable, Wanted, table
+from bitnet_hal.plugin import DeviceType, Tuning, TuningTable, Wanted, table
 
 from bitnet_opencl.clc.nvidia_tuning import FORMULAS
 

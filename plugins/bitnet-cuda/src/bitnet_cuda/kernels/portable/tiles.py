@@ -1,19 +1,17 @@
-"""Tunings of the kernels that bitnet-cuda and bitnet-rocm share, those of bitnet-cuda's folder kernels/portable.
+"""Tunings of the kernels in this folder, which bitnet-cuda and bitnet-rocm share.
 
 GROUP is the threads of a block, TILE_N and TILE_T what it makes; the sources say what a kernel's other constants are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bitnet_hal.device import Tuning
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.kernels.catalogue import ceil_div
+from bitnet_hal.kernels.small_head import HEAD_GROUP
+from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.tuning.query import FEW_ROWS, shared_heads
 
-from bitnet_core.errors import UnsupportedError
-from bitnet_core.hal.device import Tuning
-from bitnet_core.kernels.catalogue import ceil_div
-from bitnet_core.kernels.small_head import HEAD_GROUP
-
-FEW_ROWS = 8
-"""Rows up to which a step is a decode step."""
 MANY_ROWS = 32
 """Rows above which blocks of half that size are as quick, and leave room for others."""
 MOST_QUANTIZING = 640
@@ -24,9 +22,6 @@ WORKSPACE = 1 << 20
 """Bytes that blocks which share an output leave their parts in; see meeting.cuh."""
 MEETINGS = 4096
 """Outputs that may be shared so: counters at the start of the workspace."""
-
-Params = Mapping[str, int | float]
-Constants = Mapping[str, int]
 
 
 def tuned(
@@ -56,12 +51,6 @@ def choose(name: str, constants: Constants, params: Params, units: int) -> Tunin
 def few(rows: int) -> int:
     """The least of the row counts that kernels for few rows are made for; 8 for more of them."""
     return next(tile for tile in (1, 2, 4, 8) if rows <= tile or tile == FEW_ROWS)
-
-
-def shared_heads(params: Params, most: int) -> int:
-    """Query heads of a block, which have one key/value head."""
-    group = int(params["n_heads"]) // int(params["n_kv_heads"])
-    return max(n for n in range(1, most + 1) if group % n == 0)
 
 
 def embed(params: Params) -> Tuning:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_core.errors import OutOfMemoryError, UnsupportedError
-from bitnet_core.hal.base import BaseDevice, Launch
-from bitnet_core.hal.device import DeviceInfo, DeviceType, MemoryKind, Tuning
-from bitnet_core.kernels.spec import KernelSpec
+from bitnet_hal.base import BaseDevice, Launch
+from bitnet_hal.device import DeviceInfo, DeviceType, MemoryKind, Tuning
+from bitnet_hal.errors import OutOfMemoryError, UnsupportedError
+from bitnet_hal.kernels.spec import KernelSpec
 
 ALIGNMENT = 64
 DTYPES = {"u8": np.uint8, "i8": np.int8, "i32": np.int32, "f32": np.float32}
@@ -45,7 +45,7 @@ class NewBackendKernel:
 
 
 class NewBackendDevice(BaseDevice[NewBackendBuffer, NewBackendKernel]):
-    """What is your driver's. The contract is `bitnet_core.hal.device.Device`; BaseDevice keeps its rules, and has more
+    """What is your driver's. The contract is `bitnet_hal.device.Device`; BaseDevice keeps its rules, and has more
     methods that may be written: `_wrap`, `_record`, `_replay`, `_timings`, `_forget`, `_release`."""
 
     def __init__(self) -> None:

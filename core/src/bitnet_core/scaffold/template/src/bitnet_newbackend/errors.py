@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from bitnet_core.errors import DeviceLostError, GpuError, LaunchError, OutOfMemoryError
+from bitnet_hal.errors import DeviceLostError, GpuError, LaunchError, OutOfMemoryError
 
 
 class Status(IntEnum):

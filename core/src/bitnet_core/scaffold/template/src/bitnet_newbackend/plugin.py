@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from bitnet_core.hal.device import Device, DeviceInfo
+    from bitnet_hal.device import Device, DeviceInfo
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
@@ -17,7 +17,7 @@ class NewBackendBackend:
     """The devices of one driver."""
 
     name = "newbackend"
-    api = (2, 0)
+    api = (2, 1)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Load the driver here; where it is absent, raise BackendUnavailableError with the reason and the fix."""
@@ -27,7 +27,7 @@ class NewBackendBackend:
 
     def open(self, index: int) -> Device:
         """One of `devices()`."""
-        from bitnet_core.errors import DeviceNotFoundError
+        from bitnet_hal.errors import DeviceNotFoundError
 
         from bitnet_newbackend.device import NewBackendDevice
 

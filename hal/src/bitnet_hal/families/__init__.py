@@ -1,0 +1,1 @@
+"""Device classes for families of drivers: streams (CUDA, HIP), command lists (Level Zero, Vulkan), OpenCL C."""

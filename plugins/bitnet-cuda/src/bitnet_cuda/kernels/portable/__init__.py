@@ -1,0 +1,1 @@
+"""Sources that bitnet-rocm compiles too, and their tilings."""
