@@ -25,7 +25,7 @@ with bitnet_core.load(None, sys.argv[1]) as here:
 with bitnet_core.load(None, "cpu") as there:
     print("loaded blocks:", there.load_state(sys.argv[2]))
     again = there.generate(prompt, max_tokens=16)
-    print("same text:", again.text == text.text, "reused tokens:", again.reused_tokens)
+    print("same text:", again.text == text.text, "reused tokens:", again.cached_tokens)
 PROGRAM
 "$python" -m pytest -q -p no:cacheprovider "plugins/bitnet-${device%%:*}/tests/test_conformance.py" --require-device \
     --bitnet-report "$out/kit.json"

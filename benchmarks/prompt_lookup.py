@@ -1,4 +1,5 @@
-"""What prompt lookup (bitnet_core.engine.lookup) gains: python benchmarks/prompt_lookup.py [-d cpu] [--synthetic 2b4t]
+"""What prompt lookup (bitnet_core.engine.speculative) gains: python benchmarks/prompt_lookup.py [-d cpu] [--synthetic
+2b4t]
 
 Greedy texts by the model with and without it, in turns: their time, whether they are the same, what was guessed and how
 much of it was right. Random weights say nothing that repeats as language does, so with --synthetic the texts of the
@@ -14,8 +15,8 @@ import time
 from typing import Any
 
 import bitnet_core
-from bitnet_core.engine.lookup import GUESSES, Lookup
-from bitnet_core.engine.spans import Span
+from bitnet_core.engine.run.batch import ScheduledTokens
+from bitnet_core.engine.speculative import DRAFT_TOKENS, NgramDrafter
 from bitnet_core.formats.synthetic import SyntheticSource
 
 PROMPTS = (
@@ -45,13 +46,13 @@ def texts(model: bitnet_core.Model) -> list[tuple[str, list[int], list[int]]]:
 def steps(prompt: list[int], text: list[int]) -> tuple[int, int]:
     """(checking steps, plain steps) that make a text; a wrong guess costs its step, which gives one token as always."""
     checking = plain = at = 0
-    lookup = Lookup()
+    lookup = NgramDrafter()
     while at < len(text):
-        guessed = lookup.guesses([*prompt, *text[:at]])
+        drafted = lookup.draft([*prompt, *text[:at]])
         right = 0
-        while right < len(guessed) and at + right < len(text) and guessed[right] == text[at + right]:
+        while right < len(drafted) and at + right < len(text) and drafted[right] == text[at + right]:
             right += 1
-        checking, plain = checking + bool(guessed), plain + (not guessed)
+        checking, plain = checking + bool(drafted), plain + (not drafted)
         at += right + 1
     return checking, plain
 
@@ -61,13 +62,13 @@ def seconds(model: bitnet_core.Model, rows: int) -> float:
     engine, prompt = model.engine, [5 + n % 200 for n in range(64)]
     taken = []
     for run in range(RUNS):
-        text = engine.add([run, *prompt], max_tokens=100)
+        text = engine.add_request([run, *prompt], max_tokens=100)
         while text.generated_tokens < 20:
             engine.step()
         runner = engine._ready()
         began = time.perf_counter()
         if rows:
-            span = Span(text.lane, text.computed, tuple(text.tokens[-1:] * rows))
+            span = ScheduledTokens(text.req_index, text.computed, tuple(text.tokens[-1:] * rows))
             list(
                 runner.prompt_step(
                     [span], range(rows), [text.sampler.wanted(text.tokens)] * rows, engine.scheduler.chunk
@@ -75,9 +76,9 @@ def seconds(model: bitnet_core.Model, rows: int) -> float:
             )
             taken.append(time.perf_counter() - began)
         else:
-            made = runner.bursts.make([Span(text.lane, text.computed, (text.tokens[-1],))], 16)
+            made = runner.multi_step.decode([ScheduledTokens(text.req_index, text.computed, (text.tokens[-1],))], 16)
             taken.append((time.perf_counter() - began) / made.shape[1])
-        engine.finish(text)
+        engine.finish_request(text)
     return statistics.median(taken[2:])
 
 
@@ -85,7 +86,7 @@ def expected(shape: str, device: str, made: list[tuple[str, list[int], list[int]
     """Of a model of this shape that wrote these texts. Speeds: 1 is that of plain decoding."""
     with bitnet_core.load(SyntheticSource(shape), device, context=256, prompt_lookup="off") as model:
         plain = seconds(model, 0)
-        cost = seconds(model, GUESSES + 1) / plain
+        cost = seconds(model, DRAFT_TOKENS + 1) / plain
         found: dict[str, Any] = {"model": model.name, "plain_ms": round(1e3 * plain, 3), "cost": round(cost, 2)}
     for kind in KINDS:
         counted = [(steps(ids, text), len(text)) for name, ids, text in made if name == kind]
@@ -115,7 +116,7 @@ def measured(device: str, made: list[tuple[str, list[int], list[int]]]) -> dict[
                 ratios.append(took["plain"] / took["looking"])
             found[f"{kind}: speed"] = round(statistics.median(ratios), 2)
         figures = looking.stats()
-        found |= {name: figures[name] for name in ("guessed_tokens", "right_guesses")}
+        found |= {name: figures[name] for name in ("draft_tokens", "accepted_tokens")}
     return found
 
 

@@ -93,12 +93,12 @@ def text(source: ModelSource, device: Any, reopen: Callable[[GpuError], Any] | N
     engine = None
     try:
         engine = Engine(source, device, EngineOptions(context=64, max_sequences=2), reopen=reopen)
-        sequence = engine.add(PROMPT, max_tokens=TOKENS)
+        request = engine.add_request(PROMPT, max_tokens=TOKENS)
         while engine.step():
             pass
-        if sequence.error is not None:
-            raise sequence.error
-        return list(sequence.generated)
+        if request.error is not None:
+            raise request.error
+        return list(request.generated)
     finally:
         if engine is not None:
             engine.close()

@@ -25,7 +25,7 @@ from bitnet_core.formats.open import open_model
 from bitnet_core.receipt import verify_receipt
 from bitnet_core.tokenizer import load_tokenizer
 from bitnet_core.tokenizer.chat import BITNET_TEMPLATE
-from bitnet_core.tokenizer.fence import SECONDS, Fence
+from bitnet_core.tokenizer.template_process import SECONDS, TemplateProcess
 from bitnet_hal.errors import BitnetError
 
 GOLDEN = Path(__file__).parents[2] / "core" / "tests" / "golden" / "qwen3"
@@ -115,7 +115,7 @@ def of_text(content: bytes, name: str) -> Callable[[random.Random, Path], Path]:
 
 def render(path: Path) -> None:
     """A chat template; its process has its own clock."""
-    template = Fence(path.read_bytes().decode("utf-8", "surrogateescape"))
+    template = TemplateProcess(path.read_bytes().decode("utf-8", "surrogateescape"))
     try:
         template.parse()
         template.render({"messages": [{"role": "user", "content": "x"}], "add_generation_prompt": True})

@@ -41,11 +41,12 @@ def generate(model: Model, tokens: int) -> tuple[int, int, int, int]:
         round_number += 1
         prompts = [f"Once upon a time number {round_number} {text}, there was" for text in range(TEXTS)]
         sequences = [
-            engine.add(model.tokenizer.encode(p, add_bos=model.tokenizer.add_bos), max_tokens=400) for p in prompts
+            engine.add_request(model.tokenizer.encode(p, add_bos=model.tokenizer.add_bos), max_tokens=400)
+            for p in prompts
         ]
         while engine.step():
             pass
-        done += sum(sequence.generated_tokens for sequence in sequences)
+        done += sum(request.generated_tokens for request in sequences)
         most = max(most, PROCESS.num_fds() - descriptors)
         if not early and done >= tokens // 10:
             early = resident()

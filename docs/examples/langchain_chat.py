@@ -6,6 +6,6 @@ from langchain_openai import ChatOpenAI
 
 model = ChatOpenAI(base_url=sys.argv[1], api_key="none", model="stories", max_tokens=24, temperature=0)
 print(model.invoke("Tell me a story.").content)
-for piece in model.stream("And another one."):
-    print(piece.content, end="", flush=True)
+for chunk in model.stream("And another one."):
+    print(chunk.content, end="", flush=True)
 print()

@@ -10,6 +10,6 @@ model = OpenAILike(
     api_base=sys.argv[1], api_key="none", model="stories", is_chat_model=True, context_window=1024, max_tokens=24
 )
 print(model.chat([ChatMessage(role="user", content="Tell me a story.")]).message.content)
-for piece in model.stream_complete("Once upon a time"):
-    print(piece.delta, end="", flush=True)
+for chunk in model.stream_complete("Once upon a time"):
+    print(chunk.delta, end="", flush=True)
 print()

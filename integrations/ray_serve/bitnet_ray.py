@@ -42,7 +42,7 @@ class Bitnet:
         settings = Settings(allowed_hosts=("*",), max_queue=sequences)  # Ray keeps the queue and guards the door
 
         def load() -> bitnet_core.Model:
-            return bitnet_core.load(model, device, max_sequences=sequences, burst_seconds=0.02)
+            return bitnet_core.load(model, device, max_sequences=sequences, stream_interval=0.02)
 
         self._service = Service(load, settings)
         self._service.start()

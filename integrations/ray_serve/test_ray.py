@@ -36,12 +36,12 @@ def test_answers_and_streams_are_the_same(client: httpx.Client) -> None:
     assert client.get("/v1/models").json()["data"][0]["id"] == "stories"
     whole = client.post("/v1/chat/completions", json={**ASKED, "max_tokens": 8}).json()
     text = whole["choices"][0]["message"]["content"]
-    pieces = []
+    chunks = []
     with client.stream("POST", "/v1/chat/completions", json={**ASKED, "max_tokens": 8, "stream": True}) as answer:
         lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
     assert lines[-1] == "[DONE]"
-    pieces = [json.loads(line)["choices"][0]["delta"].get("content", "") for line in lines[:-1]]
-    assert "".join(pieces) == text
+    chunks = [json.loads(line)["choices"][0]["delta"].get("content", "") for line in lines[:-1]]
+    assert "".join(chunks) == text
 
 
 def test_a_client_that_leaves_frees_its_place(client: httpx.Client) -> None:

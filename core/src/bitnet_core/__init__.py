@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from bitnet_hal.discovery.probe import probe
     from bitnet_hal.discovery.selection import devices, gpu_available
 
-    from bitnet_core.api import Generation, GenerationStream, Model, Piece, load
+    from bitnet_core.api import Generation, GenerationStream, Model, TextChunk, load
     from bitnet_core.doctor.findings import preflight
     from bitnet_core.operations import Provider, provider
     from bitnet_core.plan.pool import MemoryPoolConfig
@@ -19,7 +19,7 @@ _LAZY = {
     "GenerationStream": "bitnet_core.api",
     "MemoryPoolConfig": "bitnet_core.plan.pool",
     "Model": "bitnet_core.api",
-    "Piece": "bitnet_core.api",
+    "TextChunk": "bitnet_core.api",
     "Provider": "bitnet_core.operations",
     "devices": "bitnet_hal.discovery.selection",
     "gpu_available": "bitnet_hal.discovery.selection",
@@ -35,8 +35,8 @@ __all__ = [
     "GenerationStream",
     "MemoryPoolConfig",
     "Model",
-    "Piece",
     "Provider",
+    "TextChunk",
     "devices",
     "gpu_available",
     "load",

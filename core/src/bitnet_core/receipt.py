@@ -81,11 +81,11 @@ def make_receipt(
 
 
 def engine_options(engine: Engine) -> Json:
-    """What an engine was made with that changes tokens. The others (kv_budget, eviction, small_head, prompt_lookup,
-    ...) change how fast they come."""
+    """What an engine was made with that changes tokens. The others (kv_cache_bytes, eviction, lm_head_int8,
+    prompt_lookup, ...) change how fast they come."""
     return {
         "kv_dtype": engine.options.kv_dtype,
-        "activation_block": engine.config.activation_block,
+        "activation_group_size": engine.config.activation_group_size,
         "context": engine.context,
         "prefill_chunk": engine.scheduler.chunk,
     }
@@ -176,7 +176,7 @@ _SCHEMA: Json = {
     "moved_bytes_per_token": _NUMBER,
     "tokens": {"prompt": int, "generated": int},
     "seconds": {"prefill": _NUMBER, "decode": _NUMBER},
-    "engine": {"kv_dtype": str, "activation_block": int, "context": int, "prefill_chunk": int},
+    "engine": {"kv_dtype": str, "activation_group_size": int, "context": int, "prefill_chunk": int},
     "sampling": dict,
     "output": {"tokens_sha256": str, "finish_reason": str},
     "environment": dict,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from bitnet_hal.errors import UsageError, short
 
-from bitnet_core import nesting
-from bitnet_core.engine.constraint import Mask
+from bitnet_core import json_limits
+from bitnet_core.engine.sampling.constraint import Mask
 from bitnet_core.schemas import closed
 from bitnet_core.tokenizer import Tokenizer
 
@@ -45,7 +45,7 @@ def json_grammar(schema: Any) -> Grammar:
     too deep."""
     if not isinstance(schema, Mapping | bool):
         raise UsageError("a JSON schema is an object")
-    if problem := nesting.beyond(schema, MAX_DEPTH, MAX_GRAMMAR):
+    if problem := json_limits.exceeds_limits(schema, MAX_DEPTH, MAX_GRAMMAR):
         raise UsageError(f"the parts of the JSON schema {problem}")
     try:
         return Grammar("json", json.dumps(closed(schema)))
@@ -131,7 +131,7 @@ class Grammars:
 
 
 class MatcherConstraint:
-    """Follows one text with a matcher, as engine.constraint.Constraint."""
+    """Follows one text with a matcher, as engine.sampling.constraint.Constraint."""
 
     def __init__(self, matcher: llguidance.LLMatcher) -> None:
         self._matcher = matcher

@@ -81,7 +81,7 @@ def test_profile_names_what_a_fused_device_runs(bitnet, tmp_path, everything_joi
 
 def test_counters_name_what_a_fused_device_runs(everything_joined: Counter[str], make_engine, run_all) -> None:
     engine = make_engine("silu")
-    engine.add([1, 2, 3], max_tokens=5)
+    engine.add_request([1, 2, 3], max_tokens=5)
     run_all(engine)
     assert engine.kernel_launches == everything_joined
     assert engine.kernel_launches["decoder_layer"] > 0
@@ -117,9 +117,9 @@ def test_several_texts_share_the_weights(bitnet) -> None:
 def test_texts_that_do_not_fit(bitnet) -> None:
     arguments = ("bench", "--synthetic", "tiny", "-s", 40, "-p", 60, "-n", 20, "--repeat", 1)
     assert bitnet(*arguments).code == 0  # more than 32 texts need no option
-    result = bitnet(*arguments, "--kv-budget", "512K")
+    result = bitnet(*arguments, "--kv-cache-size", "512K")
     assert result.code == 2
-    assert "40 texts of 60 + 20 tokens do not fit" in result.err
+    assert "40 requests of 60 + 20 tokens do not fit" in result.err
 
 
 def test_bench_as_a_table(bitnet) -> None:

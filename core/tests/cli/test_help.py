@@ -62,7 +62,7 @@ def test_ways_to_ask(bitnet) -> None:
         (["run", "x", "--max-token", "3"], "no such option: --max-token"),
         (["run", "x", "-n", "0"], "invalid value for '--max-tokens' / '-n': 0 is not in the range x>=1."),
         (["run", "x", "-n", "many"], "'many' is not a valid whole number. `bitnet run --help`"),
-        (["run", "x", "--kv", "f8"], "'f8' is not one of 'f16', 'f32', 'int8'"),
+        (["run", "x", "--kv-cache-type", "f8"], "'f8' is not one of 'f16', 'f32', 'int8'"),
         (["run", "x", "y"], "extra argument"),
         (["run", "x", "-t", "0"], "'--threads' / '-t'"),
         (["perplexity"], "missing argument 'FILE'"),
@@ -116,7 +116,7 @@ def test_a_model_with_a_template_answers_and_the_shipped_one_goes_on(bitnet) -> 
     assert bitnet("chat", *model, stdin=b"hi\n").out == answer.out
     story, chat = (bitnet("run", "Once upon a time", "-n", 6, "-q", *more).out for more in ((), ("--chat",)))
     assert story == bitnet("run", "Once upon a time", "-n", 6, "-q", "--raw").out != chat
-    for more in (("--system", "x"), ("--think",), ("--max-thinking", 3)):
+    for more in (("--system", "x"), ("--think",), ("--reasoning-budget", 3)):
         found = bitnet("run", "hi", *model, "--raw", *more)
         assert (found.code, f"{more[0]} " in found.err, "exclude each other" in found.err) == (2, True, True)
 

@@ -63,8 +63,8 @@ def test_bench(bitnet, model: tuple[object, ...]) -> None:
 
 def test_a_scale_for_128_columns(bitnet) -> None:
     """Every command that has the option computes with it, or says why not."""
-    wide = ("--activation-block", 128)
-    with bitnet_core.load(MODEL, "numpy", activation_block=128) as model:
+    wide = ("--activation-group-size", 128)
+    with bitnet_core.load(MODEL, "numpy", activation_group_size=128) as model:
         expected = model.generate("Hello", max_tokens=8, temperature=0)
     said = json.loads(bitnet("run", "Hello", "--raw", *NUMPY, *wide, "-n", 8, "--temperature", 0, "--json").out)
     assert said["tokens"] == list(expected.tokens)
@@ -73,7 +73,7 @@ def test_a_scale_for_128_columns(bitnet) -> None:
     assert len({bitnet("perplexity", "-", *NUMPY, *more, stdin=text).out for more in ((), wide)}) == 2
     for more, block in (((), 32), (wide, 128)):
         found = bitnet("bench", *NUMPY, *more, "-p", 8, "-n", 4, "--repeat", 1, "--json")
-        assert json.loads(found.out)["activation_block"] == block
+        assert json.loads(found.out)["activation_group_size"] == block
     refused = bitnet("perplexity", "-", *NUMPY, *wide, "--float-activations", stdin=text)
     assert (refused.code, "has no activation scales" in refused.err) == (2, True)
     refused = bitnet("run", "Hello", "-d", "numpy", *wide)

@@ -29,7 +29,7 @@ def receipt_of(summary: BackendStartupSummary | None = None, **changes: Any) -> 
         "finish_reason": "length",
         "prefill_seconds": 0.25,
         "decode_seconds": 0.5,
-        "engine": {"kv_dtype": "f16", "activation_block": 32, "context": 512, "prefill_chunk": 256},
+        "engine": {"kv_dtype": "f16", "activation_group_size": 32, "context": 512, "prefill_chunk": 256},
         "sampling": {"temperature": 0.0, "seed": None, "stop": ("\n",)},
     }
     return make_receipt(**{**fields, **changes})
@@ -116,7 +116,7 @@ def test_every_tampered_byte_is_found(tmp_path: Path) -> None:
         (lambda r: r.update(schema_version=[]), "schema version [] is none of 2 to 3"),
         (lambda r: r.update(schema_version=2), "engine is unknown"),
         (lambda r: r.pop("engine"), "engine is missing"),
-        (lambda r: r["engine"].pop("activation_block"), "engine.activation_block is missing"),
+        (lambda r: r["engine"].pop("activation_group_size"), "engine.activation_group_size is missing"),
         (lambda r: r.update(compute_path="mock"), "make it 'real'"),
         (lambda r: r["device"].update(fake=True), "make it 'mock'"),
         (lambda r: r["startup"].update(selected="rocm:0"), "is not the device"),

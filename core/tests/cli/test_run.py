@@ -55,11 +55,21 @@ def test_a_receipt_names_what_changes_the_tokens(bitnet, tmp_path: Path) -> None
     pytest.importorskip("llguidance")
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "boolean"}')
-    options = ("--kv", "int8", "--context", 128, "--chat", "--json-schema", schema, "--receipt", tmp_path / "a.json")
+    options = (
+        "--kv-cache-type",
+        "int8",
+        "--context",
+        128,
+        "--chat",
+        "--json-schema",
+        schema,
+        "--receipt",
+        tmp_path / "a.json",
+    )
     assert bitnet("run", PROMPT, "-n", 4, *options).code == 0
     receipt = verify_receipt(tmp_path / "a.json")
     engine, sampling = receipt["engine"], receipt["sampling"]
-    assert (engine["kv_dtype"], engine["activation_block"], engine["context"]) == ("int8", 0, 128)
+    assert (engine["kv_dtype"], engine["activation_group_size"], engine["context"]) == ("int8", 0, 128)
     assert engine["prefill_chunk"] > 0
     assert (sampling["chat"], sampling["enable_thinking"], sampling["max_tokens"]) == (True, None, 4)
     assert sampling["schema_sha256"] == hashlib.sha256(b'{"type":"boolean"}').hexdigest()
@@ -105,7 +115,7 @@ def test_a_fake_device_is_named_mock(bitnet, tmp_path: Path, monkeypatch: pytest
         (["run", "x", "--temperature", "-1"], 2, "temperature"),
         (["run", "x", "--stop", ""], 2, "stop"),
         (["run", "x", "--context", "1000000"], 2, "context"),
-        (["run", "x", "--kv", "f8"], 2, "f8"),
+        (["run", "x", "--kv-cache-type", "f8"], 2, "f8"),
         (["run", "x", "-m", "missing.gguf"], 3, "missing.gguf"),
         (["run", "x", "-m", "."], 3, "is a directory"),
         (["run", "x", "-m", "plain.txt"], 3, "plain.txt"),

@@ -112,7 +112,7 @@ def test_an_engine_uses_what_was_kept_for_its_device() -> None:
     device, best = TunableDevice(), Tuning({"TILE_N": 1, "TILE_T": 1, "SPLITS": 1}, private={"TRIED": 1})
     measured.keep([(device.info, measured.Measured("tiny", 1.0, {"a": best}))], kernels_hash)
     engine = Engine(SyntheticSource("tiny"), device, EngineOptions())
-    assert engine.placement.launcher.tilings == {"a": best}
+    assert engine.worker.launcher.tilings == {"a": best}
     engine.close()
 
 

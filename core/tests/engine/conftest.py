@@ -9,12 +9,12 @@ import pytest
 
 
 @pytest.fixture
-def reading(faulty: Any) -> Callable[[], Any]:
+def async_device(faulty: Any) -> Callable[[], Any]:
     """A numpy device with the feature."""
 
     class Reading(faulty):  # type: ignore[misc]  # a fixture's class
-        def reading(self, view: Any) -> Callable[[memoryview], None]:
-            self.calls["reading"] = self.calls.get("reading", 0) + 1
+        def read_async(self, view: Any) -> Callable[[memoryview], None]:
+            self.calls["read_async"] = self.calls.get("read_async", 0) + 1
             kept = bytearray(view.nbytes)
             self.inner.download(view, memoryview(kept))
 
@@ -23,4 +23,4 @@ def reading(faulty: Any) -> Callable[[], Any]:
 
             return read
 
-    return lambda: Reading(features=frozenset({"reading"}))
+    return lambda: Reading(features=frozenset({"async-readback"}))

@@ -32,9 +32,9 @@ def model() -> Iterator[bitnet_core.Model]:
 def test_pieces_joined_are_the_text(model: bitnet_core.Model) -> None:
     whole = model.generate(PROMPT, max_tokens=24)
     stream = model.generate(PROMPT, max_tokens=24, stream=True)
-    pieces = list(stream)
-    assert "".join(piece.text for piece in pieces) == stream.result.text == whole.text
-    assert tuple(piece.token for piece in pieces if piece.token is not None) == stream.result.tokens == whole.tokens
+    chunks = list(stream)
+    assert "".join(chunk.text for chunk in chunks) == stream.result.text == whole.text
+    assert tuple(chunk.token for chunk in chunks if chunk.token is not None) == stream.result.tokens == whole.tokens
     assert len(whole.tokens) == 24
     assert whole.finish_reason == "length"
     assert whole.prompt_tokens == len(model.tokenizer.encode(PROMPT, add_bos=model.tokenizer.add_bos))
@@ -59,8 +59,8 @@ def test_stop_strings_do_not_leak(model: bitnet_core.Model) -> None:
     text = model.generate(PROMPT, max_tokens=24).text
     stop = text[10:14]
     stream = model.generate(PROMPT, max_tokens=24, stream=True, stop=[stop, "never seen"])
-    pieces = [piece.text for piece in stream]
-    assert "".join(pieces) == stream.result.text == text[: text.index(stop)]
+    chunks = [chunk.text for chunk in stream]
+    assert "".join(chunks) == stream.result.text == text[: text.index(stop)]
     assert stream.result.finish_reason == "stop"
 
 
@@ -71,7 +71,7 @@ def test_a_held_back_end_comes_out_in_the_last_piece(model: bitnet_core.Model) -
 
 def test_stop_ids(model: bitnet_core.Model) -> None:
     tokens = model.generate(PROMPT, max_tokens=24).tokens
-    result = model.generate(PROMPT, max_tokens=24, stop_ids=[tokens[12]])
+    result = model.generate(PROMPT, max_tokens=24, stop_token_ids=[tokens[12]])
     assert result.tokens == tokens[: tokens.index(tokens[12])]
     assert result.finish_reason == "stop"
 
@@ -115,7 +115,7 @@ def test_a_repeated_prompt_is_not_computed_again(model: bitnet_core.Model) -> No
     prompt = (PROMPT + " there was a fox. ") * 12
     first, again = (model.generate(prompt, max_tokens=4) for _ in range(2))
     assert again.tokens == first.tokens
-    assert again.reused_tokens >= 64
+    assert again.cached_tokens >= 64
 
 
 def test_chat_uses_the_template(model: bitnet_core.Model) -> None:
@@ -187,10 +187,10 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
         bitnet_core.load(None, "nosuch")
     with pytest.raises(UsageError, match="kv_dtype"):
         bitnet_core.load(None, "numpy", kv_dtype="f64")
-    with pytest.raises(UsageError, match="activation_block is 64"):
-        bitnet_core.load(None, "numpy", activation_block=64)
+    with pytest.raises(UsageError, match="activation_group_size is 64"):
+        bitnet_core.load(None, "numpy", activation_group_size=64)
     with pytest.raises(UsageError, match="trained with one scale a row"):
-        bitnet_core.load(None, "numpy", activation_block=128)
+        bitnet_core.load(None, "numpy", activation_group_size=128)
 
 
 def test_what_is_wrong_with_the_file_is_told_before_a_missing_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,9 +46,9 @@ def test_options_of_generate(model: bitnet_core.Model, name: str, value: Any) ->
         ("stop", 5),
         ("stop", None),
         ("stop", ["a", 5]),
-        ("stop_ids", 5),
-        ("stop_ids", "ab"),
-        ("stop_ids", ["a"]),
+        ("stop_token_ids", 5),
+        ("stop_token_ids", "ab"),
+        ("stop_token_ids", ["a"]),
         ("logit_bias", [1]),
         ("logit_bias", {"a": 1.0}),
         ("logit_bias", {1: "a"}),
@@ -82,7 +82,7 @@ def test_messages(model: bitnet_core.Model, messages: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("max_thinking", "x"), ("tools", "x"), ("tools", [5]), ("max_tokens", "x")]
+    ("name", "value"), [("reasoning_budget", "x"), ("tools", "x"), ("tools", [5]), ("max_tokens", "x")]
 )
 def test_options_of_chat(model: bitnet_core.Model, name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=name):
@@ -118,15 +118,15 @@ def test_logits_and_perplexity(model: bitnet_core.Model) -> None:
         ({"device": 5}, "device"),
         ({"kv_dtype": 5}, "kv_dtype"),
         ({"context": "x"}, "context"),
-        ({"kv_budget": "4G"}, "kv_budget"),
-        ({"kv_budget": 0}, "kv_budget"),
+        ({"kv_cache_bytes": "4G"}, "kv_cache_bytes"),
+        ({"kv_cache_bytes": 0}, "kv_cache_bytes"),
         ({"max_sequences": 1.5}, "max_sequences"),
         ({"max_sequences": None}, "max_sequences"),
         ({"eviction": "random"}, "eviction"),
         ({"eviction": ["lru"]}, "eviction"),
-        ({"burst_seconds": "x"}, "burst_seconds"),
-        ({"small_head": 5}, "small_head"),
-        ({"activation_block": "x"}, "activation_block"),
+        ({"stream_interval": "x"}, "stream_interval"),
+        ({"lm_head_int8": 5}, "lm_head_int8"),
+        ({"activation_group_size": "x"}, "activation_group_size"),
         ({"layout": 5}, "layout"),
         ({"mmap": "no"}, "mmap"),
         ({"fallback": 1}, "fallback"),

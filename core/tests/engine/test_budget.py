@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from bitnet_core.cli.options import nbytes
-from bitnet_core.engine.cache import block_bytes
-from bitnet_core.engine.ladder import Ladder
+from bitnet_core.engine.kv_cache.cache import block_bytes
 from bitnet_core.engine.options import EngineOptions, free_share, share_rule
+from bitnet_core.engine.recovery import OomRecovery
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.plan.memory import plan_memory
 from bitnet_hal.device import DeviceType
@@ -61,7 +61,7 @@ def test_a_full_device_still_gets_a_small_cache(faulty: Any) -> None:
 
 
 def test_the_budget_that_was_asked_for_counts(make_engine: Callable[..., Any], faulty: Any) -> None:
-    assert make_engine("silu", kv_budget=1 << 20).memory()["kv_cache_bytes"] <= 1 << 20
+    assert make_engine("silu", kv_cache_bytes=1 << 20).memory()["kv_cache_bytes"] <= 1 << 20
 
 
 def test_the_rule_is_told(bitnet_help: Callable[[str], str], faulty: Any) -> None:
@@ -70,7 +70,7 @@ def test_the_rule_is_told(bitnet_help: Callable[[str], str], faulty: Any) -> Non
     for command, options in {"run": 3, "chat": 3, "bench": 1}.items():
         shown = bitnet_help(command)
         assert "a quarter of" in shown
-        assert all(option in shown for option in ("--kv-budget", "--max-sequences", "--eviction")[:options])
+        assert all(option in shown for option in ("--kv-cache-size", "--max-sequences", "--eviction")[:options])
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_the_ladder_names_options_that_exist(bitnet_help: Callable[[str], str]) 
         drop_scratch = shrink_cache = halve_chunk = fewer_sequences = lambda self: False
 
     with pytest.raises(OutOfMemoryError) as caught:
-        Ladder(Nothing()).climb(OutOfMemoryError("full", requested=1))
+        OomRecovery(Nothing()).recover(OutOfMemoryError("full", requested=1))
     named = [word.strip(",") for word in caught.value.hint.split() if word.startswith("--")]
     assert len(named) == 5
     assert all(f"{name} " in bitnet_help("run") for name in named)

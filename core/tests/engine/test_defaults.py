@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bitnet_core.engine.defaults import SamplingDefaults, sampling_defaults
+from bitnet_core.engine.sampling.defaults import SamplingDefaults, sampling_defaults
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.open import open_model
 

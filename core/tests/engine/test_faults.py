@@ -21,9 +21,9 @@ def attempt(make_engine: Any, run_all: Any, device: Any, prompt: list[int]) -> l
     engine = None
     try:
         engine = make_engine("silu", device=device, max_sequences=2)
-        sequence = engine.add(prompt, max_tokens=6)
+        request = engine.add_request(prompt, max_tokens=6)
         run_all(engine)
-        return list(sequence.generated)
+        return list(request.generated)
     except GpuError as error:
         if "injected" not in str(error) and "nothing is left to give up" not in str(error):
             raise

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.scores import Want
-from bitnet_core.engine.spans import Span
+from bitnet_core.engine.run.batch import ScheduledTokens
+from bitnet_core.engine.sampling.logits import LogitsRequest
 from bitnet_core.reference.float_model import FloatModel
 from bitnet_hal.reference.device import NumpyDevice
 
@@ -49,14 +49,14 @@ def test_beside_another_sequence(engine: Any, tiny: Any, reference: dict[str, An
     """Rows of another text come before, between and after those of the prompt in each step."""
     other = tiny.PROMPT[::-1]
     runner, scheduler = engine._ready(), engine.scheduler
-    with scheduler.borrowed(length) as lane, scheduler.borrowed(length) as neighbour:
+    with scheduler.borrow_index(length) as req_index, scheduler.borrow_index(length) as neighbour:
         out = []
         for start in range(0, length, 10):
             rows, wanted = [], []
             for at in range(start, min(start + 10, length)):
-                rows.append(Span(neighbour, at, (other[at],)))
+                rows.append(ScheduledTokens(neighbour, at, (other[at],)))
                 wanted.append(len(rows))
-                rows.append(Span(lane, at, (tiny.PROMPT[at],)))
+                rows.append(ScheduledTokens(req_index, at, (tiny.PROMPT[at],)))
             out.append(runner.forward(rows, wanted, 64))
     expected = reference[f"{style}.logits"][:length]
     np.testing.assert_allclose(np.concatenate(out), expected, rtol=0, atol=TOLERANCE)
@@ -66,13 +66,16 @@ def test_beside_another_sequence(engine: Any, tiny: Any, reference: dict[str, An
 def test_recorded_decoding(engine: Any, tiny: Any, reference: dict[str, Any], style: str) -> None:
     """Replays of the decode recording give the same logits, in a batch padded with an unused row as well."""
     runner, scheduler = engine._ready(), engine.scheduler
-    with scheduler.borrowed(40) as lane, scheduler.borrowed(40) as neighbour:
+    with scheduler.borrow_index(40) as req_index, scheduler.borrow_index(40) as neighbour:
         for at in range(40):
-            pair = [Span(lane, at, (tiny.PROMPT[at],)), Span(neighbour, at, (tiny.PROMPT[-at],))]
+            pair = [
+                ScheduledTokens(req_index, at, (tiny.PROMPT[at],)),
+                ScheduledTokens(neighbour, at, (tiny.PROMPT[-at],)),
+            ]
             rows = pair if at % 2 else pair[:1]
-            logits = runner.decode_step(rows, [Want(0)] * len(rows))[0].full()
+            logits = runner.decode_step(rows, [LogitsRequest(0)] * len(rows))[0].full()
             if not at % 2:
-                runner.decode_step(pair[1:], [Want(0)])
+                runner.decode_step(pair[1:], [LogitsRequest(0)])
             np.testing.assert_allclose(logits, reference[f"{style}.logits"][at], rtol=0, atol=TOLERANCE)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import bitnet_core
 import numpy as np
 import pytest
-from bitnet_core.engine import pace
-from bitnet_core.engine.logprobs import token_score
-from bitnet_core.engine.sampling import Sampler, SamplingParams
+from bitnet_core.engine.sampling.logprobs import token_score
+from bitnet_core.engine.sampling.sampler import Sampler, SamplingParams
+from bitnet_core.engine.schedule import step_count
 from bitnet_hal.errors import DeviceLostError, UsageError
 
 Make = Callable[..., Any]
@@ -35,9 +35,9 @@ def texts(make_engine: Make, run_all: Run, tiny: Any) -> Callable[..., list[list
         made = []
         for tokens, sampling in requests:
             engine = make_engine("silu")
-            made.append(engine.add(tokens, sampling, max_tokens=20))
+            made.append(engine.add_request(tokens, sampling, max_tokens=20))
             run_all(engine)
-        return [sequence.generated for sequence in made]
+        return [request.generated for request in made]
 
     return generate
 
@@ -54,15 +54,15 @@ def test_rows_are_partitioned_by_what_they_need(
     device = faulty()
     downloads = Downloads(device)
     engine = make_engine("silu", device=device)
-    sequences = [engine.add(tokens, sampling, max_tokens=20) for tokens, sampling in requests]
+    sequences = [engine.add_request(tokens, sampling, max_tokens=20) for tokens, sampling in requests]
     run_all(engine)
-    assert [sequence.generated for sequence in sequences] == expected[:-1]
-    assert max(downloads.sizes) <= 8 * 4 * (pace.MOST + 1) * 16
+    assert [request.generated for request in sequences] == expected[:-1]
+    assert max(downloads.sizes) <= 8 * 4 * (step_count.MAX_STEPS + 1) * 16
     assert 4 * VOCAB * 8 not in downloads.sizes
     downloads.sizes.clear()
-    sequences = [engine.add(tokens, sampling, max_tokens=20) for tokens, sampling in [full, *requests]]
+    sequences = [engine.add_request(tokens, sampling, max_tokens=20) for tokens, sampling in [full, *requests]]
     run_all(engine)
-    assert [sequence.generated for sequence in sequences] == [expected[-1], *expected[:-1]]
+    assert [request.generated for request in sequences] == [expected[-1], *expected[:-1]]
     assert downloads.sizes.count(4 * VOCAB) == 20
 
 
@@ -72,8 +72,8 @@ def test_prompts_do_not_download_logits_where_a_shortlist_decides(
     device = faulty()
     downloads = Downloads(device)
     engine = make_engine("silu", device=device)
-    engine.add(tiny.PROMPT[:40], max_tokens=1)
-    engine.add(tiny.PROMPT[:30], SamplingParams(temperature=1.0, top_k=3, seed=1), max_tokens=1)
+    engine.add_request(tiny.PROMPT[:40], max_tokens=1)
+    engine.add_request(tiny.PROMPT[:30], SamplingParams(temperature=1.0, top_k=3, seed=1), max_tokens=1)
     run_all(engine)
     assert downloads.sizes == [2 * 8 * 16]  # ids and values at once
 
@@ -83,9 +83,9 @@ def test_without_shortlists_everything_still_works(
 ) -> None:
     requests = [([1, 2], None), ([3], SamplingParams(temperature=0.9, top_k=5, seed=1))]
     engine = make_engine("silu", device=faulty(kernels=frozenset()))
-    sequences = [engine.add(tokens, sampling, max_tokens=20) for tokens, sampling in requests]
+    sequences = [engine.add_request(tokens, sampling, max_tokens=20) for tokens, sampling in requests]
     run_all(engine)
-    assert [sequence.generated for sequence in sequences] == texts(*requests)
+    assert [request.generated for request in sequences] == texts(*requests)
 
 
 class Poison:
@@ -108,9 +108,11 @@ def test_a_poisoned_request_ends_itself_only(
     make_engine: Make, run_all: Run, texts: Callable[..., list[list[int]]]
 ) -> None:
     engine = make_engine("silu")
-    good = engine.add([1, 2], max_tokens=20)
-    bad = engine.add([3], constraint=Poison(), max_tokens=20)
-    worse = engine.add([4], SamplingParams(logit_bias=dict.fromkeys(range(VOCAB), float("-inf"))), max_tokens=20)
+    good = engine.add_request([1, 2], max_tokens=20)
+    bad = engine.add_request([3], constraint=Poison(), max_tokens=20)
+    worse = engine.add_request(
+        [4], SamplingParams(logit_bias=dict.fromkeys(range(VOCAB), float("-inf"))), max_tokens=20
+    )
     run_all(engine)
     assert [good.generated] == texts(([1, 2], None))
     assert (len(bad.generated), bad.finish_reason, str(bad.error)) == (2, "error", "the grammar is broken")
@@ -138,8 +140,8 @@ class Only:
 @pytest.mark.parametrize("sampling", [None, SamplingParams(temperature=2.0, seed=1), SamplingParams(2.0, 3, seed=1)])
 def test_masks_leave_only_what_is_allowed(make_engine: Make, run_all: Run, sampling: SamplingParams | None) -> None:
     engine = make_engine("silu")
-    bound = engine.add([1, 2], sampling, constraint=Only([5, 33, 63], 7), max_tokens=20)
-    engine.add([1, 2], max_tokens=20)
+    bound = engine.add_request([1, 2], sampling, constraint=Only([5, 33, 63], 7), max_tokens=20)
+    engine.add_request([1, 2], max_tokens=20)
     run_all(engine)
     assert set(bound.generated) <= {5, 33, 63}
     assert (len(bound.generated), bound.finish_reason) == (7, "stop")
@@ -147,85 +149,85 @@ def test_masks_leave_only_what_is_allowed(make_engine: Make, run_all: Run, sampl
 
 def test_a_mask_that_forbids_everything_is_an_error(make_engine: Make, run_all: Run) -> None:
     engine = make_engine("silu")
-    sequence = engine.add([1], constraint=Only([], 1))
+    request = engine.add_request([1], constraint=Only([], 1))
     run_all(engine)
-    assert sequence.finish_reason == "error"
+    assert request.finish_reason == "error"
 
 
 def test_equal_prompts_that_arrive_together_are_computed_once(make_engine: Make, run_all: Run, tiny: Any) -> None:
     engine = make_engine("silu")
-    sequences = [engine.add(tiny.PROMPT, max_tokens=5) for _ in range(4)]
-    other = engine.add([*tiny.PROMPT[:64], 1, *tiny.PROMPT[65:]], max_tokens=5)
+    sequences = [engine.add_request(tiny.PROMPT, max_tokens=5) for _ in range(4)]
+    other = engine.add_request([*tiny.PROMPT[:64], 1, *tiny.PROMPT[65:]], max_tokens=5)
     engine.step()
-    assert [sequence.lane >= 0 for sequence in (*sequences, other)] == [True, False, False, False, False]
+    assert [request.req_index >= 0 for request in (*sequences, other)] == [True, False, False, False, False]
     run_all(engine)
-    assert [sequence.reused for sequence in sequences] == [0, 128, 128, 128]
-    assert other.reused == 64
-    assert len({tuple(sequence.generated) for sequence in sequences}) == 1
+    assert [request.cached_tokens for request in sequences] == [0, 128, 128, 128]
+    assert other.cached_tokens == 64
+    assert len({tuple(request.generated) for request in sequences}) == 1
     figures = engine.figures()
     assert (figures["prefix_queries"], figures["prefix_hits"]) == (5 * len(tiny.PROMPT), 3 * 128 + 64)
 
 
 def test_different_prompts_do_not_wait_for_each_other(make_engine: Make, tiny: Any) -> None:
     engine = make_engine("silu")
-    engine.add(tiny.PROMPT, max_tokens=5)
-    other = engine.add(tiny.PROMPT[1:], max_tokens=5)
+    engine.add_request(tiny.PROMPT, max_tokens=5)
+    other = engine.add_request(tiny.PROMPT[1:], max_tokens=5)
     engine.step()
-    assert other.lane >= 0
+    assert other.req_index >= 0
 
 
 def test_what_was_reused_does_not_change_when_a_text_steps_back(make_engine: Make, run_all: Run, tiny: Any) -> None:
-    engine = make_engine("silu", kv_budget=4 * 2 * 2 * 64 * 2 * 32)
-    sequences = [engine.add(tiny.PROMPT[start : start + 50], max_tokens=60) for start in (0, 30, 60)]
+    engine = make_engine("silu", kv_cache_bytes=4 * 2 * 2 * 64 * 2 * 32)
+    sequences = [engine.add_request(tiny.PROMPT[start : start + 50], max_tokens=60) for start in (0, 30, 60)]
     run_all(engine)
     figures = engine.figures()
     assert figures["preemptions"] > 0
-    assert [sequence.reused for sequence in sequences] == [0, 0, 0]
+    assert [request.cached_tokens for request in sequences] == [0, 0, 0]
     assert (figures["prompt_tokens"], figures["generated_tokens"], figures["prefix_hits"]) == (150, 180, 0)
 
 
 def test_bursts_are_short_while_a_text_waits(make_engine: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = make_engine("silu", max_sequences=1, burst_seconds=100)
-    engine.add([1], max_tokens=200)
+    engine = make_engine("silu", max_sequences=1, stream_interval=100)
+    engine.add_request([1], max_tokens=200)
     for _ in range(6):
         engine.step()
-    assert engine.scheduler.greedy.pace.last == pace.MOST
-    engine.add([2], max_tokens=5)
-    engine.scheduler.greedy.pace.token_seconds = 0.01
+    assert engine.scheduler.multi_step.step_count.last == step_count.MAX_STEPS
+    engine.add_request([2], max_tokens=5)
+    engine.scheduler.multi_step.step_count.token_seconds = 0.01
     (update,) = engine.step()
     assert len(update.tokens) == 2
 
 
 def test_the_burst_time_is_an_option(make_engine: Make) -> None:
-    engine = make_engine("silu", burst_seconds=1e-9)
-    sequence = engine.add([1], max_tokens=5)
-    while sequence.finish_reason is None:
+    engine = make_engine("silu", stream_interval=1e-9)
+    request = engine.add_request([1], max_tokens=5)
+    while request.finish_reason is None:
         assert len(engine.step()[0].tokens) == 1
-    with pytest.raises(UsageError, match="burst_seconds"):
-        make_engine(burst_seconds=0)
+    with pytest.raises(UsageError, match="stream_interval"):
+        make_engine(stream_interval=0)
 
 
 def test_a_text_that_outgrows_the_next_device_tells(faulty: Any, make_engine: Make, tiny: Any) -> None:
     first, second = faulty(), faulty(index=1, max_binding=8000)
     engine = make_engine("silu", device=first, reopen=lambda _: second, context=120)
-    sequence = engine.add(tiny.PROMPT[:70], max_tokens=40)
+    request = engine.add_request(tiny.PROMPT[:70], max_tokens=40)
     engine.step()
 
     def lose(*_: Any) -> None:
         raise DeviceLostError("gone", backend="numpy")
 
     first.before["replay"] = lose
-    assert [(update.sequence, update.tokens) for update in engine.step()] == [(sequence, ())]
-    assert sequence.finish_reason == "length"
+    assert [(update.request, update.tokens) for update in engine.step()] == [(request, ())]
+    assert request.finish_reason == "length"
 
 
 def test_all_texts_can_be_failed(make_engine: Make) -> None:
     engine = make_engine("silu", max_sequences=1)
-    sequences = [engine.add([token]) for token in (1, 2)]
+    sequences = [engine.add_request([token]) for token in (1, 2)]
     engine.step()
     error = DeviceLostError("gone", backend="numpy")
-    assert {update.sequence for update in engine.fail_all(error)} == set(sequences)
-    assert all(sequence.error is error for sequence in sequences)
+    assert {update.request for update in engine.fail_all(error)} == set(sequences)
+    assert all(request.error is error for request in sequences)
     assert engine.step() == []
 
 
@@ -235,12 +237,12 @@ def test_a_prompt_is_scored_beside_others(
     engine = make_engine("silu")
     expected = engine.logits(tiny.PROMPT)
     rows: dict[int, Any] = {}
-    beside = engine.add([1, 2], max_tokens=20)
-    scored = engine.add(tiny.PROMPT, max_tokens=0, scored=lambda at, logits: rows.update({at: logits}))
-    more = engine.add(tiny.PROMPT[:70], max_tokens=3, scored=lambda at, logits: None)
+    beside = engine.add_request([1, 2], max_tokens=20)
+    scored = engine.add_request(tiny.PROMPT, max_tokens=0, scored=lambda at, logits: rows.update({at: logits}))
+    more = engine.add_request(tiny.PROMPT[:70], max_tokens=3, scored=lambda at, logits: None)
     run_all(engine)
     assert [beside.generated, more.generated] == [*texts(([1, 2], None)), texts((tiny.PROMPT[:70], None))[0][:3]]
-    assert (scored.generated, scored.finish_reason, scored.reused) == ([], "length", 0)
+    assert (scored.generated, scored.finish_reason, scored.cached_tokens) == ([], "length", 0)
     np.testing.assert_allclose(np.stack([rows[at] for at in range(130)]), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -260,18 +262,18 @@ def test_lowered_logits_are_chosen_from_a_shortlist(params: dict[str, Any], draw
     tokens = [1, 2, 3, 1]
     for _ in range(100):
         logits = rng.integers(-20, 20, 300).astype(np.float32) / 8
-        want = short.wanted(tokens)
+        want = short.logits_request(tokens)
         assert 0 < want.k <= 256
         assert not want.rest
         ids = np.argsort(-logits, kind="stable")[: want.k].astype(np.int32)
         token = full.choose(logits, tokens)
-        assert short.choose_short(ids, logits[ids], tokens) == token
+        assert short.choose_from_list(ids, logits[ids], tokens) == token
         tokens.append(token)
 
 
 def test_raising_parameters_need_all_logits() -> None:
     for params in ({"repetition_penalty": 0.9}, {"presence_penalty": -1.0}, {"logit_bias": {1: 1.0}}):
-        assert Sampler(SamplingParams(**params), 9).wanted([1]).k == 0
+        assert Sampler(SamplingParams(**params), 9).logits_request([1]).k == 0
 
 
 def test_penalties_are_for_generated_tokens() -> None:
@@ -301,10 +303,10 @@ def test_top_p_0_takes_the_likeliest() -> None:
 
 def test_sequences_and_cache_are_options_of_load() -> None:
     with bitnet_core.load(
-        None, "numpy", max_sequences=3, kv_budget=4 << 20, eviction="lfu", burst_seconds=0.5
+        None, "numpy", max_sequences=3, kv_cache_bytes=4 << 20, eviction="lfu", stream_interval=0.5
     ) as model:
         options = model.engine.options
-        assert (options.max_sequences, options.kv_budget, options.eviction, options.burst_seconds) == (
+        assert (options.max_sequences, options.kv_cache_bytes, options.eviction, options.stream_interval) == (
             3,
             4 << 20,
             "lfu",
@@ -317,7 +319,7 @@ def test_sequences_and_cache_are_options_of_load() -> None:
 
 def test_a_long_limit_does_not_keep_the_cache_from_shrinking(make_engine: Make) -> None:
     engine = make_engine("silu", max_sequences=8)
-    engine.add([1, 2], max_tokens=10**6)
+    engine.add_request([1, 2], max_tokens=10**6)
     before = engine.memory()["cache_blocks"]
     assert engine.shrink_cache()
     assert engine.memory()["cache_blocks"] < before

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bitnet_core.engine.constraint import Mask
-from bitnet_core.engine.reasoning import Reasoning, ReasoningLimit
-from bitnet_core.engine.sampling import Sampler, SamplingParams
-from bitnet_core.engine.sequence import Sequence
-from bitnet_core.engine.text import StopFilter, TextMaker
+from bitnet_core.engine.output import OutputProcessor, StopFilter
+from bitnet_core.engine.request.reasoning import Reasoning, ReasoningLimit
+from bitnet_core.engine.request.request import Request
+from bitnet_core.engine.sampling.constraint import Mask
+from bitnet_core.engine.sampling.sampler import Sampler, SamplingParams
 
 OPEN, CLOSE, BREAK = 1, 2, 10
 PROMPT = [40, 41]
@@ -24,16 +24,18 @@ class Letters:
         return ""
 
 
-def made(tokens: list[int], prompt: list[int] = PROMPT, stops: tuple[str, ...] = ()) -> tuple[TextMaker, str, str]:
+def made(
+    tokens: list[int], prompt: list[int] = PROMPT, stops: tuple[str, ...] = ()
+) -> tuple[OutputProcessor, str, str]:
     """The maker after these tokens, and what its pieces showed: (maker, reasoning, text)."""
-    sequence = Sequence(list(prompt), 100, Sampler(SamplingParams(), 128), frozenset())
-    maker = TextMaker(sequence, Letters(), StopFilter(stops), Reasoning(OPEN, CLOSE, prompt))
-    sequence.tokens += tokens
-    pieces = []
-    while maker.behind:
-        pieces.append(maker.advance())
-    pieces += maker.end()
-    return maker, "".join(piece.reasoning for piece in pieces), "".join(piece.text for piece in pieces)
+    request = Request(list(prompt), 100, Sampler(SamplingParams(), 128), frozenset())
+    output = OutputProcessor(request, Letters(), StopFilter(stops), Reasoning(OPEN, CLOSE, prompt))
+    request.tokens += tokens
+    chunks = []
+    while output.behind:
+        chunks.append(output.advance())
+    chunks += output.end()
+    return output, "".join(chunk.reasoning for chunk in chunks), "".join(chunk.text for chunk in chunks)
 
 
 def ids(text: str) -> list[int]:
@@ -54,18 +56,18 @@ def ids(text: str) -> list[int]:
     ],
 )
 def test_what_is_reasoning_and_what_is_answer(reply: str, prompt: str, reasoning: str, text: str) -> None:
-    maker, shown, answered = made(ids(reply), ids(prompt) or PROMPT)
-    result = maker.generation("stop")
+    output, shown, answered = made(ids(reply), ids(prompt) or PROMPT)
+    result = output.generation("stop")
     assert (result.reasoning, result.text) == (reasoning, text)
     assert (shown.rstrip("\n"), answered) == (reasoning, text)
     assert result.tokens == tuple(ids(reply))
 
 
 def test_stop_strings_end_the_answer_only() -> None:
-    maker, _, _ = made(ids("<a.b>c.d"), stops=(".",))
-    assert maker.stopped
-    assert maker.generation("stop").text == "c"
-    assert maker.generation("stop").reasoning == "a.b"
+    output, _, _ = made(ids("<a.b>c.d"), stops=(".",))
+    assert output.stopped
+    assert output.generation("stop").text == "c"
+    assert output.generation("stop").reasoning == "a.b"
 
 
 def allowed(mask: Mask) -> list[int]:

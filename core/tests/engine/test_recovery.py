@@ -38,9 +38,9 @@ def held(weights: Any) -> int:
 def text(make_engine: Make, run_all: Run, tiny: Any) -> list[int]:
     """What an undisturbed engine writes."""
     engine = make_engine("silu")
-    sequence = engine.add(tiny.PROMPT[:100], max_tokens=40)
+    request = engine.add_request(tiny.PROMPT[:100], max_tokens=40)
     run_all(engine)
-    return list(sequence.generated)
+    return list(request.generated)
 
 
 def lose_at(device: Any, method: str, call: int) -> None:
@@ -69,11 +69,11 @@ def test_a_lost_device_does_not_change_the_text(
         return second
 
     engine = make_engine("silu", device=first, reopen=reopen)
-    sequence = engine.add(tiny.PROMPT[:100], max_tokens=40)
+    request = engine.add_request(tiny.PROMPT[:100], max_tokens=40)
     run_all(engine)
     assert asked == [method]
     assert engine.device is second
-    assert sequence.generated == text
+    assert request.generated == text
     assert engine.kernel_launches["rms_norm"] >= 40
 
 
@@ -82,22 +82,22 @@ def test_two_devices_may_be_lost(faulty: Any, make_engine: Make, run_all: Run, t
     lose_at(first, "replay", 10)
     lose_at(others[0], "launch", 40)
     engine = make_engine("silu", device=first, reopen=lambda _: others.pop(0))
-    sequence = engine.add(tiny.PROMPT[:100], max_tokens=40)
+    request = engine.add_request(tiny.PROMPT[:100], max_tokens=40)
     run_all(engine)
-    assert sequence.generated == text
+    assert request.generated == text
 
 
 def test_a_text_that_outgrows_the_next_device_ends(faulty: Any, make_engine: Make, run_all: Run, tiny: Any) -> None:
     """The second device can bind one block of 4,096 bytes a layer; the text needs two."""
     first, second = faulty(), faulty(index=1, max_binding=8000)
     engine = make_engine("silu", device=first, reopen=lambda _: second, context=120)
-    sequence = engine.add(tiny.PROMPT[:70], max_tokens=40)
+    request = engine.add_request(tiny.PROMPT[:70], max_tokens=40)
     engine.step()
     engine.step()
     lose_at(first, "replay", 1)
     run_all(engine)
-    assert engine.limit == 64
-    assert (len(sequence.generated), sequence.finish_reason) == (2, "length")
+    assert engine.max_model_len == 64
+    assert (len(request.generated), request.finish_reason) == (2, "length")
 
 
 @pytest.mark.parametrize("reopen", [None, lambda _: None])
@@ -105,7 +105,7 @@ def test_without_another_device_the_loss_is_the_caller_s(faulty: Any, make_engin
     device = faulty()
     engine = make_engine(device=device, reopen=reopen)
     lose_at(device, "replay", 1)
-    engine.add([1, 2, 3], max_tokens=9)
+    engine.add_request([1, 2, 3], max_tokens=9)
     engine.step()
     with pytest.raises(DeviceLostError) as caught:
         engine.step()
@@ -113,7 +113,7 @@ def test_without_another_device_the_loss_is_the_caller_s(faulty: Any, make_engin
     device.before.clear()
 
 
-def rungs(caplog: pytest.LogCaptureFixture) -> list[str]:
+def recovery_steps(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message.split(": ", 1)[1] for record in caplog.records if "out of memory" in record.message]
 
 
@@ -123,13 +123,13 @@ def test_scratch_and_pool_go_first(
     device = faulty()
     budget = Budget(device)
     engine = make_engine("silu", device=device)
-    engine.placement.pool.free(engine.placement.pool.alloc(4 << 20))
+    engine.worker.pool.free(engine.worker.pool.alloc(4 << 20))
     budget.limit = budget.used
-    sequence = engine.add(tiny.PROMPT[:100], max_tokens=40)
+    request = engine.add_request(tiny.PROMPT[:100], max_tokens=40)
     with caplog.at_level(logging.WARNING):
         run_all(engine)
-    assert rungs(caplog) == ["dropped scratch and pooled buffers"]
-    assert sequence.generated == text
+    assert recovery_steps(caplog) == ["dropped scratch and pooled buffers"]
+    assert request.generated == text
 
 
 def test_the_ladder_is_climbed_rung_by_rung(
@@ -139,22 +139,22 @@ def test_the_ladder_is_climbed_rung_by_rung(
     device = faulty()
     budget = Budget(device)
     engine = make_engine("silu", device=device)
-    sequences = [engine.add(tiny.PROMPT[:100], max_tokens=40) for _ in range(2)]
+    sequences = [engine.add_request(tiny.PROMPT[:100], max_tokens=40) for _ in range(2)]
     engine.step()
     engine.step()
     engine.drop_scratch()
-    engine.placement.pool.free(engine.placement.pool.alloc(100))
+    engine.worker.pool.free(engine.worker.pool.alloc(100))
     budget.limit = held(engine.weights) + 260_000
-    engine.add(tiny.PROMPT[:90], max_tokens=2)
+    engine.add_request(tiny.PROMPT[:90], max_tokens=2)
     with caplog.at_level(logging.WARNING):
         run_all(engine)
-    assert rungs(caplog) == [
+    assert recovery_steps(caplog) == [
         "dropped scratch and pooled buffers",
         "evicted reusable prefixes and shrank the cache",
         "halved the prefill chunk",
-        "halved the number of sequences",
+        "halved the number of concurrent requests",
     ]
-    assert [sequence.generated for sequence in sequences] == [text, text]
+    assert [request.generated for request in sequences] == [text, text]
 
 
 def test_when_nothing_is_left_to_give_up(faulty: Any, make_engine: Make, tiny: Any) -> None:
@@ -163,7 +163,7 @@ def test_when_nothing_is_left_to_give_up(faulty: Any, make_engine: Make, tiny: A
     engine = make_engine(device=device)
     engine.drop_scratch()
     budget.limit = held(engine.weights) + 1000
-    engine.add(tiny.PROMPT[:100])
+    engine.add_request(tiny.PROMPT[:100])
     with pytest.raises(OutOfMemoryError, match=r"bytes asked for, .* bytes free, and nothing is left") as caught:
         engine.step()
     assert caught.value.requested > 0

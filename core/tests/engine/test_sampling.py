@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.engine.sampling import Sampler, SamplingParams
+from bitnet_core.engine.sampling.sampler import Sampler, SamplingParams
 from bitnet_hal.errors import GpuError, UsageError
 
 LOGITS = np.log(np.array([0.05, 0.4, 0.1, 0.3, 0.15], np.float32))
@@ -68,7 +68,7 @@ def test_a_shortlist_gives_the_same_token_as_all_logits() -> None:
     for _ in range(200):
         logits = rng.integers(0, 40, 100).astype(np.float32) / 8  # many equal ones
         ids = np.argsort(-logits, kind="stable")[:12].astype(np.int32)
-        assert full.choose(logits, ()) == short.choose_short(ids, logits[ids])
+        assert full.choose(logits, ()) == short.choose_from_list(ids, logits[ids])
 
 
 def test_same_seed_same_tokens() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.engine import scheduler
 from bitnet_core.engine.options import EngineOptions, widest_chunk
-from bitnet_core.engine.sampling import SamplingParams
+from bitnet_core.engine.sampling.sampler import SamplingParams
+from bitnet_core.engine.schedule import scheduler
 from bitnet_hal.device import DeviceType
 from bitnet_hal.errors import GpuError, UsageError
 
@@ -24,26 +24,26 @@ def alone(make_engine: Make, run_all: Run) -> Callable[..., list[int]]:
 
     def generate(tokens: list[int], sampling: SamplingParams | None = None, max_tokens: int = 40) -> list[int]:
         engine = make_engine("silu")
-        sequence = engine.add(tokens, sampling, max_tokens=max_tokens)
+        request = engine.add_request(tokens, sampling, max_tokens=max_tokens)
         run_all(engine)
-        return list(sequence.generated)
+        return list(request.generated)
 
     return generate
 
 
 def test_greedy_bursts_take_the_largest_logits(make_engine: Make, run_all: Run, tiny: Any) -> None:
     engine = make_engine("silu", kv_dtype="f32")
-    sequence = engine.add(tiny.PROMPT[:5], max_tokens=60)
+    request = engine.add_request(tiny.PROMPT[:5], max_tokens=60)
     run_all(engine)
-    logits = engine.logits(sequence.tokens[:-1])
-    assert sequence.generated == logits[4:].argmax(axis=1).tolist()
-    assert sequence.finish_reason == "length"
+    logits = engine.logits(request.tokens[:-1])
+    assert request.generated == logits[4:].argmax(axis=1).tolist()
+    assert request.finish_reason == "length"
 
 
 def test_greedy_decoding_uploads_nothing_while_it_goes_on(faulty: Any, make_engine: Make, run_all: Run) -> None:
     device = faulty()
     engine = make_engine(device=device)
-    engine.add([1, 2, 3], max_tokens=50)
+    engine.add_request([1, 2, 3], max_tokens=50)
     engine.step()
     engine.step()
     uploads, downloads = device.calls["upload"], device.calls["download"]
@@ -56,7 +56,7 @@ def test_greedy_decoding_uploads_nothing_while_it_goes_on(faulty: Any, make_engi
 
 def test_launches_are_counted_in_replays_too(make_engine: Make, run_all: Run) -> None:
     engine = make_engine("silu")
-    engine.add([1, 2, 3], max_tokens=11)
+    engine.add_request([1, 2, 3], max_tokens=11)
     run_all(engine)
     counts = engine.kernel_launches
     assert counts["embed_rows"] == 11  # the prompt gives the first token
@@ -74,10 +74,10 @@ def test_sequences_do_not_disturb_each_other(
     engine = make_engine("silu", prefill_chunk=16, max_sequences=3)
     sequences = []
     for tokens, sampling in requests:
-        sequences.append(engine.add(tokens, sampling, max_tokens=40))
+        sequences.append(engine.add_request(tokens, sampling, max_tokens=40))
         engine.step()
     run_all(engine)
-    assert [sequence.generated for sequence in sequences] == expected
+    assert [request.generated for request in sequences] == expected
 
 
 @pytest.mark.parametrize("sampling", [None, SamplingParams(temperature=0.8, seed=5)])
@@ -86,32 +86,32 @@ def test_a_full_cache_makes_the_last_sequence_wait(
 ) -> None:
     prompts = [tiny.PROMPT[start : start + 50] for start in (0, 30, 60)]
     expected = [alone(tokens, sampling, 60) for tokens in prompts]
-    engine = make_engine("silu", kv_budget=4 * 2 * 2 * 64 * 2 * 32)  # four blocks of 64 rows, 2 heads, 32 bytes
-    sequences = [engine.add(tokens, sampling, max_tokens=60) for tokens in prompts]
+    engine = make_engine("silu", kv_cache_bytes=4 * 2 * 2 * 64 * 2 * 32)  # four blocks of 64 rows, 2 heads, 32 bytes
+    sequences = [engine.add_request(tokens, sampling, max_tokens=60) for tokens in prompts]
     run_all(engine)
-    assert engine.limit == 256
+    assert engine.max_model_len == 256
     assert engine.figures()["preemptions"] > 0
-    assert [sequence.generated for sequence in sequences] == expected
+    assert [request.generated for request in sequences] == expected
 
 
 def test_equal_prefixes_are_computed_once(make_engine: Make, run_all: Run, tiny: Any) -> None:
     engine = make_engine("silu")
-    first = engine.add(tiny.PROMPT, max_tokens=10)
+    first = engine.add_request(tiny.PROMPT, max_tokens=10)
     run_all(engine)
-    again = engine.add(tiny.PROMPT, max_tokens=10)
-    other = engine.add([*tiny.PROMPT[:64], 1, *tiny.PROMPT[65:]], max_tokens=10)
+    again = engine.add_request(tiny.PROMPT, max_tokens=10)
+    other = engine.add_request([*tiny.PROMPT[:64], 1, *tiny.PROMPT[65:]], max_tokens=10)
     run_all(engine)
-    assert (first.reused, again.reused, other.reused) == (0, 128, 64)
+    assert (first.cached_tokens, again.cached_tokens, other.cached_tokens) == (0, 128, 64)
     assert again.generated == first.generated
 
 
 def test_the_last_token_of_a_known_prompt_is_computed_again(make_engine: Make, run_all: Run, tiny: Any) -> None:
     engine = make_engine("silu")
-    first = engine.add(tiny.PROMPT[:128], max_tokens=5)
+    first = engine.add_request(tiny.PROMPT[:128], max_tokens=5)
     run_all(engine)
-    again = engine.add(tiny.PROMPT[:128], max_tokens=5)
+    again = engine.add_request(tiny.PROMPT[:128], max_tokens=5)
     run_all(engine)
-    assert again.reused == 64
+    assert again.cached_tokens == 64
     assert again.generated == first.generated
 
 
@@ -121,25 +121,25 @@ def test_stop_ids_end_a_sequence_and_are_not_part_of_it(
     tokens = alone([1, 2, 3])
     stop = tokens[20]
     engine = make_engine("silu")
-    sequence = engine.add([1, 2, 3], max_tokens=40, stop_ids=[stop])
+    request = engine.add_request([1, 2, 3], max_tokens=40, stop_token_ids=[stop])
     run_all(engine)
-    assert sequence.finish_reason == "stop"
-    assert sequence.generated == tokens[: tokens.index(stop)]
+    assert request.finish_reason == "stop"
+    assert request.generated == tokens[: tokens.index(stop)]
 
 
 def test_the_context_ends_a_sequence(make_engine: Make, run_all: Run, tiny: Any) -> None:
     engine = make_engine("silu", context=100)
-    sequence = engine.add(tiny.PROMPT[:90], max_tokens=50)
+    request = engine.add_request(tiny.PROMPT[:90], max_tokens=50)
     run_all(engine)
-    assert (len(sequence.tokens), sequence.finish_reason) == (100, "length")
+    assert (len(request.tokens), request.finish_reason) == (100, "length")
 
 
 def test_finished_sequences_give_everything_back(make_engine: Make, run_all: Run, tiny: Any) -> None:
     engine = make_engine("silu", max_sequences=2)
-    sequences = [engine.add(tiny.PROMPT[: 10 * n], max_tokens=30) for n in range(1, 5)]
+    sequences = [engine.add_request(tiny.PROMPT[: 10 * n], max_tokens=30) for n in range(1, 5)]
     engine.step()
-    engine.finish(sequences[0])
-    engine.finish(sequences[3])
+    engine.finish_request(sequences[0])
+    engine.finish_request(sequences[3])
     assert (sequences[0].finish_reason, sequences[3].finish_reason) == ("cancelled", "cancelled")
     run_all(engine)
     assert engine.block_pool.available == engine.block_pool.total
@@ -158,11 +158,11 @@ def test_nan_logits_are_an_error_never_garbage(
         tiny.TinySource, "dense", lambda self, name: type(table)("f32", table.rows, table.columns, broken)
     )
     engine = make_engine("silu")
-    sequence = engine.add([1, 2], sampling, max_tokens=4)
+    request = engine.add_request([1, 2], sampling, max_tokens=4)
     (update,) = engine.step()
-    assert (update.sequence, update.tokens, sequence.finish_reason) == (sequence, (), "error")
+    assert (update.request, update.tokens, request.finish_reason) == (request, (), "error")
     with pytest.raises(GpuError, match="not numbers"):
-        raise sequence.error
+        raise request.error
     assert engine.step() == []
 
 
@@ -181,17 +181,17 @@ def test_nan_logits_are_an_error_never_garbage(
 )
 def test_prompts_that_cannot_be(make_engine: Make, tokens: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_engine().add(tokens)
+        make_engine().add_request(tokens)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_tokens": value} for value in (1.5, float("nan"), "9", None)] + [{"stop_ids": [1.5]}]
+    "wrong", [{"max_tokens": value} for value in (1.5, float("nan"), "9", None)] + [{"stop_token_ids": [1.5]}]
 )
 def test_limits_of_wrong_types_are_refused_before_neighbours_see_them(make_engine: Make, wrong: dict[str, Any]) -> None:
     engine = make_engine()
-    neighbour = engine.add([1, 2], max_tokens=4)
+    neighbour = engine.add_request([1, 2], max_tokens=4)
     with pytest.raises(UsageError, match="whole number"):
-        engine.add([3], **wrong)
+        engine.add_request([3], **wrong)
     while engine.step():
         pass
     assert neighbour.finish_reason == "length"
@@ -203,15 +203,15 @@ def test_limits_of_wrong_types_are_refused_before_neighbours_see_them(make_engin
         {"kv_dtype": "f8"},
         {"context": 1},
         {"context": 257},
-        {"kv_budget": 100},
+        {"kv_cache_bytes": 100},
         {"eviction": "mru"},
         {"max_sequences": 0},
         {"max_sequences": 1.5},
         {"max_sequences": 10**30},
         {"context": "9"},
-        {"kv_budget": float("nan")},
-        {"burst_seconds": float("nan")},
-        {"burst_seconds": float("inf")},
+        {"kv_cache_bytes": float("nan")},
+        {"stream_interval": float("nan")},
+        {"stream_interval": float("inf")},
     ],
 )
 def test_options_that_cannot_be(make_engine: Make, options: dict[str, Any]) -> None:
@@ -236,7 +236,7 @@ def test_prompt_steps_on_a_cpu(make_engine: Make, options: dict[str, int], rows:
 def test_prompt_scratch_grows_with_the_prompts(make_engine: Make, tiny: Any) -> None:
     engine = make_engine("silu", prefill_chunk=100)
     for length, room in ((5, 8), (40, 64), (3, 64), (90, 100), (130, 100)):
-        engine.add(tiny.PROMPT[-length:], max_tokens=1)
+        engine.add_request(tiny.PROMPT[-length:], max_tokens=1)
         while engine.step():
             pass
         assert engine._ready()._prompt.rows == room
@@ -261,10 +261,10 @@ def test_texts_that_go_on_wait_for_shorter_prompt_steps(
 ) -> None:
     monkeypatch.setattr(scheduler, "_SHARED_ROWS", 16)
     engine = make_engine("silu", prefill_chunk=100)
-    first, computed = engine.add(tiny.PROMPT[:90], max_tokens=20), []
+    first, computed = engine.add_request(tiny.PROMPT[:90], max_tokens=20), []
     engine.step()
     assert first.generated_tokens == 1  # alone: at once
-    second = engine.add(tiny.PROMPT[30:70], max_tokens=2)
+    second = engine.add_request(tiny.PROMPT[30:70], max_tokens=2)
     while not second.generated_tokens:
         engine.step()
         computed.append(second.computed)

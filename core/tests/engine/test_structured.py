@@ -58,7 +58,7 @@ def test_any_object_is_an_object(model: bitnet_core.Model) -> None:
     stream = model.chat(
         [{"role": "user", "content": "Hello"}], max_tokens=24, stream=True, response_format={"type": "json_object"}
     )
-    text = "".join(piece.text for piece in stream)
+    text = "".join(chunk.text for chunk in stream)
     assert text.startswith("{")
     assert "\n" not in text
 
@@ -72,8 +72,8 @@ def test_the_neighbours_of_a_constrained_text_are_not(model: bitnet_core.Model) 
     expected = model.generate("Once", max_tokens=20).text
     plain = model.generate("Once", max_tokens=20, stream=True)
     bound = model.generate("Once", max_tokens=20, stream=True, response_format=schema_format(SCHEMA))
-    assert "".join(piece.text for piece in plain) == expected
-    assert "".join(piece.text for piece in bound).startswith('{"name": "')
+    assert "".join(chunk.text for chunk in plain) == expected
+    assert "".join(chunk.text for chunk in bound).startswith('{"name": "')
 
 
 @pytest.mark.parametrize(

@@ -56,15 +56,15 @@ def test_the_limit_makes_it_answer(thinker: Path) -> None:
         free = model.chat(ASK, **how)
         assert free.text == ""
         assert len(free.reasoning) > 10
-        ended = model.chat(ASK, max_thinking=8, **how)
+        ended = model.chat(ASK, reasoning_budget=8, **how)
         assert ended.tokens[:8] == free.tokens[:8]
         assert 316 in ended.tokens[8:12]
         assert len(ended.tokens) == 30
         assert ended.text
         assert ended.text.strip("\n") not in ended.reasoning
-        pieces = list(model.chat(ASK, max_thinking=8, stream=True, **how))
-        assert "".join(piece.text for piece in pieces) == ended.text
-        assert "".join(piece.reasoning for piece in pieces).rstrip("\n") == ended.reasoning
+        chunks = list(model.chat(ASK, reasoning_budget=8, stream=True, **how))
+        assert "".join(chunk.text for chunk in chunks) == ended.text
+        assert "".join(chunk.reasoning for chunk in chunks).rstrip("\n") == ended.reasoning
 
 
 def test_an_answer_without_reasoning(thinker: Path) -> None:
@@ -82,13 +82,13 @@ def test_what_the_model_does_not_know_is_refused(thinker: Path) -> None:
     with load("stories", "numpy") as model:
         with pytest.raises(UsageError, match="knows no enable_thinking"):
             model.chat(ASK, enable_thinking=False)
-        with pytest.raises(UsageError, match="max_thinking"):
-            model.chat(ASK, max_thinking=5)
+        with pytest.raises(UsageError, match="reasoning_budget"):
+            model.chat(ASK, reasoning_budget=5)
 
 
 def test_the_command_line(thinker: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     run = _program(capsys, monkeypatch)
-    ask = ("run", "why", "--think", "--max-thinking", "4", "-n", "12", "-m", str(thinker))
+    ask = ("run", "why", "--think", "--reasoning-budget", "4", "-n", "12", "-m", str(thinker))
     ask += ("--temperature", "30", "--seed", "5")
     found = json.loads(run(*ask, "--json")[0])
     assert found["reasoning"]

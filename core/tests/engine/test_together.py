@@ -17,7 +17,7 @@ TOKENS = 4
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[bitnet_core.Model]:
-    with bitnet_core.load(None, "numpy", kv_budget=64 << 20) as loaded:  # whatever other programs leave free
+    with bitnet_core.load(None, "numpy", kv_cache_bytes=64 << 20) as loaded:  # whatever other programs leave free
         yield loaded
 
 
@@ -95,13 +95,13 @@ def test_pieces_come_while_the_loop_goes_on(model: bitnet_core.Model, alone: lis
 
         other = asyncio.create_task(beat())
         text = model.agenerate(PROMPTS[0], max_tokens=TOKENS)
-        with pytest.raises(BitnetError, match="not begun"):
+        with pytest.raises(BitnetError, match="not started"):
             _ = text.result
-        pieces = [piece.text async for piece in text]
-        assert "".join(pieces) == text.result.text == alone[0]
-        assert len(pieces) >= TOKENS
+        chunks = [chunk.text async for chunk in text]
+        assert "".join(chunks) == text.result.text == alone[0]
+        assert len(chunks) >= TOKENS
         assert beats > 3
-        with pytest.raises(BitnetError, match="begun already"):
+        with pytest.raises(BitnetError, match="started already"):
             await text
         answer = await model.achat([{"role": "user", "content": "Hello"}], max_tokens=2)
         assert len(answer.tokens) == 2

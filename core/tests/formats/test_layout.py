@@ -11,7 +11,7 @@ import bitnet_core
 import numpy as np
 import pytest
 from bitnet_core.engine.engine import Engine, EngineOptions
-from bitnet_core.engine.score import token_losses
+from bitnet_core.engine.perplexity import token_losses
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.gguf.source import GGUFSource

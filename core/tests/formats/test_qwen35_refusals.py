@@ -17,11 +17,11 @@ from bitnet_core.reference.float_model import FloatModel
 
 FILE = Path(__file__).parents[1] / "golden" / "bonsai2" / "rotated-PTQ1_0.gguf"
 GONE = object()
-Keys = dict[str, Any]
+MetadataReader = dict[str, Any]
 Tensors = dict[str, tuple[tuple[int, ...], str, np.ndarray]]
 
 
-def rewritten(path: Path, change: Callable[[Keys, Tensors], None]) -> Path:
+def rewritten(path: Path, change: Callable[[MetadataReader, Tensors], None]) -> Path:
     """A copy of the file with other keys and tensors."""
     file = GGUFFile(FILE)
     keys = dict(file.metadata)
@@ -99,7 +99,7 @@ def signs() -> np.ndarray:
     ],
 )
 def test_keys_that_are_refused(tmp_path: Path, key: str, value: Any, words: str) -> None:
-    def change(keys: Keys, tensors: Tensors) -> None:
+    def change(keys: MetadataReader, tensors: Tensors) -> None:
         if value is GONE:
             del keys[key]
         else:
@@ -123,7 +123,7 @@ def test_keys_that_are_refused(tmp_path: Path, key: str, value: Any, words: str)
     ],
 )
 def test_tensors_that_are_refused(tmp_path: Path, name: str, tensor: Any, words: str) -> None:
-    def change(keys: Keys, tensors: Tensors) -> None:
+    def change(keys: MetadataReader, tensors: Tensors) -> None:
         if tensor is GONE:
             del tensors[name]
         else:
@@ -136,7 +136,7 @@ def test_tensors_that_are_refused(tmp_path: Path, name: str, tensor: Any, words:
 def test_illegal_codes_are_refused_in_a_matrix_that_is_read_in_two_parts(tmp_path: Path) -> None:
     """PQ2_0 in place of attn_q's PTQ1_0, with a code 3 in a gate's row."""
 
-    def change(keys: Keys, tensors: Tensors) -> None:
+    def change(keys: MetadataReader, tensors: Tensors) -> None:
         blocks = np.full((768 * 2, 34), 0b01010101, np.uint8)
         blocks[:, :2] = np.array([0.02], "<f2").view(np.uint8)
         blocks[100 * 2, 2] |= 0b11
@@ -153,12 +153,12 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, keep: int) -> None:
 
 
 def test_signs_that_are_all_1_need_not_be_said(tmp_path: Path) -> None:
-    def identity(keys: Keys, tensors: Tensors) -> None:
+    def identity(keys: MetadataReader, tensors: Tensors) -> None:
         keys["prism.hadamard.sign_mode"] = "identity"
         for name in ("sign_widths", "sign_values"):
             del keys[f"prism.hadamard.{name}"]
 
-    def ones(keys: Keys, tensors: Tensors) -> None:
+    def ones(keys: MetadataReader, tensors: Tensors) -> None:
         keys["prism.hadamard.sign_values"] = np.abs(signs())
 
     found = [open_model(rewritten(tmp_path / f"{n}.gguf", change)) for n, change in enumerate((identity, ones))]
@@ -169,7 +169,7 @@ def test_signs_that_are_all_1_need_not_be_said(tmp_path: Path) -> None:
 def test_a_model_without_a_rotation_is_read_too(tmp_path: Path) -> None:
     """As Bonsai 27B: other logits, of course, with these weights."""
 
-    def plain(keys: Keys, tensors: Tensors) -> None:
+    def plain(keys: MetadataReader, tensors: Tensors) -> None:
         for key in [key for key in keys if key.startswith("prism.")]:
             del keys[key]
 

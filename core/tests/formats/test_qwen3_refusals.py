@@ -20,11 +20,13 @@ from safetensors.numpy import load_file, save_file
 
 QWEN3 = Path(__file__).parents[1] / "golden" / "qwen3"
 UNTIED = QWEN3 / "qwen3-untied"
-Keys = dict[str, Any]
+MetadataReader = dict[str, Any]
 Tensors = dict[str, tuple[tuple[int, ...], str, np.ndarray]]
 
 
-def rewritten(path: Path, change: Callable[[Keys, Tensors], None], source: Path = UNTIED / "PQ2_0.gguf") -> Path:
+def rewritten(
+    path: Path, change: Callable[[MetadataReader, Tensors], None], source: Path = UNTIED / "PQ2_0.gguf"
+) -> Path:
     """A copy of a GGUF file with other keys and tensors."""
     file = GGUFFile(source)
     keys = dict(file.metadata)
@@ -70,14 +72,14 @@ def _read(path: Path) -> None:
     ],
 )
 def test_keys_that_are_refused(tmp_path: Path, key: str, value: Any, words: str) -> None:
-    def change(keys: Keys, tensors: Tensors) -> None:
+    def change(keys: MetadataReader, tensors: Tensors) -> None:
         keys[key] = value
 
     assert words in message(rewritten(tmp_path / "m.gguf", change))
 
 
 def test_the_betas_of_yarn_are_heeded(tmp_path: Path) -> None:
-    def change(keys: Keys, tensors: Tensors) -> None:
+    def change(keys: MetadataReader, tensors: Tensors) -> None:
         keys |= {"qwen3.rope.scaling.yarn_beta_fast": 16.0, "qwen3.rope.scaling.yarn_beta_slow": 2.0}
 
     config = open_model(rewritten(tmp_path / "m.gguf", change)).config
@@ -85,14 +87,14 @@ def test_the_betas_of_yarn_are_heeded(tmp_path: Path) -> None:
 
 
 def test_a_model_without_its_head_norms_is_refused(tmp_path: Path) -> None:
-    def change(keys: Keys, tensors: Tensors) -> None:
+    def change(keys: MetadataReader, tensors: Tensors) -> None:
         del tensors["blk.1.attn_k_norm.weight"]
 
     assert "tensor 'blk.1.attn_k_norm' is missing" in message(rewritten(tmp_path / "m.gguf", change))
 
 
 def test_head_norms_of_the_whole_width_are_refused(tmp_path: Path) -> None:
-    def change(keys: Keys, tensors: Tensors) -> None:
+    def change(keys: MetadataReader, tensors: Tensors) -> None:
         tensors["blk.0.attn_q_norm.weight"] = ((256,), "F32", np.ones(256, "<f4").view(np.uint8))
 
     assert "attn_q_norm' has the shape [256] where the metadata wants [64]" in message(
@@ -103,7 +105,7 @@ def test_head_norms_of_the_whole_width_are_refused(tmp_path: Path) -> None:
 def test_the_code_3_is_refused_in_layers_and_tables(tmp_path: Path) -> None:
     for name in ("blk.0.ffn_up.weight", "token_embd.weight"):
 
-        def change(keys: Keys, tensors: Tensors, name: str = name) -> None:
+        def change(keys: MetadataReader, tensors: Tensors, name: str = name) -> None:
             tensors[name][2].reshape(-1, 34)[:, 2] |= 0b11
 
         text = message(rewritten(tmp_path / "m.gguf", change))
@@ -125,7 +127,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, form: str, keep: int)
 
 
 def test_one_table_that_is_not_ternary_makes_both_dense(tmp_path: Path) -> None:
-    def change(keys: Keys, tensors: Tensors) -> None:
+    def change(keys: MetadataReader, tensors: Tensors) -> None:
         halves = np.random.default_rng(0).standard_normal((320, 128)).astype("<f2")
         tensors["output.weight"] = ((320, 128), "F16", halves.view(np.uint8).reshape(-1))
 
@@ -135,7 +137,7 @@ def test_one_table_that_is_not_ternary_makes_both_dense(tmp_path: Path) -> None:
 
 
 def test_binary_weights_are_read(tmp_path: Path) -> None:
-    def change(keys: Keys, tensors: Tensors) -> None:
+    def change(keys: MetadataReader, tensors: Tensors) -> None:
         for name, (shape, dtype, data) in tensors.items():
             if dtype == "PQ2_0":
                 blocks = np.random.default_rng(1).integers(0, 256, (data.size // 34, 18)).astype(np.uint8)
@@ -149,7 +151,7 @@ def test_binary_weights_are_read(tmp_path: Path) -> None:
     assert BY_NAME["Q1_0"].nbytes((256, 128)) == 256 * 18
 
 
-def folder(tmp_path: Path, form: str, config: Keys, tensors: Callable[[dict[str, np.ndarray]], None]) -> Path:
+def folder(tmp_path: Path, form: str, config: MetadataReader, tensors: Callable[[dict[str, np.ndarray]], None]) -> Path:
     """A copy of a folder with other keys and tensors."""
     copy = tmp_path / form
     shutil.copytree(UNTIED / form, copy)
@@ -187,7 +189,7 @@ UP = "model.layers.1.mlp.up_proj"
         ("mlx", {"vocab_size": 300}, "shape"),
     ],
 )
-def test_folders_that_are_refused_by_their_keys(tmp_path: Path, form: str, config: Keys, words: str) -> None:
+def test_folders_that_are_refused_by_their_keys(tmp_path: Path, form: str, config: MetadataReader, words: str) -> None:
     assert words in message(folder(tmp_path, form, config, lambda tensors: None))
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.open import open_model
-from bitnet_core.formats.sanity import nonzero_share
 from bitnet_core.formats.ternary.codes import pack
+from bitnet_core.formats.weight_checks import nonzero_share
 
 Make = Callable[..., Any]
 NAME = "blk.1.attn_v.weight"

@@ -6,8 +6,8 @@ import random
 import struct
 
 import pytest
-from bitnet_core import strings
-from bitnet_core.strings import Strings
+from bitnet_core import string_table
+from bitnet_core.string_table import StringTable
 
 SAMPLE = ["a", "Ġthe", "日本語", "th", "the", "x" * 300, "", "\0", "\0" * 9, "é", "th", " ", "a b", "Ġ" * 128]
 
@@ -17,14 +17,14 @@ def packed(texts: list[bytes]) -> bytes:
 
 
 def test_texts_of_all_lengths_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strings, "PIECE", 97)
+    monkeypatch.setattr(string_table, "PIECE", 97)
     texts = ["x" * n for n in range(1, 100)] + ["ü" * 127, "Ġ" * 128, "y" * 511, "z" * 1024, "Ġwörld", "日本語", "a b"]
     texts += ["c\0d", "e\0", "", "f"]
     data = packed([text.encode() for text in texts])
-    monkeypatch.setattr(strings, "MEAN_LENGTH", 100)
-    found = Strings.found(b"head" + data + bytes(50), 4, len(texts))
+    monkeypatch.setattr(string_table, "MEAN_LENGTH", 100)
+    found = StringTable.found(b"head" + data + bytes(50), 4, len(texts))
     assert found is not None
-    assert found == (Strings.of(texts), 4 + len(data))
+    assert found == (StringTable.of(texts), 4 + len(data))
     assert list(found[0]) == texts
 
 
@@ -42,25 +42,25 @@ def test_texts_of_all_lengths_come_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_others_do_not(texts: list[bytes]) -> None:
-    assert Strings.found(packed(texts) + bytes(30), 0, len(texts)) is None
+    assert StringTable.found(packed(texts) + bytes(30), 0, len(texts)) is None
 
 
 def test_zeros_in_the_last_one_are_its_own() -> None:
     texts = ["one", "a\0b" + "\0" * 16 + "c\0"]
     data = packed([text.encode() for text in texts])
-    assert Strings.found(data + bytes(9), 0, 2) == (Strings.of(texts), len(data))
+    assert StringTable.found(data + bytes(9), 0, 2) == (StringTable.of(texts), len(data))
 
 
 def test_an_array_that_is_cut_off_does_not() -> None:
     data = packed([b"one", b"two"])
     for end in range(len(data)):
-        assert Strings.found(data[:end], 0, 2) is None
-    assert Strings.found(data, 0, 2) == (Strings.of(["one", "two"]), len(data))
+        assert StringTable.found(data[:end], 0, 2) is None
+    assert StringTable.found(data, 0, 2) == (StringTable.of(["one", "two"]), len(data))
 
 
 @pytest.mark.parametrize("texts", [[], ["one"], SAMPLE, [""], ["\0"]])
 def test_a_sequence_of_strings(texts: list[str]) -> None:
-    made = Strings.of(texts)
+    made = StringTable.of(texts)
     assert list(made) == [made[at] for at in range(len(made))] == made[:] == texts
     assert made == texts
     assert made != [*texts, "more"]
@@ -73,7 +73,7 @@ def test_a_sequence_of_strings(texts: list[str]) -> None:
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
-    assert list(Strings.of(["a\udcffb"])) == ["a?b"]
+    assert list(StringTable.of(["a\udcffb"])) == ["a?b"]
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_a_lone_surrogate_is_replaced() -> None:
     ],
 )
 def test_pairs(texts: list[str], are: bool) -> None:
-    assert Strings.of(texts).are_pairs() == are
+    assert StringTable.of(texts).are_pairs() == are
 
 
 def test_parts_of_a_text_and_members_of_a_set() -> None:
     draw = random.Random(7)
     letters = "abcĠ日\0"
     texts = ["".join(draw.choices(letters, k=draw.randint(0, 12))) for _ in range(3000)]
-    made = Strings.of(texts)
+    made = StringTable.of(texts)
     for size in (0, 1, 5, 40, 400):
         text = "".join(draw.choices(letters, k=size))
         assert made.within(text) == [(at, part) for at, part in enumerate(texts) if part in text and part]

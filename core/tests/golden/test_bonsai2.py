@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from bitnet_core.api import Model
+from bitnet_core.engine.cache_file import load_state, save_state
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.state import load_state, save_state
 from bitnet_core.formats.open import open_model
 from bitnet_core.model.source import ModelSource
 from bitnet_core.reference.float_model import FloatModel
@@ -156,12 +156,12 @@ def test_a_text_that_goes_on_begins_at_the_snapshot_of_the_one_before(model: Mod
 def test_snapshots_make_room_for_newer_ones(model: Model) -> None:
     prompts_of_two_blocks = [[step * n % 300 for n in range(70)] for step in (7, 11, 13)]
     with bitnet_core.load(FILE, "numpy", max_sequences=2) as narrow:
-        assert narrow.engine.cache().snapshots == 2
+        assert narrow.engine.cache().checkpoints == 2
         for prompt in (*prompts_of_two_blocks, *prompts_of_two_blocks[::-1]):
             narrow.generate(prompt, max_tokens=2, temperature=0)
         assert narrow.engine.figures()["prefix_hits"] == 2 * 64
-    with bitnet_core.load(FILE, "numpy", max_sequences=1, kv_budget=3 * model.config.state_bytes) as narrow:
-        assert narrow.engine.cache().snapshots == 0
+    with bitnet_core.load(FILE, "numpy", max_sequences=1, kv_cache_bytes=3 * model.config.state_bytes) as narrow:
+        assert narrow.engine.cache().checkpoints == 0
         for _ in range(2):
             narrow.generate(prompts_of_two_blocks[0], max_tokens=2, temperature=0)
         assert narrow.engine.figures()["prefix_hits"] == 0
@@ -178,7 +178,7 @@ def test_a_text_that_steps_back_says_the_same(model: Model) -> None:
     """Two texts of five blocks each in a cache of nine: one steps back, and computes its states again."""
     long_prompts = [(np.arange(250) * step % 300).tolist() for step in (13, 51)]  # no answer of theirs is a near tie
     alone = [greedy(model, prompt) for prompt in long_prompts]
-    with bitnet_core.load(FILE, "numpy", max_sequences=2, kv_budget=6 * model.config.state_bytes) as narrow:
+    with bitnet_core.load(FILE, "numpy", max_sequences=2, kv_cache_bytes=6 * model.config.state_bytes) as narrow:
         assert narrow.engine.memory()["cache_blocks"] == 9
         found = narrow.generate(long_prompts, max_tokens=24, temperature=0)
         assert narrow.engine.figures()["preemptions"] > 0
@@ -196,12 +196,14 @@ def test_states_count_as_cache(source: ModelSource) -> None:
 
 
 def test_states_take_half_of_the_budget_at_most(source: ModelSource) -> None:
-    engine = Engine(source, NumpyDevice(), EngineOptions(max_sequences=32, kv_budget=10 * source.config.state_bytes))
-    assert (engine.sequences, engine.placement.snapshots) == (3, 2)
-    assert engine.placement.cache_bytes <= 10 * source.config.state_bytes
+    engine = Engine(
+        source, NumpyDevice(), EngineOptions(max_sequences=32, kv_cache_bytes=10 * source.config.state_bytes)
+    )
+    assert (engine.sequences, engine.worker.checkpoints) == (3, 2)
+    assert engine.worker.cache_bytes <= 10 * source.config.state_bytes
     engine.close()
     with pytest.raises(UsageError, match="the states of 1 texts"):
-        Engine(source, NumpyDevice(), EngineOptions(kv_budget=source.config.state_bytes // 2))
+        Engine(source, NumpyDevice(), EngineOptions(kv_cache_bytes=source.config.state_bytes // 2))
 
 
 def test_a_step_that_failed_is_no_part_of_the_text(
@@ -220,10 +222,10 @@ def test_a_step_that_failed_is_no_part_of_the_text(
 
     prompt = prompts(reference)[1]
     engine = Engine(source, Short(), EngineOptions(max_sequences=1))
-    sequence = engine.add(prompt, max_tokens=24)
+    request = engine.add_request(prompt, max_tokens=24)
     while engine.step():
         pass
-    assert tuple(sequence.generated) == greedy(model, prompt)
+    assert tuple(request.generated) == greedy(model, prompt)
     engine.close()
 
 

@@ -58,7 +58,12 @@ def test_tables_can_be_had_as_floats_too(source: ModelSource, float_model: Modul
 
 def test_what_the_files_say(source: ModelSource) -> None:
     config = source.config
-    assert (config.arch, config.qk_norm, config.activation_block, config.ternary_tables) == ("qwen3", True, 32, True)
+    assert (config.arch, config.qk_norm, config.activation_group_size, config.ternary_tables) == (
+        "qwen3",
+        True,
+        32,
+        True,
+    )
     assert (config.vocab, config.vocab_tokens, config.head_dim, config.rope_theta) == (320, 317, 64, 1e6)
     assert not config.rope_interleaved
     if config.tied_head:

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from bitnet_core.api import Model
-from bitnet_core.engine.constraint import Mask
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.sampling import SamplingParams
+from bitnet_core.engine.sampling.constraint import Mask
+from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.formats.open import open_model
 from bitnet_core.plan.weights import Linear
 from bitnet_core.reference.float_model import FloatModel
@@ -77,8 +77,8 @@ def test_a_scale_for_128_columns_is_that_rounding(
     name: str, reference: dict[str, Any], float_model: ModuleType
 ) -> None:
     """It rounds more coarsely: within the bounds, twice as far from transformers as scales of 32 columns."""
-    with bitnet_core.load(QWEN3 / name / FORMS[name][0], "numpy", activation_block=128) as model:
-        assert model.config.activation_block == model.engine.config.activation_block == 128
+    with bitnet_core.load(QWEN3 / name / FORMS[name][0], "numpy", activation_group_size=128) as model:
+        assert model.config.activation_group_size == model.engine.config.activation_group_size == 128
         found = both(reference, model.engine.logits)
         same = both(reference, lambda ids: float_model.logits(model.source, ids, 128, cache=np.float16))
     wanted = expected(reference)
@@ -164,7 +164,9 @@ def test_ids_without_a_token_are_never_chosen(name: str, choice: str, masked: bo
     source._config = replace(source.config, vocab_tokens=17)  # type: ignore[attr-defined]
     engine = Engine(source, NumpyDevice(), EngineOptions(max_sequences=1))
     prompt, sampling = reference["tokens_a"] % 17, SamplingParams(**CHOICES[choice])
-    sequence = engine.add(prompt, sampling, max_tokens=24, constraint=AnyToken(source.config.vocab) if masked else None)
+    sequence = engine.add_request(
+        prompt, sampling, max_tokens=24, constraint=AnyToken(source.config.vocab) if masked else None
+    )
     while engine.step():
         pass
     said = sequence.tokens[len(prompt) :]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.sampling import SamplingParams
+from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.formats.open import open_model
 from bitnet_hal.device import TransferMode, View
 from bitnet_hal.errors import UnsupportedError
@@ -44,8 +44,8 @@ ELSEWHERE = {
     "embed_rows_ternary",
     "decoder_layer",
     "pack_head",
-    "draft_logits",
-    "rescore_logits",
+    "approx_logits",
+    "refine_logits",
 }
 """Kernels that need another model or a larger head, or take the place of all others."""
 
@@ -61,8 +61,8 @@ def test_every_launch_binds_what_its_kernel_declares(
     seen = checked(device)
     engine = make_engine(style, device=device, kv_dtype="int8", max_sequences=4, prefill_chunk=16)
     _run(engine, tiny.PROMPT)
-    joined = fused and transfer is not TransferMode.UNIFIED
-    unseen = ELSEWHERE | DELTA_KERNELS | ({"glu_norm_quantize"} if joined else FUSED if not fused else set())
+    all_fused = fused and transfer is not TransferMode.UNIFIED
+    unseen = ELSEWHERE | DELTA_KERNELS | ({"glu_norm_quantize"} if all_fused else FUSED if not fused else set())
     if transfer is TransferMode.UNIFIED:
         unseen |= {"norm_matmul_glu", "matmul_ternary_glu"}  # wrapped gate and up matrices are not neighbours
     assert seen == set(CATALOGUE) - unseen
@@ -117,7 +117,7 @@ def checked(device: Any, most: int = 64 * 1024) -> set[str]:
 def _run(engine: Engine, prompt: Sequence[int]) -> None:
     for sampling in (None, SamplingParams(temperature=1.0, top_k=9, seed=0), SamplingParams(temperature=1.0, seed=0)):
         for start in range(3):
-            engine.add(prompt[start : 20 * start + 20], sampling, max_tokens=5)
+            engine.add_request(prompt[start : 20 * start + 20], sampling, max_tokens=5)
             engine.step()
         while engine.step():
             pass
@@ -133,7 +133,7 @@ def test_joined_kernels_that_are_refused_for_a_size_give_way(faulty: Any, make_e
 
     device.before["tuning"] = refuse
     engine = make_engine("llama", device=device)
-    text = engine.add(tiny.PROMPT[:9], max_tokens=4)
+    text = engine.add_request(tiny.PROMPT[:9], max_tokens=4)
     while engine.step():
         pass
     assert text.generated[0] == expected[-1].argmax()
@@ -143,7 +143,7 @@ def test_joined_kernels_that_are_refused_for_a_size_give_way(faulty: Any, make_e
 
 def test_cache_buffers_hold_whole_blocks(make_engine: Make) -> None:
     for index, kv_dtype in enumerate(KV_TYPES):
-        engine = make_engine(kv_dtype=kv_dtype, kv_budget=1 << 20)
+        engine = make_engine(kv_dtype=kv_dtype, kv_cache_bytes=1 << 20)
         cache = engine._ready().cache
         block = 64 * 2 * kv_row_bytes(index, 16)
         assert {view.nbytes for view in (*cache.keys, *cache.values)} == {cache.blocks * block}

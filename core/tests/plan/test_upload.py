@@ -135,7 +135,7 @@ def test_a_row_wider_than_any_binding(faulty: Any, tiny: Any) -> None:
 def test_an_engine_gives_all_memory_back(make_engine: Make, tiny: Any) -> None:
     device = NumpyDevice()
     engine = make_engine("silu", device=device)
-    engine.add(tiny.PROMPT[:20], max_tokens=5)
+    engine.add_request(tiny.PROMPT[:20], max_tokens=5)
     while engine.step():
         pass
     engine.free()

@@ -85,7 +85,7 @@ def test_a_device_whose_rows_differ_among_others_is_rejected(judge: Callable[...
     class Claiming(NumpyDevice):
         def __init__(self) -> None:
             super().__init__()
-            self.info = replace(self.info, features=self.info.features | {"like-rows"})
+            self.info = replace(self.info, features=self.info.features | {"batch-invariant"})
 
     verdict = judge(Claiming, "test_a_row_is_the_same_among_few", kv_dtype="f32")
     assert "differs from the same row alone by up to" in verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bitnet_core.engine.cache import block_bytes
+from bitnet_core.engine.kv_cache.cache import block_bytes
 from bitnet_core.engine.options import EngineOptions, free_share, widest_chunk
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.plan.memory import plan_memory

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 from bitnet_hal.checks import check_launch, check_transfer
 from bitnet_hal.device import (
-    MOST_READING,
+    MAX_ASYNC_READ,
     Buffer,
     DeviceInfo,
     Kernel,
@@ -30,11 +30,17 @@ from bitnet_hal.errors import (
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.kernels.types import Grid
-from bitnet_hal.launches import B, Bound, K, Launch, Recorded
+from bitnet_hal.launches import B, Bound, BoundLaunch, K, LaunchRecording
 from bitnet_hal.ownership import Ownership
 from bitnet_hal.waiting import TIMEOUT_VARIABLE, ready_within, wait_limit
 
-__all__ = ["TIMEOUT_VARIABLE", "BaseDevice", "Bound", "Launch", "Recorded"]  # all that a plugin derives or uses
+__all__ = [
+    "TIMEOUT_VARIABLE",
+    "BaseDevice",
+    "Bound",
+    "BoundLaunch",
+    "LaunchRecording",
+]  # all that a plugin derives or uses
 
 
 class BaseDevice(Ownership[B, K], ABC):
@@ -84,7 +90,7 @@ class BaseDevice(Ownership[B, K], ABC):
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> K: ...
 
     @abstractmethod
-    def _run(self, launch: Launch[B, K]) -> None:
+    def _run(self, launch: BoundLaunch[B, K]) -> None:
         """Queue one launch; its grid has no 0."""
 
     @abstractmethod
@@ -101,24 +107,24 @@ class BaseDevice(Ownership[B, K], ABC):
         """A buffer over these bytes where the device reads host memory, else None."""
         return None
 
-    def _record(self, recording: Recorded[B, K]) -> None:
+    def _record(self, recording: LaunchRecording[B, K]) -> None:
         """Make recording.native of recording.launches."""
 
-    def _replay(self, recording: Recorded[B, K]) -> None:
+    def _replay(self, recording: LaunchRecording[B, K]) -> None:
         """Queue all launches of a recording."""
         for launch in recording.launches:
             self._run(launch)
 
-    def _timings(self, recording: Recorded[B, K]) -> Sequence[float]:
+    def _timings(self, recording: LaunchRecording[B, K]) -> Sequence[float]:
         """Replay once; seconds of each of recording.launches, of which there are some. For a device with the feature
         "timings"."""
         raise self._unsupported("the device does not time its launches", "timings")
 
-    def _reading(self, buffer: B, offset: int, nbytes: int) -> Callable[[memoryview], None]:
-        """For a device with the feature "reading"."""
-        raise self._unsupported("the device reads nothing while it works", "reading")
+    def _read_async(self, buffer: B, offset: int, nbytes: int) -> Callable[[memoryview], None]:
+        """For a device with the feature "async-readback"."""
+        raise self._unsupported("the device reads nothing while it works", "async-readback")
 
-    def _forget(self, recording: Recorded[B, K]) -> None:
+    def _forget(self, recording: LaunchRecording[B, K]) -> None:
         """Free recording.native; a replay that is queued still finishes."""
 
     def _release(self, kernel: K) -> None:
@@ -229,18 +235,18 @@ class BaseDevice(Ownership[B, K], ABC):
             bound = tuple(Bound(self._own(view.buffer), view.offset, view.nbytes) for view in views)
             if 0 in grid:
                 return
-            launch = Launch(own, grid, bound, bytes(params))
+            launch = BoundLaunch(own, grid, bound, bytes(params))
             if self._recording is None:
                 self._run(launch)
             else:
                 self._recording.append(launch)
 
     @contextmanager
-    def record(self) -> Iterator[Recorded[B, K]]:
+    def record(self) -> Iterator[LaunchRecording[B, K]]:
         """See Device."""
         with self._entered("record", recording=False):
-            recording = Recorded(self.forget)
-            launches: list[Launch[B, K]] = []
+            recording = LaunchRecording(self.forget)
+            launches: list[BoundLaunch[B, K]] = []
             self._recording = launches
         try:
             yield recording
@@ -266,15 +272,15 @@ class BaseDevice(Ownership[B, K], ABC):
             names = [launch.kernel.spec.name for launch in own.launches]
             return list(zip(names, self._timings(own) if names else (), strict=True))
 
-    def reading(self, src: View) -> Callable[[memoryview], None]:
-        """See ReadingDevice."""
-        with self._entered("reading", recording=False):
-            check_transfer("reading", src.nbytes, min(src.nbytes, MOST_READING), src.offset)
-            read = self._reading(self._own(src.buffer), src.offset, src.nbytes)
+    def read_async(self, src: View) -> Callable[[memoryview], None]:
+        """See AsyncReadbackDevice."""
+        with self._entered("async-readback", recording=False):
+            check_transfer("async-readback", src.nbytes, min(src.nbytes, MAX_ASYNC_READ), src.offset)
+            read = self._read_async(self._own(src.buffer), src.offset, src.nbytes)
 
         def into(dst: memoryview) -> None:
-            with self._entered("reading"):
-                check_transfer("reading", src.nbytes, dst.nbytes)
+            with self._entered("async-readback"):
+                check_transfer("async-readback", src.nbytes, dst.nbytes)
                 read(dst.cast("B"))
 
         return into
@@ -304,13 +310,13 @@ class BaseDevice(Ownership[B, K], ABC):
         self._kernels.clear()
         self._close()
 
-    def forget(self, recording: Recorded[B, K]) -> None:
+    def forget(self, recording: LaunchRecording[B, K]) -> None:
         """Close a recording; once is enough."""
         if self._recordings.pop(id(recording), None) is not None:
             self._enter()
             self._drop(recording)
 
-    def _drop(self, recording: Recorded[B, K]) -> None:
+    def _drop(self, recording: LaunchRecording[B, K]) -> None:
         with suppress(GpuError):  # a lost device has nothing left to free
             self._forget(recording)
         recording.launches, recording.native = (), None

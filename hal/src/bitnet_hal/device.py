@@ -70,15 +70,16 @@ class DeviceInfo:
         return f"{self.backend}:{self.index}"
 
 
-LIKE_ROWS = 5
-"""Rows of one step that the feature "like-rows" speaks of."""
+BATCH_INVARIANT_ROWS = 5
+"""Rows of one step that the feature "batch-invariant" speaks of."""
 
-FEATURES = frozenset({"timings", "tunings", "reading", "small-head", "like-rows"})
+FEATURES = frozenset({"timings", "tunings", "async-readback", "lm-head-int8", "batch-invariant"})
 """Optional abilities a device may list in DeviceInfo.features: "timings" = it has `timings(recording)`, "tunings" = it
-has `tunings(spec, constants, params)`, "reading" = it has `reading(view)`, "small-head" = its drafts of a head
-(kernels/small_head.py) were measured to save time, so that core makes the int8 copy unasked, "like-rows" = a row in a
-step of up to LIKE_ROWS rows gets the same bits as in a step of its own, so that guessed tokens can be checked several
-at once. Names that core does not know, here and among the kernels, are ignored: a plugin may be ahead of core."""
+has `tunings(spec, constants, params)`, "async-readback" = it has `read_async(view)`, "lm-head-int8" = its approximate
+logits of a head (kernels/lm_head_int8.py) were measured to save time, so that core makes the int8 copy unasked,
+"batch-invariant" = a row in a step of up to BATCH_INVARIANT_ROWS rows gets the same bits as in a step of its own, so
+that guessed tokens can be checked several at once. Names that core does not know, here and among the kernels, are
+ignored: a plugin may be ahead of core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,15 +266,15 @@ class TunableDevice(Device, Protocol):
         Where one was chosen, core asks `compile` for it instead. Errors as `tuning`."""
 
 
-MOST_READING = 1 << 17
-"""Bytes that `ReadingDevice.reading` takes, at most."""
+MAX_ASYNC_READ = 1 << 17
+"""Bytes that `AsyncReadbackDevice.read_async` takes, at most."""
 
 
-class ReadingDevice(Device, Protocol):
-    """A device with the feature "reading"."""
+class AsyncReadbackDevice(Device, Protocol):
+    """A device with the feature "async-readback"."""
 
-    def reading(self, src: View) -> Callable[[memoryview], None]:
-        """Queue a copy of `src`, at most MOST_READING bytes, for the host. What is returned copies it to writable
+    def read_async(self, src: View) -> Callable[[memoryview], None]:
+        """Queue a copy of `src`, at most MAX_ASYNC_READ bytes, for the host. What is returned copies it to writable
         memory of src.nbytes bytes, and waits for what was queued before alone: what is queued after it goes on
         meanwhile. The last two are kept."""
 

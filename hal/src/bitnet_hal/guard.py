@@ -24,7 +24,7 @@ _GIVES: dict[str, type] = {
 """What these methods must return."""
 _OTHERS = (
     *("wrap", "free", "upload", "download", "copy", "release", "launch", "replay", "synchronize", "close"),
-    *("timings", "tunings", "reading"),
+    *("timings", "tunings", "read_async"),
 )
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ K = TypeVar("K", bound=Kernel)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Compiled:
+class CompiledKernel:
     """What every `Kernel` has; a plugin's adds what the driver made of it."""
 
     spec: KernelSpec
@@ -32,7 +32,7 @@ class Bound(NamedTuple, Generic[B]):
 
 
 @dataclass(frozen=True, slots=True)
-class Launch(Generic[B, K]):
+class BoundLaunch(Generic[B, K]):
     """One kernel with all that it is launched with. bound: as its bindings, then the workspace where it has one."""
 
     kernel: K
@@ -42,11 +42,11 @@ class Launch(Generic[B, K]):
 
 
 @dataclass(eq=False, slots=True)
-class Recorded(Generic[B, K]):
+class LaunchRecording(Generic[B, K]):
     """Launches kept, and what `_record` made of them: a graph, a command buffer, prepared calls."""
 
-    forget: Callable[[Recorded[B, K]], None]  # by the device that made it
-    launches: tuple[Launch[B, K], ...] = ()
+    forget: Callable[[LaunchRecording[B, K]], None]  # by the device that made it
+    launches: tuple[BoundLaunch[B, K], ...] = ()
     native: Any = None
     uses: frozenset[int] = frozenset()  # ids of its buffers and kernels
     stale: bool = False  # one of these is gone

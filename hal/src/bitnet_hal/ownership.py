@@ -9,7 +9,7 @@ from typing import Generic
 
 from bitnet_hal.device import Buffer, DeviceInfo, Kernel, Recording
 from bitnet_hal.errors import DeviceLostError, GpuError, UnsupportedError
-from bitnet_hal.launches import B, K, Launch, Recorded
+from bitnet_hal.launches import B, BoundLaunch, K, LaunchRecording
 
 
 class Ownership(Generic[B, K]):
@@ -19,8 +19,8 @@ class Ownership(Generic[B, K]):
         self.info = info
         self._buffers: dict[int, B] = {}  # by id, as the two below: what is alive
         self._kernels: dict[int, K] = {}
-        self._recordings: dict[int, Recorded[B, K]] = {}
-        self._recording: list[Launch[B, K]] | None = None
+        self._recordings: dict[int, LaunchRecording[B, K]] = {}
+        self._recording: list[BoundLaunch[B, K]] | None = None
         self._thread = threading.current_thread()
         self._closed = self._lost = False
 
@@ -83,7 +83,7 @@ class Ownership(Generic[B, K]):
             raise ValueError("this kernel is not, or no longer, one of this device")
         return own
 
-    def _own_recording(self, recording: Recording) -> Recorded[B, K]:
+    def _own_recording(self, recording: Recording) -> LaunchRecording[B, K]:
         """A recording of this device, all of whose buffers and kernels are still there."""
         own = self._recordings.get(id(recording))
         if own is None:

@@ -4,53 +4,53 @@ from __future__ import annotations
 
 from bitnet_hal.base import BaseDevice
 from bitnet_hal.device import DeviceInfo, DeviceType, MemoryKind, TransferMode, Tuning
-from bitnet_hal.driver.enumerate import Handled, numbered, pci_address, sorted_out
+from bitnet_hal.driver.enumerate import EnumeratedDevice, by_index, filter_devices, pci_address
 from bitnet_hal.driver.program_cache import ProgramCache
 from bitnet_hal.driver.sources import source_text, with_includes
 from bitnet_hal.driver.staged_transfers import StagedDevice
-from bitnet_hal.driver.status import Details, Statuses, failure
+from bitnet_hal.driver.status import ErrorDetails, StatusCodes, failure
 from bitnet_hal.driver.toml_tables import table
 from bitnet_hal.driver.word_transfers import WordDevice, words_of
-from bitnet_hal.families.c_library import CLibrary, Created, Handle
+from bitnet_hal.families.c_library import CffiLibrary, Handle, HandleRegistry
 from bitnet_hal.families.command_lists import CommandListDevice
 from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 from bitnet_hal.kernels.types import Grid
-from bitnet_hal.launches import Compiled, Launch, Recorded
-from bitnet_hal.tuning.query import FEW_ROWS, Tuned, Wanted
+from bitnet_hal.launches import BoundLaunch, CompiledKernel, LaunchRecording
+from bitnet_hal.tuning.query import FEW_ROWS, TuningMixin, TuningQuery
 from bitnet_hal.tuning.table import TuningTable
 
 __all__ = [
     "FEW_ROWS",
     "BaseDevice",
-    "CLibrary",
+    "BoundLaunch",
+    "CffiLibrary",
     "CommandListDevice",
-    "Compiled",
+    "CompiledKernel",
     "Constants",
-    "Created",
-    "Details",
     "DeviceInfo",
     "DeviceType",
+    "EnumeratedDevice",
+    "ErrorDetails",
     "Grid",
     "Handle",
-    "Handled",
+    "HandleRegistry",
     "KernelSpec",
-    "Launch",
+    "LaunchRecording",
     "MemoryKind",
     "Params",
     "ProgramCache",
-    "Recorded",
     "StagedDevice",
-    "Statuses",
+    "StatusCodes",
     "TransferMode",
-    "Tuned",
     "Tuning",
+    "TuningMixin",
+    "TuningQuery",
     "TuningTable",
-    "Wanted",
     "WordDevice",
+    "by_index",
     "failure",
-    "numbered",
+    "filter_devices",
     "pci_address",
-    "sorted_out",
     "source_text",
     "table",
     "with_includes",

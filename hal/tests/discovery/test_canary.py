@@ -25,8 +25,8 @@ CRASHES = "import os, signal\nBackend.devices = lambda self: os.kill(os.getpid()
 ORPHAN = """
 import os, threading, time
 from pathlib import Path
-from bitnet_hal.discovery.canary import silent_drivers
-threading.Thread(target=silent_drivers, args=({"vulkan": "1"},), daemon=True).start()
+from bitnet_hal.discovery.canary import unresponsive_drivers
+threading.Thread(target=unresponsive_drivers, args=({"vulkan": "1"},), daemon=True).start()
 while not Path("process").exists() or not Path("process").read_text():
     time.sleep(0.01)
 os._exit(0)
@@ -43,7 +43,7 @@ Backend.devices = listed
 
 @pytest.fixture(autouse=True)
 def really_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(registry_module, "silent_drivers", canary.silent_drivers)
+    monkeypatch.setattr(registry_module, "unresponsive_drivers", canary.unresponsive_drivers)
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda _: tmp_path / "cache")
     monkeypatch.setattr(canary, "NAMED_AFTER", 2.0)
     monkeypatch.setattr(canary, "LEFT_OUT_AFTER", 6.0)

@@ -80,7 +80,7 @@ def test_an_absent_driver_is_a_stage_of_its_own(install_plugin, caplog: pytest.L
     assert failure is not None
     assert (failure.stage, failure.fix) == (Stage.DRIVER, "Install vendor-driver")
     assert isinstance(failure.as_error(), BackendUnavailableError)
-    assert len([record for record in caplog.records if "left out" in record.message]) == 1
+    assert len([record for record in caplog.records if "is ignored" in record.message]) == 1
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_drivers_are_asked_at_the_same_time_but_for_one_that_two_backends_share(
 ) -> None:
     """cuda and opencl wait for each other; vulkan and webgpu, whose driver may be one, never meet. What is told of them
     stands in the order of their names."""
-    monkeypatch.setattr("bitnet_hal.discovery.registry.silent_drivers", lambda _: {})
+    monkeypatch.setattr("bitnet_hal.discovery.registry.unresponsive_drivers", lambda _: {})
     monkeypatch.setattr("builtins.inside", [], raising=False)
     asked = """
         import time
@@ -154,7 +154,7 @@ def test_drivers_are_asked_at_the_same_time_but_for_one_that_two_backends_share(
     names = ["cuda", "opencl", "vulkan", "webgpu"]
     for name in names:
         install_plugin(name, asked.format(seconds=10 if name in ("cuda", "opencl") else 0.1))
-    registry().look(names)
+    registry().probe(names)
     told = {entry.name: set(entry.reason.split()) for entry in registry().quarantined}
     assert list(told) == names
     assert {"cuda", "opencl"} <= told["cuda"] & told["opencl"]
@@ -179,7 +179,7 @@ def test_a_later_backend_s_modules_are_imported_while_an_earlier_one_is_asked(
         Backend.devices = devices
         """
     install_plugin("vulkan", waits)
-    registry().look(["vulkan", "webgpu"])
+    registry().probe(["vulkan", "webgpu"])
     assert [(entry.name, entry.reason) for entry in registry().quarantined] == [("vulkan", "wgpu")]
 
 

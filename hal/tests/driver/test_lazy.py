@@ -9,13 +9,13 @@ from threading import Event
 from types import SimpleNamespace
 
 import pytest
-from bitnet_hal.driver.by_index import described
+from bitnet_hal.driver.by_index import info_by_index
 from bitnet_hal.driver.lazy import LazyBackend, LazyFinder
 from bitnet_hal.errors import DeviceNotFoundError
 from bitnet_hal.reference.plugin import NumpyBackend
 
 MODULE = """
-from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.driver.enumerate import EnumeratedDevice
 from bitnet_hal.reference.plugin import NumpyBackend
 
 def infos():
@@ -25,7 +25,7 @@ def Device(index):
     return NumpyBackend().open(index)
 
 def usable():
-    return [Handled("a handle", info) for info in infos()]
+    return [EnumeratedDevice("a handle", info) for info in infos()]
 
 def Opened(found):
     assert found.handle == "a handle"
@@ -60,9 +60,9 @@ def test_modules_are_imported_at_first_use(
 
 def test_a_device_that_is_not_there_is_answered_with_those_that_are() -> None:
     infos = NumpyBackend().devices()
-    assert described(infos, 0, "reference") == infos[0]
+    assert info_by_index(infos, 0, "reference") == infos[0]
     with pytest.raises(DeviceNotFoundError, match="no device reference:7") as caught:
-        described(infos, 7, "reference")
+        info_by_index(infos, 7, "reference")
     assert infos[0].name in caught.value.hint
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from bitnet_hal.device import DeviceInfo, DeviceType, Tuning
-from bitnet_hal.driver.enumerate import Handled, numbered, pci_address, sorted_out
-from bitnet_hal.driver.status import Statuses, failure, known
+from bitnet_hal.driver.enumerate import EnumeratedDevice, by_index, filter_devices, pci_address
+from bitnet_hal.driver.status import StatusCodes, failure, known
 from bitnet_hal.driver.toml_tables import table as read
 from bitnet_hal.errors import (
     DeviceLostError,
@@ -22,7 +22,7 @@ from bitnet_hal.errors import (
 )
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.reference.device import NumpyDevice
-from bitnet_hal.tuning.query import Tuned, Wanted
+from bitnet_hal.tuning.query import TuningMixin, TuningQuery
 from bitnet_hal.tuning.table import TuningTable
 from bitnet_hal.waiting import TIMEOUT_VARIABLE, wait_limit
 
@@ -55,7 +55,7 @@ def test_a_table_of_failures_is_a_file(tmp_path: Path) -> None:
 def test_a_status_finds_its_row(tmp_path: Path) -> None:
     file = tmp_path / "errors.toml"
     file.write_text('-4 = ["DeviceLostError", "", "GONE"]\n0x10 = ["", "Wait", "BUSY"]')
-    statuses = Statuses(
+    statuses = StatusCodes(
         str(tmp_path / "errors.py"),
         "toy",
         lambda status, name: f"TOY_{name or 'unnamed'} ({status})",
@@ -122,22 +122,22 @@ def test_what_is_known_of_a_launch_to_be_tuned() -> None:
         "toy", 2, "card", DeviceType.GPU, kernels=frozenset({"top_k"}), extra={"units": "7", "fast": True}
     )
     params = {"rows": 5, "n_heads": 12, "n_kv_heads": 2}
-    wanted = Wanted(CATALOGUE["attention"], {"KV": 1}, params, info)
-    assert (wanted["KV"], wanted["n_heads"]) == (1, 12)
-    assert "rows" in wanted
-    assert "k" not in wanted
-    assert (wanted.room, wanted.shared_heads(4), wanted.shared_heads(8)) == (8, 3, 6)
-    assert (wanted.of_device("units"), wanted.of_device("fast")) == (7, 1)
-    assert str(wanted.refused("too wide")).startswith("toy card: attention: too wide (during tuning)")
-    Wanted(CATALOGUE["top_k"], {}, {}, info)
+    query = TuningQuery(CATALOGUE["attention"], {"KV": 1}, params, info)
+    assert (query["KV"], query["n_heads"]) == (1, 12)
+    assert "rows" in query
+    assert "k" not in query
+    assert (query.room, query.shared_heads(4), query.shared_heads(8)) == (8, 3, 6)
+    assert (query.of_device("units"), query.of_device("fast")) == (7, 1)
+    assert str(query.unsupported("too wide")).startswith("toy card: attention: too wide (during tuning)")
+    TuningQuery(CATALOGUE["top_k"], {}, {}, info)
     with pytest.raises(UnsupportedError, match="norm_matmul: the device does not offer this kernel"):
-        Wanted(CATALOGUE["norm_matmul"], {}, {}, info)
+        TuningQuery(CATALOGUE["norm_matmul"], {}, {}, info)
 
 
 def test_a_device_tuned_by_functions() -> None:
-    class Toy(Tuned, NumpyDevice):
-        choose = staticmethod(lambda wanted: Tuning({"SPLITS": wanted["rows"]}))
-        offered = staticmethod(lambda wanted: [Tuning({"SPLITS": wanted["rows"] + more}) for more in (0, 1)])
+    class Toy(TuningMixin, NumpyDevice):
+        select_tuning = staticmethod(lambda query: Tuning({"SPLITS": query["rows"]}))
+        candidate_tunings = staticmethod(lambda query: [Tuning({"SPLITS": query["rows"] + more}) for more in (0, 1)])
 
     device, launch = Toy(), (CATALOGUE["argmax_advance"], {}, {"rows": 3, "vocab": 5})
     assert device.tuning(*launch) == Tuning({"SPLITS": 3})
@@ -146,22 +146,22 @@ def test_a_device_tuned_by_functions() -> None:
 
 def test_the_device_with_an_index() -> None:
     """Indexes need not be consecutive."""
-    found = [Handled(index, DeviceInfo("toy", index, f"card {index}", DeviceType.GPU)) for index in (0, 3)]
-    assert numbered(found, 3, "toy") is found[1]
+    found = [EnumeratedDevice(index, DeviceInfo("toy", index, f"card {index}", DeviceType.GPU)) for index in (0, 3)]
+    assert by_index(found, 3, "toy") is found[1]
     with pytest.raises(DeviceNotFoundError, match="there is no device toy:1") as caught:
-        numbered(found, 1, "toy")
+        by_index(found, 1, "toy")
     assert caught.value.hint == "There is toy:0 card 0, toy:3 card 3"
 
 
 TABLE = """
 matmul_ternary = [
-    { most = { rows = 4 }, multiple = { width = 8 }, tile = { TILE_T = "room" }, private = { GROUP = 128 } },
-    { most = { lanes = 0 }, variant = "tiled", private = { GROUP = 256, WIDTH = "width" } },
-    { most = { rows = 9 }, private = { GROUP = 64, LANES = "lanes" } },
-    { most = { rows = 10 }, private = { GROUP = [2, "lanes"] } },
-    { refused = "rows are too many" },
+    { max = { rows = 4 }, multiple_of = { width = 8 }, tile = { TILE_T = "room" }, private = { GROUP = 128 } },
+    { max = { lanes = 0 }, variant = "tiled", private = { GROUP = 256, WIDTH = "width" } },
+    { max = { rows = 9 }, private = { GROUP = 64, LANES = "lanes" } },
+    { max = { rows = 10 }, private = { GROUP = [2, "lanes"] } },
+    { unsupported = "rows are too many" },
 ]
-rms_norm = [{ most = { width = 10 } }]
+rms_norm = [{ max = { width = 10 } }]
 """
 
 
@@ -169,25 +169,25 @@ def test_a_launch_takes_the_first_row_that_suits_it(tmp_path: Path) -> None:
     (tmp_path / "tunings.toml").write_text(TABLE)
     table = TuningTable(read(str(tmp_path / "tuning.py"), "tunings.toml"))
 
-    def wanted(kernel: str, lanes: int = 0, **params: int) -> Wanted:
+    def query(kernel: str, lanes: int = 0, **params: int) -> TuningQuery:
         info = DeviceInfo("toy", 0, "Toy", DeviceType.GPU, kernels=frozenset({"top_k"}), extra={"lanes": lanes})
-        return Wanted(CATALOGUE[kernel], {}, params, info)
+        return TuningQuery(CATALOGUE[kernel], {}, params, info)
 
     few = Tuning({"TILE_T": 4}, private={"GROUP": 128})
-    assert table.tune(wanted("matmul_ternary", rows=3, width=16)) == few
+    assert table.tune(query("matmul_ternary", rows=3, width=16)) == few
     many = Tuning(variant="tiled", private={"GROUP": 256, "WIDTH": 16})
-    assert table.tune(wanted("matmul_ternary", rows=5, width=16)) == many
-    assert table.tune(wanted("matmul_ternary", rows=4, width=12)).variant == "tiled"
+    assert table.tune(query("matmul_ternary", rows=5, width=16)) == many
+    assert table.tune(query("matmul_ternary", rows=4, width=12)).variant == "tiled"
     small = Tuning(private={"GROUP": 64, "LANES": 0})
-    assert table.tune(wanted("matmul_ternary", rows=5, width=16), max_group=128) == small
-    assert table.tune(wanted("matmul_ternary", lanes=8, rows=5, width=16)).private == {"GROUP": 64, "LANES": 8}
-    assert table.tune(wanted("matmul_ternary", lanes=8, rows=10, width=16)).private == {"GROUP": 16}
+    assert table.tune(query("matmul_ternary", rows=5, width=16), max_group=128) == small
+    assert table.tune(query("matmul_ternary", lanes=8, rows=5, width=16)).private == {"GROUP": 64, "LANES": 8}
+    assert table.tune(query("matmul_ternary", lanes=8, rows=10, width=16)).private == {"GROUP": 16}
     with pytest.raises(UnsupportedError, match="matmul_ternary: rows are too many"):
-        table.tune(wanted("matmul_ternary", lanes=8, rows=11, width=16))
-    assert table.tune(wanted("rms_norm", width=10)) == Tuning()
+        table.tune(query("matmul_ternary", lanes=8, rows=11, width=16))
+    assert table.tune(query("rms_norm", width=10)) == Tuning()
     for kernel in ("rms_norm", "top_k"):
         with pytest.raises(UnsupportedError, match=f"there is no {kernel} for width 11"):
-            table.tune(wanted(kernel, width=11))
+            table.tune(query(kernel, width=11))
 
 
 def test_devices_that_are_left_out_keep_their_index_and_say_why() -> None:
@@ -196,7 +196,7 @@ def test_devices_that_are_left_out_keep_their_index_and_say_why() -> None:
             raise LaunchError("no answer", backend="toy")
         return {"none": None, "old": f"{device} has no queue"}.get(device, (index, device))
 
-    found, reasons = sorted_out(["old", "one", "none", "broken", "two"], "toy", described)
+    found, reasons = filter_devices(["old", "one", "none", "broken", "two"], "toy", described)
     assert found == [(1, "one"), (4, "two")]
     assert reasons[0] == "old has no queue"
     assert "no answer" in reasons[1]

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bitnet_hal.driver.status import Statuses
+from bitnet_hal.driver.status import StatusCodes
 from bitnet_hal.errors import LaunchError, OutOfMemoryError
-from bitnet_hal.families.c_library import CLibrary
+from bitnet_hal.families.c_library import CffiLibrary
 
 cffi = pytest.importorskip("cffi")
 DECLARED = """
@@ -24,7 +24,7 @@ typedef void *acme_card_t;
 
 
 @pytest.fixture
-def acme(tmp_path: Path) -> CLibrary:
+def acme(tmp_path: Path) -> CffiLibrary:
     ffi = cffi.FFI()
     ffi.cdef(DECLARED)
 
@@ -61,13 +61,13 @@ def acme(tmp_path: Path) -> CLibrary:
 
     table = tmp_path / "errors.toml"
     table.write_text('7 = ["OutOfMemoryError", "", "NO_MEMORY"]\n')
-    statuses = Statuses(str(tmp_path / "errors.py"), "acme", lambda status, name: f"{name or 'ACME'} ({status})")
+    statuses = StatusCodes(str(tmp_path / "errors.py"), "acme", lambda status, name: f"{name or 'ACME'} ({status})")
     functions = {"square": square, "about": about, "make_layer": make_layer, "cards": cards, "content": content}
     lib = SimpleNamespace(**functions, fail=ffi.callback("int(void)", lambda: 8))
-    return CLibrary(ffi, lib, statuses, ["acme_structure_type_t"], {"acme_part_t": {"flags": 3}})
+    return CffiLibrary(ffi, lib, statuses, ["acme_structure_type_t"], {"acme_part_t": {"flags": 3}})
 
 
-def test_structs_keep_what_they_point_to(acme: CLibrary) -> None:
+def test_structs_keep_what_they_point_to(acme: CffiLibrary) -> None:
     """Also where a struct is copied into another one, or nobody else holds what is listed."""
     made = acme.make("acme_layer_info_t", parts=[{"text": "m" * 200}, {"flags": 1}], first={"text": "n" * 200})
     gc.collect()
@@ -78,7 +78,7 @@ def test_structs_keep_what_they_point_to(acme: CLibrary) -> None:
     assert len(trash) == 200
 
 
-def test_what_functions_give(acme: CLibrary) -> None:
+def test_what_functions_give(acme: CffiLibrary) -> None:
     """Numbers, structs whose type is filled in, lists, bytes."""
     assert acme.given("square", "test", 12) == 144
     assert acme.given(acme.lib.square, "test", 3) == 9
@@ -90,12 +90,12 @@ def test_what_functions_give(acme: CLibrary) -> None:
     assert acme.address(memoryview(data)[3:]) - acme.address(memoryview(data)) == 3
 
 
-def test_dicts_are_structs_of_the_type_that_a_function_wants(acme: CLibrary) -> None:
+def test_dicts_are_structs_of_the_type_that_a_function_wants(acme: CffiLibrary) -> None:
     """And pointers to one within a struct."""
     assert acme.given("make_layer", "test", {"parts": [{}, {}], "only": {"text": "only"}}) == 523
 
 
-def test_statuses_are_exceptions(acme: CLibrary) -> None:
+def test_statuses_are_exceptions(acme: CffiLibrary) -> None:
     with pytest.raises(OutOfMemoryError, match="NO_MEMORY") as caught:
         acme.given("square", "alloc", 100, requested=5)
     assert caught.value.requested == 5

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_hal.base import Launch
+from bitnet_hal.base import BoundLaunch
 from bitnet_hal.device import MemoryKind, whole
 from bitnet_hal.families.command_lists import MOST_PENDING, CommandListDevice
 from bitnet_hal.kernels.catalogue import CATALOGUE
@@ -72,7 +72,7 @@ class Listed(CommandListDevice[NumpyBuffer, NumpyKernel, List], NumpyDevice):
             reached[0] = True
         fence.clear()
 
-    def _launch(self, commands: List, launch: Launch[NumpyBuffer, NumpyKernel]) -> None:
+    def _launch(self, commands: List, launch: BoundLaunch[NumpyBuffer, NumpyKernel]) -> None:
         commands.commands.append((lambda: NumpyDevice._run(self, launch),))
 
     def _copy(self, *transfer: Any) -> None:

@@ -21,7 +21,7 @@ from bitnet_hal.testing.cases.registry import all_cases
 from bitnet_hal.testing.compare import check_outputs
 
 CASES = {case.id: case for case in all_cases()}
-Launch = tuple[Kernel, Grid, Sequence[View], bytes]
+CaseLaunch = tuple[Kernel, Grid, Sequence[View], bytes]
 
 
 def contents(view: View) -> Any:
@@ -84,8 +84,8 @@ class Deferred(NumpyDevice):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lists: dict[Any, list[Launch]] = {}
-        self.now: list[Launch] = []
+        self.lists: dict[Any, list[CaseLaunch]] = {}
+        self.now: list[CaseLaunch] = []
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         super().launch(kernel, grid, views, params)

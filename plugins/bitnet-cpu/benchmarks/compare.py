@@ -64,12 +64,17 @@ def memory(path: str, threads: int) -> dict[str, Command]:
     return {"read": lambda count: READ_BYTES / min(timed(lambda: list(pool.map(np.max, parts))) for _ in range(count))}
 
 
-def bitnet(path: str, threads: int, small_head: Literal["on", "off"] = "off") -> dict[str, Command]:
+def bitnet(path: str, threads: int, lm_head_int8: Literal["on", "off"] = "off") -> dict[str, Command]:
     import bitnet_core
 
     os.environ["BITNET_NUM_THREADS"] = str(threads)
     model = bitnet_core.load(
-        path, "cpu", context=CONTEXT, layout="A" if "i2s" in path else None, small_head=small_head, prompt_lookup="off"
+        path,
+        "cpu",
+        context=CONTEXT,
+        layout="A" if "i2s" in path else None,
+        lm_head_int8=lm_head_int8,
+        prompt_lookup="off",
     )
     if model.device.info.backend != "cpu":
         sys.exit("bitnet-cpu is not installed: 'cpu' is the numpy device")
@@ -224,7 +229,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        sides = {"bitnet": bitnet, "bitnet-small": partial(bitnet, small_head="on"), "llama": llama, "memory": memory}
+        sides = {"bitnet": bitnet, "bitnet-small": partial(bitnet, lm_head_int8="on"), "llama": llama, "memory": memory}
         serve(sides[sys.argv[2]], sys.argv[3], int(sys.argv[4]))
     else:
         main()

@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<const char*, KERNEL_COUNT> NAMES = {
     "embed_rows",        "rms_norm_quantize", "matmul_ternary", "matmul_ternary_block", "rope_store_kv", "attention",
     "glu_norm_quantize", "rms_norm",          "matmul_dense",   "argmax_advance",       "top_k",
-    "embed_rows_ternary", "pack_head", "draft_logits", "rescore_logits",
+    "embed_rows_ternary", "pack_head", "approx_logits", "refine_logits",
     "hadamard_rotate", "glu", "causal_conv1d", "gated_delta_rule", "gated_rms_norm"};
 constexpr std::array<size_t, KERNEL_COUNT> VIEWS = {3, 5, 6, 6, 8, 6, 5, 4, 3, 6, 5, 4, 4, 6, 5, 3, 2, 5, 7, 4};
 constexpr uint64_t MOST_WIDTH = 1u << 20;  // columns: 32-bit sums and float counts stay exact
@@ -200,7 +200,7 @@ size_t check_pack(const Launch& l, const Checker& check) {
   return size_t(p.width) * 4;
 }
 
-size_t check_draft(const Launch& l, const Checker& check) {
+size_t check_approx(const Launch& l, const Checker& check) {
   const auto p = params_of<DraftParams>(l);
   check_head(check, p.outs, p.width);
   check.holds(0, "x", p.rows, p.width, 4);
@@ -212,7 +212,7 @@ size_t check_draft(const Launch& l, const Checker& check) {
   return size_t(p.width) * 4;
 }
 
-size_t check_rescore(const Launch& l, const Checker& check) {
+size_t check_refine(const Launch& l, const Checker& check) {
   const auto p = params_of<RescoreParams>(l);
   check_head(check, p.outs, p.width);
   check.require(p.k > 0 && p.k <= 256, "k is not in 1..256");
@@ -311,8 +311,8 @@ size_t check_bounds(const Launch& l, const Checker& check, const Path& path) {
     case TOP_K: return check_top_k(l, check), 0;
     case EMBED_ROWS_TERNARY: return check_embed_ternary(l, check), 0;
     case PACK_HEAD: return check_pack(l, check);
-    case DRAFT_LOGITS: return check_draft(l, check);
-    case RESCORE_LOGITS: return check_rescore(l, check);
+    case APPROX_LOGITS: return check_approx(l, check);
+    case REFINE_LOGITS: return check_refine(l, check);
     case HADAMARD_ROTATE: return check_hadamard(l, check);
     case GLU: return check_glu(l, check), 0;
     case CAUSAL_CONV1D: return check_conv(l, check);
@@ -330,8 +330,8 @@ std::array<uint64_t, 3> expected_grid(const Launch& l) {
     case EMBED_ROWS:
     case EMBED_ROWS_TERNARY: return {tiles(l.params[1], n), rows, 1};
     case PACK_HEAD: return {tiles(rows, n), 1, 1};
-    case DRAFT_LOGITS:
-    case RESCORE_LOGITS:
+    case APPROX_LOGITS:
+    case REFINE_LOGITS:
     case MATMUL_TERNARY:
     case MATMUL_TERNARY_BLOCK:
     case MATMUL_DENSE:
@@ -363,7 +363,7 @@ void check_constants(KernelId id, const Constants& c) {
   const bool blocks = id == MATMUL_TERNARY_BLOCK || id == EMBED_ROWS_TERNARY;
   require(!blocks || c.block == 64 || c.block == 128 || c.block == 256, "BLOCK is not 64, 128 or 256");
   const bool tokens = id == MATMUL_TERNARY || id == MATMUL_TERNARY_BLOCK || id == MATMUL_DENSE || id == ATTENTION;
-  const bool head = id == DRAFT_LOGITS || id == RESCORE_LOGITS, embed = id == EMBED_ROWS || id == EMBED_ROWS_TERNARY;
+  const bool head = id == APPROX_LOGITS || id == REFINE_LOGITS, embed = id == EMBED_ROWS || id == EMBED_ROWS_TERNARY;
   require(!(tokens || head) || (c.tile_n != 0 && c.tile_t != 0), "a tile size is missing");
   require(!head || c.tile_t == 1, "a workgroup is for one row");
   require(!(embed || head) || (c.tile_n != 0 && c.tile_n % 256 == 0), "TILE_N is no multiple of 256");

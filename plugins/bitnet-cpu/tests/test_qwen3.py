@@ -21,12 +21,12 @@ and of 128: more than most moved int8 codes change."""
 @pytest.mark.parametrize("block", [32, 128], ids="a{}".format)
 def test_greedy_text(file: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = [STEPS[file] * n % 300 for n in range(1, 9)]
-    with bitnet_core.load(GOLDEN / file, "numpy", activation_block=block) as model:
+    with bitnet_core.load(GOLDEN / file, "numpy", activation_group_size=block) as model:
         expected = model.generate(prompt, max_tokens=32, temperature=0)
     assert len(expected.tokens) == 32
     for path in usable_paths():
         monkeypatch.setenv("BITNET_CPU_KERNEL", path)
-        with bitnet_core.load(GOLDEN / file, "cpu", activation_block=block) as model:
+        with bitnet_core.load(GOLDEN / file, "cpu", activation_group_size=block) as model:
             assert model.device.info.extra["active_kernel"] == path
             found = model.generate(prompt, max_tokens=32, temperature=0)
         assert (found.tokens, found.text) == (expected.tokens, expected.text), path

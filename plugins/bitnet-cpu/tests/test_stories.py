@@ -38,7 +38,7 @@ def test_a_state_saved_on_another_device_goes_on_here(tmp_path: Path) -> None:
     with bitnet_core.load(None, "cpu") as here:
         assert here.load_state(tmp_path / "state") >= 1
         text = here.generate(prompt, max_tokens=8)
-    assert (text.tokens, text.reused_tokens) == (expected.tokens, 64)
+    assert (text.tokens, text.cached_tokens) == (expected.tokens, 64)
 
 
 @pytest.mark.parametrize("path", [*PATHS, "portable"])
@@ -48,17 +48,17 @@ def test_guessed_texts_are_those_without_guesses(path: str, monkeypatch: pytest.
         pytest.skip(f"this CPU, or its operating system, does not run {path}")
     monkeypatch.setenv("BITNET_CPU_KERNEL", path)
     with (
-        bitnet_core.load("stories", "cpu", prompt_lookup="off", burst_seconds=1e-4) as plain,
-        bitnet_core.load("stories", "cpu", prompt_lookup="on", burst_seconds=1e-4) as looking,
+        bitnet_core.load("stories", "cpu", prompt_lookup="off", stream_interval=1e-4) as plain,
+        bitnet_core.load("stories", "cpu", prompt_lookup="on", stream_interval=1e-4) as looking,
     ):
         for story in golden_stories():
             prompt = [*story.prompt_ids, *story.ids, *story.prompt_ids]
             assert looking.generate(prompt, max_tokens=64).tokens == plain.generate(prompt, max_tokens=64).tokens
         figures = looking.stats()
-    assert figures["guessed_tokens"] > figures["right_guesses"] > 20
+    assert figures["draft_tokens"] > figures["accepted_tokens"] > 20
 
 
-@pytest.mark.parametrize("arguments", [("run", "-n", "2", "Once"), ("run", "--kv-budget", "1", "Once")])
+@pytest.mark.parametrize("arguments", [("run", "-n", "2", "Once"), ("run", "--kv-cache-size", "1", "Once")])
 def test_the_binding_says_nothing_at_the_end(arguments: tuple[str, ...]) -> None:
     """nanobind reports objects that a program leaves behind; one that fails leaves none either."""
     command = [sys.executable, "-c", "from bitnet_core.cli.app import main; main()", *arguments, "-d", "cpu"]

@@ -32,7 +32,7 @@ def step_in_the_middle(model: Model, texts: int) -> list[Any]:
     engine, seen = model.engine, []
     rng = np.random.default_rng(texts)
     prompts = rng.integers(0, model.config.tokens, (texts, PROMPT)).tolist()
-    running = [engine.add(prompt, max_tokens=TOKENS) for prompt in prompts]
+    running = [engine.add_request(prompt, max_tokens=TOKENS) for prompt in prompts]
     while min(text.generated_tokens for text in running) < MIDDLE:
         engine.step()
     replay = device.replay

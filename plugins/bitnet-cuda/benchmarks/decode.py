@@ -1,6 +1,7 @@
 """Decoding one text (random weights): its speed, and how long a step takes without each of its kernels.
 
-    python plugins/bitnet-cuda/benchmarks/decode.py [--shape NAME] [--small-head on] [--sources FOLDER ...] [--without]
+    python plugins/bitnet-cuda/benchmarks/decode.py [--shape NAME] [--lm-head-int8 on] [--sources FOLDER ...]
+    [--without]
 
 --sources: folders whose kernels stand in for the plugin's own, each measured in turn with these, so that what a change
 gains shows on one machine in one run. --without: by kernel and matrix, the time of a step less that of one without it.
@@ -27,10 +28,10 @@ FOLDERS = compile.FOLDERS
 NEVER = "argmax_advance"  # left out always: without it a step's position stays
 
 
-def opened(sources: Path | None, shape: str, small_head: Any) -> Model:
+def opened(sources: Path | None, shape: str, lm_head_int8: Any) -> Model:
     """The model, with kernels of `sources` where it has them."""
     compile.FOLDERS = (sources, *FOLDERS) if sources else FOLDERS
-    return load(SyntheticSource(shape), "cuda:0", small_head=small_head)
+    return load(SyntheticSource(shape), "cuda:0", lm_head_int8=lm_head_int8)
 
 
 def replay_time(device: Any, launches: list[Any]) -> float:
@@ -81,19 +82,19 @@ def in_the_middle(model: Model, positions: int, look: Callable[[Any, Any], str])
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="2b4t")
-    parser.add_argument("--small-head", choices=("auto", "on", "off"), default="auto")
+    parser.add_argument("--lm-head-int8", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--sources", type=Path, nargs="*", default=[])
     parser.add_argument("--without", action="store_true")
     arguments = parser.parse_args()
     speeds: dict[tuple[str, int], list[float]] = {}
     for _ in range(TURNS):
         for sources in (None, *arguments.sources):
-            with opened(sources, arguments.shape, arguments.small_head) as model:
+            with opened(sources, arguments.shape, arguments.lm_head_int8) as model:
                 for positions in POSITIONS:
                     speed = measure(model, 0.0, positions, 128, 3, 1).decode_speed
                     speeds.setdefault((str(sources or "as it is"), positions), []).append(speed)
     if arguments.without:
-        with opened(None, arguments.shape, arguments.small_head) as model:
+        with opened(None, arguments.shape, arguments.lm_head_int8) as model:
             for positions in POSITIONS:
                 print(f"at {positions}: {in_the_middle(model, positions, without)}", flush=True)
     for (name, positions), found in speeds.items():

@@ -1,9 +1,10 @@
 """Tiles of the prompts' ternary products at the shapes of a model: held against the plugin's own choice, then timed.
 
-    python plugins/bitnet-cuda/benchmarks/products.py [--shape bonsai-8b] [--rows 512,2048] [--activation-block 128]
+    python plugins/bitnet-cuda/benchmarks/products.py [--shape bonsai-8b] [--rows 512,2048] [--activation-group-size
+    128]
 
 Times are wall clock over 50 launches of a recording; the first line of a matrix is the tile that the plugin takes. With
---activation-block 128 the kernel for scales of 32 columns is timed beside the tiles for 128.
+--activation-group-size 128 the kernel for scales of 32 columns is timed beside the tiles for 128.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bitnet_cuda.tensor_tiles import BLOCK_STREAM, WIDE, mma_tile, stream_tile
 from bitnet_hal.device import Tuning, View, whole
 from bitnet_hal.errors import GpuError
 from bitnet_hal.kernels.catalogue import CATALOGUE
-from bitnet_hal.kernels.parts import MATMUL_PARAMS
+from bitnet_hal.kernels.params import MATMUL_PARAMS
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.launcher import Launch
 
@@ -104,10 +105,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="bonsai-8b")
     parser.add_argument("--rows", default="512,2048")
-    parser.add_argument("--activation-block", type=int, choices=BLOCK_TILES, default=32)
+    parser.add_argument("--activation-group-size", type=int, choices=BLOCK_TILES, default=32)
     arguments = parser.parse_args()
     block, matrices = SHAPES[arguments.shape]
-    ablock = arguments.activation_block if block else 0
+    ablock = arguments.activation_group_size if block else 0
     tunings = BLOCK_TILES[ablock] if block else ROW_TILES
     device = CudaDevice(0)
     compile_all(block, ablock, tunings)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.sampling import SamplingParams
+from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.formats.open import open_model
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_cuda.device import CudaDevice
@@ -25,13 +25,13 @@ tiny = sorted(Path("core/tests/golden/qwen3").glob("*/*.gguf"))
 runs = [(stories, True, "off"), (stories, True, "on"), *((path, True, "off") for path in tiny[1::2])]
 runs += [(stories, False, "off"), (tiny[0], False, "off")]
 seen, done = Counter(), 0
-for path, tensor_cores, small_head in runs:
+for path, tensor_cores, lm_head_int8 in runs:
     if time.monotonic() > end:
         break
     source = open_model(path)
     device = CudaDevice(0, tensor_cores=tensor_cores)
-    engine = Engine(source, device, EngineOptions(max_sequences=8, small_head=small_head))
-    room = engine.limit - 8
+    engine = Engine(source, device, EngineOptions(max_sequences=8, lm_head_int8=lm_head_int8))
+    room = engine.max_model_len - 8
     for batch, length, sampling in (
         (1, 150, SamplingParams()),  # attention over the positions is shared by two blocks
         (1, 5, SamplingParams(temperature=0.8, top_k=5, seed=1)),
@@ -39,7 +39,7 @@ for path, tensor_cores, small_head in runs:
     ):
         for text in range(batch):
             tokens = np.random.default_rng(text).integers(0, source.config.vocab, min(length, room))
-            engine.add(tokens.tolist(), sampling, max_tokens=6)
+            engine.add_request(tokens.tolist(), sampling, max_tokens=6)
         while engine.step():
             pass
     seen += engine.kernel_launches

@@ -24,8 +24,12 @@ def attention_shapes() -> Iterator[tuple[int, int, int, int]]:
 def test_parts_of_attention_fit_the_workspace_and_the_block(tensor_cores: bool) -> None:
     for rows, heads, kv_heads, head_dim in attention_shapes():
         params = {"rows": rows, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": head_dim}
-        tuned = tuning.choose(CATALOGUE["rope_attention"], {"KV": 1}, params, tensor_cores=tensor_cores, wgmma=False)
-        hopper = tuning.choose(CATALOGUE["rope_attention"], {"KV": 1}, params, tensor_cores=tensor_cores, wgmma=True)
+        tuned = tuning.select_tuning(
+            CATALOGUE["rope_attention"], {"KV": 1}, params, tensor_cores=tensor_cores, wgmma=False
+        )
+        hopper = tuning.select_tuning(
+            CATALOGUE["rope_attention"], {"KV": 1}, params, tensor_cores=tensor_cores, wgmma=True
+        )
         assert tuned.private.get("SHARED", 0) <= 64 << 10, "with 32 KiB of its own, on all GPUs"
         assert hopper.private.get("SHARED", 0) <= 192 << 10
         assert tuned.workspace == WORKSPACE
@@ -43,7 +47,7 @@ def test_parts_of_attention_fit_the_workspace_and_the_block(tensor_cores: bool) 
 
 def test_parts_of_argmax_fit_the_workspace() -> None:
     for rows, vocab in itertools.product((1, 8, 64, 65, 512), (100, 32000, 128256)):
-        tuned = tuning.choose(
+        tuned = tuning.select_tuning(
             CATALOGUE["argmax_advance"], {}, {"rows": rows, "vocab": vocab}, tensor_cores=True, wgmma=False
         )
         if (splits := tuned.tile["SPLITS"]) > 1:
@@ -66,21 +70,21 @@ def test_warps_cover_all_columns(width: int, outs: int) -> None:
 @pytest.mark.parametrize("block", [0, 128])
 def test_rows_too_long_for_shared_memory_are_refused(kernel: str, block: int) -> None:
     params = {"rows": 1, "columns": 32_768, "width": 32_768, "outs": 256}
-    tuned = decode_tiles.choose(kernel, {"BLOCK": block}, params, wgmma=False)
+    tuned = decode_tiles.select_tuning(kernel, {"BLOCK": block}, params, wgmma=False)
     assert tuned is not None
     assert not block or tuned.tile["TILE_N"] <= tuned.private["GROUP"], "a thread for an output"
     warps, outs = tuned.private["GROUP"] // 32, tuned.tile["TILE_N"] * (2 if kernel == "norm_matmul_glu" else 1)
     scales = tuned.private["STEPS"] * warps * 8 * 4 if block else 0
     assert tuned.private["STEPS"] * warps * 256 + scales + 4 * warps * (outs + 3) <= 48 << 10
     with pytest.raises(UnsupportedError, match="32769 columns"):
-        decode_tiles.choose(kernel, {"BLOCK": block}, params | {"columns": 32_769, "width": 33_024}, wgmma=False)
+        decode_tiles.select_tuning(kernel, {"BLOCK": block}, params | {"columns": 32_769, "width": 33_024}, wgmma=False)
 
 
 @pytest.mark.parametrize("kernel", ["norm_matmul", "norm_matmul_glu"])
 def test_several_rows_are_left_to_separate_launches(kernel: str) -> None:
     params = {"rows": 2, "columns": 2560, "width": 2560, "outs": 256}
     with pytest.raises(UnsupportedError, match="one row"):
-        decode_tiles.choose(kernel, {"BLOCK": 0}, params, wgmma=False)
+        decode_tiles.select_tuning(kernel, {"BLOCK": 0}, params, wgmma=False)
 
 
 @pytest.mark.parametrize("rows", [5, 8])
@@ -89,7 +93,7 @@ def test_norms_of_five_to_eight_rows_are_joined(rows: int, columns: int, outs: i
     """Warps have all columns to norm, the groups that share them all to multiply, threads all outputs."""
     width = ceil_div(columns, 128) * 128
     params = {"rows": rows, "columns": columns, "outs": outs, "width": width}
-    tuned = decode_tiles.choose("norm_matmul", {"BLOCK": 0}, params, wgmma=False)
+    tuned = decode_tiles.select_tuning("norm_matmul", {"BLOCK": 0}, params, wgmma=False)
     assert tuned is not None
     group, tile_n, shares = (
         tuned.private["GROUP"],
@@ -104,13 +108,13 @@ def test_norms_of_five_to_eight_rows_are_joined(rows: int, columns: int, outs: i
     assert shares * tile_n // 16 == group // 32
     assert tuned.private["SHARED"] >= 32 * shares * (tile_n + 4)
     with pytest.raises(UnsupportedError, match="4097 columns"):
-        decode_tiles.choose("norm_matmul", {"BLOCK": 0}, params | {"columns": 4097, "width": 4224}, wgmma=False)
+        decode_tiles.select_tuning("norm_matmul", {"BLOCK": 0}, params | {"columns": 4097, "width": 4224}, wgmma=False)
 
 
 @pytest.mark.parametrize("rows", [2, 8, 9, 16, 17, 32, 33, 64, 65])
-def test_drafts_fit_a_block(rows: int) -> None:
+def test_approximate_logits_fit_a_block(rows: int) -> None:
     params = {"rows": rows, "outs": 128256, "width": 2560, "stride": 128256}
-    tuned = tuning.choose(CATALOGUE["draft_logits"], {}, params, tensor_cores=True, wgmma=True)
+    tuned = tuning.select_tuning(CATALOGUE["approx_logits"], {}, params, tensor_cores=True, wgmma=True)
     private, fixed = tuned.private, 4 * tuned.tile["TILE_N"] // 64 * tuned.tile["TILE_T"] + 512
     assert private["SHARED"] + fixed <= MOST_SHARED
     assert private["GROUP"] // 128 - 2 <= private["STAGES"], "each warpgroup that makes bytes has a stage to begin with"
@@ -120,7 +124,7 @@ def test_drafts_fit_a_block(rows: int) -> None:
 @pytest.mark.parametrize(("outs", "width", "add"), [(3840, 2560, 0), (2560, 2560, 1), (2560, 6912, 1), (40, 128, 0)])
 def test_products_of_batches_are_on_the_gpu_at_once(rows: int, outs: int, width: int, add: int) -> None:
     params = {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0}
-    tuned = tuning.choose(CATALOGUE["matmul_ternary"], {"ADD": add}, params, tensor_cores=True, wgmma=True)
+    tuned = tuning.select_tuning(CATALOGUE["matmul_ternary"], {"ADD": add}, params, tensor_cores=True, wgmma=True)
     private, splits = tuned.private, tuned.tile["SPLITS"]
     assert tuned.variant == "group"
     x, y, z = CATALOGUE["matmul_ternary"].grid(params, tuned.tile)
@@ -136,8 +140,8 @@ def test_products_of_batches_are_on_the_gpu_at_once(rows: int, outs: int, width:
 def test_norms_keep_their_threads(rows: int, width: int) -> None:
     """What keeps their blocks apart changes no result."""
     launch = CATALOGUE["rms_norm_quantize"], {"ABLOCK": 0}, {"rows": rows, "width": width, "stride": width}
-    here = tuning.choose(*launch, tensor_cores=True, wgmma=True).private
-    elsewhere = tuning.choose(*launch, tensor_cores=True, wgmma=False).private
+    here = tuning.select_tuning(*launch, tensor_cores=True, wgmma=True).private
+    elsewhere = tuning.select_tuning(*launch, tensor_cores=True, wgmma=False).private
     assert {name: here[name] for name in ("GROUP", "VECTORS")} == {
         name: elsewhere[name] for name in ("GROUP", "VECTORS")
     }

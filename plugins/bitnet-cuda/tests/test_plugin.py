@@ -115,7 +115,7 @@ def kernel_variants(architecture: str, specs: list[KernelSpec]) -> Iterator[Vari
         for rows, constants in itertools.product((1, 8, 16, 32, 64, 512), diagonal + every):
             semantic = constants if constants.get("BLOCK") != 0 else {**constants, "ABLOCK": 0}
             try:
-                tuned = tuning.choose(
+                tuned = tuning.select_tuning(
                     spec, semantic, {"rows": rows, **SHAPE}, tensor_cores=tensor_cores, wgmma=architecture == "sm_90a"
                 )
             except UnsupportedError:
@@ -213,18 +213,20 @@ def test_tiles_fit_the_shared_memory_of_their_gpus(rows: int, outs: int, width: 
         (MATMUL_DENSE, {"DTYPE": 1}),
         (ATTENTION, {"KV": 1}),
     ):
-        tile = tuning.choose(spec, constants, params, tensor_cores=True, wgmma=False).private
+        tile = tuning.select_tuning(spec, constants, params, tensor_cores=True, wgmma=False).private
         assert tile.get("SHARED", 0) <= 98 << 10  # 99 KiB on compute capability 8.6, 8.9 and 12.0
         assert 32 <= tile["GROUP"] <= 1024
         assert tile["GROUP"] % 32 == 0
-        hopper = tuning.choose(spec, constants, params, tensor_cores=True, wgmma=True).private
+        hopper = tuning.select_tuning(spec, constants, params, tensor_cores=True, wgmma=True).private
         assert hopper.get("SHARED", 0) * hopper.get("RESIDENT", 1) <= 226 << 10
 
 
 def test_steps_of_other_sizes_take_other_kernels() -> None:
     def variant(spec: KernelSpec, rows: int, tensor_cores: bool, wgmma: bool = False) -> str:
         constants = {"ADD": 0, "BLOCK": 128, "ABLOCK": 32}
-        return tuning.choose(spec, constants, {"rows": rows, **SHAPE}, tensor_cores=tensor_cores, wgmma=wgmma).variant
+        return tuning.select_tuning(
+            spec, constants, {"rows": rows, **SHAPE}, tensor_cores=tensor_cores, wgmma=wgmma
+        ).variant
 
     rows = (1, 2, 32, 64, 512)
     assert [variant(MATMUL_TERNARY, n, tensor_cores=True) for n in rows] == ["few", "few", "batch", "batch", "mma"]
@@ -233,5 +235,5 @@ def test_steps_of_other_sizes_take_other_kernels() -> None:
         assert variant(spec, 512, tensor_cores=True, wgmma=True) == "stream"
         apart = {"rows": 512, **SHAPE, "y_first": 2}  # a lane's rows would not lie in whole words of y
         constants = {"ADD": 0, "BLOCK": 128, "ABLOCK": 32}
-        assert tuning.choose(spec, constants, apart, tensor_cores=True, wgmma=True).variant == "mma"
+        assert tuning.select_tuning(spec, constants, apart, tensor_cores=True, wgmma=True).variant == "mma"
     assert [variant(MATMUL_TERNARY, n, tensor_cores=False) for n in (1, 512)] == ["", "tile"]

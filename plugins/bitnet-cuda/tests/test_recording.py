@@ -10,7 +10,7 @@ from bitnet_cuda import recording, tensor_tiles
 from bitnet_hal.device import Tuning, View
 from bitnet_hal.families.stream import StreamKernel, StreamLaunch
 from bitnet_hal.kernels.catalogue import CATALOGUE
-from bitnet_hal.launches import Launch
+from bitnet_hal.launches import BoundLaunch
 
 
 def launch(name: str, variant: str = "", **views: View) -> Any:
@@ -55,10 +55,10 @@ def test_weights_are_asked_for_ahead_as_far_as_the_cache_keeps_them(monkeypatch:
     assert recording.weights_ahead([]) == []
 
 
-def test_products_with_block_scales_ask_for_nothing_and_the_last_layer_for_the_drafts() -> None:
+def test_products_with_block_scales_ask_for_nothing_and_the_last_layer_for_the_approximate_logits() -> None:
     weights: Any = view(640)
     layer = [launch("rope_attention"), launch("norm_matmul", "block"), launch("norm_matmul_glu", "block", w=weights)]
-    last = [launch("norm_matmul", "block"), launch("rms_norm"), launch("draft_logits", codes=weights)]
+    last = [launch("norm_matmul", "block"), launch("rms_norm"), launch("approx_logits", codes=weights)]
     asked = [one and one[2] for one in recording.weights_ahead(layer + last)]
     assert asked == [640, None, None, None, None, None]
     last[0] = launch("norm_matmul")
@@ -69,7 +69,7 @@ def test_norms_have_a_multiprocessor_to_themselves_in_front_of_queries_alone() -
     def made(name: str, **constants: int) -> StreamLaunch:
         private = {"GROUP": 320, **tensor_tiles.SPREAD} if name == "rms_norm_quantize" else {"GROUP": 256}
         kernel = StreamKernel(CATALOGUE[name], constants, Tuning(private=private), None, None)
-        return Launch(kernel, (1, 1, 1), (), b"")
+        return BoundLaunch(kernel, (1, 1, 1), (), b"")
 
     norm = made("rms_norm_quantize")
     launches = [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from bitnet_cuda.tensor_tiles import BLOCK_STREAM, MOST_SHARED, STREAM, WIDE, choose
+from bitnet_cuda.tensor_tiles import BLOCK_STREAM, MOST_SHARED, STREAM, WIDE, select_tuning
 from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
 
 
 def chosen(kernel: str, rows: int, outs: int, block: int, ablock: int) -> Tuning | None:
     params = {"rows": rows, "outs": outs, "width": 4096, "y_stride": outs, "y_first": 0}
-    return choose(kernel, {"BLOCK": block, "ABLOCK": ablock}, params, wgmma=True)
+    return select_tuning(kernel, {"BLOCK": block, "ABLOCK": ablock}, params, wgmma=True)
 
 
 @pytest.mark.parametrize("tile", [*STREAM.values(), *WIDE.values(), BLOCK_STREAM])
@@ -54,7 +54,7 @@ def test_tiles_of_96_tokens_where_they_save_a_turn(rows: int, outs: int, tile: t
 @pytest.mark.parametrize(("rows", "paired", "tile_t"), [(512, 1, 16), (1024, 0, 32)])
 def test_warpgroups_of_attention_share_positions_where_rows_are_few(rows: int, paired: int, tile_t: int) -> None:
     params = {"rows": rows, "n_heads": 20, "n_kv_heads": 5, "head_dim": 128}
-    tile = choose("attention", {"KV": 1}, params, wgmma=True)
+    tile = select_tuning("attention", {"KV": 1}, params, wgmma=True)
     assert tile is not None
     assert (tile.private["PAIRED"], tile.tile["TILE_T"]) == (paired, tile_t)
     assert tile.private["SHARED"] <= MOST_SHARED

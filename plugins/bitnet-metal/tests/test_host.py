@@ -58,7 +58,7 @@ def test_a_token_costs_a_few_calls_and_shares_its_command_buffer(state: State, f
         device.synchronize()
         state.calls.clear()
         tokens = 6
-        model.engine.placement.launcher.replay(step, tokens)
+        model.engine.worker.launcher.replay(step, tokens)
         device.synchronize()
     with load(device="numpy") as model:
         assert said == model.generate("Once", max_tokens=6).text

@@ -11,10 +11,10 @@ from bitnet_hal.kernels.base import MATMUL_TERNARY
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.testing.cases.registry import cases_of
-from bitnet_hal.tuning.query import Wanted
+from bitnet_hal.tuning.query import TuningQuery
 from bitnet_metal.compile import FOLDER, source
 from bitnet_metal.describe import OPTIONAL
-from bitnet_metal.tuning import FAMILIES, WIDEST, choose
+from bitnet_metal.tuning import FAMILIES, WIDEST, select_tuning
 from emulator import msl
 from emulator.lint import complaints
 
@@ -32,7 +32,7 @@ def sources() -> dict[str, tuple[KernelSpec, Tuning]]:
             launch = case.launch()
             for family in FAMILIES:
                 try:
-                    tuning = choose(Wanted(spec, launch.constants, launch.params, info(family)))
+                    tuning = select_tuning(TuningQuery(spec, launch.constants, launch.params, info(family)))
                 except UnsupportedError:
                     continue
                 found[source(spec, launch.constants, tuning)] = spec, tuning
@@ -123,5 +123,5 @@ def test_clang_refuses_mixed_address_spaces(kernel: str, good: str, bad: str) ->
 def test_rows_too_wide_for_exact_sums_are_refused() -> None:
     params = {"rows": 1, "outs": 1, "width": WIDEST + 1, "y_stride": 1, "y_first": 0}
     with pytest.raises(UnsupportedError, match="exact"):
-        choose(Wanted(MATMUL_TERNARY, {"ADD": 0}, params, info("apple7")))
+        select_tuning(TuningQuery(MATMUL_TERNARY, {"ADD": 0}, params, info("apple7")))
     assert 2 * 128 * WIDEST < 1 << 24, "every sum of that many products of a code and an activation is exact in f32"

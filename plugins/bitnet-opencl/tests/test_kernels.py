@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from bitnet_hal.device import DeviceType
-from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.driver.enumerate import EnumeratedDevice
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
 from bitnet_hal.kernels.spec import KernelSpec
-from bitnet_hal.testing.cases.case import Case, Launch, expected
+from bitnet_hal.testing.cases.case import Case, CaseLaunch, expected
 from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_hal.testing.compare import check_outputs
 from bitnet_hal.testing.workbench import Bench
@@ -59,7 +59,7 @@ def with_profile(session_device: OpenCLDevice, profile: Mapping[str, int]) -> Op
 
     Without optimization: many barriers in one kernel take minutes otherwise.
     """
-    device = OpenCLDevice(Handled(session_device._device, session_device.info))
+    device = OpenCLDevice(EnumeratedDevice(session_device._device, session_device.info))
     kernels = frozenset(KNOWN["kernels"])
     device.info = replace(device.info, type=DeviceType.GPU, kernels=kernels, extra=profile)
     device._abilities = [*device._abilities, "-cl-opt-disable"]
@@ -75,7 +75,7 @@ def chosen(kernels: Iterable[str]) -> list[Case]:
     return cases
 
 
-def _variant(bench: Bench, spec: KernelSpec, launch: Launch) -> str:
+def _variant(bench: Bench, spec: KernelSpec, launch: CaseLaunch) -> str:
     with suppress(UnsupportedError):
         return bench.device.tuning(spec, launch.constants, launch.params).variant
     return ""

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_core.engine.cache import KVCache
-from bitnet_core.engine.runner import Runner
-from bitnet_core.engine.spans import Span
+from bitnet_core.engine.kv_cache.cache import KVCache
+from bitnet_core.engine.run.batch import ScheduledTokens
+from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.upload import upload
 from bitnet_hal.device import Device, DeviceType, TransferMode, View
-from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.driver.enumerate import EnumeratedDevice
 from bitnet_hal.launcher import Launcher
 from bitnet_hal.reference.device import NumpyDevice
 from bitnet_opencl.describe import KNOWN
@@ -45,7 +45,7 @@ def device(session_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> Ite
     """With the kernels that join others, and weights that are copied; it has the constants of what it is."""
     monkeypatch.setitem(SHAPES, "tiny-ternary", TERNARY)
     info = replace(session_device.info, transfer=TransferMode.EXPLICIT_COPY)
-    device = OpenCLDevice(Handled(session_device._device, replace(info, kernels=frozenset(KNOWN["kernels"]))))
+    device = OpenCLDevice(EnumeratedDevice(session_device._device, replace(info, kernels=frozenset(KNOWN["kernels"]))))
     yield device
     device.close()
 
@@ -61,12 +61,12 @@ def runner_on(device: Device, shape: str, kv: str) -> Runner:
 def decode(runner: Runner) -> npt.NDArray[np.int32]:
     """Greedy tokens after a prompt."""
     prompt = tuple(np.random.default_rng(0).integers(0, 1000, PROMPT).tolist())
-    runner.forward([Span(0, 0, prompt)], [], PROMPT)
+    runner.forward([ScheduledTokens(0, 0, prompt)], [], PROMPT)
     if isinstance(device := runner.launcher.device, OpenCLDevice):  # a GPU's constants, for what is tested alone
         device._abilities = [*device._abilities, "-cl-opt-disable"]  # many barriers in one kernel: minutes otherwise
         of_gpu = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 1, "members": 1}
         device.info = replace(device.info, type=DeviceType.GPU, extra=of_gpu)
-    return runner.bursts.make([Span(0, PROMPT, (1,))], TOKENS)
+    return runner.multi_step.decode([ScheduledTokens(0, PROMPT, (1,))], TOKENS)
 
 
 @pytest.mark.parametrize(("shape", "kv"), [("tiny", "f32"), ("tiny", "int8"), ("tiny-ternary", "f16")])
@@ -86,4 +86,4 @@ def test_a_launch_that_gave_up_spoils_later_ones(device: OpenCLDevice) -> None:
     spaces = [one.workspace for key, one in runner.launcher._compiled.items() if key[0] == "decoder_layer"]
     (workspace,) = [space for space in spaces if space]
     device.upload(View(workspace, 4 * LOST, 4), memoryview(np.ones(1, np.uint32)).cast("B"))
-    assert (runner.bursts.make([Span(0, PROMPT, (1,))], TOKENS) == -1).all()
+    assert (runner.multi_step.decode([ScheduledTokens(0, PROMPT, (1,))], TOKENS) == -1).all()

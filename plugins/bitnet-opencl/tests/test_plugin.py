@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from bitnet_hal.device import DeviceType, TransferMode, Tuning, View, whole
-from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.driver.enumerate import EnumeratedDevice
 from bitnet_hal.driver.program_cache import ProgramCache
 from bitnet_hal.errors import (
     BackendUnavailableError,
@@ -189,7 +189,7 @@ def test_a_program_from_the_cache_computes(
     spec, params = CATALOGUE["rms_norm"], {"rows": 1, "width": 64, "eps": 0.0}
     results = []
     for _ in range(2):
-        device = OpenCLDevice(Handled(opencl_device._device, opencl_device.info))
+        device = OpenCLDevice(EnumeratedDevice(opencl_device._device, opencl_device.info))
         launch = launch_of(device, spec, params, (256, 4, 256, 256))
         for view in (launch.views[0], launch.views[2]):
             device.upload(view, memoryview(np.arange(64, dtype=np.float32)).cast("B"))
@@ -270,18 +270,18 @@ def test_a_replay_that_the_driver_refuses_is_an_error(
 def test_waits_are_bounded(opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """An event that is never reached; a CPU is waited for only where a limit was asked for."""
     monkeypatch.setenv("BITNET_GPU_TIMEOUT", "0.05")
-    device = OpenCLDevice(Handled(opencl_device._device, opencl_device.info))
+    device = OpenCLDevice(EnumeratedDevice(opencl_device._device, opencl_device.info))
     assert not device._patient
     with pytest.raises(GpuTimeoutError, match=r"0\.05 s"):
         device._reach(SimpleNamespace(command_execution_status=1))
     monkeypatch.delenv("BITNET_GPU_TIMEOUT")
     if opencl_device.info.type is DeviceType.SOFTWARE:
-        assert OpenCLDevice(Handled(opencl_device._device, opencl_device.info))._patient
+        assert OpenCLDevice(EnumeratedDevice(opencl_device._device, opencl_device.info))._patient
     device.close()
 
 
 def test_a_lost_device_stays_lost(opencl_device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = OpenCLDevice(Handled(opencl_device._device, opencl_device.info))
+    device = OpenCLDevice(EnumeratedDevice(opencl_device._device, opencl_device.info))
     monkeypatch.setattr(device, "_patient", False)
     monkeypatch.setattr("pyopencl.enqueue_marker", lambda queue: SimpleNamespace(command_execution_status=-2))
     with pytest.raises(DeviceLostError, match="CL_DEVICE_NOT_AVAILABLE"):

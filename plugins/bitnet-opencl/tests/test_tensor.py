@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bitnet_hal.device import DeviceType, Tuning
-from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.driver.enumerate import EnumeratedDevice
 from bitnet_hal.driver.sources import with_includes
 from bitnet_hal.families.opencl_c import program_source
 from bitnet_hal.kernels.spec import KernelSpec
@@ -48,7 +48,7 @@ def emulated_source(folders: Sequence[Path], spec: KernelSpec, constants: Mappin
 def bench(session_device: OpenCLDevice, open_bench: Callable[[OpenCLDevice], Bench]) -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_module, "program_source", emulated_source)
-        device = OpenCLDevice(Handled(session_device._device, session_device.info))
+        device = OpenCLDevice(EnumeratedDevice(session_device._device, session_device.info))
         device._abilities = [*device._abilities, "-cl-opt-disable"]
         of_gpu = {**device.info.extra, "max_group": 1024, "lanes": 32, "compute_units": 4, "ptx": True}
         device.info = replace(device.info, type=DeviceType.GPU, extra=of_gpu)

@@ -62,7 +62,7 @@ def variants(architecture: str) -> Iterator[Variant]:
         seen = set()
         for rows, constants in itertools.product((1, 2, 4, 8, 16, 64, 512), diagonal + every):
             try:
-                tuned = tuning.choose(spec, constants, {"rows": rows, **SHAPE}, 60, architecture)
+                tuned = tuning.select_tuning(spec, constants, {"rows": rows, **SHAPE}, 60, architecture)
             except UnsupportedError:
                 assert not spec.base
                 continue

@@ -156,7 +156,7 @@ def test_parts_of_attention_fit_the_workspace() -> None:
     shapes = ((1, 1), (3, 1), (11, 1), (20, 5), (32, 8), (64, 8), (40, 40))
     for rows, (heads, kv_heads), head_dim in itertools.product((1, 2, 8, 33, 512), shapes, (6, 32, 64, 80, 128, 256)):
         params = {"rows": rows, "n_heads": heads, "n_kv_heads": kv_heads, "head_dim": head_dim}
-        tuned = tuning.choose(CATALOGUE["rope_attention"], {"KV": 1}, params, 304)
+        tuned = tuning.select_tuning(CATALOGUE["rope_attention"], {"KV": 1}, params, 304)
         tile, lanes = tuned.tile, tuned.private["LANES"]
         assert heads // kv_heads % tile["TILE_N"] == 0
         assert 32 % lanes == 0
@@ -173,7 +173,7 @@ def test_parts_of_attention_fit_the_workspace() -> None:
 def test_prompts_take_the_matrix_cores_where_there_are_some(architecture: str) -> None:
     for rows, outs in itertools.product((9, 33, 64, 65, 512, 2048), (17, 640, 2560, 13824)):
         params = {"rows": rows, "outs": outs, "width": 2560}
-        tuned = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, params, 60, architecture)
+        tuned = tuning.select_tuning(MATMUL_TERNARY, {"ADD": 0}, params, 60, architecture)
         assert (tuned.variant == "matrix") == (architecture not in ("gfx1030", "gfx906"))
         if tuned.variant == "matrix":
             waves_n, waves_t = tuned.private["WAVES_N"], tuned.private["WAVES_T"]
@@ -186,8 +186,8 @@ def test_blocks_are_whole_warps() -> None:
     for rows, width in itertools.product((1, 8, 512), (128, 2560, 6912, 28672)):
         params = {"rows": rows, "stride": width, "width": width, "outs": 64, "y_stride": 64, "y_first": 0}
         for name in ("rms_norm_quantize", "glu_norm_quantize"):
-            group = tuning.choose(CATALOGUE[name], {}, params, 60).private["GROUP"]
+            group = tuning.select_tuning(CATALOGUE[name], {}, params, 60).private["GROUP"]
             assert group % 32 == 0
             assert group <= 1024
-        tuned = tuning.choose(MATMUL_TERNARY, {"ADD": 0}, params, 60)
+        tuned = tuning.select_tuning(MATMUL_TERNARY, {"ADD": 0}, params, 60)
         assert tuned.private["GROUP"] // tuned.tile["TILE_N"] in (1, 2, 4, 8, 16, 32)

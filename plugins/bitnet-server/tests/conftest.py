@@ -49,7 +49,7 @@ class Served:
 
 def load(**options: Any) -> Callable[[], bitnet_core.Model]:
     """Opens the shipped model."""
-    return lambda: bitnet_core.load(None, "numpy", burst_seconds=0.02, **options)
+    return lambda: bitnet_core.load(None, "numpy", stream_interval=0.02, **options)
 
 
 @contextmanager

@@ -16,11 +16,20 @@ from typer.testing import CliRunner
 @pytest.mark.parametrize(
     ("arguments", "arrived"),
     [
-        ([], {"activation_block": None, "kv_dtype": "f16", "kv_budget": None, "eviction": "lru", "max_sequences": 32}),
-        (["--activation-block", "128"], {"activation_block": 128}),
         (
-            ["--kv", "int8", "--kv-budget", "1G", "--context", "64"],
-            {"kv_dtype": "int8", "kv_budget": 1 << 30, "context": 64},
+            [],
+            {
+                "activation_group_size": None,
+                "kv_dtype": "f16",
+                "kv_cache_bytes": None,
+                "eviction": "lru",
+                "max_sequences": 32,
+            },
+        ),
+        (["--activation-group-size", "128"], {"activation_group_size": 128}),
+        (
+            ["--kv-cache-type", "int8", "--kv-cache-size", "1G", "--context", "64"],
+            {"kv_dtype": "int8", "kv_cache_bytes": 1 << 30, "context": 64},
         ),
         (["--layout", "B", "--eviction", "lfu"], {"layout": "B", "eviction": "lfu"}),
     ],

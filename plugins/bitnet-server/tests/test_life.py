@@ -30,7 +30,7 @@ LONG = {"prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": True, "te
 
 
 def model(**options: Any) -> Any:
-    return lambda: bitnet_core.load(None, "numpy", burst_seconds=0.02, **options)
+    return lambda: bitnet_core.load(None, "numpy", stream_interval=0.02, **options)
 
 
 def leave(port: int, body: dict[str, Any], after: bytes) -> None:
@@ -254,8 +254,8 @@ def test_every_figure_of_the_statistics_is_exported(serve: Any) -> None:
         "prefix_queries": "prefix_cache_queries_total",
         "prefix_hits": "prefix_cache_hits_total",
         "preemptions": "num_preemptions_total",
-        "guessed_tokens": "spec_decode_num_draft_tokens_total",
-        "right_guesses": "spec_decode_num_accepted_tokens_total",
+        "draft_tokens": "spec_decode_num_draft_tokens_total",
+        "accepted_tokens": "spec_decode_num_accepted_tokens_total",
     }
     derived = {"prefill_seconds", "decode_seconds", "seconds_per_token", "moved_bytes_per_token", "gpu_share"}
     with serve(model()) as served, served.client() as client:

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bitnet_server.alarm import Alarm
 from bitnet_server.metrics import Histogram
 from bitnet_server.streams import ClientGoneError, Sender
+from bitnet_server.watchdog import Watchdog
 
 
 def test_an_alarm_rings_after_the_last_setting_only() -> None:
     async def main() -> list[str]:
         rung: list[str] = []
-        alarm = Alarm(lambda: rung.append("now"))
+        alarm = Watchdog(lambda: rung.append("now"))
         alarm.set(0.01)
         alarm.set(60)  # the timer that is set goes on until then
         await asyncio.sleep(0.05)

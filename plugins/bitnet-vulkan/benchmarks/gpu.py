@@ -23,21 +23,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from bitnet_core.api import load
-from bitnet_core.engine.cache import KVCache
+from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.runner import Runner
-from bitnet_core.engine.spans import Span
+from bitnet_core.engine.run.batch import ScheduledTokens
+from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.measure.benchmark import measure
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.upload import upload
 from bitnet_hal.device import Tuning, whole
 from bitnet_hal.discovery.request import resolve_request
-from bitnet_hal.driver.enumerate import numbered
+from bitnet_hal.driver.enumerate import by_index
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.base import RMS_NORM_QUANTIZE
 from bitnet_hal.launcher import Launcher
-from bitnet_hal.tuning.query import Wanted
+from bitnet_hal.tuning.query import TuningQuery
 from bitnet_vulkan.describe import usable
 from bitnet_vulkan.device import VulkanDevice
 from bitnet_vulkan.driver import function, vk
@@ -62,7 +62,7 @@ def features(device: VulkanDevice) -> None:
     """What the driver offers."""
     print(device.info)
     call = function("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR")
-    for shape in vk().listed(call, "list", numbered(usable(), device.info.index, "vulkan").handle):
+    for shape in vk().listed(call, "list", by_index(usable(), device.info.index, "vulkan").handle):
         print("matrix:", shape)
 
 
@@ -86,33 +86,33 @@ def launches(device: VulkanDevice) -> None:
     device.synchronize()
 
 
-Change = Callable[[Wanted, Tuning], Tuning]
+Change = Callable[[TuningQuery, Tuning], Tuning]
 
 
 @contextmanager
 def changed(change: Change) -> Iterator[None]:
     """Another tuning for a while."""
-    original = VulkanDevice.choose
+    original = VulkanDevice.select_tuning
 
-    def choose(wanted: Wanted) -> Tuning:
-        return change(wanted, original(wanted))
+    def select_tuning(query: TuningQuery) -> Tuning:
+        return change(query, original(query))
 
-    VulkanDevice.choose = staticmethod(choose)
+    VulkanDevice.select_tuning = staticmethod(select_tuning)
     try:
         yield
     finally:
-        VulkanDevice.choose = staticmethod(original)
+        VulkanDevice.select_tuning = staticmethod(original)
 
 
 def _of(kernel: str, **private: int) -> Change:
-    def change(want: Wanted, chosen: Tuning) -> Tuning:
+    def change(want: TuningQuery, chosen: Tuning) -> Tuning:
         return replace(chosen, private={**chosen.private, **private}) if want.spec.name == kernel else chosen
 
     return change
 
 
 def _without(*kernels: str) -> Change:
-    def change(want: Wanted, chosen: Tuning) -> Tuning:
+    def change(want: TuningQuery, chosen: Tuning) -> Tuning:
         if want.spec.name in kernels:
             raise UnsupportedError("left out")
         return chosen
@@ -121,7 +121,7 @@ def _without(*kernels: str) -> Change:
 
 
 def _tiles(tile_n: int, tile_t: int, wave_t: int) -> Change:
-    def change(want: Wanted, chosen: Tuning) -> Tuning:
+    def change(want: TuningQuery, chosen: Tuning) -> Tuning:
         if chosen.variant != "coop" or not want.spec.name.startswith("matmul"):
             return chosen
         tile = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}
@@ -131,7 +131,7 @@ def _tiles(tile_n: int, tile_t: int, wave_t: int) -> Change:
 
 
 def _heads(tile_n: int, tile_t: int) -> Change:
-    def change(want: Wanted, chosen: Tuning) -> Tuning:
+    def change(want: TuningQuery, chosen: Tuning) -> Tuning:
         if chosen.variant != "coop" or want.spec.name != "attention":
             return chosen
         tile = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}
@@ -143,7 +143,7 @@ def _heads(tile_n: int, tile_t: int) -> Change:
 AS_IT_IS: Change = lambda want, chosen: chosen  # noqa: E731  # one of the table below
 DECODES: dict[str, Change] = {
     "as it is": AS_IT_IS,
-    "all of the head": _without("draft_logits"),
+    "all of the head": _without("approx_logits"),
     "1 row of the gate": _of("decoder_layer", ROWS=1),
     "16 lanes, 2 rows of the gate": _of("decoder_layer", LANES=16, ROWS=2),
     "batch 1": _of("decoder_layer", BATCH=1),
@@ -198,8 +198,8 @@ def model(
     """Prompt or decode of a model with random weights, and activation scales of `block` columns, if not its own."""
     source = SyntheticSource(shape)
     weights, pool = upload(source, device, 4096), MemoryPool(device)
-    weights.config = EngineOptions(activation_block=block).config_of(source.config)
-    prompt = [Span(0, 0, tuple(RNG.integers(0, source.config.vocab, context).tolist()))]
+    weights.config = EngineOptions(activation_group_size=block).config_of(source.config)
+    prompt = [ScheduledTokens(0, 0, tuple(RNG.integers(0, source.config.vocab, context).tolist()))]
     expected: npt.NDArray[np.int32] | None = None
     for label, change in changes.items():
         with changed(change):
@@ -219,7 +219,7 @@ def model(
     pool.close()
 
 
-def _prompt(device: VulkanDevice, runner: Runner, prompt: Sequence[Span], label: str) -> None:
+def _prompt(device: VulkanDevice, runner: Runner, prompt: Sequence[ScheduledTokens], label: str) -> None:
     """Speed and timestamps of a prompt."""
     rows = len(prompt[0].tokens)
     with watched(device, "launch") as calls:
@@ -237,10 +237,10 @@ def _prompt(device: VulkanDevice, runner: Runner, prompt: Sequence[Span], label:
 def _decode(device: VulkanDevice, runner: Runner, context: int, label: str) -> npt.NDArray[np.int32]:
     """Speed and timestamps of decoding; the tokens."""
     with watched(device, "replay") as replays:
-        tokens = runner.bursts.make([Span(0, context, (1,))], 16)
+        tokens = runner.multi_step.decode([ScheduledTokens(0, context, (1,))], 16)
     recording = replays[-1][0]
-    at = [Span(0, context + 16, (int(tokens[0, -1]),))]
-    took = seconds(lambda: runner.bursts.make(at, 32), device, 3) / 32
+    at = [ScheduledTokens(0, context + 16, (int(tokens[0, -1]),))]
+    took = seconds(lambda: runner.multi_step.decode(at, 32), device, 3) / 32
     start = time.perf_counter()
     for _ in range(32):
         device.replay(recording)

@@ -22,7 +22,7 @@ NAME = "VK_LAYER_KHRONOS_validation"
 CASES = (
     "embed_rows-f16 or rms_norm-t2 or quantize-norm-t2 or glu_norm_quantize-silu-t7 or matmul_ternary-t1-n31 "
     "or matmul_ternary-add-t33 or matmul_ternary_block-b64-add or rope_store_kv-normed-odd or attention-f16-one "
-    "or matmul_dense-q8_0-t33 or argmax_advance-ties or norm_matmul-t1-n48 or pack_head or draft_logits-stride"
+    "or matmul_dense-q8_0-t33 or argmax_advance-ties or norm_matmul-t1-n48 or pack_head or approx_logits-stride"
 )
 
 

@@ -28,7 +28,7 @@ from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.measure.benchmark import measure
 from bitnet_core.measure.products import time_products
 from bitnet_hal.device import Tuning
-from bitnet_hal.tuning.query import Wanted
+from bitnet_hal.tuning.query import TuningQuery
 from bitnet_webgpu import tuning
 from bitnet_webgpu.device import WebGpuDevice
 
@@ -90,7 +90,7 @@ def measured(shape: str, device: str, prompts: tuple[int, ...], *, kernels: bool
     with bitnet_core.load(SyntheticSource(shape), device) as model:
         loaded = time.perf_counter() - start
         found["device"] = str(model.device.info)
-        for prompt in (size for size in prompts if size + 128 <= model.engine.limit):
+        for prompt in (size for size in prompts if size + 128 <= model.engine.max_model_len):
             result = measure(model, loaded, prompt, 128, 3).document()
             found["speed"][prompt] = result
             print(f"{prompt}: {result['prefill_speed']:,.0f} and {result['decode_speed']:,.1f} tokens/s", flush=True)
@@ -107,14 +107,14 @@ def ways(shape: str, device: str) -> dict[str, Any]:
 
     def plain(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Tuning:
         info = replace(self.info, extra={**self.info.extra, "subgroups": 1})
-        return tuning.choose(Wanted(spec, constants, params, info))
+        return tuning.select_tuning(TuningQuery(spec, constants, params, info))
 
     settings = {"without subgroups": plain}
     settings |= {f"tiles of {rows} rows, {group} threads": tiles(rows, group) for rows, group in tuning.TILES}
     found = {}
-    for name, choose in settings.items():
+    for name, select_tuning in settings.items():
         print(name, flush=True)
-        WebGpuDevice.tuning = choose  # type: ignore[method-assign]  # for this measurement
+        WebGpuDevice.tuning = select_tuning  # type: ignore[method-assign]  # for this measurement
         found[name] = measured(shape, device, PROMPTS[:2], kernels=False)["speed"]
     WebGpuDevice.tuning = chosen  # type: ignore[method-assign]
     return found
@@ -124,7 +124,7 @@ def tiles(rows: int, group: int) -> Callable[[WebGpuDevice, Any, Any, Any], Tuni
     """Tunings with such tiles wherever products have any."""
 
     def tuned(self: WebGpuDevice, spec: Any, constants: Any, params: Any) -> Tuning:
-        found = tuning.offered(Wanted(spec, constants, params, self.info))
+        found = tuning.candidate_tunings(TuningQuery(spec, constants, params, self.info))
         such = (one for one in found if (one.tile.get("TILE_T"), one.private["GROUP"]) == (rows, group))
         return next((one for one in such if one.variant == "tiled"), found[0])
 

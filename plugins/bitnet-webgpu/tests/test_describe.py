@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from bitnet_hal.checks import writes
 from bitnet_hal.device import DeviceInfo, DeviceType
-from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.driver.enumerate import EnumeratedDevice
 from bitnet_hal.errors import BackendUnavailableError, DeviceNotFoundError, UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.testing.cases.registry import cases_of
-from bitnet_hal.tuning.query import Wanted
+from bitnet_hal.tuning.query import TuningQuery
 from bitnet_webgpu import describe
 from bitnet_webgpu.describe import KNOWN
 from bitnet_webgpu.device import WebGpuDevice
-from bitnet_webgpu.tuning import choose
+from bitnet_webgpu.tuning import select_tuning
 
 DEFAULTS = {
     "max-buffer-size": 256 << 20,
@@ -40,7 +40,7 @@ def adapter(
         limits={**DEFAULTS, **named},
         features=set(features),
         asked=asked,
-        request_device_sync=lambda **wanted: asked.append(wanted),
+        request_device_sync=lambda **query: asked.append(query),
     )
 
 
@@ -73,13 +73,13 @@ def test_each_absence_is_served() -> None:
     rich = describe.describe(found, 0)
     assert rich.features == {"tunings", "timings"}
     assert rich.extra["subgroups"] == 32
-    assert rich.kernels == {"top_k", *KNOWN["joined"]}
+    assert rich.kernels == {"top_k", *KNOWN["fused"]}
     assert describe.describe(adapter(vendor=1, features=("subgroup",)), 0).extra["subgroups"] == 1
 
 
 def test_a_device_is_asked_for_with_the_adapters_own_limits() -> None:
     found = adapter(features=("subgroup", "shader-f16"), max_storage_buffer_binding_size=1 << 30)
-    describe.request(Handled(found, describe.describe(found, 0)))
+    describe.request(EnumeratedDevice(found, describe.describe(found, 0)))
     (asked,) = found.asked
     assert asked["required_features"] == ["subgroup"]
     assert asked["required_limits"] == {**DEFAULTS, "max-storage-buffer-binding-size": 1 << 30}
@@ -105,7 +105,7 @@ def test_an_adapter_that_gives_no_device_is_unavailable() -> None:
     found = adapter()
     found.request_device_sync = refuse
     with pytest.raises(BackendUnavailableError, match=r"webgpu One: .*the driver has gone") as caught:
-        describe.request(Handled(found, describe.describe(found, 0)))
+        describe.request(EnumeratedDevice(found, describe.describe(found, 0)))
     assert (caught.value.operation, caught.value.hint) == ("open", "Update the driver of the GPU")
 
 
@@ -123,7 +123,7 @@ def bound(info: DeviceInfo, kernel: str) -> int:
     for case in cases_of(kernel):
         launch = case.launch()
         try:
-            tuning = choose(Wanted(case.spec, launch.constants, launch.params, info))
+            tuning = select_tuning(TuningQuery(case.spec, launch.constants, launch.params, info))
         except UnsupportedError:
             continue
         counts.append(len(writes(case.spec, tuning)))

@@ -1,4 +1,4 @@
-"""What GPUs are given and software adapters are not (joined kernels, positions shared by workgroups), on whatever
+"""What GPUs are given and software adapters are not (fused kernels, positions shared by workgroups), on whatever
 adapter there is: the kit's cases, with subgroups where it has them, and without."""
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from bitnet_hal.testing.cases.case import Case, expected
 from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_hal.testing.compare import check_outputs
 from bitnet_hal.testing.workbench import Bench
-from bitnet_hal.tuning.query import Wanted
+from bitnet_hal.tuning.query import TuningQuery
 from bitnet_webgpu.describe import KNOWN, device_infos, usable
 from bitnet_webgpu.device import WebGpuDevice
-from bitnet_webgpu.tuning import FEW_ROWS, TILES, choose, offered
+from bitnet_webgpu.tuning import FEW_ROWS, TILES, candidate_tunings, select_tuning
 
 pytestmark = pytest.mark.slow
 
-JOINED = tuple(KNOWN["joined"])
+JOINED = tuple(KNOWN["fused"])
 SPLIT = ("attention", "argmax_advance")
 REDUCING = ("matmul_dense", "rms_norm", "rms_norm_quantize", "glu_norm_quantize", "rope_store_kv", "top_k")
 """Tuned alike everywhere, but for subgroups, which software adapters go without."""
@@ -120,8 +120,8 @@ def test_without_subgroups(plain: Bench, case: Case) -> None:
 @pytest.mark.parametrize("tiles", TILES, ids=str)
 @pytest.mark.parametrize("case", MANY_ROWS, ids=lambda case: case.id)
 def test_tiles(grouped: Bench, case: Case, tiles: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    def tuning(*wanted: Any) -> Tuning:
-        found = offered(Wanted(*wanted, grouped.device.info))
+    def tuning(*query: Any) -> Tuning:
+        found = candidate_tunings(TuningQuery(*query, grouped.device.info))
         return next(one for one in found if (one.tile["TILE_T"], one.private["GROUP"]) == tiles)
 
     monkeypatch.setattr(grouped.device, "tuning", tuning)
@@ -131,7 +131,9 @@ def test_tiles(grouped: Bench, case: Case, tiles: tuple[int, int], monkeypatch: 
 def test_gpus_share_positions_and_logits() -> None:
     info = DeviceInfo("webgpu", 0, "x", DeviceType.SOFTWARE, extra={"workgroup_storage": 16384})
     launches = [(case.spec, case.launch()) for case in CASES if case.kernel in (*SPLIT, "rope_attention")]
-    variants = {choose(Wanted(spec, one.constants, one.params, as_gpu(info, 1))).variant for spec, one in launches}
+    variants = {
+        select_tuning(TuningQuery(spec, one.constants, one.params, as_gpu(info, 1))).variant for spec, one in launches
+    }
     assert variants == {"", "split"}
 
 
@@ -144,7 +146,7 @@ def test_only_what_was_asked_for_is_in_the_text() -> None:
         found = set()
         for case in FEW:
             launch = case.launch()
-            tuning = choose(Wanted(case.spec, launch.constants, launch.params, info))
+            tuning = select_tuning(TuningQuery(case.spec, launch.constants, launch.params, info))
             if "subgroupShuffle" in source(case.spec, launch.constants, tuning):
                 found.add(case.kernel)
         assert bool(found) == (subgroups > 1)

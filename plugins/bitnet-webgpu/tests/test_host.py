@@ -91,7 +91,7 @@ def test_python_calls_of_a_token(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
         device, tokens = model.device, 20
         assert isinstance(device, WebGpuDevice)
         dispatches = tokens * len(device._recordings[id(step.recording)].native)
-        launcher = model.engine.placement.launcher
+        launcher = model.engine.worker.launcher
         calls = calls_of(device, monkeypatch, lambda: launcher.replay(step, tokens))
         device.synchronize()
     assert [calls[name] for name in HOT] == [dispatches] * len(HOT)

@@ -17,7 +17,7 @@ from bitnet_core.tokenizer import load_tokenizer
 from bitnet_hal.device import DeviceInfo
 from bitnet_hal.discovery.request import DeviceRequest
 from bitnet_hal.discovery.selection import BackendStartupSummary
-from bitnet_hal.driver.enumerate import Handled
+from bitnet_hal.driver.enumerate import EnumeratedDevice
 from bitnet_hal.errors import BackendUnavailableError, UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.testing.cases.case import Case, expected
@@ -55,7 +55,7 @@ class Poor:
         return WebGpuDevice(index)
 
 
-def poor() -> list[Handled]:
+def poor() -> list[EnumeratedDevice]:
     real = describe.usable()[0].handle
     adapter = SimpleNamespace(
         info={**real.info, "adapter_type": "DiscreteGPU"},
@@ -63,7 +63,7 @@ def poor() -> list[Handled]:
         features=set[str](),
         request_device_sync=real.request_device_sync,
     )
-    return [Handled(adapter, describe.describe(adapter, 0))]
+    return [EnumeratedDevice(adapter, describe.describe(adapter, 0))]
 
 
 @pytest.fixture

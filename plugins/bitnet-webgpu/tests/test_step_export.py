@@ -13,13 +13,13 @@ from bitnet_hal.errors import UsageError
 from bitnet_hal.launcher import Launch
 from bitnet_hal.reference.describe import numpy_info
 from bitnet_hal.reference.device import NumpyDevice
-from bitnet_hal.tuning.query import Wanted
-from bitnet_webgpu.step_export import FORMAT, Elsewhere, export_stories
+from bitnet_hal.tuning.query import TuningQuery
+from bitnet_webgpu.step_export import FORMAT, ExportDevice, export_stories
 
 
-def tune(wanted: Wanted) -> Tuning:
-    found = NumpyDevice().tuning(wanted.spec, wanted.constants, wanted.params)
-    return replace(found, workspace=64 if wanted.spec.name == "argmax_advance" else 0)
+def tune(query: TuningQuery) -> Tuning:
+    found = NumpyDevice().tuning(query.spec, query.constants, query.params)
+    return replace(found, workspace=64 if query.spec.name == "argmax_advance" else 0)
 
 
 def stages(launch: Launch) -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ def stages(launch: Launch) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("export") / "model"
-    export_stories(made, Elsewhere(numpy_info(), tune), stages)
+    export_stories(made, ExportDevice(numpy_info(), tune), stages)
     return made
 
 
@@ -55,5 +55,5 @@ def test_the_files_hold_all_of_a_step(folder: Path) -> None:
 def test_nothing_is_overwritten(folder: Path) -> None:
     before = (folder / "model.json").read_bytes()
     with pytest.raises(UsageError, match="not an empty folder"):
-        export_stories(folder, Elsewhere(numpy_info(), tune), stages)
+        export_stories(folder, ExportDevice(numpy_info(), tune), stages)
     assert (folder / "model.json").read_bytes() == before

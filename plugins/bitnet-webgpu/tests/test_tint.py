@@ -14,10 +14,10 @@ from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.testing.cases.registry import cases_of
-from bitnet_hal.tuning.query import Wanted
+from bitnet_hal.tuning.query import TuningQuery
 from bitnet_webgpu.compile import source
 from bitnet_webgpu.describe import KNOWN
-from bitnet_webgpu.tuning import offered
+from bitnet_webgpu.tuning import candidate_tunings
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def compiled(node: Path, folder: Path) -> dict[str, list[str]]:
 
 def write_sources(folder: Path) -> set[str]:
     """A file for every text of a kernel that a GPU or a CPU may be given for the kit's cases; the kernels' names."""
-    optional = frozenset({"top_k", *KNOWN["joined"]})
+    optional = frozenset({"top_k", *KNOWN["fused"]})
     texts = set[tuple[str, str]]()
     for kind, subgroups in product((DeviceType.GPU, DeviceType.SOFTWARE), PROLOGUES):
         extra = {"workgroup_storage": 16384, "subgroups": subgroups}
@@ -58,7 +58,7 @@ def write_sources(folder: Path) -> set[str]:
         for spec in (one for one in CATALOGUE.values() if one.base or one.name in optional):
             for launch in (case.launch() for case in cases_of(spec.name)):
                 try:
-                    tunings = offered(Wanted(spec, launch.constants, launch.params, info))
+                    tunings = candidate_tunings(TuningQuery(spec, launch.constants, launch.params, info))
                 except UnsupportedError:
                     continue
                 texts |= {(spec.name, PROLOGUES[subgroups] + source(spec, launch.constants, one)) for one in tunings}
@@ -69,7 +69,7 @@ def write_sources(folder: Path) -> set[str]:
 
 def test_tint_accepts_every_kernel(node: Path, tmp_path: Path) -> None:
     names = write_sources(tmp_path)
-    assert names == {spec.name for spec in CATALOGUE.values() if spec.base} | {"top_k", *KNOWN["joined"]}
+    assert names == {spec.name for spec in CATALOGUE.values() if spec.base} | {"top_k", *KNOWN["fused"]}
     found = compiled(node, tmp_path)
     assert len(found) == len(list(tmp_path.iterdir()))
     assert not {file: errors for file, errors in found.items() if errors}

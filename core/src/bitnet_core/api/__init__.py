@@ -4,7 +4,7 @@ from bitnet_core.api.asynchronous import AsyncGeneration
 from bitnet_core.api.loading import load, settle_layout
 from bitnet_core.api.model import Model
 from bitnet_core.api.options import ChatOptions, GenerateOptions, Prompt, SamplingOptions
-from bitnet_core.engine.text import Generation, GenerationStream, Piece
+from bitnet_core.engine.output import Generation, GenerationStream, TextChunk
 
 __all__ = [
     "AsyncGeneration",
@@ -13,9 +13,9 @@ __all__ = [
     "Generation",
     "GenerationStream",
     "Model",
-    "Piece",
     "Prompt",
     "SamplingOptions",
+    "TextChunk",
     "load",
     "settle_layout",
 ]

@@ -53,14 +53,14 @@ CALL: Kind = ("a function", callable)
 
 _OPTIONS: dict[str, Kind] = {
     **dict.fromkeys(("temperature", "top_p", "min_p", "repetition_penalty"), NUMBER),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "burst_seconds"), NUMBER),
-    **dict.fromkeys(("max_tokens", "top_k", "logprobs", "seed", "max_thinking", "stride"), WHOLE),
-    **dict.fromkeys(("context", "kv_budget", "max_sequences", "activation_block"), WHOLE),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "stream_interval"), NUMBER),
+    **dict.fromkeys(("max_tokens", "top_k", "logprobs", "seed", "reasoning_budget", "stride"), WHOLE),
+    **dict.fromkeys(("context", "kv_cache_bytes", "max_sequences", "activation_group_size"), WHOLE),
     **dict.fromkeys(("stream", "enable_thinking", "float_activations", "strict", "mmap", "fallback"), FLAG),
-    **dict.fromkeys(("kv_dtype", "eviction", "small_head", "prompt_lookup", "layout"), TEXT),
+    **dict.fromkeys(("kv_dtype", "eviction", "lm_head_int8", "prompt_lookup", "layout"), TEXT),
     "logit_bias": ("a mapping of token ids to numbers", _is_bias),
     "stop": ("a text or a list of texts", lambda value: _is_text(value) or _are(_is_text)(value)),
-    "stop_ids": ("a list or set of token ids", _are(_is_whole)),
+    "stop_token_ids": ("a list or set of token ids", _are(_is_whole)),
     "response_format": ("a mapping", _is_mapping),
     "tools": ("a list of mappings", _are(_is_mapping)),
     "progress": CALL,
@@ -71,14 +71,14 @@ _NEEDED = (
         "max_tokens",
         "stream",
         "stop",
-        "stop_ids",
+        "stop_token_ids",
         "max_sequences",
         "kv_dtype",
         "eviction",
-        "small_head",
+        "lm_head_int8",
         "prompt_lookup",
     ),
-    *("mmap", "fallback", "burst_seconds", "pool"),
+    *("mmap", "fallback", "stream_interval", "pool"),
 )
 """None is no value of these; of the others it means the default."""
 

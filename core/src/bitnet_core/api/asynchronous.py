@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 
 from bitnet_hal.errors import BitnetError
 
-from bitnet_core.engine.text import Generation, GenerationStream, Piece
+from bitnet_core.engine.output import Generation, GenerationStream, TextChunk
 
 
 class AsyncGeneration:
@@ -24,15 +24,15 @@ class AsyncGeneration:
     def result(self) -> Generation:
         """The whole text; only after the last piece."""
         if self._stream is None:
-            raise BitnetError("the text is not begun: await it, or read its pieces")
+            raise BitnetError("the generation has not started: await it, or read its chunks")
         return self._stream.result
 
     def __await__(self) -> Generator[object, None, Generation]:
         return self._whole().__await__()
 
-    async def __aiter__(self) -> AsyncIterator[Piece]:
+    async def __aiter__(self) -> AsyncIterator[TextChunk]:
         if self._stream is not None:
-            raise BitnetError("the text was begun already: ask for another one")
+            raise BitnetError("the generation was started already: request another one")
         import asyncio  # where it is used: a first text must come at once
 
         loop = asyncio.get_running_loop()
@@ -41,10 +41,10 @@ class AsyncGeneration:
         try:
             while True:
                 step = loop.run_in_executor(self._threads, next, stream, None)
-                piece = await asyncio.shield(step)
-                if piece is None:
+                chunk = await asyncio.shield(step)
+                if chunk is None:
                     return
-                yield piece
+                yield chunk
         finally:
             if step is not None and not step.done():  # a thread is in the middle of a step, and ends the text after it
                 step.add_done_callback(lambda _: self._threads.submit(stream.close))

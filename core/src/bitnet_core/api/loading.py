@@ -21,7 +21,7 @@ from bitnet_core.api.model import Model
 from bitnet_core.api.options import EngineSettings
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.score import token_losses
+from bitnet_core.engine.perplexity import token_losses
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT, decide_layout
 from bitnet_core.formats.open import open_model
@@ -55,17 +55,17 @@ def load(
     model: a file, a folder, a model of the hub (hf:OWNER/REPO[:FILE]), an opened source, or None or "stories" for
     the small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0", or one that is
     being opened already. kv_dtype: "f16", "f32" or "int8". context: tokens of the longest sequence (None: the
-    model's, up to 131,072). kv_budget: bytes of the key/value cache (None: half of the memory that weights and scratch
-    leave free on a GPU of its own, elsewhere a quarter of the free memory, up to 1 GiB; never more than max_sequences
-    full texts need). max_sequences: texts generated at a time. eviction: which reusable prefix goes first, "lru",
-    "fifo" or "lfu".
-    burst_seconds: about how long greedy tokens are made before a stream shows them. small_head: whether an f16 head
+    model's, up to 131,072). kv_cache_bytes: bytes of the key/value cache (None: half of the memory that weights and
+    scratch leave free on a GPU of its own, elsewhere a quarter of the free memory, up to 1 GiB; never more than
+    max_sequences full texts need). max_sequences: texts generated at a time. eviction: which reusable prefix goes
+    first, "lru", "fifo" or "lfu".
+    stream_interval: about how long greedy tokens are made before a stream shows them. lm_head_int8: whether an f16 head
     gets an int8 copy for choosing tokens exactly with half the reading, "auto" (where that saves time), "on" or "off".
     prompt_lookup: whether next tokens of a greedy text that is alone are guessed from what it said before and checked
     several at once, which gives the same text, "auto" (where that saves time), "on" or "off"; "on" needs a device whose
     steps of several rows compute each as alone.
-    activation_block: columns that share an activation scale in models that have one for blocks: 32, or 128, with which
-    prompts are faster and rounding is coarser (None: 32).
+    activation_group_size: columns that share an activation scale in models that have one for blocks: 32, or 128, with
+    which prompts are faster and rounding is coarser (None: 32).
     layout: byte layout of I2_S tensors, where the file's own evidence is not to be asked. strict: warnings about the
     file are errors (None: as BITNET_STRICT_MODE says). mmap: where false, the file is read as a whole, so that it may
     be changed or cut off while it is used; a mapped one must not be. fallback: whether "auto" goes on with the next

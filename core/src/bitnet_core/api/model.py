@@ -29,15 +29,15 @@ from bitnet_core.api.arguments import (
 from bitnet_core.api.asynchronous import AsyncGeneration
 from bitnet_core.api.figures import stats_of
 from bitnet_core.api.options import ChatOptions, GenerateOptions, Prompt, SamplingOptions
-from bitnet_core.engine.constraint import Constraint
-from bitnet_core.engine.defaults import sampling_defaults
+from bitnet_core.engine.cache_file import load_state, save_state
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.placement import closed
-from bitnet_core.engine.reasoning import Reasoning, ReasoningLimit
-from bitnet_core.engine.score import Scoring, perplexity
-from bitnet_core.engine.state import load_state, save_state
-from bitnet_core.engine.text import Generation, GenerationStream, StopFilter, TextMaker
+from bitnet_core.engine.output import Generation, GenerationStream, OutputProcessor, StopFilter
+from bitnet_core.engine.perplexity import Scoring, perplexity
+from bitnet_core.engine.request.reasoning import Reasoning, ReasoningLimit
+from bitnet_core.engine.sampling.constraint import Constraint
+from bitnet_core.engine.sampling.defaults import sampling_defaults
+from bitnet_core.engine.worker import closed
 from bitnet_core.measure.profiling import StepProfile, profile
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.upload import Progress
@@ -111,8 +111,8 @@ class Model:
         self, prompt: Prompt | list[str] | list[list[int]], *, stream: bool = False, **options: Unpack[GenerateOptions]
     ) -> Generation | GenerationStream | list[Generation]:
         """Continue a prompt (text, or token ids as they are). Sampling as in SamplingParams, by `defaults` where it
-        is not given; the text ends before the first of the `stop` strings, at one of `stop_ids`, at the model's own end
-        tokens, or after max_tokens (128). response_format: as OpenAI's, {"type": "json_schema", "json_schema":
+        is not given; the text ends before the first of the `stop` strings, at one of `stop_token_ids`, at the model's
+        own end tokens, or after max_tokens (128). response_format: as OpenAI's, {"type": "json_schema", "json_schema":
         {"schema": ...}} for one; the text is then what it asks for, as far as max_tokens allows (see
         structured.grammar_of; needs llguidance).
 
@@ -132,7 +132,7 @@ class Model:
         if isinstance(prompt, str):
             if not prompt:
                 raise UsageError("the prompt is empty")
-            self.tokenizer.check_fits(prompt, self.engine.limit)
+            self.tokenizer.check_fits(prompt, self.engine.max_model_len)
             prompt = self.tokenizer.encode(prompt, add_bos=self.tokenizer.add_bos)
         return self._text(prompt, stream, **options)
 
@@ -168,10 +168,10 @@ class Model:
         """Compile and record what prompts and texts need, so that the first real ones do not wait; seconds it took."""
         began = time.perf_counter()
         self.tokenizer.prepare()
-        prompt = [token % self.config.tokens for token in range(1, min(33, self.engine.limit // 2 + 1))]
+        prompt = [token % self.config.tokens for token in range(1, min(33, self.engine.max_model_len // 2 + 1))]
         for temperature in (0.0, 1.0):
             params = self.defaults.params(temperature=temperature, seed=0)
-            text = self.engine.add(prompt, params, max_tokens=4)
+            text = self.engine.add_request(prompt, params, max_tokens=4)
             while text.finish_reason is None:
                 self.engine.step()
         return time.perf_counter() - began
@@ -198,28 +198,30 @@ class Model:
         prompt: Sequence[int],
         stream: bool,
         reasoning: tuple[int, int] | None = None,
-        max_thinking: int | None = None,
+        reasoning_budget: int | None = None,
         *,
         max_tokens: int = 128,
         stop: str | Iterable[str] = (),
-        stop_ids: Iterable[int] = (),
+        stop_token_ids: Iterable[int] = (),
         response_format: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
         **sampling: Unpack[SamplingOptions],
     ) -> Generation | GenerationStream:
         """reasoning: ids of the tags that set it off, where it is to be told apart."""
         stops = StopFilter([stop] if isinstance(stop, str) else stop)
-        ends = self.tokenizer.eos_ids | frozenset(stop_ids)
+        ends = self.tokenizer.eos_ids | frozenset(stop_token_ids)
         grammar = grammar_of(response_format)
         constraint: Constraint | None = self.grammars.constraint(grammar) if grammar else None
         if reasoning:
-            constraint = self.after_reasoning(prompt, constraint, max_thinking)
+            constraint = self.after_reasoning(prompt, constraint, reasoning_budget)
         params = self.defaults.params(**sampling)
-        sequence = self.engine.add(prompt, params, max_tokens=max_tokens, stop_ids=ends, constraint=constraint)
+        request = self.engine.add_request(
+            prompt, params, max_tokens=max_tokens, stop_token_ids=ends, constraint=constraint
+        )
         thoughts = Reasoning(*reasoning, prompt) if reasoning else None
-        maker = TextMaker(sequence, StreamDecoder(self.tokenizer), stops, thoughts)
-        pieces = GenerationStream(self.engine, maker, progress)
-        return pieces if stream else pieces.read()
+        output = OutputProcessor(request, StreamDecoder(self.tokenizer), stops, thoughts)
+        chunks = GenerationStream(self.engine, output, progress)
+        return chunks if stream else chunks.read()
 
     @overload
     def chat(
@@ -237,42 +239,44 @@ class Model:
         *,
         stream: bool = False,
         enable_thinking: bool | None = None,
-        max_thinking: int | None = None,
+        reasoning_budget: int | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         **options: Unpack[GenerateOptions],
     ) -> Generation | GenerationStream:
         """The reply to {"role": ..., "content": ...} messages, by the model's chat template; options as `generate`.
 
-        enable_thinking: whether the model reasons before it answers (None: as the template has it). max_thinking:
+        enable_thinking: whether the model reasons before it answers (None: as the template has it). reasoning_budget:
         tokens of reasoning after which it is made to answer; with it, or with a response_format, every token is chosen
         on the host. tools: descriptions for the template. The reasoning is in `.reasoning` of pieces and result, never
         in `.text`. UsageError for no messages, and for what the template or the vocabulary does not know.
         """
         check_options({**options, "stream": stream, "enable_thinking": enable_thinking, "tools": tools})
-        check_options({"max_thinking": max_thinking})
+        check_options({"reasoning_budget": reasoning_budget})
         check_messages(messages)
         if not messages:
             raise UsageError("there are no messages")
-        if max_thinking is not None and (max_thinking < 0 or self.thinking_tags is None):
-            raise UsageError("max_thinking must be 0 or more, for a model whose vocabulary has <think> and </think>")
+        if reasoning_budget is not None and (reasoning_budget < 0 or self.thinking_tags is None):
+            raise UsageError(
+                "reasoning_budget must be 0 or more, for a model whose vocabulary has <think> and </think>"
+            )
         template = self.chat_template
         variables = {"enable_thinking": enable_thinking, "tools": tools}
         given: dict[str, Any] = {name: value for name, value in variables.items() if value is not None}
         for name in given:
             if name not in template.source:
                 raise UsageError(f"the model's chat template knows no {name}")
-        ids = template.chat_tokens(messages, limit=self.engine.limit, **given)
-        return self._text(ids, stream, self.thinking_tags, max_thinking, **options)
+        ids = template.chat_tokens(messages, limit=self.engine.max_model_len, **given)
+        return self._text(ids, stream, self.thinking_tags, reasoning_budget, **options)
 
     def after_reasoning(
-        self, prompt: Sequence[int], constraint: Constraint | None, max_thinking: int | None = None
+        self, prompt: Sequence[int], constraint: Constraint | None, reasoning_budget: int | None = None
     ) -> Constraint | None:
-        """A constraint that begins where the reasoning of a reply ends, after max_thinking tokens at most; itself for a
-        model that does not reason, None where there is nothing to constrain."""
+        """A constraint that begins where the reasoning of a reply ends, after reasoning_budget tokens at most; itself
+        for a model that does not reason, None where there is nothing to constrain."""
         tags = self.thinking_tags
-        if tags is None or (constraint is None and max_thinking is None):
+        if tags is None or (constraint is None and reasoning_budget is None):
             return constraint
-        limit = self.engine.limit if max_thinking is None else max_thinking
+        limit = self.engine.max_model_len if reasoning_budget is None else reasoning_budget
         ending = self.tokenizer.encode("\n</think>\n\n", add_bos=False, parse_special=True)
         return ReasoningLimit(Reasoning(*tags, prompt), limit, ending, self.config.vocab, constraint)
 
@@ -299,7 +303,7 @@ class Model:
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """f32[T, V]: logits after every token."""
         # of too many, which are refused anyway, no more than that are looked at
-        check("tokens", tokens[: self.engine.limit + 1] if isinstance(tokens, Sequence) else tokens, TOKENS)
+        check("tokens", tokens[: self.engine.max_model_len + 1] if isinstance(tokens, Sequence) else tokens, TOKENS)
         return self.engine.logits(tokens)
 
     def perplexity(
@@ -319,7 +323,7 @@ class Model:
         ids = self.tokenizer.encode(text, add_bos=self.tokenizer.add_bos) if isinstance(text, str) else list(text)
         engine: Scoring = self.engine
         if float_activations:
-            engine = FloatModel(self.source, self.engine.limit)
+            engine = FloatModel(self.source, self.engine.max_model_len)
         return perplexity(engine, ids, stride, progress)
 
     def stats(self) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from bitnet_core.engine.blocks import Eviction
+from bitnet_core.engine.kv_cache.block_pool import Eviction
+from bitnet_core.plan.lm_head_int8 import AutoOnOff
 from bitnet_core.plan.pool import MemoryPoolConfig
-from bitnet_core.plan.small_head import Choice
 from bitnet_core.plan.upload import Progress
 
 Prompt = str | Sequence[int]
@@ -19,13 +19,13 @@ class EngineSettings(TypedDict, total=False):
 
     kv_dtype: str
     context: int | None
-    kv_budget: int | None
+    kv_cache_bytes: int | None
     max_sequences: int
     eviction: Eviction
-    burst_seconds: float
-    small_head: Choice
-    prompt_lookup: Choice
-    activation_block: int | None
+    stream_interval: float
+    lm_head_int8: AutoOnOff
+    prompt_lookup: AutoOnOff
+    activation_group_size: int | None
     pool: MemoryPoolConfig
 
 
@@ -49,7 +49,7 @@ class GenerateOptions(SamplingOptions, total=False):
 
     max_tokens: int
     stop: str | Iterable[str]
-    stop_ids: Iterable[int]
+    stop_token_ids: Iterable[int]
     response_format: Mapping[str, Any] | None
     progress: Progress | None
 
@@ -58,5 +58,5 @@ class ChatOptions(GenerateOptions, total=False):
     """Keyword arguments of `Model.chat`."""
 
     enable_thinking: bool | None
-    max_thinking: int | None
+    reasoning_budget: int | None
     tools: Sequence[Mapping[str, Any]] | None

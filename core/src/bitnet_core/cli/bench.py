@@ -53,8 +53,8 @@ def bench(
     layout: options.LayoutOption = None,
     mmap: options.MmapOption = True,
     fallback: options.FallbackOption = True,
-    kv_budget: options.BudgetOption = None,
-    activation_block: options.ActivationOption = None,
+    kv_cache_bytes: options.BudgetOption = None,
+    activation_group_size: options.ActivationOption = None,
     threads: options.ThreadsOption = None,
     quiet: options.QuietOption = False,
     profile: Annotated[
@@ -77,8 +77,8 @@ def bench(
         raise UsageError("--model and --synthetic exclude each other")
     if profile:
         check_output(profile, [Path(model)] if model else [], force=force)
-    place = (model, device, kv, context, layout, mmap, synthetic, fallback, kv_budget, max(32, sequences))
-    choice = options.ModelChoice(*place, activation_block=activation_block)
+    place = (model, device, kv, context, layout, mmap, synthetic, fallback, kv_cache_bytes, max(32, sequences))
+    choice = options.ModelChoice(*place, activation_group_size=activation_group_size)
     result, profiles = _bench_model(choice, prompt_tokens, max_tokens, repeat, sequences, profile, force)
     if as_json:
         print_json(result.document())
@@ -150,7 +150,7 @@ def _print(result: BenchResult) -> None:
     from rich.table import Table
 
     table = Table(box=None, show_header=False, pad_edge=False)
-    many = f"{result.sequences} texts of " if result.sequences > 1 else ""
+    many = f"{result.sequences} requests of " if result.sequences > 1 else ""
     rows: list[tuple[str, Any]] = [
         ("model", result.model),
         ("device", f"{result.device} ({result.device_name}), {result.compute_path}"),

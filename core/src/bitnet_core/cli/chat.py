@@ -44,7 +44,7 @@ def chat(
     no_chat: NoChatOption = False,
     model: options.ModelOption = None,
     layout: options.LayoutOption = None,
-    activation_block: options.ActivationOption = None,
+    activation_group_size: options.ActivationOption = None,
     mmap: options.MmapOption = True,
     max_tokens: options.MaxTokensOption = 512,
     temperature: options.TemperatureOption = None,
@@ -55,13 +55,13 @@ def chat(
     seed: options.SeedOption = None,
     stop: options.StopOption = None,
     think: options.ThinkOption = None,
-    max_thinking: options.MaxThinkingOption = None,
+    reasoning_budget: options.ReasoningBudgetOption = None,
     device: options.DeviceOption = None,
     fallback: options.FallbackOption = True,
     threads: options.ThreadsOption = None,
     kv: options.KvOption = options.KvType.f16,
     context: options.ContextOption = None,
-    kv_budget: options.BudgetOption = None,
+    kv_cache_bytes: options.BudgetOption = None,
     max_sequences: options.SequencesOption = 32,
     eviction: options.EvictionOption = options.Evicted.lru,
     speed: options.SpeedOption = True,
@@ -74,11 +74,11 @@ def chat(
     the conversation.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
-    thinking = Thinking(think, max_thinking)
+    thinking = Thinking(think, reasoning_budget)
     if no_chat:
         options.refuse_for_raw(system, thinking)
-    place = (model, device, kv, context, layout, mmap, None, fallback, kv_budget, max_sequences, eviction)
-    with options.opened(ModelChoice(*place, activation_block)) as loaded:
+    place = (model, device, kv, context, layout, mmap, None, fallback, kv_cache_bytes, max_sequences, eviction)
+    with options.opened(ModelChoice(*place, activation_group_size)) as loaded:
         Thread(target=_prepare, args=(loaded,)).start()
         conversation = Conversation(
             loaded, max_tokens, sampling.of(loaded), thinking, raw=no_chat, speed=speed, system=system or ""
@@ -144,17 +144,17 @@ class Conversation:
         """One message and its answer, both kept; neither if the message does not fit."""
         answer, reply = "", ReplyWriter(wrap=True)
         try:
-            pieces = self._begun(said)
+            chunks = self._begun(said)
             try:
-                for piece in pieces:
-                    answer += piece.text
-                    reply.write(piece)
+                for chunk in chunks:
+                    answer += chunk.text
+                    reply.write(chunk)
             except KeyboardInterrupt:
                 reply.end()
                 say("Stopped.")
             else:
                 reply.end()
-                self._report(pieces)
+                self._report(chunks)
         except UsageError as error:  # the conversation is longer than the context
             say(f"{error}. /clear forgets the conversation.", "yellow")
             return
@@ -163,22 +163,22 @@ class Conversation:
 
     def _begun(self, said: str) -> GenerationStream:
         common: dict[str, Any] = {"max_tokens": self.max_tokens, **self.sampling.parameters()}
-        pieces: GenerationStream
+        chunks: GenerationStream
         if self.raw:
-            pieces = self.model.generate(self._text_with(said), stream=True, **common)
+            chunks = self.model.generate(self._text_with(said), stream=True, **common)
         else:
             before = [{"role": "system", "content": self.system}] if self.system else []
             asked = [*before, *self.messages, {"role": "user", "content": said}]
-            pieces = self.model.chat(asked, stream=True, **common, **self.thinking.parameters())
-        return pieces
+            chunks = self.model.chat(asked, stream=True, **common, **self.thinking.parameters())
+        return chunks
 
     def _text_with(self, said: str) -> str:
         """The text so far and a line behind it."""
         return self.text + (" " if self.text and not self.text[-1].isspace() else "") + said
 
-    def _report(self, pieces: GenerationStream) -> None:
+    def _report(self, chunks: GenerationStream) -> None:
         if self.speed:
-            report_speed(pieces.result)
-        if limit := limit_reached(pieces.result, self.model, self.max_tokens):
-            full = len(pieces.result.tokens) < self.max_tokens
+            report_speed(chunks.result)
+        if limit := limit_reached(chunks.result, self.model, self.max_tokens):
+            full = len(chunks.result.tokens) < self.max_tokens
             say(f"{limit}; /clear forgets the conversation" if full else limit, "yellow" if full else "dim")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # rich is imported where it is used: help must come at once
     from rich.table import Table
     from rich.text import Text
 
-    from bitnet_core.engine.text import Piece
+    from bitnet_core.engine.output import TextChunk
 
 _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # bidirectional embeddings
 
@@ -77,16 +77,16 @@ class ReplyWriter:
         self._reasoned = False
         self._wrap = WordWrap() if wrap and result().isatty() else None
 
-    def write(self, piece: Piece) -> None:
+    def write(self, chunk: TextChunk) -> None:
         """The next piece."""
-        if piece.reasoning:
-            self._dim(self._wrapped(piece.reasoning))
+        if chunk.reasoning:
+            self._dim(self._wrapped(chunk.reasoning))
             self._reasoned = True
-        if piece.text:
+        if chunk.text:
             if self._reasoned:
                 self._dim(self._wrapped("\n\n"))
                 self._reasoned = False
-            write_text(self._wrapped(piece.text))
+            write_text(self._wrapped(chunk.text))
 
     def end(self) -> None:
         """What is held back, and the end of the line."""

@@ -17,7 +17,7 @@ def limit_reached(result: Generation, model: Model, max_tokens: int) -> str:
         return ""
     if len(result.tokens) >= max_tokens:
         return f"stopped at the limit of {max_tokens} tokens (-n)"
-    return f"stopped at the end of the context of {model.engine.limit} tokens (--context)"
+    return f"stopped at the end of the context of {model.engine.max_model_len} tokens (--context)"
 
 
 def check_whole_json(result: Generation, limit: str) -> None:

@@ -45,7 +45,7 @@ class Evicted(StrEnum):
     lfu = "lfu"
 
 
-class ActivationBlock(StrEnum):
+class ActivationGroupSize(StrEnum):
     """Columns that share an activation scale."""
 
     a32 = "32"
@@ -95,9 +95,9 @@ LayoutOption = Annotated[
     ),
 ]
 ActivationOption = Annotated[
-    ActivationBlock | None,
+    ActivationGroupSize | None,
     typer.Option(
-        "--activation-block",
+        "--activation-group-size",
         rich_help_panel=MODEL,
         help="Columns that share an activation scale, of models that have one for blocks: 128 makes prompts faster and "
         "rounds more coarsely. Default: 32.",
@@ -151,7 +151,7 @@ ThreadsOption = Annotated[
         help=f"Threads of the cpu backend. Default: {THREADS_VARIABLE}, then the physical cores.",
     ),
 ]
-KvOption = Annotated[KvType, typer.Option("--kv", rich_help_panel=CACHE, help="Storage of the KV cache.")]
+KvOption = Annotated[KvType, typer.Option("--kv-cache-type", rich_help_panel=CACHE, help="Storage of the KV cache.")]
 ContextOption = Annotated[
     int | None,
     typer.Option(
@@ -166,15 +166,15 @@ ContextOption = Annotated[
 BudgetOption = Annotated[
     str | None,
     typer.Option(
-        "--kv-budget",
+        "--kv-cache-size",
         metavar="SIZE",
         rich_help_panel=CACHE,
         help="Memory of the KV cache, as 800M or 4G. Default: half of what weights and scratch leave free on a GPU "
-        "with memory of its own, elsewhere a quarter of the free memory, up to 1 GiB; no more than full texts need.",
+        "with memory of its own, elsewhere a quarter of the free memory, up to 1 GiB; no more than needed.",
     ),
 ]
 SequencesOption = Annotated[
-    int, typer.Option("--max-sequences", min=1, metavar="N", rich_help_panel=CACHE, help="Texts made at a time.")
+    int, typer.Option("--max-sequences", min=1, metavar="N", rich_help_panel=CACHE, help="Maximum concurrent requests.")
 ]
 EvictionOption = Annotated[
     Evicted,
@@ -243,7 +243,7 @@ ThinkOption = Annotated[
         help="Have the model reason first, or not. Default: as its chat template has it.",
     ),
 ]
-MaxThinkingOption = Annotated[
+ReasoningBudgetOption = Annotated[
     int | None,
     typer.Option(
         min=0,
@@ -281,10 +281,10 @@ class ModelChoice:
     mmap: bool = True
     synthetic: str | None = None  # a shape of random weights instead of a model
     fallback: bool = True
-    kv_budget: str | None = None
+    kv_cache_bytes: str | None = None
     max_sequences: int = 32
     eviction: Evicted = Evicted.lru
-    activation_block: ActivationBlock | None = None
+    activation_group_size: ActivationGroupSize | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +317,7 @@ class Thinking:
     """Whether, and for how long, a model reasons before it answers; parameters of `Model.chat`."""
 
     enable_thinking: bool | None
-    max_thinking: int | None
+    reasoning_budget: int | None
 
     def parameters(self) -> dict[str, Any]:
         """As keyword arguments."""
@@ -329,7 +329,7 @@ def refuse_for_raw(system: str | None, thinking: Thinking) -> None:
     given = {
         "--system": system,
         "--think and --no-think": thinking.enable_thinking,
-        "--max-thinking": thinking.max_thinking,
+        "--reasoning-budget": thinking.reasoning_budget,
     }
     for name, value in given.items():
         if value is not None:
@@ -380,7 +380,7 @@ def _loaded(choice: ModelChoice) -> Model:
     from bitnet_hal.discovery.request import resolve_request
 
     model = _named(choice)
-    budget = nbytes(choice.kv_budget) if choice.kv_budget else None
+    budget = nbytes(choice.kv_cache_bytes) if choice.kv_cache_bytes else None
     with Opening(resolve_request(choice.device), choice.fallback) as opening:
         with EndedByInterrupt():
             from bitnet_core.api import load  # takes about as long as the driver to begin
@@ -391,10 +391,10 @@ def _loaded(choice: ModelChoice) -> Model:
                 opening,
                 kv_dtype=choice.kv.value,
                 context=choice.context,
-                kv_budget=budget,
+                kv_cache_bytes=budget,
                 max_sequences=choice.max_sequences,
                 eviction=choice.eviction.value,
-                activation_block=block_of(choice.activation_block),
+                activation_group_size=group_size_of(choice.activation_group_size),
                 layout=choice.layout.value if choice.layout else None,
                 mmap=choice.mmap,
                 progress=progress,
@@ -414,7 +414,7 @@ def _named(choice: ModelChoice) -> str | Path | ModelSource | None:
     return local(choice.model, say)
 
 
-def block_of(choice: ActivationBlock | None) -> int | None:
+def group_size_of(choice: ActivationGroupSize | None) -> int | None:
     """As `load` takes it."""
     return int(choice.value) if choice else None
 

@@ -29,7 +29,7 @@ def perplexity(
     layout: options.LayoutOption = None,
     mmap: options.MmapOption = True,
     fallback: options.FallbackOption = True,
-    activation_block: options.ActivationOption = None,
+    activation_group_size: options.ActivationOption = None,
     threads: options.ThreadsOption = None,
     quiet: options.QuietOption = False,
     float_activations: Annotated[
@@ -48,10 +48,10 @@ def perplexity(
     if not text:
         raise UsageError(f"{file} is empty")
     where = "numpy" if float_activations else device
-    if float_activations and activation_block:
-        raise UsageError("--float-activations has no activation scales: leave --activation-block out")
+    if float_activations and activation_group_size:
+        raise UsageError("--float-activations has no activation scales: leave --activation-group-size out")
     place = (model, where, kv, context, layout, mmap)
-    choice = options.ModelChoice(*place, fallback=fallback, activation_block=activation_block)
+    choice = options.ModelChoice(*place, fallback=fallback, activation_group_size=activation_group_size)
     with options.opened(choice) as loaded:
         with progress_bar() as progress:
             value = loaded.perplexity(text, stride=stride, float_activations=float_activations, progress=progress)

@@ -67,7 +67,7 @@ def run(
     chat: ChatOption = None,
     model: options.ModelOption = None,
     layout: options.LayoutOption = None,
-    activation_block: options.ActivationOption = None,
+    activation_group_size: options.ActivationOption = None,
     mmap: options.MmapOption = True,
     max_tokens: options.MaxTokensOption = 512,
     temperature: options.TemperatureOption = None,
@@ -78,13 +78,13 @@ def run(
     seed: options.SeedOption = None,
     stop: options.StopOption = None,
     think: options.ThinkOption = None,
-    max_thinking: options.MaxThinkingOption = None,
+    reasoning_budget: options.ReasoningBudgetOption = None,
     device: options.DeviceOption = None,
     fallback: options.FallbackOption = True,
     threads: options.ThreadsOption = None,
     kv: options.KvOption = options.KvType.f16,
     context: options.ContextOption = None,
-    kv_budget: options.BudgetOption = None,
+    kv_cache_bytes: options.BudgetOption = None,
     max_sequences: options.SequencesOption = 32,
     eviction: options.EvictionOption = options.Evicted.lru,
     as_json: options.JsonOption = False,
@@ -102,12 +102,12 @@ def run(
     text = _prompt(prompt, prompt_option)
     if receipt is not None:  # found out now, not after the run
         check_output(receipt, [Path(model)] if model else [], force=force, error=ReceiptError)
-    thinking = Thinking(think, max_thinking)
+    thinking = Thinking(think, reasoning_budget)
     chat = _asked_to_chat(chat, system, thinking)
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
     response_format = _schema_format(json_schema) if json_schema else None
-    place = (model, device, kv, context, layout, mmap, None, fallback, kv_budget, max_sequences, eviction)
-    with options.opened(ModelChoice(*place, activation_block)) as loaded:
+    place = (model, device, kv, context, layout, mmap, None, fallback, kv_cache_bytes, max_sequences, eviction)
+    with options.opened(ModelChoice(*place, activation_group_size)) as loaded:
         sampling = sampling.of(loaded)
         ask = Prompt(text, system, thinking if (_answers(loaded) if chat is None else chat) else None)
         result = _generate(loaded, ask, max_tokens, sampling, response_format, show=not as_json)
@@ -142,7 +142,7 @@ def _asked_to_chat(chat: bool | None, system: str | None, thinking: Thinking) ->
     """Whether the prompt is a message; None for what the model is made for."""
     if chat is False:
         options.refuse_for_raw(system, thinking)
-    given = (system, thinking.enable_thinking, thinking.max_thinking)
+    given = (system, thinking.enable_thinking, thinking.reasoning_budget)
     return chat if given == (None, None, None) else True
 
 
@@ -197,24 +197,24 @@ def _generate(
     with progress_bar() as progress:
         common: dict[str, Any] = {"max_tokens": max_tokens, "response_format": response_format, "progress": progress}
         common |= sampling.parameters()
-        pieces: GenerationStream
+        chunks: GenerationStream
         if prompt.thinking is None:
-            pieces = model.generate(prompt.text, stream=True, **common)
+            chunks = model.generate(prompt.text, stream=True, **common)
         else:
-            pieces = model.chat(prompt.messages(), stream=True, **common, **prompt.thinking.parameters())
-        first = next(pieces, None)  # the prefill
+            chunks = model.chat(prompt.messages(), stream=True, **common, **prompt.thinking.parameters())
+        first = next(chunks, None)  # the prefill
     reply = ReplyWriter(wrap=prompt.thinking is not None)
     if show and prompt.thinking is None:
         echo_prompt(prompt.text)
     try:
-        for piece in chain([first] if first else [], pieces):
+        for chunk in chain([first] if first else [], chunks):
             if show:
-                reply.write(piece)
+                reply.write(chunk)
     finally:
         # also after an interrupt, so that the shell's prompt starts on a line of its own
         if show:
             reply.end()
-    return pieces.result
+    return chunks.result
 
 
 def report_speed(result: Generation) -> None:

@@ -8,7 +8,7 @@ from bitnet_hal.device import Device, DeviceInfo, TransferMode
 from bitnet_hal.discovery.selection import open_listed
 from bitnet_hal.errors import GpuError, UsageError
 
-from bitnet_core.engine.cache import cache_bytes
+from bitnet_core.engine.kv_cache.cache import cache_bytes
 from bitnet_core.engine.options import EngineOptions, free_share, widest_chunk
 from bitnet_core.model.source import Finding, ModelSource
 from bitnet_core.plan.memory import plan_memory
@@ -35,13 +35,13 @@ def _fit(source: ModelSource, device: Device) -> Finding:
     """Weights of a device that works in the host's memory are used where the file is mapped, so they count little."""
     info, options, config = device.info, EngineOptions(), source.config
     chunk = widest_chunk(config, info, options.prefill_chunk, options.max_sequences)
-    sequences, snapshots = options.lanes(source, device, options.max_sequences, chunk)
+    sequences, checkpoints = options.concurrency(source, device, options.max_sequences, chunk)
     plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk)
     try:
-        blocks = options.cache_blocks(config, info, sequences, free_share(device, plan.total), snapshots)
+        blocks = options.cache_blocks(config, info, sequences, free_share(device, plan.total), checkpoints)
     except UsageError as error:
         return Finding("warning", "model-fits", f"{info.request}: no, {error}")
-    cache = cache_bytes(config, options.kv_dtype, blocks, sequences + snapshots)
+    cache = cache_bytes(config, options.kv_dtype, blocks, sequences + checkpoints)
     free = device.free_memory()
     free = info.total_memory if free < 0 else free
     need = plan.total + cache - (plan.weights if info.transfer is TransferMode.UNIFIED else 0)
@@ -51,5 +51,5 @@ def _fit(source: ModelSource, device: Device) -> Finding:
     if need <= free or not free:
         return Finding("info", "model-fits", f"{info.request}: yes, {text}")
     smaller = need - cache <= free
-    advice = "with a smaller cache (--context, --kv int8)" if smaller else "not even without a cache"
+    advice = "with a smaller cache (--context, --kv-cache-type int8)" if smaller else "not even without a cache"
     return Finding("info" if smaller else "warning", "model-fits", f"{info.request}: {advice}, {text}")

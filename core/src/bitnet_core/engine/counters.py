@@ -8,17 +8,17 @@ COUNTERS: dict[str, str] = {
     "decoded_tokens": "Tokens generated in steps without prompts.",
     "prefix_queries": "Tokens of prompts looked up in the prefix cache.",
     "prefix_hits": "Tokens of prompts found in the prefix cache.",
-    "preemptions": "Sequences whose cache blocks were taken for others.",
-    "guessed_tokens": "Draft tokens that prompt lookup proposed.",
-    "right_guesses": "Draft tokens that were accepted.",
+    "preemptions": "Requests whose cache blocks were taken for others.",
+    "draft_tokens": "Draft tokens that prompt lookup proposed.",
+    "accepted_tokens": "Draft tokens that were accepted.",
     "evictions": "Blocks of the prefix cache that were given to others.",
 }
 """Name -> explanation of each number that only rises."""
 
 GAUGES: dict[str, str] = {
-    "running": "Sequences that the engine computes.",
-    "waiting": "Sequences that wait for a place.",
-    "cache_use": "Share of the key/value cache that sequences own, 0 to 1.",
+    "running": "Running requests.",
+    "waiting": "Requests that wait for admission.",
+    "cache_use": "Share of the key/value cache that requests own, 0 to 1.",
 }
 """Name -> explanation of each number that rises and falls."""
 

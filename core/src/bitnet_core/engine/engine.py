@@ -16,19 +16,18 @@ from bitnet_hal.errors import DEVICE_FAILURES, DeviceLostError, GpuError, OutOfM
 from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
 from bitnet_hal.launcher import Recorded
 
-from bitnet_core.engine.blocks import BlockPool
-from bitnet_core.engine.booking import Update
-from bitnet_core.engine.cache import KVCache
-from bitnet_core.engine.constraint import Constraint
-from bitnet_core.engine.ladder import Ladder
+from bitnet_core.engine.kv_cache.block_pool import BlockPool
+from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.options import EngineOptions, widest_chunk
-from bitnet_core.engine.placement import Placement, closed
-from bitnet_core.engine.runner import Runner
-from bitnet_core.engine.sampling import Sampler, SamplingParams
-from bitnet_core.engine.scheduler import Scheduler
-from bitnet_core.engine.sequence import FinishReason, Scored
-from bitnet_core.engine.sequence import Sequence as TokenSequence
-from bitnet_core.engine.spans import Span
+from bitnet_core.engine.recovery import OomRecovery
+from bitnet_core.engine.request.request import FinishReason, Request, Scored
+from bitnet_core.engine.run.batch import ScheduledTokens
+from bitnet_core.engine.run.model_runner import Runner
+from bitnet_core.engine.sampling.constraint import Constraint
+from bitnet_core.engine.sampling.sampler import Sampler, SamplingParams
+from bitnet_core.engine.schedule.results import RequestOutput
+from bitnet_core.engine.schedule.scheduler import Scheduler
+from bitnet_core.engine.worker import Worker, closed
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.memory import DeviceMemoryPlan, plan_memory
 from bitnet_core.plan.upload import Progress
@@ -78,9 +77,9 @@ class Engine:
         self.context = self.options.context_of(self.config)
         self.sequences = self.options.max_sequences
         chunk = max(self.options.prefill_chunk, self.sequences)
-        self.scheduler = Scheduler(self.context, chunk, self.options.burst_seconds, recurrent=bool(self.config.delta))
+        self.scheduler = Scheduler(self.context, chunk, self.options.stream_interval, recurrent=bool(self.config.delta))
         self.lock = threading.RLock()
-        self._abandoned: deque[TokenSequence] = deque()
+        self._aborted: deque[Request] = deque()
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
         self._freed = False
@@ -89,7 +88,7 @@ class Engine:
                 'prompt_lookup is "on", but the delta nets of this model keep states, which cannot go back to before a '
                 "guess that was wrong"
             )
-        if self.options.prompt_lookup == "on" and "like-rows" not in device.info.features:
+        if self.options.prompt_lookup == "on" and "batch-invariant" not in device.info.features:
             raise UsageError(
                 f'prompt_lookup is "on", but {device.info.request} computes several rows in another way than one'
             )
@@ -99,17 +98,17 @@ class Engine:
     @property
     def device(self) -> Device:
         """The present one."""
-        return self.placement.device
+        return self.worker.device
 
     @property
     def weights(self) -> DeviceWeights:
         """The weights on the present device."""
-        return self.placement.weights
+        return self.worker.weights
 
     @property
     def block_pool(self) -> BlockPool:
         """Who owns which block of the present cache."""
-        return self.placement.block_pool
+        return self.worker.block_pool
 
     @property
     def kernel_launches(self) -> Counter[str]:
@@ -120,55 +119,55 @@ class Engine:
     def kernel_launches_by_device(self) -> dict[str, Counter[str]]:
         """The same for each device, by its request."""
         here = self.device.info.request
-        return {**self._counts, here: self._counts.get(here, Counter()) + self.placement.launcher.counts}
+        return {**self._counts, here: self._counts.get(here, Counter()) + self.worker.launcher.counts}
 
     @property
-    def limit(self) -> int:
+    def max_model_len(self) -> int:
         """Most tokens of one sequence, prompt included."""
-        return self.scheduler.limit
+        return self.scheduler.max_model_len
 
-    def add(
+    def add_request(
         self,
         tokens: Iterable[int],
         sampling: SamplingParams | None = None,
         *,
         max_tokens: int = 128,
-        stop_ids: Iterable[int] = (),
+        stop_token_ids: Iterable[int] = (),
         constraint: Constraint | None = None,
         scored: Scored | None = None,
-    ) -> TokenSequence:
+    ) -> Request:
         """Queue a prompt. `scored` is given the logits after every token of it, and max_tokens may then be 0.
 
         UsageError if the prompt is empty, too long, or names tokens that the model does not have.
         """
-        ids, ends = _whole("tokens", tokens), _whole("stop_ids", stop_ids)
+        ids, ends = _whole("tokens", tokens), _whole("stop_token_ids", stop_token_ids)
         (max_tokens,) = _whole("max_tokens", [max_tokens])
         self._check_tokens(ids)
         if max_tokens < (scored is None):
             raise UsageError("max_tokens must be 1 or more")
         sampler = Sampler(sampling or SamplingParams(), self.config.tokens, len(ids))
-        sequence = TokenSequence(ids, max_tokens, sampler, frozenset(ends), constraint, scored)
+        request = Request(ids, max_tokens, sampler, frozenset(ends), constraint, scored)
         with self.lock:
-            self.scheduler.add(sequence)
-        return sequence
+            self.scheduler.add_request(request)
+        return request
 
-    def step(self) -> list[Update]:
+    def step(self) -> list[RequestOutput]:
         """One step of all sequences; empty when there is nothing to do."""
         with self.lock:
-            while self._abandoned:
-                self.scheduler.finish(self._abandoned.popleft(), "cancelled")
+            while self._aborted:
+                self.scheduler.finish_request(self._aborted.popleft(), "cancelled")
             return self._guarded(self._step)
 
-    def finish(self, sequence: TokenSequence, reason: FinishReason = "cancelled") -> None:
+    def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
         """End a sequence now."""
         with self.lock:
-            self.scheduler.finish(sequence, reason)
+            self.scheduler.finish_request(request, reason)
 
-    def abandon(self, sequence: TokenSequence) -> None:
+    def abort_request(self, request: Request) -> None:
         """End a sequence before the next step; for finalizers, which may run at any point of any thread."""
-        self._abandoned.append(sequence)
+        self._aborted.append(request)
 
-    def fail_all(self, error: Exception) -> list[Update]:
+    def fail_all(self, error: Exception) -> list[RequestOutput]:
         """End every sequence with an error."""
         with self.lock:
             return self.scheduler.fail_all(error)
@@ -194,13 +193,13 @@ class Engine:
         return out
 
     def memory(self) -> dict[str, int | float]:
-        """See Placement."""
-        return self.placement.memory()
+        """See Worker."""
+        return self.worker.memory()
 
     @property
     def moved_bytes(self) -> int:
         """Bytes copied between host and devices for texts: step buffers, block tables, tokens and logits."""
-        return self._moved + self.placement.pool.moved_bytes
+        return self._moved + self.worker.pool.moved_bytes
 
     def averages(self) -> dict[str, float]:
         """Seconds of all steps with and without prompts, seconds a token of the latter, bytes moved a token."""
@@ -228,7 +227,7 @@ class Engine:
         """What the engine takes with its present settings."""
         return plan_memory(
             self.source,
-            kv_cache=self.placement.cache_bytes,
+            kv_cache=self.worker.cache_bytes,
             sequences=self.sequences,
             chunk=self.scheduler.chunk,
         )
@@ -237,10 +236,10 @@ class Engine:
         """The key/value cache on the present device, for whoever holds `lock`."""
         return self._ready().cache
 
-    def kept_blocks(self) -> list[tuple[bytes, int]]:
+    def cached_blocks(self) -> list[tuple[bytes, int]]:
         """Digest and number of every full block of the cache, for whoever holds `lock`."""
         self._ready()
-        return self.block_pool.kept
+        return self.block_pool.cached
 
     def recordings(self) -> dict[str, Recorded]:
         """Steps that were recorded, by what they do, for profiling an engine that has nothing else to do."""
@@ -249,7 +248,7 @@ class Engine:
     def free(self) -> None:
         """Give back everything on the device, which stays open; may be called twice. Nothing can be computed after."""
         self._freed = True
-        self.placement.free()
+        self.worker.free()
 
     def close(self) -> None:
         """Free everything and close the device; may be called twice."""
@@ -259,19 +258,21 @@ class Engine:
 
     def _use(self, device: Device) -> None:
         self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
-        self.sequences, snapshots = self.options.lanes(self.source, device, self.sequences, self.scheduler.chunk)
-        checkable = "like-rows" in device.info.features and self.config.delta is None
-        self.scheduler.greedy.prompt_lookup = self.options.prompt_lookup if checkable else "off"
-        self.placement = Placement(self.source, device, self.options, self.scheduler, self.sequences, snapshots)
+        self.sequences, checkpoints = self.options.concurrency(
+            self.source, device, self.sequences, self.scheduler.chunk
+        )
+        checkable = "batch-invariant" in device.info.features and self.config.delta is None
+        self.scheduler.multi_step.prompt_lookup = self.options.prompt_lookup if checkable else "off"
+        self.worker = Worker(self.source, device, self.options, self.scheduler, self.sequences, checkpoints)
 
     def _ready(self) -> Runner:
         """The runner, built, and the weights loaded, if they are not."""
         if self._freed:
             raise closed()
-        self.placement.load(self._progress)
-        return self.placement.runner()
+        self.worker.load(self._progress)
+        return self.worker.runner()
 
-    def _step(self) -> list[Update]:
+    def _step(self) -> list[RequestOutput]:
         self._ready()
         return self.scheduler.step()
 
@@ -279,14 +280,14 @@ class Engine:
         """Borrow a lane and blocks for one pass, beside whatever is running."""
         runner = self._ready()
         chunk = min(chunk or self.scheduler.chunk, self.scheduler.chunk)
-        with self.scheduler.borrowed(len(ids)) as lane:
+        with self.scheduler.borrow_index(len(ids)) as req_index:
             for start in range(0, len(ids), chunk):
                 part = tuple(ids[start : start + chunk])
-                use(start, runner.forward([Span(lane, start, part)], range(len(part)), len(part)))
+                use(start, runner.forward([ScheduledTokens(req_index, start, part)], range(len(part)), len(part)))
 
     def _check_length(self, tokens: Sequence[int]) -> None:
-        if not 0 < len(tokens) <= self.limit:
-            raise UsageError(f"logits are for 1 to {self.limit} tokens, not {len(tokens)}")
+        if not 0 < len(tokens) <= self.max_model_len:
+            raise UsageError(f"logits are for 1 to {self.max_model_len} tokens, not {len(tokens)}")
 
     def _check_tokens(self, ids: Sequence[int]) -> None:
         if ids and not 0 <= min(ids) <= max(ids) < self.config.vocab:
@@ -294,15 +295,15 @@ class Engine:
 
     def _guarded(self, action: Callable[[], T]) -> T:
         """Run an action; where memory lacks climb down the ladder, where the device fails go on with the next."""
-        ladder = Ladder(self)
+        recovery = OomRecovery(self)
         while True:
             try:
                 return action()
             except OutOfMemoryError as exc:
                 self.scheduler.errors.add(exc)
-                if not self.placement.loaded:  # there is nothing yet that could be given up for them
+                if not self.worker.loaded:  # there is nothing yet that could be given up for them
                     raise
-                ladder.climb(exc)
+                recovery.recover(exc)
             except DEVICE_FAILURES as exc:
                 self.scheduler.errors.add(exc)
                 self._move(exc)
@@ -325,7 +326,7 @@ class Engine:
 
     def _give_up_device(self) -> None:
         self.scheduler.detach()
-        self.placement.abandon()
+        self.worker.abandon()
         try:
             self.device.close()
         except GpuError as exc:
@@ -335,7 +336,7 @@ class Engine:
 
     def drop_scratch(self) -> bool:
         """Free prompt scratch and the pool's idle buffers; False if there were none."""
-        return self.placement.drop_scratch()
+        return self.worker.drop_scratch()
 
     def shrink_cache(self) -> bool:
         """Halve the cache, down to what the texts in the making need; all reusable prefixes go."""
@@ -344,11 +345,11 @@ class Engine:
             for s in (*self.scheduler.running, *self.scheduler.waiting)
         ]
         floor = max(min(_FEWEST_BLOCKS, ceil_div(self.context, KV_BLOCK)), *per_sequence, 0)
-        blocks = max(self.placement.blocks // 2, floor)
-        if blocks >= self.placement.blocks:
+        blocks = max(self.worker.blocks // 2, floor)
+        if blocks >= self.worker.blocks:
             return False
-        self.placement.drop_runner()
-        self.placement.blocks = blocks
+        self.worker.drop_runner()
+        self.worker.blocks = blocks
         return True
 
     def halve_chunk(self) -> bool:
@@ -362,9 +363,9 @@ class Engine:
 
     def fewer_sequences(self) -> bool:
         """Half as many sequences at a time, and snapshots of their states; False at one without a snapshot."""
-        if self.sequences == 1 and not self.placement.snapshots:
+        if self.sequences == 1 and not self.worker.checkpoints:
             return False
-        self.placement.drop_runner()
+        self.worker.drop_runner()
         self.sequences = max(self.sequences // 2, 1)
-        self.placement.sequences, self.placement.snapshots = self.sequences, self.placement.snapshots // 2
+        self.worker.sequences, self.worker.checkpoints = self.sequences, self.worker.checkpoints // 2
         return True

@@ -12,14 +12,14 @@ from bitnet_hal.device import Device, DeviceInfo, DeviceType
 from bitnet_hal.errors import UsageError
 from bitnet_hal.kernels.catalogue import ABLOCKS, KV_BLOCK, KV_TYPES, ceil_div
 
-from bitnet_core.engine.blocks import Eviction
-from bitnet_core.engine.cache import block_bytes, cache_bytes
+from bitnet_core.engine.kv_cache.block_pool import Eviction
+from bitnet_core.engine.kv_cache.cache import block_bytes, cache_bytes
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
+from bitnet_core.plan.lm_head_int8 import AutoOnOff
 from bitnet_core.plan.memory import plan_memory
 from bitnet_core.plan.pool import MemoryPoolConfig
 from bitnet_core.plan.scratch import scratch_row_bytes
-from bitnet_core.plan.small_head import Choice
 
 log = logging.getLogger(__name__)
 
@@ -46,24 +46,24 @@ _LEAST_CPU_CHUNK, _ROWS_PER_THREAD = 64, 32  # the fewer threads, the less is ga
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """kv_dtype is one of KV_TYPES; context None means the model's, up to DEFAULT_CONTEXT; kv_budget is in bytes, None
-    for what `free_share` gives; prefill_chunk in rows, at most what WIDEST_CHUNK has for the device; burst_seconds is
-    about how long greedy tokens are made before the host looks; small_head: whether an f16 head gets an int8 copy
-    (plan.small_head); prompt_lookup: whether the next tokens of a greedy text that is alone are guessed and checked
-    (engine.lookup): "auto" where that saves time, "on" wherever there are guesses; activation_block: columns that share
-    an activation scale, 32 or 128, of models that have one for blocks (None: 32); pool: limits of the pool that buffers
-    of steps come from."""
+    """kv_dtype is one of KV_TYPES; context None means the model's, up to DEFAULT_CONTEXT; kv_cache_bytes is in bytes,
+    None for what `free_share` gives; prefill_chunk in rows, at most what WIDEST_CHUNK has for the device;
+    stream_interval is about how long greedy tokens are made before the host looks; lm_head_int8: whether an f16 head
+    gets an int8 copy (plan.lm_head_int8); prompt_lookup: whether the next tokens of a greedy text that is alone are
+    guessed and checked (engine.speculative): "auto" where that saves time, "on" wherever there are guesses;
+    activation_group_size: columns that share an activation scale, 32 or 128, of models that have one for blocks (None:
+    32); pool: limits of the pool that buffers of steps come from."""
 
     kv_dtype: str = "f16"
     context: int | None = None
-    kv_budget: int | None = None
+    kv_cache_bytes: int | None = None
     prefill_chunk: int = _ROOMY_CHUNK
     max_sequences: int = 32
     eviction: Eviction = "lru"
-    small_head: Choice = "auto"
-    prompt_lookup: Choice = "auto"
-    activation_block: int | None = None
-    burst_seconds: float = 0.1
+    lm_head_int8: AutoOnOff = "auto"
+    prompt_lookup: AutoOnOff = "auto"
+    activation_group_size: int | None = None
+    stream_interval: float = 0.1
     pool: MemoryPoolConfig = field(default_factory=MemoryPoolConfig)
 
     def __post_init__(self) -> None:
@@ -71,28 +71,32 @@ class EngineOptions:
             raise UsageError(f"kv_dtype '{self.kv_dtype}' is not one of {', '.join(KV_TYPES)}")
         if self.eviction not in get_args(Eviction):
             raise UsageError(f"eviction '{self.eviction}' is not one of {', '.join(get_args(Eviction))}")
-        for name in ("small_head", "prompt_lookup"):
-            if (value := getattr(self, name)) not in get_args(Choice):
-                raise UsageError(f"{name} '{value}' is not one of {', '.join(get_args(Choice))}")
-        if self.activation_block not in (None, *ABLOCKS[1:]):
-            raise UsageError(f"activation_block is {self.activation_block}; 32 and 128 columns can share a scale")
+        for name in ("lm_head_int8", "prompt_lookup"):
+            if (value := getattr(self, name)) not in get_args(AutoOnOff):
+                raise UsageError(f"{name} '{value}' is not one of {', '.join(get_args(AutoOnOff))}")
+        if self.activation_group_size not in (None, *ABLOCKS[1:]):
+            raise UsageError(
+                f"activation_group_size is {self.activation_group_size}; 32 and 128 columns can share a scale"
+            )
         if self.context is not None and not _at_least(2, self.context):
             raise UsageError("context must be 2 tokens or more")
-        for name in ("kv_budget", "prefill_chunk", "max_sequences"):
+        for name in ("kv_cache_bytes", "prefill_chunk", "max_sequences"):
             if (value := getattr(self, name)) is not None and not _at_least(1, value):
                 raise UsageError(f"{name} must be a whole number of 1 or more, not {value}")
         if self.max_sequences > MOST_SEQUENCES:
             raise UsageError(f"max_sequences is {self.max_sequences}; at most {MOST_SEQUENCES} are possible")
-        if not 0 < _number(self.burst_seconds) < inf:
-            raise UsageError("burst_seconds must be a number above 0")
+        if not 0 < _number(self.stream_interval) < inf:
+            raise UsageError("stream_interval must be a number above 0")
 
     def config_of(self, config: ModelConfig) -> ModelConfig:
         """With the activation scales that are asked for; UsageError for a model that was trained with one a row."""
-        if self.activation_block is None:
+        if self.activation_group_size is None:
             return config
-        if not config.activation_block:
-            raise UsageError(f"activation_block {self.activation_block}: this model was trained with one scale a row")
-        return replace(config, activation_block=self.activation_block)
+        if not config.activation_group_size:
+            raise UsageError(
+                f"activation_group_size {self.activation_group_size}: this model was trained with one scale a row"
+            )
+        return replace(config, activation_group_size=self.activation_group_size)
 
     def context_of(self, config: ModelConfig) -> int:
         """Tokens of the longest sequence; UsageError if that is more than the model was made for."""
@@ -100,41 +104,44 @@ class EngineOptions:
             raise UsageError(f"context {self.context} is more than the model's {config.context} tokens")
         return self.context or min(config.context, DEFAULT_CONTEXT)
 
-    def lanes(self, source: ModelSource, device: Device, sequences: int, chunk: int) -> tuple[int, int]:
+    def concurrency(self, source: ModelSource, device: Device, sequences: int, chunk: int) -> tuple[int, int]:
         """Texts at a time, `sequences` at most and at least one, and snapshots of their delta nets' states, no more
         than those: as many as find room in half of what the cache may take, and in the device's largest buffer."""
         config = source.config
         if config.delta is None:
             return sequences, 0
         taken = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk).total
-        budget = free_share(device, taken) if self.kv_budget is None else self.kv_budget
+        budget = free_share(device, taken) if self.kv_cache_bytes is None else self.kv_cache_bytes
         largest = 4 * max(config.delta.state_sizes)
         if any(limit < largest for limit in _limits(device.info)):
             raise UsageError(
-                f"a delta net's state of one text takes {largest:,} bytes, more than {device.info.request} can bind"
+                f"a delta net's state of one request takes {largest:,} bytes, more than {device.info.request} can bind"
             )
         fit = min([budget // 2 // config.state_bytes, *(limit // largest for limit in _limits(device.info))])
         texts = min(sequences, max((fit + 1) // 2, 1))
         if texts < sequences:
-            log.info("states of delta nets take %d bytes a text: %d texts at a time", config.state_bytes, texts)
+            log.info("states of delta nets take %d bytes a request: %d concurrent requests", config.state_bytes, texts)
         return texts, min(max(fit - texts, 0), texts)
 
     def cache_blocks(
-        self, config: ModelConfig, info: DeviceInfo, sequences: int, share: int, snapshots: int = 0
+        self, config: ModelConfig, info: DeviceInfo, sequences: int, share: int, checkpoints: int = 0
     ) -> int:
         """Blocks that the budget, or without one the share of the device's memory, and its largest buffer hold beside
         the states of delta nets, no more than full sequences can use."""
-        size, states = block_bytes(config, self.kv_dtype), cache_bytes(config, self.kv_dtype, 0, sequences + snapshots)
+        size, states = (
+            block_bytes(config, self.kv_dtype),
+            cache_bytes(config, self.kv_dtype, 0, sequences + checkpoints),
+        )
         need = cache_bytes(config, self.kv_dtype, 1, 0)
-        budget = max(share, _LEAST_BLOCKS * need + states) if self.kv_budget is None else self.kv_budget
+        budget = max(share, _LEAST_BLOCKS * need + states) if self.kv_cache_bytes is None else self.kv_cache_bytes
         blocks = min(
             max(0, budget - states) // need,
             sequences * ceil_div(self.context_of(config), KV_BLOCK),
             *(limit // size for limit in _limits(info)),
         )
         if not blocks:
-            kept = f", and the states of {sequences} texts {states:,}" if states else ""
-            raise UsageError(f"a kv_budget of {budget:,} bytes is too small: one block takes {need:,}{kept}")
+            kept = f", and the states of {sequences} requests {states:,}" if states else ""
+            raise UsageError(f"a kv_cache_bytes of {budget:,} bytes is too small: one block takes {need:,}{kept}")
         return blocks
 
 

@@ -10,14 +10,14 @@ import numpy as np
 from bitnet_hal.errors import short as short  # readers of files take it from here
 
 from bitnet_core.errors import ModelError
-from bitnet_core.strings import Strings
+from bitnet_core.string_table import StringTable
 
 MAX_COUNT = 1 << 24  # no dimension of a transformer is larger; products stay far below 2^63
 MAX_LAYERS = 1 << 10
 MAX_REAL = 1e30  # fits f32; a frequency base or a factor is far smaller
 
 
-class Keys:
+class MetadataReader:
     """Access to the values of a mapping whose names start with `prefix`; each is checked before it is believed."""
 
     def __init__(self, path: Path, values: Mapping[str, Any], prefix: str = "") -> None:
@@ -70,7 +70,7 @@ class Keys:
     def names(self, name: str) -> list[str]:
         """A list of strings; empty if absent."""
         key, value = self._value(name, [])
-        if not isinstance(value, list | Strings) or not all(isinstance(item, str) for item in value):
+        if not isinstance(value, list | StringTable) or not all(isinstance(item, str) for item in value):
             raise self._bad(key, f"is {short(value)}, not a list of names")
         return list(value)
 

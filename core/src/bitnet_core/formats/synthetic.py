@@ -40,7 +40,7 @@ def _bonsai(name: str, layers: int, hidden: int, ffn: int, heads: int, *, tied: 
         sub_norms=False,
         tied_head=tied,
         qk_norm=True,
-        activation_block=32,
+        activation_group_size=32,
         ternary_tables=True,
         vocab_tokens=151669,
     )
@@ -63,7 +63,7 @@ BONSAI2 = ModelConfig(
     sub_norms=False,
     tied_head=False,
     qk_norm=True,
-    activation_block=32,
+    activation_group_size=32,
     ternary_tables=True,
     rope_dim=64,
     delta=DeltaNet(4, 4, 16, 48, 128, 128, regrouped=True),
@@ -92,7 +92,7 @@ SHAPES = {
         sub_norms=False,
         tied_head=False,
         qk_norm=True,
-        activation_block=32,
+        activation_group_size=32,
         ternary_tables=True,
         vocab_tokens=300,
     ),
@@ -205,7 +205,7 @@ class SyntheticSource:
         width = padded(columns)
         codes = np.resize(_random_codes(), rows * width // 4).reshape(rows, width // 4)
         scale = np.float32(1 / np.sqrt(columns))
-        if not self.config.activation_block:
+        if not self.config.activation_group_size:
             return TernaryWeight(rows, columns, codes, scale.reshape(1))
         scales = scale * np.resize(_random_factors(), (rows, width // BLOCK))
         return TernaryWeight(rows, columns, codes, scales, "block", BLOCK)

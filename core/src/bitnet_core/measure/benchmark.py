@@ -35,7 +35,7 @@ class BenchResult:
     device: str
     device_name: str
     compute_path: str
-    activation_block: int  # columns that share an activation scale; 0: a row
+    activation_group_size: int  # columns that share an activation scale; 0: a row
     prompt_tokens: int
     generated_tokens: int
     sequences: int  # texts at a time; speeds are those of all together
@@ -97,7 +97,7 @@ def measure(
         device=model.device.info.request,
         device_name=model.device.info.name,
         compute_path=model.summary.compute_path,
-        activation_block=engine.config.activation_block,
+        activation_group_size=engine.config.activation_group_size,
         prompt_tokens=prompt_tokens,
         generated_tokens=max_tokens,
         sequences=sequences,
@@ -125,12 +125,12 @@ def measure(
 
 def _prompt_tokens(engine: Engine, wanted: int | None, max_tokens: int, sequences: int) -> int:
     """How long the prompts are; UsageError where they and their answers have no room."""
-    tokens = max(1, min(_PROMPT_TOKENS, engine.limit - max_tokens)) if wanted is None else wanted
-    if tokens + max_tokens > engine.limit:
-        raise UsageError(f"{tokens} + {max_tokens} tokens do not fit the context of {engine.limit}")
+    tokens = max(1, min(_PROMPT_TOKENS, engine.max_model_len - max_tokens)) if wanted is None else wanted
+    if tokens + max_tokens > engine.max_model_len:
+        raise UsageError(f"{tokens} + {max_tokens} tokens do not fit the context of {engine.max_model_len}")
     blocks = sequences * ceil_div(tokens + max_tokens, KV_BLOCK)
     if sequences > engine.sequences or blocks > engine.memory()["cache_blocks"]:
-        raise UsageError(f"{sequences} texts of {tokens} + {max_tokens} tokens do not fit the cache")
+        raise UsageError(f"{sequences} requests of {tokens} + {max_tokens} tokens do not fit the cache")
     return tokens
 
 
@@ -138,11 +138,11 @@ def _runs(
     engine: Engine, sequences: int, prompt_tokens: int, max_tokens: int, repeat: int, progress: Progress | None
 ) -> list[_Run]:
     """`repeat` runs, after those that do not count. Nothing is guessed: what is measured are steps, not texts."""
-    lookup, engine.scheduler.greedy.prompt_lookup = engine.scheduler.greedy.prompt_lookup, "off"
+    lookup, engine.scheduler.multi_step.prompt_lookup = engine.scheduler.multi_step.prompt_lookup, "off"
     try:
         return _measured_runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
     finally:
-        engine.scheduler.greedy.prompt_lookup = lookup
+        engine.scheduler.multi_step.prompt_lookup = lookup
 
 
 def _measured_runs(
@@ -161,7 +161,7 @@ def _measured_runs(
 
 
 def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Run:
-    texts = [engine.add(prompt, max_tokens=max_tokens) for prompt in prompts]
+    texts = [engine.add_request(prompt, max_tokens=max_tokens) for prompt in prompts]
     prefill = decode = 0.0
     decoded = 0
     while any(text.finish_reason is None for text in texts):

@@ -44,7 +44,7 @@ class DeviceSpeed:
     reason: str = ""
 
 
-class Slice:
+class TruncatedSource:
     """A model of which only the first layers are there."""
 
     def __init__(self, source: ModelSource, layers: int) -> None:
@@ -126,7 +126,7 @@ def _part(
 ) -> tuple[float, list[ProductTime]]:
     """Seconds of a step of the first layers, and of its products where there is a deadline for them."""
     context = min(_CONTEXT, source.config.context)
-    engine = Engine(Slice(source, layers), device, EngineOptions(context=context, max_sequences=1))
+    engine = Engine(TruncatedSource(source, layers), device, EngineOptions(context=context, max_sequences=1))
     try:
         seconds = _step(engine, clock)
         return seconds, [] if deadline is None else time_products(engine, deadline, clock)
@@ -136,9 +136,9 @@ def _part(
 
 def _step(engine: Engine, clock: Callable[[], float]) -> float:
     """Seconds a token of a text after a warm-up, which compiles and records."""
-    prompt = [token % engine.config.tokens for token in range(1, 1 + min(_PROMPT, engine.limit // 4))]
-    tokens = min(_TOKENS, engine.limit - len(prompt) - 1)
-    text = engine.add(prompt, max_tokens=tokens)
+    prompt = [token % engine.config.tokens for token in range(1, 1 + min(_PROMPT, engine.max_model_len // 4))]
+    tokens = min(_TOKENS, engine.max_model_len - len(prompt) - 1)
+    text = engine.add_request(prompt, max_tokens=tokens)
     began, timed = 0.0, 0
     while text.finish_reason is None and (not timed or clock() - began < _STEPS_SECONDS):
         before, start = text.generated_tokens, clock()
@@ -147,5 +147,5 @@ def _step(engine: Engine, clock: Callable[[], float]) -> float:
             began = began or start
             timed += text.generated_tokens - before
     seconds = max(clock() - began, 1e-9) / max(1, timed)
-    engine.finish(text)
+    engine.finish_request(text)
     return seconds

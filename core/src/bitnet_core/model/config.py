@@ -78,7 +78,7 @@ class ModelConfig:
     rope_low_freq_factor: float = 1.0  # llama3 scaling only
     rope_high_freq_factor: float = 4.0  # llama3 scaling only
     qk_norm: bool = False  # RMSNorm of each query and key head (attn_q_norm, attn_k_norm) before the rotation
-    activation_block: int = 0  # columns that share an activation scale; 0 = one scale a row
+    activation_group_size: int = 0  # columns that share an activation scale; 0 = one scale a row
     ternary_tables: bool = False  # token_embd and output are ternary (ModelSource.ternary), not dense
     vocab_tokens: int = 0  # tokens that exist: ids from here on are never chosen; 0 = all of vocab
     rope_dim: int = 0  # elements of a head that are rotated, as pairs (j, j + head_dim/2) of the first; 0 = all of them

@@ -54,7 +54,7 @@ class Plan:
         self.weights, self.launcher = weights, launcher
         self.config = config = weights.config
         self.kv = KV_TYPES.index(kv_dtype)
-        self.ablock = config.activation_block
+        self.ablock = config.activation_group_size
         self.activation = RELU2 if config.activation == "relu2" else SILU
         self._optional = launcher.device.info.kernels
 
@@ -116,16 +116,16 @@ class Plan:
     def _small_head(self, scratch: Scratch, head: Dense, wanted: int, keep: int) -> list[Launch]:
         """Drafts from the int8 copy, exact logits where they may be among the `keep` largest; none where there is no
         copy, or the device does not do such sizes."""
-        small, config = self.weights.small_head, self.config
+        small, config = self.weights.lm_head_int8, self.config
         if small is None:
             return []
         normed, logits, bound = (scratch.view(name, wanted) for name in ("normed", "logits", "bound"))
         shape: Values = {"rows": wanted, "outs": config.vocab, "width": config.hidden, "stride": config.vocab}
-        draft = self._joined("draft_logits", shape, (normed, small.codes, small.scale, small.error, logits, bound), {})
-        exact = self._joined(
-            "rescore_logits", shape | {"k": keep}, (normed, head.parts[0].table, small.error, bound, logits), {}
+        approx = self._fused("approx_logits", shape, (normed, small.codes, small.scale, small.error, logits, bound), {})
+        exact = self._fused(
+            "refine_logits", shape | {"k": keep}, (normed, head.parts[0].table, small.error, bound, logits), {}
         )
-        return [draft, exact] if draft and exact else []
+        return [approx, exact] if approx and exact else []
 
     def advance(self, scratch: Scratch, cache: CacheViews, rows: int, *, masked: bool = False) -> Launch:
         """Greedy tokens of all rows into the step buffer and the history; masked: among those that the mask allows."""
@@ -205,7 +205,7 @@ class Plan:
             for gamma, matrix in zip(norms, matrices, strict=True)
             for view in (gamma or layer.attn_norm, matrix.parts[0].codes, matrix.parts[0].scales)
         ]
-        return self._joined(
+        return self._fused(
             "decoder_layer",
             {"hidden": config.hidden, "ffn": config.ffn, **self._cached(cache), "eps": config.norm_eps},
             (
@@ -248,8 +248,8 @@ class Plan:
         eps, source = {"eps": self.config.norm_eps}, (qkv, step, self.weights.rope, *self._head_gammas(layer))
         launches = self._norm_matmul(scratch, rows, x, layer.attn_norm, layer.qkv, qkv)
         views = (*source, *caches, cache.tables, heads)
-        if decode and (joined := self._joined("rope_attention", cached | eps, views, self._rotated())):
-            launches.append(joined)
+        if decode and (fused := self._fused("rope_attention", cached | eps, views, self._rotated())):
+            launches.append(fused)
         else:
             launches += self._attend(scratch, cache, rows, layer, qkv, caches, heads)
         return launches + self._norm_matmul(scratch, rows, heads, layer.attn_sub_norm, layer.attn_output, x, add=1)
@@ -313,7 +313,7 @@ class Plan:
         part = up.parts[0]
         shape = {"rows": rows, "columns": up.columns, "outs": config.ffn, "width": up.width, "eps": config.norm_eps}
         views = (x, layer.ffn_norm, part.codes, part.scales, m)
-        return self._joined(
+        return self._fused(
             "norm_matmul_glu", shape, views, {"NORM": 1, "ACT": self.activation, **self._scales(part.block)}
         )
 
@@ -324,9 +324,9 @@ class Plan:
             return None
         shape: Values = {"rows": rows, "outs": self.config.ffn, "width": up.width}
         views = (part.codes, part.scales, *self._quantized(scratch, rows, up.width), m)
-        return self._joined("matmul_ternary_glu", shape, views, {"ACT": self.activation, **self._scales(part.block)})
+        return self._fused("matmul_ternary_glu", shape, views, {"ACT": self.activation, **self._scales(part.block)})
 
-    def _joined(self, kernel: str, params: Values, views: tuple[View, ...], constants: dict[str, int]) -> Launch | None:
+    def _fused(self, kernel: str, params: Values, views: tuple[View, ...], constants: dict[str, int]) -> Launch | None:
         """Launch of an optional kernel; None where the device does not offer it, or not for such sizes."""
         if kernel not in self._optional:
             return None
@@ -341,16 +341,16 @@ class Plan:
     ) -> list[Launch]:
         """y[rows, outs] (+)= linear of x, normed (unless gamma is None) and quantized; a few rows in the products' own
         launches, where those are on offer."""
-        joined = []
+        fused = []
         for part in linear.parts if rows <= FEW_ROWS else ():
             shape = self._product(rows, linear, part, linear.outs)
             params = shape | {"columns": linear.columns, "eps": self.config.norm_eps}
             views = (x, gamma or self.weights.output_norm, part.codes, part.scales, y)
             constants = {"NORM": int(gamma is not None), "ADD": add, **self._scales(part.block)}
-            if launch := self._joined("norm_matmul", params, views, constants):
-                joined.append(launch)
-        if len(joined) == len(linear.parts):
-            return joined
+            if launch := self._fused("norm_matmul", params, views, constants):
+                fused.append(launch)
+        if len(fused) == len(linear.parts):
+            return fused
         return [
             self._norm_quantize(scratch, rows, x, gamma, linear),
             *self._matmul(scratch, rows, linear, y, linear.outs, add),

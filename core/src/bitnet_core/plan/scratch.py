@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Buffer, Device, View, whole
 from bitnet_hal.kernels.catalogue import STEP_FIELDS, ceil_div
+from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
 from bitnet_hal.kernels.sizes import row_scales
-from bitnet_hal.kernels.small_head import HEAD_GROUP
 
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.weights import padded
@@ -32,7 +32,7 @@ def scratch_row_bytes(config: ModelConfig) -> tuple[dict[str, int], dict[str, in
     """Bytes per row of the step, and per row whose logits are wanted, of every scratch buffer."""
     mixed = config.delta.value_width if config.delta else 0
     widest = max(padded(columns) for columns in (config.hidden, config.q_width, config.ffn, mixed))
-    scales = 4 * row_scales(widest, config.activation_block)
+    scales = 4 * row_scales(widest, config.activation_group_size)
     step = {
         "x": 4 * config.hidden,
         "quantized": widest,

@@ -227,7 +227,7 @@ class _Uploader:
 
     def _block(self, weight: TernaryWeight) -> int:
         """Columns of a scale on the device: activations in blocks come with weight scales in blocks alone."""
-        return weight.block or (_WIDEST_BLOCK if self.config.activation_block else 0)
+        return weight.block or (_WIDEST_BLOCK if self.config.activation_group_size else 0)
 
     def _ternary(self, name: str, shape: tuple[int, int]) -> TernaryWeight:
         weight = self.being_read.pop(name).result() if name in self.being_read else self.source.ternary(name)

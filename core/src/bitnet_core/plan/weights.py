@@ -38,8 +38,8 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class SmallHead:
-    """The int8 copy of an f16 head (kernels/small_head.py): codes i8[V, H], scale and error f32[V]."""
+class Int8LmHead:
+    """The int8 copy of an f16 head (kernels/lm_head_int8.py): codes i8[V, H], scale and error f32[V]."""
 
     codes: View
     scale: View
@@ -115,14 +115,14 @@ class DeviceWeights:
     wrapped_bytes: int
     _buffers: list[Buffer] = field(repr=False)
     _hosts: list[npt.NDArray[Any]] = field(repr=False)
-    small_head: SmallHead | None = None
+    lm_head_int8: Int8LmHead | None = None
     signs: dict[int, View] = field(default_factory=dict)  # of the Hadamard rotation, f32[width] by width
 
     @property
     def head_bytes(self) -> int:
         """Bytes of the head that choosing a token reads."""
-        if self.small_head:
-            return self.small_head.nbytes
+        if self.lm_head_int8:
+            return self.lm_head_int8.nbytes
         if isinstance(self.head, Dense):
             return sum(part.table.nbytes for part in self.head.parts)
         return sum(part.codes.nbytes + part.scales.nbytes for part in self.head.parts)

@@ -30,19 +30,19 @@ _ROWS = 4096
 
 
 class FloatModel:
-    """Scores tokens as an engine does (engine.score); texts cannot be made with it.
+    """Scores tokens as an engine does (engine.perplexity); texts cannot be made with it.
 
-    limit: most tokens at a time: the context, or the model's, but no more than LONGEST.
+    max_model_len: most tokens at a time: the context, or the model's, but no more than LONGEST.
     """
 
     def __init__(self, source: ModelSource, context: int | None = None) -> None:
         self.source, self.config = source, source.config
-        self.limit = min(context or self.config.context, LONGEST)
+        self.max_model_len = min(context or self.config.context, LONGEST)
 
     def score(self, tokens: Sequence[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int = 0) -> None:
         """Hand f32[n, V] logits after every token, n <= chunk (0: all) at a time, to `use(first position, logits)`."""
-        if not 0 < len(tokens) <= self.limit:
-            raise UsageError(f"logits are for 1 to {self.limit} tokens, not {len(tokens)}")
+        if not 0 < len(tokens) <= self.max_model_len:
+            raise UsageError(f"logits are for 1 to {self.max_model_len} tokens, not {len(tokens)}")
         if any(not 0 <= token < self.config.vocab for token in tokens):
             raise UsageError(f"a token is outside 0..{self.config.vocab - 1}")
         hidden = self._hidden(np.asarray(tokens))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bitnet_hal.device import LIKE_ROWS, Device, DeviceType
+from bitnet_hal.device import BATCH_INVARIANT_ROWS, Device, DeviceType
 from bitnet_hal.discovery.request import DeviceRequest
 from bitnet_hal.discovery.selection import BackendStartupSummary
 from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
@@ -20,8 +20,8 @@ from bitnet_hal.testing.workbench import Bench
 from bitnet_core.api import Model
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.scores import Want
-from bitnet_core.engine.spans import Span
+from bitnet_core.engine.run.batch import ScheduledTokens
+from bitnet_core.engine.sampling.logits import LogitsRequest
 from bitnet_core.formats.open import open_model
 from bitnet_core.testing.drawn import DrawnSource
 from bitnet_core.tokenizer import load_tokenizer
@@ -119,10 +119,10 @@ class ModelRules:
 
     @pytest.mark.parametrize("kv_dtype", ["f16", "f32", "int8"])
     def test_a_row_is_the_same_among_few(self, bench: Bench, kv_dtype: str) -> None:
-        """The feature "like-rows": logits of a step of 2 to LIKE_ROWS rows have the bits of steps of one row, with
-        scales of rows and of blocks, after few and after many positions."""
-        if "like-rows" not in bench.device.info.features:
-            pytest.skip("the device does not say that it has the feature 'like-rows'")
+        """The feature "batch-invariant": logits of a step of 2 to BATCH_INVARIANT_ROWS rows have the bits of steps of
+        one row, with scales of rows and of blocks, after few and after many positions."""
+        if "batch-invariant" not in bench.device.info.features:
+            pytest.skip("the device does not say that it has the feature 'batch-invariant'")
         _needs_every_kernel(bench)
         stories = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
         for source in (stories, DrawnSource()):
@@ -137,15 +137,20 @@ class ModelRules:
 def _check_like_rows(engine: Engine, prompt: int) -> None:
     """Tokens after a prompt, one by one and then together."""
     draw = np.random.default_rng(prompt)
-    tokens = draw.integers(0, engine.config.tokens, prompt + LIKE_ROWS).tolist()
-    with engine.scheduler.borrowed(len(tokens)) as lane:
+    tokens = draw.integers(0, engine.config.tokens, prompt + BATCH_INVARIANT_ROWS).tolist()
+    with engine.scheduler.borrow_index(len(tokens)) as req_index:
         runner, chunk = engine._ready(), engine.scheduler.chunk
         for start in range(0, prompt, chunk):
-            runner.forward([Span(lane, start, tuple(tokens[start : min(start + chunk, prompt)]))], (), chunk)
+            runner.forward(
+                [ScheduledTokens(req_index, start, tuple(tokens[start : min(start + chunk, prompt)]))], (), chunk
+            )
         places = range(prompt, len(tokens))
-        alone = [runner.decode_step([Span(lane, at, (tokens[at],))], [Want(0)])[0].full().copy() for at in places]
-        for rows in range(2, LIKE_ROWS + 1):
-            span = Span(lane, prompt, tuple(tokens[prompt : prompt + rows]))
+        alone = [
+            runner.decode_step([ScheduledTokens(req_index, at, (tokens[at],))], [LogitsRequest(0)])[0].full().copy()
+            for at in places
+        ]
+        for rows in range(2, BATCH_INVARIANT_ROWS + 1):
+            span = ScheduledTokens(req_index, prompt, tuple(tokens[prompt : prompt + rows]))
             together = runner.forward([span], range(rows), chunk)
             for row, one in enumerate(alone[:rows]):
                 assert np.array_equal(together[row, : len(one)], one), (
@@ -166,10 +171,10 @@ def _drawn_texts(engine: Engine) -> list[list[int]]:
     """Prompts and 16 greedy tokens after each; the engine is closed."""
     draw = np.random.default_rng(0)
     try:
-        sequences = [engine.add(draw.integers(0, engine.config.tokens, n), max_tokens=16) for n in PROMPTS]
+        sequences = [engine.add_request(draw.integers(0, engine.config.tokens, n), max_tokens=16) for n in PROMPTS]
         while engine.step():
             pass
-        return [sequence.tokens for sequence in sequences]
+        return [request.tokens for request in sequences]
     finally:
         engine.close()
 

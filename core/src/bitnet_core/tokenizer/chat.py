@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 
 from bitnet_hal.errors import UsageError
 
-from bitnet_core import nesting
+from bitnet_core import json_limits
 from bitnet_core.errors import TokenizerError
-from bitnet_core.tokenizer.fence import Fence
+from bitnet_core.tokenizer.template_process import TemplateProcess
 from bitnet_core.tokenizer.tokenizer import Tokenizer
 
 MAX_TEMPLATE: Final = 1 << 18  # characters
@@ -51,7 +51,7 @@ class ChatTemplate:
         self.source = source
         if len(self.source) > MAX_TEMPLATE:
             raise TokenizerError(f"the chat template has {len(self.source)} characters; at most {MAX_TEMPLATE} may be")
-        self._fence = Fence(self.source)
+        self._fence = TemplateProcess(self.source)
         self._fence.parse()
 
     def render(
@@ -59,7 +59,7 @@ class ChatTemplate:
     ) -> str:
         """The conversation as text. messages: {"role": ..., "content": ...}; variables: what else the template knows
         (enable_thinking, tools). UsageError where the template refuses them (raise_exception), TokenizerError where it
-        fails, runs on or takes too much. The template runs in a process of its own (`Fence`)."""
+        fails, runs on or takes too much. The template runs in a process of its own (`TemplateProcess`)."""
         _check_size([messages, variables])
         return self._fence.render(
             {
@@ -120,7 +120,7 @@ def _named_default(source: Any) -> str | None:
 
 def _check_size(value: Any) -> None:
     """UsageError for messages that are nested too deeply, or are too many."""
-    if problem := nesting.beyond(value, MAX_DEPTH, MAX_VALUES):
+    if problem := json_limits.exceeds_limits(value, MAX_DEPTH, MAX_VALUES):
         raise UsageError(f"the messages {problem}")
 
 

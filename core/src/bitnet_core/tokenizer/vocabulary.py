@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bitnet_hal.errors import short
 
 from bitnet_core.errors import TokenizerError
-from bitnet_core.strings import Strings
+from bitnet_core.string_table import StringTable
 
 MAX_TOKENS: Final = 1 << 20
 MAX_MERGES: Final = 1 << 22
@@ -46,10 +46,10 @@ class Vocabulary:
 
     model: str  # "gpt2" (byte-level BPE) or "llama" (SentencePiece BPE)
     pre: str | None
-    tokens: Strings
+    tokens: StringTable
     types: npt.NDArray[np.int8]  # of TokenType
     scores: list[float]  # "llama" only
-    merges: Strings  # "gpt2" only: "left right", best first
+    merges: StringTable  # "gpt2" only: "left right", best first
     bos_id: int | None = None
     eos_id: int | None = None
     unknown_id: int | None = None
@@ -87,7 +87,7 @@ def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
         tokens=tokens,
         types=types,
         scores=_scores(keys, len(tokens)) if model == "llama" else [],
-        merges=_merges(keys) if model == "gpt2" else Strings.of([]),
+        merges=_merges(keys) if model == "gpt2" else StringTable.of([]),
         bos_id=token_id("bos"),
         eos_id=token_id("eos"),
         unknown_id=token_id("unknown"),
@@ -138,18 +138,18 @@ def _array(keys: Mapping[str, Any], key: str, limit: int) -> Sequence[Any]:
         raise TokenizerError(f"{key} must be an array, not {type(value).__name__}")
     if len(value) > limit:
         raise TokenizerError(f"{key} has {len(value)} entries; at most {limit} are accepted")
-    if isinstance(value, Strings):
+    if isinstance(value, StringTable):
         return value
     # A numpy array becomes Python numbers in one step; a list is copied.
     return list(value.tolist() if hasattr(value, "tolist") else value)
 
 
-def _strings(keys: Mapping[str, Any], key: str, limit: int) -> Strings:
+def _strings(keys: Mapping[str, Any], key: str, limit: int) -> StringTable:
     found = _array(keys, key, limit)
-    if not isinstance(found, Strings) and not set(map(type, found)) <= {str}:  # much faster than to ask each
+    if not isinstance(found, StringTable) and not set(map(type, found)) <= {str}:  # much faster than to ask each
         odd = next(index for index, text in enumerate(found) if type(text) is not str)
         raise TokenizerError(f"{key}[{odd}] must be a string, not {type(found[odd]).__name__}")
-    texts = found if isinstance(found, Strings) else Strings.of(found)
+    texts = found if isinstance(found, StringTable) else StringTable.of(found)
     lengths = texts.lengths
     if (longest := int(lengths.max(initial=0))) > MAX_TOKEN_CHARS:
         where = f"{key}[{int(lengths.argmax())}]"
@@ -187,7 +187,7 @@ def _scores(keys: Mapping[str, Any], count: int) -> list[float]:
     return [float(value) for value in values]
 
 
-def _merges(keys: Mapping[str, Any]) -> Strings:
+def _merges(keys: Mapping[str, Any]) -> StringTable:
     key = "tokenizer.ggml.merges"
     if keys.get(key) is None:
         raise TokenizerError(f"{key} is missing: a byte-level BPE tokenizer cannot work without merges")

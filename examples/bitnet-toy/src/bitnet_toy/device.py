@@ -11,7 +11,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import psutil
-from bitnet_hal.base import BaseDevice, Launch, Recorded
+from bitnet_hal.base import BaseDevice, BoundLaunch, LaunchRecording
 from bitnet_hal.device import DeviceInfo, DeviceType, MemoryKind, Tuning
 from bitnet_hal.kernels.spec import KernelSpec
 
@@ -95,7 +95,7 @@ class ToyDevice(BaseDevice[ToyBuffer, ToyKernel]):
             self._built[spec.name] = build(find(spec.name), spec)
         return ToyKernel(spec, MappingProxyType(dict(constants)), tuning, self._built[spec.name])
 
-    def _run(self, launch: Launch[ToyBuffer, ToyKernel]) -> None:
+    def _run(self, launch: BoundLaunch[ToyBuffer, ToyKernel]) -> None:
         kernel, spec = launch.kernel, launch.kernel.spec
         operands = [
             buffer.data[offset : offset + nbytes].view(DTYPES[binding.dtype])
@@ -111,7 +111,7 @@ class ToyDevice(BaseDevice[ToyBuffer, ToyKernel]):
 
     # --8<-- [end:kernels]
     # --8<-- [start:recordings]
-    def _timings(self, recording: Recorded[ToyBuffer, ToyKernel]) -> list[float]:
+    def _timings(self, recording: LaunchRecording[ToyBuffer, ToyKernel]) -> list[float]:
         times = []
         for launch in recording.launches:
             start = time.perf_counter()

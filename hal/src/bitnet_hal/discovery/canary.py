@@ -36,7 +36,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 log = logging.getLogger(__name__)
 
 
-def silent_drivers(backends: Mapping[str, str]) -> dict[str, str]:
+def unresponsive_drivers(backends: Mapping[str, str]) -> dict[str, str]:
     """Why the drivers of some backends cannot be asked, by name; those that can are left out. backends: name (of KNOWN)
     -> version of the plugin."""
     found = remembered(backends)

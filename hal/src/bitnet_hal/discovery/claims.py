@@ -55,7 +55,7 @@ def check_rank(rank: object) -> None:
         raise BackendIncompatibleError(f"its rank is {rank!r}, not an int", hint=hint)
 
 
-def flaw(backend: Backend, info: Any, others: list[DeviceInfo]) -> str:
+def validate(backend: Backend, info: Any, others: list[DeviceInfo]) -> str:
     """Why a device that a backend lists cannot be used, "" if it can."""
     if problem := _problem(info):
         return f"a device of '{backend.name}': {problem}"
@@ -96,7 +96,7 @@ def _problem(info: Any) -> str:
     return ""
 
 
-def honest(info: DeviceInfo) -> DeviceInfo:
+def reclassify_software(info: DeviceInfo) -> DeviceInfo:
     """The description with the type that the name gives away."""
     if info.type in (DeviceType.GPU, DeviceType.INTEGRATED):
         for name in SOFTWARE_NAMES:

@@ -127,7 +127,7 @@ def _answer(ask: Callable[[], Any], pipe: int, signals: Iterable[int]) -> None:
 def _told(found: Registry, name: str) -> dict[str, Any]:
     """In the copy: what a backend lists, and what is left out of it, as plain data."""
     before = len(found.quarantined)
-    devices = found.looked(name, in_time=False)
+    devices = found.probed(name, in_time=False)
     left_out = [(one.stage.value, one.reason, one.fix) for one in found.quarantined[before:]]
     return {"devices": [_plain(info) for info in devices], "left_out": left_out}
 
@@ -147,8 +147,8 @@ def _info(plain: dict[str, Any]) -> DeviceInfo:
 def _learn(found: Registry, copies: dict[str, _Copy], versions: dict[str, str], known: dict[str, str]) -> None:
     reasons = known | _waited(copies)
     for name in [name for name in found.backends if reasons.get(name)]:
-        log.warning("%s is left out: %s", name, reasons[name])
-        found.learn(name)
+        log.warning("%s is ignored: %s", name, reasons[name])
+        found.add_result(name)
         found.silent(name, reasons[name])
     for name in [name for name in found.backends if name in copies and copies[name].answered]:
         told, left_out = json.loads(copies[name].text), []
@@ -156,7 +156,7 @@ def _learn(found: Registry, copies: dict[str, _Copy], versions: dict[str, str], 
             kind = BackendUnavailableError if Stage(stage) is Stage.DRIVER else BackendIncompatibleError
             error = kind(reason, backend=name, hint=fix)
             left_out.append(Quarantine(name, *found.origin(name), Stage(stage), error))
-        found.learn(name, map(_info, told["devices"]), left_out)
+        found.add_result(name, map(_info, told["devices"]), left_out)
     if news := {name: reasons[name] for name in copies if name in versions and reasons[name] != known.get(name)}:
         remember(news, versions)
 

@@ -21,8 +21,8 @@ import pluggy
 
 from bitnet_hal import hooks
 from bitnet_hal.device import Backend, Device, DeviceInfo
-from bitnet_hal.discovery.canary import silent_drivers
-from bitnet_hal.discovery.claims import check_api, check_rank, flaw, honest, log_unknown
+from bitnet_hal.discovery.canary import unresponsive_drivers
+from bitnet_hal.discovery.claims import check_api, check_rank, log_unknown, reclassify_software, validate
 from bitnet_hal.discovery.known import GPU_BACKENDS, KNOWN, REPORT, RESERVED, by_driver, upgrade_hint
 from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError, GpuError
 from bitnet_hal.guard import guard, sound
@@ -119,10 +119,10 @@ class Registry:
 
     def devices(self, name: str) -> tuple[DeviceInfo, ...]:
         """The devices of one backend, asked for once. A backend that fails here is quarantined and has none."""
-        self.look([name])
+        self.probe([name])
         return self._devices[name]
 
-    def look(self, names: Sequence[str]) -> None:
+    def probe(self, names: Sequence[str]) -> None:
         """Ask backends for their devices, at the same time but for those that may share a driver."""
         self._ask_drivers(names)
         unasked = [name for name in names if name not in self._devices]
@@ -144,10 +144,10 @@ class Registry:
         for name in queue:
             if found:
                 imported.result()
-            found[name] = self.looked(name)
+            found[name] = self.probed(name)
         return found
 
-    def looked(self, name: str, in_time: bool = True) -> tuple[DeviceInfo, ...]:
+    def probed(self, name: str, in_time: bool = True) -> tuple[DeviceInfo, ...]:
         """The devices that a backend lists now; none where it fails, and goes to quarantine. in_time: it is given up
         where it takes too long."""
         try:
@@ -166,13 +166,13 @@ class Registry:
         backend, usable = self.backends[name], list[DeviceInfo]()
         listed = tuple(islice(backend.devices(), MAX_DEVICES))
         for info in listed:
-            if problem := flaw(backend, info, usable):
+            if problem := validate(backend, info, usable):
                 hint = f"Report it to the authors of the backend {REPORT}"
                 error = BackendIncompatibleError(problem, backend=name, hint=hint)
                 self._quarantine(name, *self._origins[name], Stage.DEVICES, error)
             else:
                 log_unknown(info)
-                usable.append(honest(info))
+                usable.append(reclassify_software(info))
         if not listed:
             raise BackendUnavailableError("the driver shows no device", backend=name)
         return tuple(usable)
@@ -180,13 +180,15 @@ class Registry:
     def _ask_drivers(self, names: Sequence[str]) -> None:
         """Find out whether the GPU drivers of these backends answer at all, all at once (see `canary`)."""
         asked = {name: self._origins[name][1] for name in names if name in GPU_BACKENDS and name not in self._devices}
-        for name, reason in silent_drivers({name: v for name, v in asked.items() if name not in self._asked}).items():
-            self.learn(name)
+        for name, reason in unresponsive_drivers(
+            {name: v for name, v in asked.items() if name not in self._asked}
+        ).items():
+            self.add_result(name)
             self.silent(name, reason)
         self._asked.update(asked)
 
-    def learn(self, name: str, devices: Iterable[DeviceInfo] = (), left_out: Sequence[Quarantine] = ()) -> None:
-        """What `looked` found for a backend in another process, which is not asked here then."""
+    def add_result(self, name: str, devices: Iterable[DeviceInfo] = (), left_out: Sequence[Quarantine] = ()) -> None:
+        """What `probed` found for a backend in another process, which is not asked here then."""
         self._devices[name] = tuple(devices)
         self.quarantined.extend(left_out)
 
@@ -303,7 +305,7 @@ class Registry:
         self.quarantined.append(entry)
         # an absent driver is the usual state of a machine that has another vendor's hardware
         level = logging.INFO if stage is Stage.DRIVER else logging.WARNING
-        log.log(level, "plugin %s (%s %s) is left out: %s: %s", name, distribution, version, stage.value, entry.reason)
+        log.log(level, "plugin %s (%s %s) is ignored: %s: %s", name, distribution, version, stage.value, entry.reason)
 
 
 @cache

@@ -138,7 +138,7 @@ def devices(only: Collection[str] | None = None) -> list[DeviceInfo]:
     fakes = fake_gpus()
     names = [name for name in found.backends if only is None or name in only]
     if fakes is None:
-        found.look(names)
+        found.probe(names)
         return [info for name in names for info in found.devices(name)]
     cpus = [name for name in names if name not in GPU_BACKENDS]  # the others would load a GPU's driver
     listed = [info for name in cpus for info in found.devices(name) if info.type is DeviceType.CPU]

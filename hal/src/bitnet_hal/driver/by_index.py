@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from bitnet_hal.device import DeviceInfo
-from bitnet_hal.driver.enumerate import numbered
+from bitnet_hal.driver.enumerate import by_index
 
 
 class _Described(NamedTuple):
     info: DeviceInfo
 
 
-def described(infos: Iterable[DeviceInfo], index: int, backend: str) -> DeviceInfo:
+def info_by_index(infos: Iterable[DeviceInfo], index: int, backend: str) -> DeviceInfo:
     """The one with this index; DeviceNotFoundError, which names those that are there."""
-    return numbered(map(_Described, infos), index, backend).info
+    return by_index(map(_Described, infos), index, backend).info

@@ -12,35 +12,35 @@ from bitnet_hal.errors import DeviceNotFoundError, GpuError
 log = logging.getLogger(__name__)
 
 
-class Found(Protocol):
+class HasInfo(Protocol):
     """A driver's device with its description."""
 
     @property
     def info(self) -> DeviceInfo: ...
 
 
-class Handled(NamedTuple):
+class EnumeratedDevice(NamedTuple):
     """One that the driver knows by a handle."""
 
     handle: Any
     info: DeviceInfo
 
 
-F = TypeVar("F", bound=Found)
+F = TypeVar("F", bound=HasInfo)
 D = TypeVar("D")
 U = TypeVar("U")
 
 
-def numbered(devices: Iterable[F], index: int, backend: str) -> F:
+def by_index(devices: Iterable[F], index: int, backend: str) -> F:
     """The one with this index; DeviceNotFoundError, which names those that are there."""
-    by_index = {found.info.index: found for found in devices}
-    if index not in by_index:
-        there = ", ".join(f"{found.info.request} {found.info.name}" for found in by_index.values())
+    present = {found.info.index: found for found in devices}
+    if index not in present:
+        there = ", ".join(f"{found.info.request} {found.info.name}" for found in present.values())
         raise DeviceNotFoundError(f"there is no device {backend}:{index}", backend=backend, hint=f"There is {there}")
-    return by_index[index]
+    return present[index]
 
 
-def sorted_out(
+def filter_devices(
     devices: Iterable[D], backend: str, describe: Callable[[D, int], U | str | None]
 ) -> tuple[list[U], list[str]]:
     """The devices that can be used, which keep their index, and why others cannot.
@@ -55,7 +55,7 @@ def sorted_out(
         except GpuError as error:
             one = str(error)
         if isinstance(one, str):
-            log.info("%s:%d is left out: %s", backend, index, one)
+            log.info("%s:%d is ignored: %s", backend, index, one)
             reasons.append(one)
         elif one is not None:
             found.append(one)

@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Any
 
 from bitnet_hal.device import Device, DeviceInfo
-from bitnet_hal.driver.enumerate import numbered
+from bitnet_hal.driver.enumerate import by_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class LazyBackend:
 
 
 class LazyFinder(LazyBackend):
-    """One whose `listing` gives what it found of each device (`driver.enumerate.Found`), of which
+    """One whose `listing` gives what it found of each device (`driver.enumerate.HasInfo`), of which
     `opening` takes one."""
 
     def devices(self) -> Sequence[DeviceInfo]:
@@ -52,7 +52,7 @@ class LazyFinder(LazyBackend):
 
     def open(self, index: int) -> Device:
         """Open one of `devices()`."""
-        device: Device = _named(self.opening)(numbered(self._listed(), index, self.name))
+        device: Device = _named(self.opening)(by_index(self._listed(), index, self.name))
         return device
 
 

@@ -36,7 +36,7 @@ OPERATIONS: Mapping[str, type[GpuError]] = {
 """What the failure of an operation is called where its status does not say; of any other it is a LaunchError."""
 
 
-class Known(NamedTuple):
+class StatusInfo(NamedTuple):
     """What a driver's status means. kind: None where the operation decides; hint: what to do; name: the vendor's for a
     status that is a number."""
 
@@ -45,14 +45,16 @@ class Known(NamedTuple):
     name: str = ""
 
 
-def known(module: str) -> dict[str, Known]:
+def known(module: str) -> dict[str, StatusInfo]:
     """The rows of errors.toml beside a module (its `__file__`), by status: `status = ["LaunchError", hint, name]`, with
     a class of `bitnet_hal.errors`, or "" where the operation decides, and what else Known has."""
     rows = table(module, "errors.toml")
-    return {status: Known(getattr(errors, kind) if kind else None, *more) for status, (kind, *more) in rows.items()}
+    return {
+        status: StatusInfo(getattr(errors, kind) if kind else None, *more) for status, (kind, *more) in rows.items()
+    }
 
 
-class Details(TypedDict, total=False):
+class ErrorDetails(TypedDict, total=False):
     """What is known beside the status. requested, free: bytes, of an allocation; kernel, log: of a build."""
 
     requested: int
@@ -70,7 +72,7 @@ def failure(
     device: str = "",
     hint: str = "",
     said: str = "",
-    **details: Unpack[Details],
+    **details: Unpack[ErrorDetails],
 ) -> GpuError:
     """The exception to raise where `operation` gave a status. code: the status as the vendor spells it; said: the
     driver's words, where it has some."""
@@ -87,7 +89,7 @@ def failure(
     return kind(message, backend=backend, device=device, operation=operation, code=code, hint=hint, **details)
 
 
-class Statuses:
+class StatusCodes:
     """What the numbers mean that an API returns, of which 0 is success.
 
     table: `known` of the module, by number. spelled: a status and its name ("" for one that is not in the table) as the
@@ -104,14 +106,14 @@ class Statuses:
         self.table = {int(status, 0): row for status, row in known(module).items()}
         self._backend, self._spelled, self._operations = backend, spelled, operations
 
-    def error(self, status: int, operation: str, **details: Unpack[Details]) -> GpuError:
+    def error(self, status: int, operation: str, **details: Unpack[ErrorDetails]) -> GpuError:
         """The exception of a status, which is the log of a build too where there is no other."""
-        kind, hint, name = self.table.get(status, Known(None, ""))
+        kind, hint, name = self.table.get(status, StatusInfo(None, ""))
         kind, code = kind or self._operations.get(operation, LaunchError), self._spelled(status, name)
         details.setdefault("log", code)
         return failure(kind, operation, backend=self._backend, code=code, hint=hint, **details)
 
-    def check(self, status: int, operation: str, **details: Unpack[Details]) -> None:
+    def check(self, status: int, operation: str, **details: Unpack[ErrorDetails]) -> None:
         """Raise the exception of a status, unless it is success."""
         if status:
             raise self.error(status, operation, **details)

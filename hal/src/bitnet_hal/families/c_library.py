@@ -11,14 +11,14 @@ from types import MappingProxyType
 from typing import Any, Unpack
 from weakref import WeakKeyDictionary
 
-from bitnet_hal.driver.status import Details, Statuses
+from bitnet_hal.driver.status import ErrorDetails, StatusCodes
 
 Handle = Any
 """A cffi value: cffi has no static types."""
 _NOTHING: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
-class CLibrary:
+class CffiLibrary:
     """ffi, lib: cffi's. types: the enumerations that number the structs. always: by struct, fields that are the same in
     all of its kind.
 
@@ -31,7 +31,7 @@ class CLibrary:
         self,
         ffi: Any,
         lib: Any,
-        statuses: Statuses,
+        statuses: StatusCodes,
         types: Sequence[str],
         always: Mapping[str, Mapping[str, Any]] = _NOTHING,
     ) -> None:
@@ -79,7 +79,7 @@ class CLibrary:
             return self.ffi.string(value).decode(errors="replace")
         return [self.plain(item, ctype.item) for item in value] if kind == "array" else value
 
-    def call(self, function: str | Handle, operation: str, *arguments: Any, **details: Unpack[Details]) -> None:
+    def call(self, function: str | Handle, operation: str, *arguments: Any, **details: Unpack[ErrorDetails]) -> None:
         """Call a function; the exception of its status, if it gives one."""
         called, kept, given = self._function(function), list[Any](), list(arguments)
         for at, fields in enumerate(given):
@@ -88,7 +88,7 @@ class CLibrary:
         status = called(*given)
         self._statuses.check(status or 0, operation, **details)
 
-    def given(self, function: str | Handle, operation: str, *arguments: Any, **details: Unpack[Details]) -> Any:
+    def given(self, function: str | Handle, operation: str, *arguments: Any, **details: Unpack[ErrorDetails]) -> Any:
         """What a function puts where its last argument points, as `plain` has it."""
         ctype = self.ffi.typeof(self._function(function)).args[-1]
         place = self.ffi.new(ctype, *self._empty(ctype.item))
@@ -124,13 +124,13 @@ class CLibrary:
         return [self._filled(ctype, {}, [])] if ctype.kind == "struct" else []
 
 
-class Created:
+class HandleRegistry:
     """What functions of a library have made for a device. create, destroy: their names, by the kind of what they make;
     around: what all of them want before their own arguments, and behind them."""
 
     def __init__(
         self,
-        library: CLibrary,
+        library: CffiLibrary,
         create: Callable[[str], str],
         destroy: Callable[[str], str],
         around: tuple[Sequence[Handle], Sequence[Handle]] = ((), ()),

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, ClassVar, Generic, TypeVar
 
 from bitnet_hal.driver.staged_transfers import StagedDevice
-from bitnet_hal.launches import B, K, Launch, Recorded
+from bitnet_hal.launches import B, BoundLaunch, K, LaunchRecording
 
 L = TypeVar("L")
 MOST_PENDING = 64
@@ -59,7 +59,7 @@ class CommandListDevice(StagedDevice[B, K], Generic[B, K, L]):
         """Wait until it is reached, and make it ready to be used again; GpuTimeoutError after `timeout` seconds."""
 
     @abstractmethod
-    def _launch(self, commands: L, launch: Launch[B, K]) -> None:
+    def _launch(self, commands: L, launch: BoundLaunch[B, K]) -> None:
         """Add a launch, which waits for the command before it."""
 
     # What it may use.
@@ -114,21 +114,21 @@ class CommandListDevice(StagedDevice[B, K], Generic[B, K, L]):
         self._reach(self._fence())
         self._ring.drained()
 
-    def _run(self, launch: Launch[B, K]) -> None:
+    def _run(self, launch: BoundLaunch[B, K]) -> None:
         self._launch(self._commands(), launch)
 
-    def _record(self, recording: Recorded[B, K]) -> None:
+    def _record(self, recording: LaunchRecording[B, K]) -> None:
         self.flush()
         recording.native = self._emptied(again=True)
         for launch in recording.launches:
             self._launch(recording.native, launch)
         self._close_list(recording.native)
 
-    def _replay(self, recording: Recorded[B, K]) -> None:
+    def _replay(self, recording: LaunchRecording[B, K]) -> None:
         self.flush()
         self._submit(recording.native)
 
-    def _forget(self, recording: Recorded[B, K]) -> None:
+    def _forget(self, recording: LaunchRecording[B, K]) -> None:
         if not self._closed:
             self._wait()
             self._spare.append(recording.native)

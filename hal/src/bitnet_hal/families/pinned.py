@@ -28,8 +28,8 @@ class PinnedSlots:
         to, source = buffer.address + offset, self.slots[slot] + start
         device.check(device.calls.upload(to, source, nbytes, device.stream), self._operation)
 
-    def reading(self, address: int, nbytes: int) -> Callable[[memoryview], None]:
-        """Queue a download to the slot whose turn it is; see Device.reading."""
+    def read_async(self, address: int, nbytes: int) -> Callable[[memoryview], None]:
+        """Queue a download to the slot whose turn it is; see Device.read_async."""
         device, slot = self._device, self.slots[1 - self._turn]
         device.call("MemcpyDtoHAsync", self._operation, slot, address, nbytes, device.stream)
         fence = self.fence()

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from bitnet_hal.base import BaseDevice, Launch, Recorded
-from bitnet_hal.device import MOST_READING, DeviceInfo, MemoryKind, Tuning
+from bitnet_hal.base import BaseDevice, BoundLaunch, LaunchRecording
+from bitnet_hal.device import MAX_ASYNC_READ, DeviceInfo, MemoryKind, Tuning
 from bitnet_hal.driver.staging import StagingRing
 from bitnet_hal.families.pinned import PinnedSlots, host_view
 from bitnet_hal.kernels.spec import KernelSpec
-from bitnet_hal.launches import Compiled
+from bitnet_hal.launches import CompiledKernel
 
 STAGING = 16 << 20
 """Bytes of each of the two page-locked slots of uploads: one is filled while the other is copied."""
@@ -40,7 +40,7 @@ class StreamBuffer:
 
 
 @dataclass(eq=False, frozen=True, slots=True)
-class StreamKernel(Compiled):
+class StreamKernel(CompiledKernel):
     """A loaded function with its constants."""
 
     module: Any
@@ -57,8 +57,8 @@ class StreamKernel(Compiled):
         return self.tuning.private.get("SHARED", 0)
 
 
-StreamLaunch = Launch[StreamBuffer, StreamKernel]
-StreamRecorded = Recorded[StreamBuffer, StreamKernel]
+StreamLaunch = BoundLaunch[StreamBuffer, StreamKernel]
+StreamRecorded = LaunchRecording[StreamBuffer, StreamKernel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         self.stream = self.check(calls.create_stream(), "open")[0]
         self._modules: dict[int, Any] = {}
         self._uploads = PinnedSlots(self, STAGING, "upload")
-        self._readings = PinnedSlots(self, MOST_READING, "reading")
+        self._readbacks = PinnedSlots(self, MAX_ASYNC_READ, "async-readback")
         self._staging = StagingRing([host_view(slot, STAGING) for slot in self._uploads.slots], self._uploads)
 
     # What a plugin writes, beside `tuning`.
@@ -174,9 +174,9 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         to = ctypes.addressof((ctypes.c_char * target.nbytes).from_buffer(target))
         self.check(self.calls.download(to, buffer.address + offset, target.nbytes), "download")
 
-    def _reading(self, buffer: StreamBuffer, offset: int, nbytes: int) -> Callable[[memoryview], None]:
+    def _read_async(self, buffer: StreamBuffer, offset: int, nbytes: int) -> Callable[[memoryview], None]:
         self.select()
-        return self._readings.reading(buffer.address + offset, nbytes)
+        return self._readbacks.read_async(buffer.address + offset, nbytes)
 
     def _copy(self, source: StreamBuffer, source_at: int, target: StreamBuffer, target_at: int, nbytes: int) -> None:
         self.select()
@@ -263,5 +263,5 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         for module in self._modules.values():
             getattr(self.api, f"{self.prefix}ModuleUnload")(module)
         self._uploads.close()
-        self._readings.close()
+        self._readbacks.close()
         getattr(self.api, f"{self.prefix}StreamDestroy")(self.stream)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bitnet_hal.kernels import sizes
-from bitnet_hal.kernels.parts import (
+from bitnet_hal.kernels.params import (
     ABLOCKS,
     ANY,
     BLOCKS,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bitnet_hal.kernels import base, delta, joined, small_head
-from bitnet_hal.kernels.parts import (
+from bitnet_hal.kernels import base, delta, fused, lm_head_int8
+from bitnet_hal.kernels.params import (
     ABLOCKS,
     DENSE_TYPES,
     KV_BLOCK,
@@ -47,14 +47,14 @@ CATALOGUE: dict[str, KernelSpec] = {
         base.MATMUL_DENSE,
         base.ARGMAX_ADVANCE,
         base.TOP_K,
-        joined.NORM_MATMUL,
-        joined.NORM_MATMUL_GLU,
-        joined.MATMUL_TERNARY_GLU,
-        joined.ROPE_ATTENTION,
-        joined.DECODER_LAYER,
-        small_head.PACK_HEAD,
-        small_head.DRAFT_LOGITS,
-        small_head.RESCORE_LOGITS,
+        fused.NORM_MATMUL,
+        fused.NORM_MATMUL_GLU,
+        fused.MATMUL_TERNARY_GLU,
+        fused.ROPE_ATTENTION,
+        fused.DECODER_LAYER,
+        lm_head_int8.PACK_HEAD,
+        lm_head_int8.APPROX_LOGITS,
+        lm_head_int8.REFINE_LOGITS,
         delta.HADAMARD_ROTATE,
         delta.GLU,
         delta.CAUSAL_CONV1D,

@@ -7,7 +7,7 @@ src/models/qwen35.cpp for how Qwen3.5 puts them together.
 from __future__ import annotations
 
 from bitnet_hal.kernels import sizes
-from bitnet_hal.kernels.parts import ANY, EPS, RELU2, ROWS, SIGMOID, SILU, STEP_FIELDS, ceil_div, per_row, u32
+from bitnet_hal.kernels.params import ANY, EPS, RELU2, ROWS, SIGMOID, SILU, STEP_FIELDS, ceil_div, per_row, u32
 from bitnet_hal.kernels.sizes import product
 from bitnet_hal.kernels.spec import Binding, Constants, KernelSpec, Params
 from bitnet_hal.kernels.types import Grid

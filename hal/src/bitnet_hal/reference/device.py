@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.base import BaseDevice, Launch, Recorded
+from bitnet_hal.base import BaseDevice, BoundLaunch, LaunchRecording
 from bitnet_hal.device import DeviceInfo, MemoryKind, Tuning
 from bitnet_hal.errors import OutOfMemoryError
 from bitnet_hal.host_memory import available_memory
@@ -83,7 +83,7 @@ class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> NumpyKernel:
         return NumpyKernel(spec, MappingProxyType(dict(constants)), tuning)
 
-    def _run(self, launch: Launch[NumpyBuffer, NumpyKernel]) -> None:
+    def _run(self, launch: BoundLaunch[NumpyBuffer, NumpyKernel]) -> None:
         spec, constants = launch.kernel.spec, launch.kernel.constants
         arrays = {}
         for binding, (buffer, offset, nbytes) in zip(spec.bindings, launch.bound, strict=True):
@@ -92,7 +92,7 @@ class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
         with np.errstate(all="ignore"):
             MEANINGS[spec.name](arrays, spec.unpack(launch.params), constants)
 
-    def _timings(self, recording: Recorded[NumpyBuffer, NumpyKernel]) -> list[float]:
+    def _timings(self, recording: LaunchRecording[NumpyBuffer, NumpyKernel]) -> list[float]:
         times = []
         for launch in recording.launches:
             began = time.perf_counter()

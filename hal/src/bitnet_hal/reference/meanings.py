@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitnet_hal.kernels.spec import Constants, Params
-from bitnet_hal.reference import attention, choose, delta, dense, fused, quantize, small_head, ternary
+from bitnet_hal.reference import attention, choose, delta, dense, fused, lm_head_int8, quantize, ternary
 from bitnet_hal.reference.quantize import Arrays
 
 MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
@@ -26,9 +26,9 @@ MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "matmul_ternary_glu": fused.matmul_ternary_glu,
     "rope_attention": fused.rope_attention,
     "decoder_layer": fused.decoder_layer,
-    "pack_head": small_head.pack_head,
-    "draft_logits": small_head.draft_logits,
-    "rescore_logits": small_head.rescore_logits,
+    "pack_head": lm_head_int8.pack_head,
+    "approx_logits": lm_head_int8.approx_logits,
+    "refine_logits": lm_head_int8.refine_logits,
     "hadamard_rotate": delta.hadamard_rotate,
     "glu": delta.glu,
     "causal_conv1d": delta.causal_conv1d,

@@ -10,17 +10,17 @@ import numpy.typing as npt
 from bitnet_hal.kernels.catalogue import KV_TYPES, SILU
 from bitnet_hal.reference.attention import decode_cache_rows
 from bitnet_hal.reference.quantize import BLOCK_FLOOR
-from bitnet_hal.testing.cases.case import Array, Arrays, Case, Launch
-from bitnet_hal.testing.compare_head import check_packed, check_rescored
+from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch
+from bitnet_hal.testing.compare_head import check_packed, check_refined
 from bitnet_hal.testing.tolerances import TOLERANCES, Tolerance
 
-_JUDGED = {"pack_head": ("codes", "error"), "rescore_logits": ("logits",)}
+_JUDGED = {"pack_head": ("codes", "error"), "refine_logits": ("logits",)}
 """Outputs for which there is more than one right answer."""
 
 F64 = npt.NDArray[np.float64]
 
 
-def check_outputs(case: Case, launch: Launch, expected: Arrays, actual: Arrays) -> None:
+def check_outputs(case: Case, launch: CaseLaunch, expected: Arrays, actual: Arrays) -> None:
     """AssertionError unless every written binding is as the meaning has it, within the kernel's tolerance."""
     tolerance = Tolerance() if case.exact else TOLERANCES[case.kernel]
     for binding in case.spec.bindings:
@@ -47,11 +47,11 @@ def check_outputs(case: Case, launch: Launch, expected: Arrays, actual: Arrays) 
         _check_codes(case, launch, expected, actual, tolerance)
     elif case.kernel == "pack_head":
         check_packed(case.id, launch, actual)
-    elif case.kernel == "rescore_logits":
-        check_rescored(case.id, launch, actual["logits"])
+    elif case.kernel == "refine_logits":
+        check_refined(case.id, launch, actual["logits"])
 
 
-def _row_length(launch: Launch, name: str, size: int) -> int:
+def _row_length(launch: CaseLaunch, name: str, size: int) -> int:
     if name == "y" and "y_stride" in launch.params:
         return int(launch.params["y_stride"])
     if name == "state":
@@ -113,7 +113,7 @@ def _rounding(what: str, exact: F64, codes: Array, tolerance: float, row: int) -
     )
 
 
-def _exact_codes(case: Case, launch: Launch, rows: int, width: int) -> F64:
+def _exact_codes(case: Case, launch: CaseLaunch, rows: int, width: int) -> F64:
     """y * 127 / absmax in f64, by the formulas of the catalogue; rows that end as NaN give anything."""
     p, a = launch.params, {name: array.astype(np.float64) for name, array in launch.arrays.items() if name != "q"}
     if case.kernel == "glu_norm_quantize":
@@ -132,7 +132,7 @@ def _exact_codes(case: Case, launch: Launch, rows: int, width: int) -> F64:
     return np.asarray(codes.reshape(rows, -1)[:, :width])
 
 
-def _check_codes(case: Case, launch: Launch, expected: Arrays, actual: Arrays, tolerance: Tolerance) -> None:
+def _check_codes(case: Case, launch: CaseLaunch, expected: Arrays, actual: Arrays, tolerance: Tolerance) -> None:
     """q and qsum: nearest codes, zero padding, the sum of the device's own codes; rows without an answer are zeros."""
     rows, width, stride = (int(launch.params[name]) for name in ("rows", "width", "stride"))
     q = actual["q"][: rows * stride].reshape(rows, stride)
@@ -152,7 +152,9 @@ def _check_codes(case: Case, launch: Launch, expected: Arrays, actual: Arrays, t
         _check_equal(f"{case.id}: q, halves to even", expected["q"], actual["q"], stride)
 
 
-def _check_cache(case: Case, launch: Launch, name: str, expected: Array, actual: Array, tolerance: Tolerance) -> None:
+def _check_cache(
+    case: Case, launch: CaseLaunch, name: str, expected: Array, actual: Array, tolerance: Tolerance
+) -> None:
     """Cache rows, by type: f32 as any output; f16 within one step of f16; int8 as activations are quantized."""
     head_dim, row_bytes, kv = int(launch.params["head_dim"]), int(launch.params["row_bytes"]), launch.constants["KV"]
     before, want, got = (x.reshape(-1, row_bytes) for x in (launch.arrays[name], expected, actual))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from bitnet_hal.kernels.small_head import HEAD_GROUP
-from bitnet_hal.testing.cases.case import Array, Arrays, Launch
+from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
+from bitnet_hal.testing.cases.case import Array, Arrays, CaseLaunch
 
 _SLACK = 1e-5
 """Of a bound: what f32 sums in another order may move."""
 
 
-def check_packed(what: str, launch: Launch, actual: Arrays) -> None:
+def check_packed(what: str, launch: CaseLaunch, actual: Arrays) -> None:
     """Codes are nearest to w / scale, or next to a tie; errors cover what the codes leave, and little more."""
     outs, width = int(launch.params["outs"]), int(launch.params["width"])
     w = launch.arrays["w"].view("<f2").reshape(outs, width).astype(np.float64)
@@ -29,8 +29,8 @@ def check_packed(what: str, launch: Launch, actual: Arrays) -> None:
     assert not high.any(), f"{what}: the error of row {_first(high)} is more than 1.1 times what its codes leave"
 
 
-def check_rescored(what: str, launch: Launch, actual: Array) -> None:
-    """Logits that may be among the k largest are exact; others are exact or drafts."""
+def check_refined(what: str, launch: CaseLaunch, actual: Array) -> None:
+    """Logits that may be among the k largest are exact; others are exact or approximate logits."""
     p, a = launch.params, launch.arrays
     rows, outs, width, stride, k = (int(p[name]) for name in ("rows", "outs", "width", "stride", "k"))
     x = a["x"].reshape(rows, width).astype(np.float64)
@@ -38,21 +38,21 @@ def check_rescored(what: str, launch: Launch, actual: Array) -> None:
     bound = a["bound"].reshape(rows, -(-outs // HEAD_GROUP)).astype(np.float64)
     for row in range(rows):
         first = row * stride
-        got, draft = (array[first : first + outs] for array in (actual, a["logits"]))
+        got, approx = (array[first : first + outs] for array in (actual, a["logits"]))
         with np.errstate(all="ignore"):
             exact, length = w @ x[row], np.linalg.norm(x[row])
             reach = a["error"] * length
             spoiled = k > bound.shape[1] or np.isnan(bound[row]).any()
             threshold = -np.inf if spoiled else np.sort(bound[row])[-k]
-            due = ~(draft + reach < threshold + _SLACK * np.abs(threshold))
+            due = ~(approx + reach < threshold + _SLACK * np.abs(threshold))
             close = np.isclose(got, exact, rtol=1e-4, atol=_SLACK * np.abs(exact).max(initial=0), equal_nan=True)
-            same = got.view(np.uint32) == draft.view(np.uint32)
+            same = got.view(np.uint32) == approx.view(np.uint32)
         late = due & ~close
         assert not late.any(), (
             f"{what}: logit {_first(late)} of row {row} may be one of the {k} largest and is not exact"
         )
         stray = ~close & ~same
-        assert not stray.any(), f"{what}: logit {_first(stray)} of row {row} is neither exact nor its draft"
+        assert not stray.any(), f"{what}: logit {_first(stray)} of row {row} is neither exact nor its approx"
     gaps = np.ones(actual.size, bool)
     for row in range(rows):
         gaps[row * stride : row * stride + outs] = False

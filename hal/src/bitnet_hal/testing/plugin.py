@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bitnet_hal.device import Backend
     from bitnet_hal.testing.results import Results
-    from bitnet_hal.testing.speed import Measured
+    from bitnet_hal.testing.speed import SpeedResult
     from bitnet_hal.testing.targets import Target
     from bitnet_hal.testing.workbench import Bench
 
@@ -168,6 +168,6 @@ def entry_point(request: pytest.FixtureRequest) -> tuple[str, str] | None:
 
 
 @pytest.fixture
-def keep_speed(bench: Bench, request: pytest.FixtureRequest) -> Callable[[Measured], None]:
+def keep_speed(bench: Bench, request: pytest.FixtureRequest) -> Callable[[SpeedResult], None]:
     """Puts a measurement into the table."""
     return _results(request.config).speeds.setdefault(bench.info.request, []).append

@@ -16,7 +16,7 @@ from bitnet_hal.version import __version__
 
 if TYPE_CHECKING:
     from bitnet_hal.device import DeviceInfo
-    from bitnet_hal.testing.speed import Measured
+    from bitnet_hal.testing.speed import SpeedResult
 
 
 class Results:
@@ -25,7 +25,7 @@ class Results:
     def __init__(self) -> None:
         self.devices: dict[str, DeviceInfo] = {}
         self.tests: dict[str, dict[str, str]] = {}
-        self.speeds: dict[str, list[Measured]] = {}
+        self.speeds: dict[str, list[SpeedResult]] = {}
 
     def add(self, report: pytest.TestReport) -> None:
         """Keep one phase of one test; a failure in any phase counts."""

@@ -49,7 +49,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Measured:
+class SpeedResult:
     """Median of one launch. device_us: by the device's own clock, None without the feature "timings"."""
 
     kernel: str
@@ -60,7 +60,7 @@ class Measured:
     gb_per_s: float
 
     @classmethod
-    def row(cls, shape: Shape, seconds: float, device_seconds: float | None) -> Measured:
+    def row(cls, shape: Shape, seconds: float, device_seconds: float | None) -> SpeedResult:
         """From seconds."""
         fastest = device_seconds or seconds
         return cls(
@@ -147,7 +147,7 @@ def fits(bench: Bench, shape: Shape) -> bool:
     return all(largest <= limit for limit in limits) and (free < 0 or shape.nbytes < free // 2)
 
 
-def measure(bench: Bench, shape: Shape) -> Measured:
+def measure(bench: Bench, shape: Shape) -> SpeedResult:
     """Median seconds of a launch among others of its kind, replayed from a recording."""
     spec, device = CATALOGUE[shape.kernel], bench.device
     compiled, grid = bench.compiled(spec, shape.constants, shape.params)
@@ -161,7 +161,9 @@ def measure(bench: Bench, shape: Shape) -> Measured:
     once = min(_replayed(bench, prepared, 1))
     count = max(1, min(MOST, int(MEASURED_S / max(once, 1e-6))))
     seconds = statistics.median(_replayed(bench, prepared, count)) if count > 1 else once
-    return Measured.row(shape, seconds, _by_the_device(bench, prepared) if "timings" in device.info.features else None)
+    return SpeedResult.row(
+        shape, seconds, _by_the_device(bench, prepared) if "timings" in device.info.features else None
+    )
 
 
 def _replayed(bench: Bench, prepared: Prepared, count: int) -> list[float]:

@@ -56,9 +56,9 @@ TOLERANCES = {
     # the division by the absmax and two norms; a code next to a rounding tie moves by one (see `compare`)
     "pack_head": Tolerance(relative=2e-6),
     # as matmul_dense
-    "draft_logits": Tolerance(relative=1e-5, scaled=1e-5),
-    # as matmul_dense; which drafts are left is judged in `compare`
-    "rescore_logits": Tolerance(relative=1e-5, scaled=1e-5),
+    "approx_logits": Tolerance(relative=1e-5, scaled=1e-5),
+    # as matmul_dense; which approximate logits are left is judged in `compare`
+    "refine_logits": Tolerance(relative=1e-5, scaled=1e-5),
     # log2(block) sums in f32, in the transform's own order or another, and one product
     "hadamard_rotate": Tolerance(relative=1e-6, scaled=2e-6),
     # SiLU's exponential may be a fast one

@@ -15,7 +15,7 @@ from bitnet_hal.errors import KernelCompileError, UnsupportedError
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.kernels.types import Grid
 from bitnet_hal.launcher import Compiled, Launcher
-from bitnet_hal.testing.cases.case import SENTINEL, Array, Arrays, Case, Launch
+from bitnet_hal.testing.cases.case import SENTINEL, Array, Arrays, Case, CaseLaunch
 
 GUARD = 256
 """Least bytes before and after every operand; more where the device's alignment asks for it."""
@@ -127,14 +127,14 @@ class Bench:
         except (UnsupportedError, KernelCompileError) as exc:
             pytest.skip(f"{spec.name} is not offered: {exc.message}")
 
-    def prepare(self, spec: KernelSpec, launch: Launch, bound: Mapping[str, View] | None = None) -> Prepared:
+    def prepare(self, spec: KernelSpec, launch: CaseLaunch, bound: Mapping[str, View] | None = None) -> Prepared:
         """Upload the operands (`bound` gives views that are there already) and compile."""
         compiled, grid = self.compiled(spec, launch.constants, launch.params)
         bound = bound or {}
         views = {b.name: bound.get(b.name) or self.put(launch.arrays[b.name]) for b in spec.bindings}
         return Prepared(compiled, grid, views, spec.pack(launch.params))
 
-    def results(self, case: Case, launch: Launch, prepared: Prepared) -> Arrays:
+    def results(self, case: Case, launch: CaseLaunch, prepared: Prepared) -> Arrays:
         """Every binding after the launch; AssertionError if guards or read-only operands changed."""
         arrays = {}
         for binding in case.spec.bindings:
@@ -146,7 +146,7 @@ class Bench:
             arrays[binding.name] = after
         return arrays
 
-    def run(self, case: Case) -> tuple[Launch, Arrays]:
+    def run(self, case: Case) -> tuple[CaseLaunch, Arrays]:
         """Launch a case once: its inputs, and every binding afterwards."""
         launch = case.launch()
         prepared = self.prepare(case.spec, launch)

@@ -20,7 +20,7 @@ def shared_heads(params: Params, most: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TuningQuery:
     """What `Device.tuning` is given, and the device. UnsupportedError for an optional kernel that it does not offer.
 
     wanted["rows"] is that constant or parameter, as a whole number; `"k" in wanted` says whether there is one.
@@ -33,7 +33,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if not self.spec.base and self.spec.name not in self.info.kernels:
-            raise self.refused("the device does not offer this kernel")
+            raise self.unsupported("the device does not offer this kernel")
 
     def __contains__(self, name: str) -> bool:
         return name in self.constants or name in self.params
@@ -58,25 +58,25 @@ class Wanted:
         """Query heads that one group takes, of those with the same key/value head."""
         return shared_heads(self.params, most)
 
-    def refused(self, why: str) -> UnsupportedError:
+    def unsupported(self, why: str) -> UnsupportedError:
         """To be raised for a launch that another kernel does better, or this one not at all."""
         return UnsupportedError(
             f"{self.spec.name}: {why}", backend=self.info.backend, device=self.info.name, operation="tuning"
         )
 
 
-class Tuned:
-    """Before the base of a device whose tunings are functions of `Wanted`. choose: what `tuning` gives; offered: what
-    `tunings` gives."""
+class TuningMixin:
+    """Before the base of a device whose tunings are functions of `TuningQuery`. choose: what `tuning` gives; offered:
+    what `tunings` gives."""
 
     info: DeviceInfo
-    choose: Callable[[Wanted], Tuning]
-    offered: Callable[[Wanted], list[Tuning]]
+    select_tuning: Callable[[TuningQuery], Tuning]
+    candidate_tunings: Callable[[TuningQuery], list[Tuning]]
 
     def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
         """See Device."""
-        return self.choose(Wanted(spec, constants, params, self.info))
+        return self.select_tuning(TuningQuery(spec, constants, params, self.info))
 
     def tunings(self, spec: KernelSpec, constants: Constants, params: Params) -> list[Tuning]:
         """See TunableDevice."""
-        return self.offered(Wanted(spec, constants, params, self.info))
+        return self.candidate_tunings(TuningQuery(spec, constants, params, self.info))

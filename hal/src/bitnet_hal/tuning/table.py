@@ -8,27 +8,27 @@ from typing import Any
 
 from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.tuning.query import Wanted
+from bitnet_hal.tuning.query import TuningQuery
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A tuning for launches whose sizes (`Wanted.size`) are at most `most` and multiples of `multiple`, on devices with
-    groups of its GROUP work-items. Its constants are numbers, sizes by name, or [a number, a size], multiplied.
-    refused: why such launches are not served, in place of a tuning."""
+class TuningRow:
+    """A tuning for launches whose sizes (`TuningQuery.size`) are at most `max` and multiples of `multiple_of`, on
+    devices with groups of its GROUP work-items. Its constants are numbers, sizes by name, or [a number, a size],
+    multiplied. unsupported: why such launches are not served, in place of a tuning."""
 
     tile: Mapping[str, Any] = field(default_factory=dict)
     variant: str = ""
     private: Mapping[str, Any] = field(default_factory=dict)
-    most: Mapping[str, int] = field(default_factory=dict)
-    multiple: Mapping[str, int] = field(default_factory=dict)
-    refused: str = ""
+    max: Mapping[str, int] = field(default_factory=dict)
+    multiple_of: Mapping[str, int] = field(default_factory=dict)
+    unsupported: str = ""
 
-    def suits(self, wanted: Wanted, max_group: int) -> bool:
+    def suits(self, query: TuningQuery, max_group: int) -> bool:
         """Whether a launch may take it."""
-        few = all(wanted.size(name) <= limit for name, limit in self.most.items())
-        whole = all(wanted.size(name) % factor == 0 for name, factor in self.multiple.items())
-        return few and whole and _number(self.private.get("GROUP", 1), wanted.size) <= max_group
+        few = all(query.size(name) <= limit for name, limit in self.max.items())
+        whole = all(query.size(name) % factor == 0 for name, factor in self.multiple_of.items())
+        return few and whole and _number(self.private.get("GROUP", 1), query.size) <= max_group
 
     def tuning(self, size: Callable[[str], int]) -> Tuning:
         """Of a launch, whose sizes have their names."""
@@ -48,18 +48,19 @@ def _number(value: int | str | list[Any], size: Callable[[str], int]) -> int:
 
 
 class TuningTable:
-    """content: of a TOML file: a list of tables for each kernel, with fields of Row, all of which may be left out."""
+    """content: of a TOML file: a list of tables for each kernel, with fields of TuningRow, all of which may be left
+    out."""
 
     def __init__(self, content: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        self.rows = {kernel: tuple(Row(**row) for row in rows) for kernel, rows in content.items()}
+        self.rows = {kernel: tuple(TuningRow(**row) for row in rows) for kernel, rows in content.items()}
 
-    def tune(self, wanted: Wanted, max_group: int = 1 << 16) -> Tuning:
+    def tune(self, query: TuningQuery, max_group: int = 1 << 16) -> Tuning:
         """For one launch on a device with groups of at most `max_group`; UnsupportedError where no row suits it."""
-        row = next((row for row in self.rows.get(wanted.spec.name, ()) if row.suits(wanted, max_group)), None)
-        if row and row.refused:
-            raise wanted.refused(row.refused)
+        row = next((row for row in self.rows.get(query.spec.name, ()) if row.suits(query, max_group)), None)
+        if row and row.unsupported:
+            raise query.unsupported(row.unsupported)
         if row:
-            return row.tuning(wanted.size)
-        sizes = ", ".join(f"{name} {value}" for name, value in wanted.params.items())
-        message = f"there is no {wanted.spec.name} for {sizes or 'any size'}"
-        raise UnsupportedError(message, backend=wanted.info.backend, operation="tuning")
+            return row.tuning(query.size)
+        sizes = ", ".join(f"{name} {value}" for name, value in query.params.items())
+        message = f"there is no {query.spec.name} for {sizes or 'any size'}"
+        raise UnsupportedError(message, backend=query.info.backend, operation="tuning")

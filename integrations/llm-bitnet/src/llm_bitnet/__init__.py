@@ -58,10 +58,10 @@ class Bitnet(llm.Model):
         if prompt.schema:
             chosen["response_format"] = {"type": "json_schema", "json_schema": {"schema": prompt.schema}}
         model = loaded(options.model or os.environ.get(MODEL_VARIABLE), options.device)
-        pieces = model.chat(conversation_messages(prompt), stream=True, max_tokens=options.max_tokens, **chosen)
-        for piece in pieces:
-            yield piece.text
-        result = pieces.result
+        chunks = model.chat(conversation_messages(prompt), stream=True, max_tokens=options.max_tokens, **chosen)
+        for chunk in chunks:
+            yield chunk.text
+        result = chunks.result
         response.set_usage(input=result.prompt_tokens, output=len(result.tokens))
 
 

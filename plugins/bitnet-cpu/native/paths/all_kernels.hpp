@@ -16,7 +16,7 @@
 #include "kernels/rms_norm.hpp"
 #include "kernels/rms_norm_quantize.hpp"
 #include "kernels/rope_store_kv.hpp"
-#include "kernels/small_head.hpp"
+#include "kernels/lm_head_int8.hpp"
 #include "kernels/top_k.hpp"
 
 namespace bitnet::BITNET_PATH {
@@ -25,7 +25,7 @@ namespace bitnet::BITNET_PATH {
 constexpr Path PATH = {
     BITNET_PATH_NAME,
     {embed_rows, rms_norm_quantize, matmul_ternary, matmul_ternary_block, rope_store_kv, attention, glu_norm_quantize,
-     rms_norm, matmul_dense, argmax_advance, top_k, embed_rows_ternary, pack_head, draft_logits, rescore_logits,
+     rms_norm, matmul_dense, argmax_advance, top_k, embed_rows_ternary, pack_head, approx_logits, refine_logits,
      hadamard_rotate, glu, causal_conv1d, gated_delta_rule, gated_rms_norm},
     PANEL_ROWS,
 };

@@ -72,7 +72,7 @@ def cpu_info(path: str | None = None, threads: int | None = None) -> DeviceInfo:
         max_binding=total,
         alignment=ALIGNMENT,
         transfer=TransferMode.UNIFIED,
-        kernels=frozenset({"top_k", "pack_head", "draft_logits", "rescore_logits"}) | DELTA_KERNELS,
-        features=frozenset({"timings", "tunings", "like-rows"}),
+        kernels=frozenset({"top_k", "pack_head", "approx_logits", "refine_logits"}) | DELTA_KERNELS,
+        features=frozenset({"timings", "tunings", "batch-invariant"}),
         extra=MappingProxyType({"active_kernel": path, "threads": threads or thread_count()}),
     )

@@ -9,13 +9,13 @@ from types import MappingProxyType
 
 import psutil
 from bitnet_hal.errors import OutOfMemoryError
-from bitnet_hal.plugin import BaseDevice, KernelSpec, Launch, MemoryKind, Recorded, Tuning
+from bitnet_hal.plugin import BaseDevice, BoundLaunch, KernelSpec, LaunchRecording, MemoryKind, Tuning
 
 from bitnet_cpu import _native
 from bitnet_cpu.describe import active_kernel, cpu_info
 from bitnet_cpu.errors import native
 from bitnet_cpu.threads import pool, thread_count
-from bitnet_cpu.tuning import choose, offered
+from bitnet_cpu.tuning import candidate_tunings, select_tuning
 
 ASK_FROM = 1 << 20
 """Bytes from which an allocation first asks how much memory is free, which takes a third of a millisecond."""
@@ -92,13 +92,13 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
 
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """Tiles for one launch; see `bitnet_cpu.tuning`."""
-        return choose(spec, params, _native.panel_rows(self._path), self._pool.threads)
+        return select_tuning(spec, params, _native.panel_rows(self._path), self._pool.threads)
 
     def tunings(
         self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
     ) -> list[Tuning]:
         """See bitnet_hal.device.TunableDevice."""
-        return offered(spec, params, self.tuning(spec, constants, params))
+        return candidate_tunings(spec, params, self.tuning(spec, constants, params))
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> CpuKernel:
         """Look the kernel up in the code path's table."""
@@ -106,15 +106,15 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
             compiled = _native.compile(spec.name, {**constants, **tuning.tile}, self._path)
         return CpuKernel(spec, MappingProxyType(dict(constants)), tuning, compiled)
 
-    def _run(self, launch: Launch[CpuBuffer, CpuKernel]) -> None:
+    def _run(self, launch: BoundLaunch[CpuBuffer, CpuKernel]) -> None:
         with native(launch.kernel.spec.name):
             self._pool.run(self._prepared(launch))
 
-    def _prepared(self, launch: Launch[CpuBuffer, CpuKernel]) -> _native.Launch:
+    def _prepared(self, launch: BoundLaunch[CpuBuffer, CpuKernel]) -> _native.Launch:
         parts = [(bound.buffer.memory, bound.offset, bound.nbytes) for bound in launch.bound]
         return _native.make_launch(launch.kernel.compiled, launch.grid, parts, launch.params)
 
-    def _record(self, recording: Recorded[CpuBuffer, CpuKernel]) -> None:
+    def _record(self, recording: LaunchRecording[CpuBuffer, CpuKernel]) -> None:
         """Launches that one native call runs; they keep their buffers' memory alive."""
         launches = _native.Launches()
         for launch in recording.launches:
@@ -122,18 +122,18 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
                 launches.append(self._prepared(launch))
         recording.native = launches
 
-    def _replay(self, recording: Recorded[CpuBuffer, CpuKernel]) -> None:
+    def _replay(self, recording: LaunchRecording[CpuBuffer, CpuKernel]) -> None:
         with native("replay"):
             self._pool.replay(recording.native)
 
-    def _forget(self, recording: Recorded[CpuBuffer, CpuKernel]) -> None:
+    def _forget(self, recording: LaunchRecording[CpuBuffer, CpuKernel]) -> None:
         recording.native.clear()
 
-    def _timings(self, recording: Recorded[CpuBuffer, CpuKernel]) -> list[float]:
+    def _timings(self, recording: LaunchRecording[CpuBuffer, CpuKernel]) -> list[float]:
         """Launch by launch, by the host's clock."""
         return [self._timed(launch) for launch in recording.launches]
 
-    def _timed(self, launch: Launch[CpuBuffer, CpuKernel]) -> float:
+    def _timed(self, launch: BoundLaunch[CpuBuffer, CpuKernel]) -> float:
         with native(launch.kernel.spec.name):
             prepared = self._prepared(launch)
             began = time.perf_counter()

@@ -15,11 +15,11 @@ CHANNELS = 512
 """Of a convolution for a workgroup."""
 TRIED_ROWS = (16, 32, 64, 128)
 """Rows of a matrix for a workgroup among which `bitnet tune` may choose."""
-HEAD_ROWS = {"pack_head": 256, "draft_logits": 256, "rescore_logits": 4096}
+HEAD_ROWS = {"pack_head": 256, "approx_logits": 256, "refine_logits": 4096}
 """Rows of the head for a workgroup; rescoring looks at all bounds first, so its share is larger."""
 
 
-def choose(spec: KernelSpec, params: Mapping[str, int | float], panel_rows: int, threads: int) -> Tuning:
+def select_tuning(spec: KernelSpec, params: Mapping[str, int | float], panel_rows: int, threads: int) -> Tuning:
     """TILE_N and TILE_T of a launch. panel_rows: matrix rows that the code path unpacks together."""
     rows = int(params.get("rows", 1))
     tile = dict.fromkeys(spec.tuning, 1)
@@ -40,7 +40,7 @@ def choose(spec: KernelSpec, params: Mapping[str, int | float], panel_rows: int,
     return Tuning(tile)
 
 
-def offered(spec: KernelSpec, params: Mapping[str, int | float], usual: Tuning) -> list[Tuning]:
+def candidate_tunings(spec: KernelSpec, params: Mapping[str, int | float], usual: Tuning) -> list[Tuning]:
     """`usual`, and for products of few rows others that cut the matrix into larger or smaller shares."""
     if spec.name not in ("matmul_ternary", "matmul_ternary_block", "matmul_dense") or int(params["rows"]) > FEW_ROWS:
         return [usual]

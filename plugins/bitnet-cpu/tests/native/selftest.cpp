@@ -293,10 +293,10 @@ std::vector<Case> cases() {
                      ceil_div(outs, 256), 1, 1e-5});
       c.tile_t = 1;
       const uint32_t groups = ceil_div(outs, HEAD_GROUP);
-      all.push_back({"draft_logits", DRAFT_LOGITS, c,
+      all.push_back({"approx_logits", APPROX_LOGITS, c,
                      {x, bytes(size_t(outs) * width, 0, 255), floats(outs), error, floats(2 * outs), floats(2 * groups)},
                      words(2u, outs, width, outs), ceil_div(outs, 256), 2, 1e-5});
-      all.push_back({"rescore_logits", RESCORE_LOGITS, c, {x, table, error, floats(2 * groups), floats(2 * outs)},
+      all.push_back({"refine_logits", REFINE_LOGITS, c, {x, table, error, floats(2 * groups), floats(2 * outs)},
                      words(2u, outs, width, outs, 1u), ceil_div(outs, 256), 2, 1e-5});
     }
   return all;

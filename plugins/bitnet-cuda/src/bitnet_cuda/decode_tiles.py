@@ -15,7 +15,7 @@ BLOCKS = 160  # thread blocks that keep a large GPU busy
 MOST_COLUMNS = 32_768  # of a norm joined to its product, in the 48 KiB of shared memory beside scales and sums
 
 
-def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
+def select_tuning(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
     if name == "rope_attention" and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         return rope_attention(params, wgmma=wgmma)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bitnet_hal.plugin import DeviceInfo, DeviceType, sorted_out, table
+from bitnet_hal.plugin import DeviceInfo, DeviceType, filter_devices, table
 
 from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check
 
 FLOOR = (7, 5)  # lowest compute capability: what CUDA 13 still compiles for
-OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "draft_logits", "rescore_logits"})  # every GPU
+OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "approx_logits", "refine_logits"})  # every GPU
 TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu"})  # from 8.0 on
 _ATTRIBUTES = table(__file__, "attributes.toml")
 
@@ -57,7 +57,7 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
         alignment=256,
         physical_id=_text(api.cuDeviceGetPCIBusId(16, device)).lower(),
         kernels=OPTIONAL | (TENSOR_CORE_KERNELS if capability >= (8, 0) else frozenset()),
-        features=frozenset({"timings", "reading", "small-head"}),
+        features=frozenset({"timings", "async-readback", "lm-head-int8"}),
         extra=extra,
     )
 
@@ -72,7 +72,7 @@ def device_infos() -> list[DeviceInfo]:
         name = _text(driver().cuDeviceGetName(128, device))
         return "{} has compute capability {}.{}, 7.5 is needed".format(name, *capability)
 
-    infos, old = sorted_out(range(int(check(driver().cuDeviceGetCount(), "list devices")[0])), "cuda", described)
+    infos, old = filter_devices(range(int(check(driver().cuDeviceGetCount(), "list devices")[0])), "cuda", described)
     if infos:
         return infos
     hint = "Use bitnet-vulkan or bitnet-opencl on this GPU" if old else "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from bitnet_hal.base import Bound
-from bitnet_hal.driver.by_index import described
+from bitnet_hal.driver.by_index import info_by_index
 from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
 from bitnet_hal.plugin import Grid, KernelSpec, Tuning
 
@@ -47,7 +47,7 @@ class CudaDevice(StreamDevice):
     prefix = "cu"
 
     def __init__(self, index: int, *, tensor_cores: bool = True) -> None:
-        info, api = described(device_infos(), index, "cuda"), driver()
+        info, api = info_by_index(device_infos(), index, "cuda"), driver()
         self._handle = check(api.cuDeviceGet(index), "open")[0]
         self.ordered_free = bool(attribute(self._handle, "MEMORY_POOLS_SUPPORTED"))  # not on every virtual GPU
         major, minor = compute_capability(self._handle)
@@ -69,7 +69,7 @@ class CudaDevice(StreamDevice):
 
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """See tuning.py."""
-        return tuning.choose(spec, constants, params, tensor_cores=self._tensor_cores, wgmma=self._wgmma)
+        return tuning.select_tuning(spec, constants, params, tensor_cores=self._tensor_cores, wgmma=self._wgmma)
 
     def code(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> bytes:
         """See compile.py."""

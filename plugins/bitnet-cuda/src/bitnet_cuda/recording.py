@@ -66,7 +66,7 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
         row, size = 2 * private["HEAD_DIM"], launch.bound[1].nbytes
         return [_tensor_map(one, (row, size // row), (row,), (128, KV_BLOCK), 3) for one in (second, third)]
     if "SPAN_N" in private:  # a head, 128 bytes of its rows at a time
-        row = width if launch.kernel.spec.name == "draft_logits" else 2 * width
+        row = width if launch.kernel.spec.name == "approx_logits" else 2 * width
         return [_tensor_map(second, (row, outs), (row,), (128, private["SPAN_N"]), 3)]
     tokens = _tensor_map(third, (width, rows), (width,), (128, private["SPAN_T"]), 3)
     if "STAGES" not in private:

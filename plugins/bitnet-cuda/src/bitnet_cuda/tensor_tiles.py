@@ -25,7 +25,7 @@ SPREAD = {"SHARED": 113 << 10, "BESIDE": 76 << 10}  # of one, of two a multiproc
 NORMS = {8: ({}, {"LATE": 1}), 32: (SPREAD, {"SHARED": 113 << 10}), 64: (SPREAD, {"SHARED": 76 << 10, "LATE": 1})}
 
 
-def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
+def select_tuning(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
     """Tile of a launch; None where another kernel serves."""
     rows = int(params.get("rows", 1))
     wide = wgmma and rows > BATCH_ROWS and constants.get("ABLOCK") == 128 and constants.get("BLOCK", 0) > 64
@@ -47,8 +47,8 @@ def choose(name: str, constants: Constants, params: Params, *, wgmma: bool) -> T
         return mma_tile(64, 16 * ceil_div(rows, 16), (4, 1), 4, 4) if rows <= 32 else mma_tile(64, 64, (2, 2), 4, 3)
     if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
         return dense_tile(int(params["outs"])) if wgmma else _dense(rows, int(params["outs"]))
-    if name == "draft_logits" and rows > 1 and wgmma and int(params["width"]) % 16 == 0:
-        return drafts_tile(rows, int(params["outs"]))
+    if name == "approx_logits" and rows > 1 and wgmma and int(params["width"]) % 16 == 0:
+        return approx_tile(rows, int(params["outs"]))
     if name == "attention" and rows > BATCH_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
         return attention_tile(params, wgmma=wgmma)
     return None
@@ -152,8 +152,8 @@ def dense_tile(outs: int) -> Tuning:
     return tuned(3 * 128, tile, "stream", SPAN_N=256, STAGES=4, SHARED=4 * (128 * 256 + 2 * 128 * 64) + 1024)
 
 
-def drafts_tile(rows: int, outs: int) -> Tuning:
-    """Constants of draft_logits_stream.cu: BOXES pieces of SPAN_N rows of the head by 128 columns, TILE_N a block."""
+def approx_tile(rows: int, outs: int) -> Tuning:
+    """Constants of approx_logits_stream.cu: BOXES pieces of SPAN_N rows of the head by 128 columns, TILE_N a block."""
     span_t, stages = (8, 6) if rows <= 8 else (16, 5) if rows <= 16 else (32, 4 if rows <= 32 else 2)
     boxes, by_way = (2, 2 * 512 * span_t) if rows > 32 else (1, 0)  # x of two stages
     tile = {"TILE_N": 256 * boxes * min(8, ceil_div(outs, 256 * boxes * MULTIPROCESSORS)), "TILE_T": span_t}

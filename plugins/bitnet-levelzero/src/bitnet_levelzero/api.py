@@ -8,7 +8,7 @@ import sys
 from functools import cache
 from typing import Any, Unpack
 
-from bitnet_hal.plugin import CLibrary, Details
+from bitnet_hal.plugin import CffiLibrary, ErrorDetails
 
 from bitnet_levelzero._ze_api import ffi
 from bitnet_levelzero.errors import RESULTS
@@ -17,17 +17,17 @@ LIBRARY = "ze_loader.dll" if sys.platform == "win32" else "libze_loader.so.1"
 
 
 @cache
-def load() -> CLibrary:
+def load() -> CffiLibrary:
     """The loader; OSError where it is not installed. An old one lacks some functions: AttributeError."""
-    return CLibrary(ffi, ffi.dlopen(LIBRARY), RESULTS, ("ze_structure_type_t", "zes_structure_type_t"))
+    return CffiLibrary(ffi, ffi.dlopen(LIBRARY), RESULTS, ("ze_structure_type_t", "zes_structure_type_t"))
 
 
-def call(name: str, *arguments: Any, doing: str = "", **details: Unpack[Details]) -> None:
+def call(name: str, *arguments: Any, doing: str = "", **details: Unpack[ErrorDetails]) -> None:
     """Call a function; the exception of its result if it fails."""
     load().call(name, doing or name, *arguments, **details)
 
 
-def given(name: str, *arguments: Any, doing: str = "", **details: Unpack[Details]) -> Any:
+def given(name: str, *arguments: Any, doing: str = "", **details: Unpack[ErrorDetails]) -> Any:
     """What a function gives as its last argument."""
     return load().given(name, doing or name, *arguments, **details)
 

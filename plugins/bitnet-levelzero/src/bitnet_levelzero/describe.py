@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bitnet_hal.errors import BackendUnavailableError, GpuError
-from bitnet_hal.plugin import DeviceInfo, DeviceType, Handle, TransferMode, pci_address, sorted_out
+from bitnet_hal.plugin import DeviceInfo, DeviceType, Handle, TransferMode, filter_devices, pci_address
 
 from bitnet_levelzero import api
 from bitnet_levelzero.api import given, listed
@@ -30,7 +30,7 @@ _HOW = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LevelZeroGpu:
     """A device with its driver. card: the whole GPU, where the device is a tile (-1: it is none) of it; ordinal: the
     group of its queues that compute."""
 
@@ -42,13 +42,13 @@ class Found:
     info: DeviceInfo
 
 
-def usable() -> list[Found]:
+def usable() -> list[LevelZeroGpu]:
     """Every GPU of every driver that is new enough, and behind it its tiles where it has several;
     BackendUnavailableError with the reason where there is none."""
     _start()
     cards = [(made_by, card) for made_by in listed("zeDriverGet") for card in listed("zeDeviceGet", made_by)]
     devices = [(*of, one) for of in cards for one in (of[1], *listed("zeDeviceGetSubDevices", of[1]))]
-    found, reasons = sorted_out(devices, BACKEND, lambda device, index: describe(*device, index))
+    found, reasons = filter_devices(devices, BACKEND, lambda device, index: describe(*device, index))
     if not found:
         raise _unavailable("; ".join(reasons) or "no Level Zero driver has a GPU")
     return found
@@ -72,7 +72,7 @@ def _unavailable(reason: str, code: str = "") -> BackendUnavailableError:
     return BackendUnavailableError(reason, backend=BACKEND, operation="zeInit", code=code, hint=hint)
 
 
-def describe(made_by: Handle, card: Handle, device: Handle, index: int) -> Found | None:
+def describe(made_by: Handle, card: Handle, device: Handle, index: int) -> LevelZeroGpu | None:
     """A device; None where it is no GPU, BackendUnavailableError where its driver is too old."""
     about = given("zeDeviceGetProperties", device)
     if about["type"] != GPU:
@@ -119,7 +119,7 @@ def describe(made_by: Handle, card: Handle, device: Handle, index: int) -> Found
             }
         ),
     )
-    return Found(made_by, card, device, tile, _computing_group(device), info)
+    return LevelZeroGpu(made_by, card, device, tile, _computing_group(device), info)
 
 
 def _computing_group(device: Handle) -> int:
@@ -148,7 +148,7 @@ def physical_id(card: Handle) -> str:
     return pci_address(**address)
 
 
-def free_memory(found: Found) -> int:
+def free_memory(found: LevelZeroGpu) -> int:
     """Bytes of a GPU's memory modules, or of those of a tile, by sysman; -1 where the driver does not tell."""
 
     def counts(module: Handle) -> bool:

@@ -7,11 +7,11 @@ from types import MappingProxyType
 
 from bitnet_hal.errors import GpuError, OutOfMemoryError
 from bitnet_hal.families.pinned import host_view
-from bitnet_hal.plugin import Constants, Handle, KernelSpec, MemoryKind, Recorded, Tuned, Tuning, words_of
+from bitnet_hal.plugin import Constants, Handle, KernelSpec, LaunchRecording, MemoryKind, Tuning, TuningMixin, words_of
 
 from bitnet_levelzero.api import call, given, load
 from bitnet_levelzero.compile import Compiler
-from bitnet_levelzero.describe import ALIGNMENT, Found, free_memory
+from bitnet_levelzero.describe import ALIGNMENT, LevelZeroGpu, free_memory
 from bitnet_levelzero.memory import GRANULE, Context, LevelZeroBuffer, allocated
 from bitnet_levelzero.recording import LevelZeroKernel, QueuedDevice
 from bitnet_levelzero.tuning import TUNINGS, program_name
@@ -21,12 +21,12 @@ SLOTS, SLOT = 3, 4 << 20
 _TIMED_AND_VISIBLE = 5  # flags of an event pool: kernel timestamps, and the host may read them
 
 
-class LevelZeroDevice(Tuned, QueuedDevice):
+class LevelZeroDevice(TuningMixin, QueuedDevice):
     """See bitnet_hal.device.Device. Its tunings are those that the wheel has programs for."""
 
-    choose = staticmethod(TUNINGS.tune)
+    select_tuning = staticmethod(TUNINGS.tune)
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: LevelZeroGpu) -> None:
         super().__init__(found.info, Context(found.driver, found.device, found.ordinal))
         self._found = found
         host = [allocated(self._context, SLOT, MemoryKind.HOST) for _ in range(SLOTS)]
@@ -76,7 +76,7 @@ class LevelZeroDevice(Tuned, QueuedDevice):
         self._context.destroy("Kernel", kernel.handle)
         self._context.destroy("Module", kernel.module)
 
-    def _timings(self, recording: Recorded[LevelZeroBuffer, LevelZeroKernel]) -> list[float]:
+    def _timings(self, recording: LaunchRecording[LevelZeroBuffer, LevelZeroKernel]) -> list[float]:
         """By the device's clock, an event for each launch."""
         count, create, destroy = len(recording.launches), self._context.create, self._context.destroy
         wanted = {"flags": _TIMED_AND_VISIBLE, "count": count}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bitnet_hal.driver.status import Statuses
+from bitnet_hal.driver.status import StatusCodes
 
 BACKEND = "level-zero"
 UNINITIALIZED = 0x78000001
-RESULTS = Statuses(__file__, BACKEND, lambda result, name: f"ZE_RESULT_{name or 'unnamed'} (0x{result:08x})")
+RESULTS = StatusCodes(__file__, BACKEND, lambda result, name: f"ZE_RESULT_{name or 'unnamed'} (0x{result:08x})")
 check = RESULTS.check

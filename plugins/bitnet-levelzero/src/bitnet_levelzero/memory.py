@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bitnet_hal.plugin import Created, Handle, MemoryKind, words_of
+from bitnet_hal.plugin import Handle, HandleRegistry, MemoryKind, words_of
 
 from bitnet_levelzero.api import given, load
 
@@ -13,7 +13,7 @@ GRANULE, ALIGNMENT = 16, 128
 """Bytes: buffers are multiples of the one and start at multiples of the other."""
 
 
-class Context(Created):
+class Context(HandleRegistry):
     """With its one device. ordinal: the group of the device's queues that compute."""
 
     def __init__(self, driver: Handle, device: Handle, ordinal: int) -> None:

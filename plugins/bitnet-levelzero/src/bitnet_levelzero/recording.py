@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bitnet_hal.plugin import CommandListDevice, Compiled, DeviceInfo, Handle, Launch
+from bitnet_hal.plugin import BoundLaunch, CommandListDevice, CompiledKernel, DeviceInfo, Handle
 
 from bitnet_levelzero.api import load
 from bitnet_levelzero.errors import check
@@ -13,14 +13,14 @@ from bitnet_levelzero.memory import Context, LevelZeroBuffer
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class LevelZeroKernel(Compiled):
+class LevelZeroKernel(CompiledKernel):
     """A module with its one kernel. A launch captures the arguments that are set when it is appended."""
 
     module: Handle
     handle: Handle
 
 
-LevelZeroLaunch = Launch[LevelZeroBuffer, LevelZeroKernel]
+LevelZeroLaunch = BoundLaunch[LevelZeroBuffer, LevelZeroKernel]
 
 
 class QueuedDevice(CommandListDevice[LevelZeroBuffer, LevelZeroKernel, Handle]):

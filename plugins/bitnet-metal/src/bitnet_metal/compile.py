@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bitnet_hal.plugin import Compiled, KernelSpec, Tuning, source_text
+from bitnet_hal.plugin import CompiledKernel, KernelSpec, Tuning, source_text
 
 from bitnet_metal.driver import BACKEND, Handle, module, pool
 from bitnet_metal.errors import not_built, refused
@@ -18,7 +18,7 @@ SIMD = 32  # threads of a simdgroup, on every GPU of Apple
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class MetalKernel(Compiled):
+class MetalKernel(CompiledKernel):
     """Pipelines of one source: the kernel, and after it `_merge` where a workspace stands between the two."""
 
     pipelines: tuple[Handle, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from types import MappingProxyType
 
-from bitnet_hal.plugin import DeviceInfo, DeviceType, Handled, TransferMode, sorted_out
+from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, filter_devices
 
 from bitnet_metal.driver import BACKEND, Handle, module, unavailable
 
@@ -13,16 +13,16 @@ FAMILIES = (10, 9, 8, 7)  # from 7 (M1) on simd_sum and simdgroup_matrix exist; 
 OPTIONAL = frozenset({"top_k", "norm_matmul", "norm_matmul_glu", "rope_attention"})
 
 
-def usable() -> list[Handled]:
+def usable() -> list[EnumeratedDevice]:
     """Devices of Metal; BackendUnavailableError if there are none. One that is left out keeps its index."""
 
-    def described(device: Handle, index: int) -> Handled | str:
+    def described(device: Handle, index: int) -> EnumeratedDevice | str:
         known = (n for n in FAMILIES if device.supportsFamily_(getattr(module(), f"MTLGPUFamilyApple{n}")))
         if (family := next(known, 0)) and device.hasUnifiedMemory():
-            return Handled(device, _describe(device, index, family))
+            return EnumeratedDevice(device, _describe(device, index, family))
         return f"{device.name()} is no GPU of Apple silicon"
 
-    found, _ = sorted_out(module().MTLCopyAllDevices() or (), BACKEND, described)
+    found, _ = filter_devices(module().MTLCopyAllDevices() or (), BACKEND, described)
     if found:
         return found
     hint = "Intel Macs, their AMD GPUs too: use bitnet-webgpu. Under Rosetta: install Python for arm64"

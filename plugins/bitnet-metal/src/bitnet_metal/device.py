@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitnet_hal.plugin import Constants, KernelSpec, MemoryKind, Params, Tuning, Wanted, numbered, words_of
+from bitnet_hal.plugin import Constants, KernelSpec, MemoryKind, Params, Tuning, TuningQuery, by_index, words_of
 
 from bitnet_metal.compile import Compiler, MetalKernel
 from bitnet_metal.describe import usable
@@ -10,14 +10,14 @@ from bitnet_metal.driver import BACKEND, module, pool
 from bitnet_metal.errors import no_room
 from bitnet_metal.memory import SMALL, MetalBuffer, wrap
 from bitnet_metal.recording import QueuedDevice
-from bitnet_metal.tuning import FAMILIES, choose
+from bitnet_metal.tuning import FAMILIES, select_tuning
 
 
 class MetalDevice(QueuedDevice):
     """One GPU of Apple silicon."""
 
     def __init__(self, index: int) -> None:
-        handle, info = numbered(usable(), index, BACKEND)
+        handle, info = by_index(usable(), index, BACKEND)
         super().__init__(info, handle, touch=bool(FAMILIES[str(info.extra["family"])]["touch"]))
         self.compiler = Compiler(handle)
 
@@ -27,7 +27,7 @@ class MetalDevice(QueuedDevice):
 
     def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
         """See `bitnet_metal.tuning`."""
-        return choose(Wanted(spec, constants, params, self.info))
+        return select_tuning(TuningQuery(spec, constants, params, self.info))
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> MetalBuffer:
         made = self._new(nbytes, kind)

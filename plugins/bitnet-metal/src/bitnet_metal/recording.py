@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bitnet_hal.plugin import DeviceInfo, Launch, Recorded, WordDevice
+from bitnet_hal.plugin import BoundLaunch, DeviceInfo, LaunchRecording, WordDevice
 from bitnet_hal.waiting import ready_within
 
 from bitnet_metal.compile import MetalKernel
@@ -14,7 +14,7 @@ from bitnet_metal.driver import Handle, module, pool
 from bitnet_metal.errors import failed, too_slow
 from bitnet_metal.memory import MetalBuffer
 
-MetalLaunch = Launch[MetalBuffer, MetalKernel]
+MetalLaunch = BoundLaunch[MetalBuffer, MetalKernel]
 BATCH = 1024  # dispatches of a command buffer, but for the first after a wait: the GPU starts at once
 IN_FLIGHT = 32  # command buffers that are committed and not done; at its own limit Metal would block without a bound
 MOST_COMMANDS = 16_384  # of an indirect command buffer, as Metal's feature tables say
@@ -127,10 +127,10 @@ class QueuedDevice(WordDevice[MetalBuffer, MetalKernel]):
             encoder.dispatchThreadgroups_threadsPerThreadgroup_(*sizes)
         self._counted(len(launch.kernel.pipelines))
 
-    def _record(self, recording: Recorded[MetalBuffer, MetalKernel]) -> None:
+    def _record(self, recording: LaunchRecording[MetalBuffer, MetalKernel]) -> None:
         recording.native = indirect(self._handle, recording.launches)
 
-    def _replay(self, recording: Recorded[MetalBuffer, MetalKernel]) -> None:
+    def _replay(self, recording: LaunchRecording[MetalBuffer, MetalKernel]) -> None:
         """Three calls; more where the encoder does not know the recording yet, or Metal made no such buffer."""
         if (native := recording.native) is None:
             super()._replay(recording)
@@ -147,7 +147,7 @@ class QueuedDevice(WordDevice[MetalBuffer, MetalKernel]):
         encoder.memoryBarrierWithScope_(self._buffer_scope)
         self._counted(native.count)
 
-    def _forget(self, recording: Recorded[MetalBuffer, MetalKernel]) -> None:
+    def _forget(self, recording: LaunchRecording[MetalBuffer, MetalKernel]) -> None:
         self._wait()  # a command buffer does not keep the commands that it executes
 
     def _wait(self) -> None:
@@ -164,7 +164,7 @@ class QueuedDevice(WordDevice[MetalBuffer, MetalKernel]):
                 with pool():
                     raise failed(done.error())
 
-    def _timings(self, recording: Recorded[MetalBuffer, MetalKernel]) -> list[float]:
+    def _timings(self, recording: LaunchRecording[MetalBuffer, MetalKernel]) -> list[float]:
         """Between the GPU's timestamps of the start and the end of a command buffer for each launch."""
         times = []
         for launch in recording.launches:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bitnet_hal.kernels.catalogue import ceil_div
-from bitnet_hal.plugin import Tuning, Wanted, table
+from bitnet_hal.plugin import Tuning, TuningQuery, table
 
 GROUP = 256  # threads of a threadgroup, where nothing speaks for others
 ALONE = {"GROUP": GROUP}
@@ -16,64 +16,64 @@ Family = Mapping[str, int]  # a row of families.toml
 FAMILIES: dict[str, Family] = table(__file__, "families.toml")
 
 
-def choose(wanted: Wanted) -> Tuning:
+def select_tuning(query: TuningQuery) -> Tuning:
     """UnsupportedError for what is not offered."""
-    return _CHOICES[wanted.spec.name](wanted, FAMILIES[str(wanted.info.extra["family"])])
+    return _CHOICES[query.spec.name](query, FAMILIES[str(query.info.extra["family"])])
 
 
-def _product(wanted: Wanted, family: Family) -> Tuning:
-    if wanted["width"] > WIDEST:
-        raise wanted.refused(f"sums of {wanted['width']} columns are not exact in f32, only of {WIDEST}")
-    if wanted["rows"] > family["few_rows"]:
+def _product(query: TuningQuery, family: Family) -> Tuning:
+    if query["width"] > WIDEST:
+        raise query.unsupported(f"sums of {query['width']} columns are not exact in f32, only of {WIDEST}")
+    if query["rows"] > family["few_rows"]:
         return Tuning({"TILE_N": 64, "TILE_T": 32, "SPLITS": 1}, "tiled", {"GROUP": 128})
-    tile = {"TILE_N": family["product"] // 8, "TILE_T": wanted.room, "SPLITS": 1}
+    tile = {"TILE_N": family["product"] // 8, "TILE_T": query.room, "SPLITS": 1}
     return Tuning(tile, private={"GROUP": family["product"]})
 
 
-def _norm_product(wanted: Wanted, family: Family) -> Tuning:
-    room = next((room for room in ROOMS if wanted["width"] <= room), 0)
-    if not room or wanted["rows"] > 1:
-        raise wanted.refused(f"a norm for {wanted['rows']} rows of {wanted['width']} columns has its own launch")
-    tile = {"TILE_N": family["joined"] // (16 if "ACT" in wanted else 8), "TILE_T": 1}
-    return Tuning(tile, private={"GROUP": family["joined"], "ROOM": room})
+def _norm_product(query: TuningQuery, family: Family) -> Tuning:
+    room = next((room for room in ROOMS if query["width"] <= room), 0)
+    if not room or query["rows"] > 1:
+        raise query.unsupported(f"a norm for {query['rows']} rows of {query['width']} columns has its own launch")
+    tile = {"TILE_N": family["fused"] // (16 if "ACT" in query else 8), "TILE_T": 1}
+    return Tuning(tile, private={"GROUP": family["fused"], "ROOM": room})
 
 
-def _head(wanted: Wanted) -> dict[str, int]:
-    if wanted["head_dim"] > 512:
-        raise wanted.refused(f"heads of {wanted['head_dim']} elements are larger than 512")
-    return {"GROUP": 128, "HEAD_DIM": wanted["head_dim"], "ROW_WORDS": wanted["row_bytes"] // 4}
+def _head(query: TuningQuery) -> dict[str, int]:
+    if query["head_dim"] > 512:
+        raise query.unsupported(f"heads of {query['head_dim']} elements are larger than 512")
+    return {"GROUP": 128, "HEAD_DIM": query["head_dim"], "ROW_WORDS": query["row_bytes"] // 4}
 
 
-def _attention(wanted: Wanted, family: Family) -> Tuning:
-    head, rows = _head(wanted), wanted["rows"]
+def _attention(query: TuningQuery, family: Family) -> Tuning:
+    head, rows = _head(query), query["rows"]
     most = min(8, 16 // ceil_div(head["HEAD_DIM"], 64))  # what attend.h keeps in registers
-    heads = wanted.shared_heads(most)
-    splits = min(family["splits"], wanted["max_blocks"]) if rows <= family["few_rows"] else 1
+    heads = query.shared_heads(most)
+    splits = min(family["splits"], query["max_blocks"]) if rows <= family["few_rows"] else 1
     tile = {"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}
     if splits == 1:
         return Tuning(tile, private=head)
-    return Tuning(tile, "split", head, 4 * wanted.room * wanted["n_heads"] * splits * (head["HEAD_DIM"] + 2))
+    return Tuning(tile, "split", head, 4 * query.room * query["n_heads"] * splits * (head["HEAD_DIM"] + 2))
 
 
-def _dense(wanted: Wanted, family: Family) -> Tuning:
-    fast = int(wanted["DTYPE"] <= 2 and wanted["width"] % 4 == 0)  # f32, f16, bf16
-    tile = {"TILE_N": GROUP // 16, "TILE_T": min(4, wanted.room)}
+def _dense(query: TuningQuery, family: Family) -> Tuning:
+    fast = int(query["DTYPE"] <= 2 and query["width"] % 4 == 0)  # f32, f16, bf16
+    tile = {"TILE_N": GROUP // 16, "TILE_T": min(4, query.room)}
     return Tuning(tile, private={"GROUP": GROUP, "FAST": fast})
 
 
-def _choice(wanted: Wanted, family: Family) -> Tuning:
-    if "k" in wanted or wanted["vocab"] < SPLIT_TOKENS:
+def _choice(query: TuningQuery, family: Family) -> Tuning:
+    if "k" in query or query["vocab"] < SPLIT_TOKENS:
         return Tuning({"SPLITS": 1}, private={"GROUP": GROUP})
-    return Tuning({"SPLITS": SPLITS}, "split", {"GROUP": GROUP}, 8 * wanted.room * SPLITS)
+    return Tuning({"SPLITS": SPLITS}, "split", {"GROUP": GROUP}, 8 * query.room * SPLITS)
 
 
-_CHOICES: dict[str, Callable[[Wanted, Family], Tuning]] = {
+_CHOICES: dict[str, Callable[[TuningQuery, Family], Tuning]] = {
     **dict.fromkeys(("embed_rows", "embed_rows_ternary"), lambda *_: Tuning({"TILE_N": GROUP}, private=ALONE)),
     **dict.fromkeys(("rms_norm", "rms_norm_quantize", "glu_norm_quantize"), lambda *_: Tuning(private=ALONE)),
     **dict.fromkeys(("matmul_ternary", "matmul_ternary_block"), _product),
     **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), _norm_product),
     **dict.fromkeys(("attention", "rope_attention"), _attention),
     **dict.fromkeys(("argmax_advance", "top_k"), _choice),
-    "rope_store_kv": lambda wanted, _: Tuning({"TILE_N": 4}, private=_head(wanted)),
+    "rope_store_kv": lambda query, _: Tuning({"TILE_N": 4}, private=_head(query)),
     "matmul_dense": _dense,
 }

@@ -147,17 +147,17 @@ def _library(text: str, family: int) -> Iterator[str]:
 
 def _bindings(text: str, spec: KernelSpec, tuning: Tuning) -> Iterator[str]:
     """Buffers as the host binds them: in the catalogue's order, the workspace, the parameters."""
-    wanted = [(one.name, one.dtype, one.access == "r") for one in spec.bindings]
-    wanted += [("workspace", "workspace", False)] if tuning.workspace else []
+    query = [(one.name, one.dtype, one.access == "r") for one in spec.bindings]
+    query += [("workspace", "workspace", False)] if tuning.workspace else []
     kernels = arguments_of(text)
     if not kernels:
         yield "there is no kernel function"
     for name, arguments in kernels.items():
         buffers = [one for one in arguments if one.attribute == "buffer"]
-        if [one.index for one in buffers] != list(range(len(wanted) + 1)):
-            yield f"{name}: buffers {[one.index for one in buffers]}, and the host binds {len(wanted) + 1}"
+        if [one.index for one in buffers] != list(range(len(query) + 1)):
+            yield f"{name}: buffers {[one.index for one in buffers]}, and the host binds {len(query) + 1}"
             continue
-        for argument, (own, dtype, read_only) in zip(buffers, wanted, strict=False):
+        for argument, (own, dtype, read_only) in zip(buffers, query, strict=False):
             words = argument.declared.replace("*", "").split()
             constant = "const" in words
             if words[-1] != own or words[0] != "device" or words[-2] not in ELEMENTS[dtype]:

@@ -211,17 +211,17 @@ class Library(Object):
         self.library = library
 
     def do_newFunctionWithName_constantValues_error_(self, name: str, values: Settings, error: None) -> Any:
-        wanted = {}
+        query = {}
         for kind, constant, index in self.library.constants:
             if str(index) not in values.given:
                 return None, Error(self.state, "MTLLibraryErrorDomain", 3, f"function constant {constant} is not set")
             given, value = values.given[str(index)]
             if (kind, given) != ("uint", self.state.tables.values["MTLDataTypeUInt"]):
                 raise MisuseError(f"function constant {constant} is a {kind} and was set as type {given}")
-            wanted[constant] = value
+            query[constant] = value
         if name not in self.library.kernels:
             return None, Error(self.state, "MTLLibraryErrorDomain", 5, f"there is no function {name}")
-        return Function(self.state, self.library, name, wanted), None
+        return Function(self.state, self.library, name, query), None
 
 
 class Pipeline(Object):
@@ -269,9 +269,9 @@ class Command(Object):
         if 0 in self.grid:
             return
         function = pipeline.function
-        wanted = {one.index for one in function.library.kernels[function.name] if one.attribute == "buffer"}
-        if wanted - set(self.buffers):
-            raise MisuseError(f"{function.name}: no buffer at {sorted(wanted - set(self.buffers))}")
+        query = {one.index for one in function.library.kernels[function.name] if one.attribute == "buffer"}
+        if query - set(self.buffers):
+            raise MisuseError(f"{function.name}: no buffer at {sorted(query - set(self.buffers))}")
         if threads.width % 32 or not 0 < threads.width <= 1024 or (threads.height, threads.depth) != (1, 1):
             raise MisuseError(f"{function.name}: threadgroups of {threads}")
         buffers = {index: buffer.address + offset for index, (buffer, offset) in self.buffers.items()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bitnet_hal.discovery.known import install_command
 from bitnet_hal.errors import BackendUnavailableError
-from bitnet_hal.plugin import DeviceInfo, DeviceType, Handled, TransferMode, pci_address, table
+from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, pci_address, table
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -27,7 +27,7 @@ _NO_DRIVER = (
 )
 
 
-def usable() -> list[Handled]:
+def usable() -> list[EnumeratedDevice]:
     """Devices with a compiler; BackendUnavailableError if there are none. One that is left out keeps its index."""
     try:
         import pyopencl as cl
@@ -44,7 +44,7 @@ def usable() -> list[Handled]:
     complete = [(index, one) for index, one in enumerate(found) if one.available and one.compiler_available]
     if not complete:
         raise _unavailable("no OpenCL driver has a device")
-    return [Handled(device, describe(device, index)) for index, device in complete]
+    return [EnumeratedDevice(device, describe(device, index)) for index, device in complete]
 
 
 def _unavailable(reason: str, hint: str = _NO_DRIVER) -> BackendUnavailableError:
@@ -72,7 +72,7 @@ def describe(device: cl.Device, index: int) -> DeviceInfo:
         transfer=transfer_mode(shared, unified),
         physical_id=physical_id(device),
         kernels=frozenset(name for name, needs in KNOWN["kernels"].items() if not needs or able[needs]),
-        features=frozenset({"timings", "tunings", "small-head"} if able["ptx"] else {"timings", "tunings"}),
+        features=frozenset({"timings", "tunings", "lm-head-int8"} if able["ptx"] else {"timings", "tunings"}),
         extra=MappingProxyType(able),
         **{field: getattr(device, name) for field, name in KNOWN["info"].items()},
     )

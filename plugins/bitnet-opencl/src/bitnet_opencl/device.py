@@ -10,7 +10,15 @@ from bitnet_hal.base import TIMEOUT_VARIABLE
 from bitnet_hal.device import DeviceType, MemoryKind, TransferMode, Tuning
 from bitnet_hal.errors import GpuError
 from bitnet_hal.families.opencl_c import program_source
-from bitnet_hal.plugin import Constants, Handled, KernelSpec, Recorded, StagedDevice, Tuned, words_of
+from bitnet_hal.plugin import (
+    Constants,
+    EnumeratedDevice,
+    KernelSpec,
+    LaunchRecording,
+    StagedDevice,
+    TuningMixin,
+    words_of,
+)
 
 from bitnet_opencl import clc
 from bitnet_opencl.clc import tuning
@@ -18,19 +26,19 @@ from bitnet_opencl.compile import Compiler
 from bitnet_opencl.describe import abilities, query
 from bitnet_opencl.errors import check, checked, converted
 from bitnet_opencl.memory import SLOTS, OpenCLBuffer, pinned
-from bitnet_opencl.recording import OpenCLKernel, OpenCLLaunch, Prepared, prepared, set_arguments, sizes_of
+from bitnet_opencl.recording import OpenCLKernel, OpenCLLaunch, PreparedLaunch, prepared, set_arguments, sizes_of
 
 _PAGE, _LINE = 4096, 64
 """Integrated GPUs use host memory in place from page to whole cache line."""
 _ZEROS = np.zeros(16, dtype=np.uint8)
 
 
-class OpenCLDevice(Tuned, StagedDevice[OpenCLBuffer, OpenCLKernel]):
+class OpenCLDevice(TuningMixin, StagedDevice[OpenCLBuffer, OpenCLKernel]):
     """See bitnet_hal.device.Device."""
 
-    choose, offered = staticmethod(tuning.choose), staticmethod(tuning.offered)
+    select_tuning, candidate_tunings = staticmethod(tuning.select_tuning), staticmethod(tuning.candidate_tunings)
 
-    def __init__(self, found: Handled) -> None:
+    def __init__(self, found: EnumeratedDevice) -> None:
         super().__init__(found.info)
         self._device, info = found
         self._abilities = abilities(self._device)
@@ -100,21 +108,21 @@ class OpenCLDevice(Tuned, StagedDevice[OpenCLBuffer, OpenCLKernel]):
             set_arguments(kernel.direct, launch)
             cl.enqueue_nd_range_kernel(self._queue, kernel.direct, *sizes_of(launch))
 
-    def _record(self, recording: Recorded[OpenCLBuffer, OpenCLKernel]) -> None:
+    def _record(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel]) -> None:
         """A kernel object for each launch, whose arguments stay."""
         recording.native = tuple(prepared(self._queue, launch) for launch in recording.launches)
 
-    def _replay(self, recording: Recorded[OpenCLBuffer, OpenCLKernel]) -> None:
-        launches: tuple[Prepared, ...] = recording.native
+    def _replay(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel]) -> None:
+        launches: tuple[PreparedLaunch, ...] = recording.native
         for one in launches:
             if status := one.enqueue():
                 check(status, f"replay of {one.entry}")
         self._queue.flush()
 
-    def _timings(self, recording: Recorded[OpenCLBuffer, OpenCLKernel]) -> list[float]:
+    def _timings(self, recording: LaunchRecording[OpenCLBuffer, OpenCLKernel]) -> list[float]:
         """By the device's clock; NVIDIA's driver counts about 5 us of its own for each."""
         self._wait()
-        launches: tuple[Prepared, ...] = recording.native
+        launches: tuple[PreparedLaunch, ...] = recording.native
         properties = cl.command_queue_properties.PROFILING_ENABLE
         queue = cl.CommandQueue(self._context, self._device, properties=properties)
         events = [cl.enqueue_nd_range_kernel(queue, one.kernel, one.items, one.group) for one in launches]

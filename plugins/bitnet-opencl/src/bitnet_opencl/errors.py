@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Unpack
 
 import pyopencl as cl
-from bitnet_hal.driver.status import Details, Statuses
+from bitnet_hal.driver.status import ErrorDetails, StatusCodes
 from bitnet_hal.errors import GpuError, OutOfMemoryError
 
 BACKEND = "opencl"
 BUILD_FAILURE, INVALID_OPERATION = -11, -59
-STATUSES = Statuses(
+STATUSES = StatusCodes(
     __file__,
     BACKEND,
     lambda status, name: f"CL_{name} ({status})" if name else f"CL status {status}",
@@ -21,7 +21,7 @@ STATUSES = Statuses(
 check = STATUSES.check
 
 
-def converted(error: cl.Error, operation: str, **details: Unpack[Details]) -> GpuError:
+def converted(error: cl.Error, operation: str, **details: Unpack[ErrorDetails]) -> GpuError:
     """The exception for what pyopencl raised; its text is the log of a build."""
     status = getattr(error, "code", None) or INVALID_OPERATION
     if status == BUILD_FAILURE:
@@ -30,7 +30,7 @@ def converted(error: cl.Error, operation: str, **details: Unpack[Details]) -> Gp
 
 
 @contextmanager
-def checked(operation: str, **details: Unpack[Details]) -> Iterator[None]:
+def checked(operation: str, **details: Unpack[ErrorDetails]) -> Iterator[None]:
     """Raise the exceptions of `converted` for what pyopencl raises inside the block."""
     try:
         yield

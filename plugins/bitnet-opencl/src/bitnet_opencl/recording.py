@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import Any
 
 import pyopencl as cl
-from bitnet_hal.launches import Compiled, Launch
+from bitnet_hal.launches import BoundLaunch, CompiledKernel
 
 from bitnet_opencl.memory import OpenCLBuffer
 
@@ -18,7 +18,7 @@ Size = tuple[int, int, int]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class OpenCLKernel(Compiled):
+class OpenCLKernel(CompiledKernel):
     """A built program with one kernel. `direct` serves launches that are not recorded."""
 
     program: cl.Program
@@ -26,11 +26,11 @@ class OpenCLKernel(Compiled):
     direct: cl.Kernel
 
 
-OpenCLLaunch = Launch[OpenCLBuffer, OpenCLKernel]
+OpenCLLaunch = BoundLaunch[OpenCLBuffer, OpenCLKernel]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedLaunch:
     """A cl_kernel with its arguments. enqueue: puts it into the device's queue; 0 or a status."""
 
     entry: str
@@ -70,7 +70,7 @@ def _enqueue(*launch: Any) -> int:
     return 0
 
 
-def prepared(queue: cl.CommandQueue, launch: OpenCLLaunch) -> Prepared:
+def prepared(queue: cl.CommandQueue, launch: OpenCLLaunch) -> PreparedLaunch:
     """The launch with a kernel object of its own, for this queue."""
     kernel, (items, group) = cl.Kernel(launch.kernel.program, launch.kernel.entry), sizes_of(launch)
     set_arguments(kernel, launch)
@@ -79,4 +79,4 @@ def prepared(queue: cl.CommandQueue, launch: OpenCLLaunch) -> Prepared:
         size = ctypes.c_size_t * 3
         handles = ctypes.c_void_p(queue.int_ptr), ctypes.c_void_p(kernel.int_ptr)
         call = partial(function, *handles, 3, None, size(*items), size(*group), 0, None, None)
-    return Prepared(launch.kernel.entry, kernel, items, group, call)
+    return PreparedLaunch(launch.kernel.entry, kernel, items, group, call)

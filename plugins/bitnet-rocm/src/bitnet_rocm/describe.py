@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bitnet_hal.plugin import DeviceInfo, DeviceType, TransferMode, pci_address, sorted_out
+from bitnet_hal.plugin import DeviceInfo, DeviceType, TransferMode, filter_devices, pci_address
 
 from bitnet_rocm.driver import driver, unavailable
 from bitnet_rocm.errors import check
 
 OPTIONAL = frozenset(
-    {"top_k", "rope_attention", "norm_matmul", "norm_matmul_glu", "pack_head", "draft_logits", "rescore_logits"}
+    {"top_k", "rope_attention", "norm_matmul", "norm_matmul_glu", "pack_head", "approx_logits", "refine_logits"}
 )
 """Optional kernels that every GPU runs."""
 
@@ -80,7 +80,7 @@ def device_infos() -> list[DeviceInfo]:
         return info if int(waves) in (32, 64) else f"waves of {waves} threads"
 
     count = int(check(driver().hipGetDeviceCount(), "list devices")[0])
-    infos, _ = sorted_out(range(count), "rocm", described)
+    infos, _ = filter_devices(range(count), "rocm", described)
     if not infos:
         raise unavailable("the HIP runtime shows no GPU", "Check `rocminfo` and HIP_VISIBLE_DEVICES")
     return infos

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from bitnet_hal.driver.by_index import described
+from bitnet_hal.driver.by_index import info_by_index
 from bitnet_hal.errors import GpuError, LaunchError, UnsupportedError
 from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamLaunch, StreamRecorded
 from bitnet_hal.plugin import DeviceType, KernelSpec, MemoryKind, Tuning
@@ -52,7 +52,7 @@ class RocmDevice(StreamDevice):
     prefix = "hip"
 
     def __init__(self, index: int) -> None:
-        info = described(device_infos(), index, "rocm")
+        info = info_by_index(device_infos(), index, "rocm")
         self._architecture = str(info.extra["architecture"])
         super().__init__(info, driver(), calls(driver(), index))
 
@@ -67,7 +67,7 @@ class RocmDevice(StreamDevice):
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         """See tuning.py."""
         units = int(self.info.extra["multiprocessor_count"])
-        return tuning.choose(spec, constants, params, units, self._architecture)
+        return tuning.select_tuning(spec, constants, params, units, self._architecture)
 
     def code(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> bytes:
         """See compile.py."""

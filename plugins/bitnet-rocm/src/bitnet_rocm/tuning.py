@@ -9,26 +9,26 @@ from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.plugin import FEW_ROWS, Constants, KernelSpec, Params, Tuning
 
 if TYPE_CHECKING:  # the same file, where type checkers find it
-    from bitnet_cuda.kernels.portable.tiles import choose as portable
+    from bitnet_cuda.kernels.portable.tiles import select_tuning as portable
     from bitnet_cuda.kernels.portable.tiles import ternary, tuned
 else:
-    from bitnet_rocm.kernels.portable.tiles import choose as portable
+    from bitnet_rocm.kernels.portable.tiles import select_tuning as portable
     from bitnet_rocm.kernels.portable.tiles import ternary, tuned
 
 MOST_COLUMNS = 32_768
-"""Longest row that a norm joined to its product keeps in 48 KiB of shared memory, beside scales and sums."""
+"""Longest row that a norm fused to its product keeps in 48 KiB of shared memory, beside scales and sums."""
 MFMA = ("gfx90a", "gfx942")
 WMMA = ("gfx11", "gfx120")
 """Architectures whose matrix cores kernels/amd/matrix.cuh knows, in waves of 64 and of 32 threads."""
 
 
-def choose(
+def select_tuning(
     spec: KernelSpec, constants: Constants, params: Params, compute_units: int, architecture: str = ""
 ) -> Tuning:
     """Tuning of one launch. architecture: such as "gfx90a:sramecc+:xnack-"."""
     name = spec.name
     if name in ("norm_matmul", "norm_matmul_glu"):
-        return joined(constants, params)
+        return fused(constants, params)
     if name in ("matmul_ternary", "matmul_ternary_block") and int(params["rows"]) > FEW_ROWS:
         tile = ternary(params, compute_units)
         return matrix(tile, architecture) if architecture.startswith((*MFMA, *WMMA)) else tile
@@ -42,13 +42,13 @@ def matrix(tile: Tuning, architecture: str) -> Tuning:
     return tuned(4 * wave, tile.tile, "matrix", WAVES_N=4 // waves_t, WAVES_T=waves_t)
 
 
-def joined(constants: Constants, params: Params) -> Tuning:
+def fused(constants: Constants, params: Params) -> Tuning:
     """A norm and its product; of norm_matmul_glu.cu, TILE_N rows of each half. Warps share the columns, 256 at a time,
     STEPS times each. UnsupportedError for what separate launches do better, or what shared memory has no room for."""
     rows, columns = int(params["rows"]), int(params["columns"])
     if rows > 1 or columns > MOST_COLUMNS:
         raise UnsupportedError(
-            f"a norm joined to its product serves one row of {MOST_COLUMNS} columns, not {rows} of {columns}",
+            f"a norm fused to its product serves one row of {MOST_COLUMNS} columns, not {rows} of {columns}",
             backend="rocm",
             operation="tuning",
         )

@@ -27,7 +27,7 @@ def programs() -> Iterator[Program]:
             for case in cases_of(spec.name) if spec.base or spec.name in OPTIONAL else ():
                 launch = case.launch()
                 try:
-                    tuned = tuning.choose(spec, launch.constants, launch.params, COMPUTE_UNITS, architecture)
+                    tuned = tuning.select_tuning(spec, launch.constants, launch.params, COMPUTE_UNITS, architecture)
                 except UnsupportedError:
                     continue
                 yield architecture, spec.name, compile.source(spec, launch.constants, tuned)

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bitnet_server import page
 from bitnet_server.errors import ApiError, from_engine, internal, unavailable
-from bitnet_server.guard import Guard
-from bitnet_server.jobs import now
+from bitnet_server.middleware import Middleware
+from bitnet_server.request_state import now
 from bitnet_server.schema import (
     ChatRequest,
     CompletionRequest,
@@ -50,7 +50,7 @@ def make_app(service: Service) -> ASGIApp:
     }
     app = Starlette(routes=routes, exception_handlers=errors)
     known = frozenset(route.path for route in routes if isinstance(route, Route))
-    return Guard(app, service.settings, service.metrics, known)
+    return Middleware(app, service.settings, service.metrics, known)
 
 
 class Endpoints:
@@ -119,7 +119,7 @@ class Endpoints:
                 "model": service.names[0],
                 "device": model.device.info.name,
                 "backend": model.device.info.backend,
-                "n_ctx": model.engine.limit,
+                "n_ctx": model.engine.max_model_len,
                 "version": service.fingerprint,
                 "slots": model.engine.sequences,
             }
@@ -167,10 +167,10 @@ class Endpoints:
     async def apply_template(self, request: Request) -> Response:
         """Messages to the prompt that they become."""
         from bitnet_server.chat import plain_messages
-        from bitnet_server.tools import Choice
+        from bitnet_server.tools import ToolChoice
 
         asked, model = await self._parsed(request, TemplateRequest), self.service.model
-        plain = plain_messages(asked.messages, Choice())
+        plain = plain_messages(asked.messages, ToolChoice())
         return _json({"prompt": await asyncio.to_thread(model.chat_template.render, plain)})
 
     def _names(self) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ class Endpoints:
     def _model(self, name: str) -> dict[str, Any]:
         model = self.service.model
         meta = {
-            "n_ctx": model.engine.limit,
+            "n_ctx": model.engine.max_model_len,
             "n_vocab": model.config.vocab,
             "device": model.device.info.request,
             "device_name": model.device.info.name,
@@ -207,18 +207,18 @@ class Generate:
         except ClientDisconnect:
             return
         call = self._parsed(body)
-        orders = await asyncio.to_thread(call.orders)
-        inbox, jobs = await service.submit(orders, created)
-        call.jobs = jobs
+        generations = await asyncio.to_thread(call.generations)
+        queue, states = await service.submit(generations, created)
+        call.states = states
         if call.request.stream:
-            await EventStream(service, inbox, jobs, call.wording())(scope, receive, send)
+            await EventStream(service, queue, states, call.formatter())(scope, receive, send)
             return
-        async with Reader(service, inbox, jobs, receive) as reader:
+        async with Reader(service, queue, states, receive) as reader:
             try:
                 deltas = await collect(reader, service.settings.keep_alive)
             except ClientGoneError:
                 return
-        await _json(call.whole(deltas))(scope, receive, send)
+        await _json(call.to_response(deltas))(scope, receive, send)
 
     def _parsed(self, body: bytes) -> ChatCall | CompletionCall:
         if self._chat:

@@ -10,11 +10,11 @@ from bitnet_core.structured import Grammar
 
 from bitnet_server import tools
 from bitnet_server.errors import ApiError
-from bitnet_server.jobs import Delta, Job, Order
-from bitnet_server.orders import check_common, grammar_in, orders_of
+from bitnet_server.request_builder import check_common, generation_requests, grammar_in
+from bitnet_server.request_state import Delta, GenerationRequest, RequestState
+from bitnet_server.response import Document, ResponseEnvelope, chat_logprobs, timings, usage
 from bitnet_server.schema import ChatRequest, Message
 from bitnet_server.service import Service
-from bitnet_server.wording import Document, Heading, chat_logprobs, timings, usage
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
@@ -29,9 +29,9 @@ class ChatCall:
         self.service, self.request = service, request
         self.model: Model = service.model
         self._check()
-        self._tools = tools.Choice.of(request)
+        self._tools = tools.ToolChoice.of(request)
         self._parsers = [tools.Parser(self._tools) for _ in range(request.n or 1)]
-        self.jobs: Sequence[Job] = ()
+        self.states: Sequence[RequestState] = ()
 
     def _check(self) -> None:
         request = self.request
@@ -39,16 +39,18 @@ class ChatCall:
         if request.top_logprobs and not request.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs", param="top_logprobs")
         if request.modalities is not None and request.modalities != ["text"]:
-            raise ApiError(400, "only text is made here", param="modalities", code="unsupported_value")
+            raise ApiError(400, "only text can be generated", param="modalities", code="unsupported_value")
 
-    def orders(self) -> list[Order]:
+    def generations(self) -> list[GenerationRequest]:
         """Templated, tokenized and compiled; for a thread of its own."""
         request = self.request
         tokens = chat_tokens(self.model, plain_messages(request.messages, self._tools), self._variables())
         logprobs = (request.top_logprobs or 0) if request.logprobs else None
         given = request.max_completion_tokens or request.max_tokens or self.service.settings.max_tokens
-        limit = given or max(1, self.model.engine.limit - len(tokens))
-        return orders_of(request, self.model, [tokens], limit, logprobs=logprobs, grammar=self._grammar(), reply=True)
+        limit = given or max(1, self.model.engine.max_model_len - len(tokens))
+        return generation_requests(
+            request, self.model, [tokens], limit, logprobs=logprobs, grammar=self._grammar(), reply=True
+        )
 
     def _variables(self) -> dict[str, Any]:
         """What of chat_template_kwargs the template knows."""
@@ -66,9 +68,9 @@ class ChatCall:
             raise ApiError(400, "tools and a response_format exclude each other here", param="response_format")
         return asked or called
 
-    def whole(self, deltas: Sequence[Delta]) -> Document:
+    def to_response(self, deltas: Sequence[Delta]) -> Document:
         """The answer in one piece."""
-        heading = Heading(self.service, "chatcmpl", "chat.completion")
+        envelope = ResponseEnvelope(self.service, "chatcmpl", "chat.completion")
         choices = []
         for index, parser in enumerate(self._parsers):
             own = [delta for delta in deltas if delta.index == index]
@@ -76,10 +78,10 @@ class ChatCall:
             calls = [call for part in parts for call in part.calls]
             text = "".join(part.text for part in parts)
             message: Document = {"role": "assistant", "content": None if calls else text, "refusal": None}
-            if thoughts := "".join(delta.reasoning for delta in own):
-                message["reasoning_content"] = thoughts.rstrip("\n")
+            if reasoning := "".join(delta.reasoning for delta in own):
+                message["reasoning_content"] = reasoning.rstrip("\n")
             if calls:
-                message["tool_calls"] = tools.whole_calls(calls)
+                message["tool_calls"] = tools.to_tool_calls(calls)
             scores = [score for delta in own for score in delta.scores]
             choices.append(
                 {
@@ -89,19 +91,19 @@ class ChatCall:
                     "finish_reason": parser.reason(own[-1].finish or "stop"),
                 }
             )
-        return heading.document(choices, usage=usage(self.jobs, len(self.jobs)), timings=timings(self.jobs))
+        return envelope.document(choices, usage=usage(self.states, len(self.states)), timings=timings(self.states))
 
-    def wording(self) -> ChatWording:
+    def formatter(self) -> ChatFormatter:
         """The answer in chunks."""
-        return ChatWording(self, self._parsers)
+        return ChatFormatter(self, self._parsers)
 
 
-class ChatWording:
-    """Chunks of one chat answer, as streams.Wording."""
+class ChatFormatter:
+    """Chunks of one chat answer, as streams.ResponseFormatter."""
 
     def __init__(self, call: ChatCall, parsers: Sequence[tools.Parser]) -> None:
         self._call, self._parsers = call, parsers
-        self._heading = Heading(call.service, "chatcmpl", "chat.completion.chunk")
+        self._envelope = ResponseEnvelope(call.service, "chatcmpl", "chat.completion.chunk")
         options = call.request.stream_options
         self._usage = bool(options and options.include_usage)
 
@@ -129,8 +131,10 @@ class ChatWording:
         """The usage, where it was asked for."""
         if not self._usage:
             return []
-        jobs = self._call.jobs
-        return [msgspec.json.encode(self._heading.document([], usage=usage(jobs, len(jobs)), timings=timings(jobs)))]
+        states = self._call.states
+        return [
+            msgspec.json.encode(self._envelope.document([], usage=usage(states, len(states)), timings=timings(states)))
+        ]
 
     def _chunk(
         self, index: int, delta: Document, *, logprobs: Document | None = None, reason: str | None = None
@@ -138,11 +142,11 @@ class ChatWording:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
         more: Document = {"usage": None} if self._usage else {}
         if reason is not None and not self._usage and len(self._parsers) == 1:
-            more["timings"] = timings(self._call.jobs)
-        return msgspec.json.encode(self._heading.document([choice], **more))
+            more["timings"] = timings(self._call.states)
+        return msgspec.json.encode(self._envelope.document([choice], **more))
 
 
-def plain_messages(messages: Sequence[Message], choice: tools.Choice) -> list[dict[str, Any]]:
+def plain_messages(messages: Sequence[Message], choice: tools.ToolChoice) -> list[dict[str, Any]]:
     """Messages as templates know them: text only, tools told in the system message."""
     plain: list[dict[str, Any]] = []
     for at, message in enumerate(messages):
@@ -154,9 +158,9 @@ def plain_messages(messages: Sequence[Message], choice: tools.Choice) -> list[di
         if text is None and role != "assistant":
             raise ApiError(400, f"{where}.content is missing", param=f"{where}.content")
         if message.tool_calls:
-            text = "\n".join(filter(None, [text, *(tools.written(call) for call in message.tool_calls)]))
+            text = "\n".join(filter(None, [text, *(tools.render_call(call) for call in message.tool_calls)]))
         plain.append({"role": role, "content": text or ""})
-    return tools.told(plain, choice)
+    return tools.with_tool_prompt(plain, choice)
 
 
 def _text(message: Message, where: str) -> str | None:
@@ -174,5 +178,5 @@ def chat_tokens(model: Model, messages: list[dict[str, Any]], variables: dict[st
     begun = ""
     if messages[-1]["role"] == "assistant" and len(messages) > 1:
         begun = messages.pop()["content"]
-    tokens = model.chat_template.chat_tokens(messages, limit=model.engine.limit, **variables)
+    tokens = model.chat_template.chat_tokens(messages, limit=model.engine.max_model_len, **variables)
     return tokens + (model.tokenizer.encode(begun, add_bos=False) if begun else [])

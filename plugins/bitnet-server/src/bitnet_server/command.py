@@ -11,7 +11,7 @@ from bitnet_core.cli import options
 from bitnet_core.cli.console import note, progress_bar, say, stderr
 from bitnet_hal.errors import UsageError
 
-from bitnet_server import flags
+from bitnet_server import cli_options
 from bitnet_server.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
 def serve(
     model: options.ModelOption = None,
     device: options.DeviceOption = None,
-    host: flags.HostOption = "127.0.0.1",
-    port: flags.PortOption = 8080,
-    alias: flags.AliasOption = None,
-    max_tokens: flags.MaxTokensOption = None,
-    max_sequences: flags.MaxSequencesOption = 32,
-    max_queue: flags.MaxQueueOption = 256,
-    queue_timeout: flags.QueueTimeoutOption = 300.0,
-    request_timeout: flags.RequestTimeoutOption = 3600.0,
-    drain_delay: flags.DrainDelayOption = 0.0,
-    drain_timeout: flags.DrainTimeoutOption = 30.0,
-    api_key_file: flags.ApiKeyFileOption = None,
-    allowed_hosts: flags.AllowedHostsOption = None,
-    cors_origins: flags.CorsOriginsOption = None,
-    slots: flags.SlotsOption = False,
-    log_requests: flags.LogRequestsOption = False,
-    ssl_certfile: flags.SslCertfileOption = None,
-    ssl_keyfile: flags.SslKeyfileOption = None,
+    host: cli_options.HostOption = "127.0.0.1",
+    port: cli_options.PortOption = 8080,
+    alias: cli_options.AliasOption = None,
+    max_tokens: cli_options.MaxTokensOption = None,
+    max_sequences: cli_options.MaxSequencesOption = 32,
+    max_queue: cli_options.MaxQueueOption = 256,
+    queue_timeout: cli_options.QueueTimeoutOption = 300.0,
+    request_timeout: cli_options.RequestTimeoutOption = 3600.0,
+    drain_delay: cli_options.DrainDelayOption = 0.0,
+    drain_timeout: cli_options.DrainTimeoutOption = 30.0,
+    api_key_file: cli_options.ApiKeyFileOption = None,
+    allowed_hosts: cli_options.AllowedHostsOption = None,
+    cors_origins: cli_options.CorsOriginsOption = None,
+    slots: cli_options.SlotsOption = False,
+    log_requests: cli_options.LogRequestsOption = False,
+    ssl_certfile: cli_options.SslCertfileOption = None,
+    ssl_keyfile: cli_options.SslKeyfileOption = None,
     kv: options.KvOption = options.KvType.f16,
-    kv_budget: options.BudgetOption = None,
+    kv_size: options.BudgetOption = None,
     eviction: options.EvictionOption = options.Evicted.lru,
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
-    activation_block: options.ActivationOption = None,
+    group_size: options.ActivationOption = None,
     threads: options.ThreadsOption = None,
     quiet: options.QuietOption = False,
 ) -> None:
     """Serve a model over HTTP, as OpenAI's API, with a chat page at /.
 
-    It listens at once and answers 503 until the model is loaded. Ctrl-C lets the texts under way finish.
+    It listens at once and answers 503 until the model is loaded. Ctrl-C lets running requests finish.
     """
     settings = Settings(
         host=host,
@@ -69,7 +69,7 @@ def serve(
         certificate=str(ssl_certfile) if ssl_certfile else None,
         key=str(ssl_keyfile) if ssl_keyfile else None,
     )
-    load = _loader(model, device, kv, kv_budget, eviction, context, max_sequences, layout, activation_block)
+    load = _loader(model, device, kv, kv_size, eviction, context, max_sequences, layout, group_size)
     _start(settings, load, quiet)
 
 
@@ -87,18 +87,18 @@ def _loader(
     model: str | None,
     device: str | None,
     kv: options.KvType,
-    kv_budget: str | None,
+    kv_size: str | None,
     eviction: options.Evicted,
     context: int | None,
     max_sequences: int,
     layout: options.Layout | None,
-    activation_block: options.ActivationBlock | None,
+    group_size: options.ActivationGroupSize | None,
 ) -> Callable[[], Model]:
     """Loads the model when it is called; a device that cannot be asked for is refused now."""
     from bitnet_hal.discovery.request import resolve_request
 
     request = resolve_request(device)
-    budget = options.nbytes(kv_budget) if kv_budget else None
+    budget = options.nbytes(kv_size) if kv_size else None
 
     def load() -> Model:
         from bitnet_core.api import load as load_model
@@ -108,12 +108,12 @@ def _loader(
                 model,
                 request,
                 kv_dtype=kv.value,
-                kv_budget=budget,
+                kv_cache_bytes=budget,
                 eviction=eviction.value,
                 context=context,
                 max_sequences=max_sequences,
-                activation_block=options.block_of(activation_block),
-                burst_seconds=0.02,  # what a client that arrives may have to wait for
+                activation_group_size=options.group_size_of(group_size),
+                stream_interval=0.02,  # what a client that arrives may have to wait for
                 layout=layout.value if layout else None,
                 progress=progress,
             )
@@ -130,7 +130,7 @@ def _listed(text: str | None) -> tuple[str, ...]:
 
 def _keys(path: Path | None) -> tuple[str, ...]:
     lines = options.read_text(str(path)).splitlines() if path else []
-    keys = tuple(line.strip() for line in [*lines, os.environ.get(flags.KEY_VARIABLE, "")] if line.strip())
+    keys = tuple(line.strip() for line in [*lines, os.environ.get(cli_options.KEY_VARIABLE, "")] if line.strip())
     if path and not keys:
         raise UsageError(f"{path} holds no API key")
     return keys

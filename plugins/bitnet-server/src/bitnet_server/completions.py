@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from bitnet_core.engine.logprobs import TokenScore, token_score
-from bitnet_core.engine.sequence import Scored
+from bitnet_core.engine.request.request import Scored
+from bitnet_core.engine.sampling.logprobs import TokenScore, token_score
 
 from bitnet_server.errors import ApiError
-from bitnet_server.jobs import Delta, Job, Order
-from bitnet_server.orders import check_common, grammar_in, orders_of
+from bitnet_server.request_builder import check_common, generation_requests, grammar_in
+from bitnet_server.request_state import Delta, GenerationRequest, RequestState
+from bitnet_server.response import Document, ResponseEnvelope, floor, timings, token_bytes, usage
 from bitnet_server.schema import CompletionRequest
 from bitnet_server.service import Service
-from bitnet_server.wording import Document, Heading, floor, timings, token_bytes, usage
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
@@ -32,7 +32,7 @@ class CompletionCall:
         self.service, self.request = service, request
         self.model: Model = service.model
         self.texts = request.n or 1
-        self.jobs: Sequence[Job] = ()
+        self.states: Sequence[RequestState] = ()
         self.prompts: list[list[int]] = []
         self._prompt_scores: dict[int, dict[int, TokenScore]] = {}
         check_common(request, self.model, service.names)
@@ -42,12 +42,12 @@ class CompletionCall:
             raise ApiError(400, "max_tokens 0 needs echo", param="max_tokens")
         self._given = _prompts(request.prompt)
 
-    def orders(self) -> list[Order]:
+    def generations(self) -> list[GenerationRequest]:
         """Tokenized and compiled; for a thread of its own."""
         self.prompts = [self._tokens(prompt) for prompt in self._given]
         request = self.request
         given = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
-        return orders_of(
+        return generation_requests(
             request,
             self.model,
             self.prompts,
@@ -98,11 +98,11 @@ class CompletionCall:
         prompt = self.prompts[index // self.texts]
         return [(token, self._prompt_scores[index].get(at)) for at, token in enumerate(prompt)]
 
-    def whole(self, deltas: Sequence[Delta]) -> Document:
+    def to_response(self, deltas: Sequence[Delta]) -> Document:
         """The answer in one piece."""
-        heading = Heading(self.service, "cmpl", "text_completion")
+        envelope = ResponseEnvelope(self.service, "cmpl", "text_completion")
         choices = []
-        for index in range(len(self.jobs)):
+        for index in range(len(self.states)):
             own = [delta for delta in deltas if delta.index == index]
             offsets = Offsets(self)
             logprobs = None
@@ -117,11 +117,11 @@ class CompletionCall:
                     "finish_reason": own[-1].finish,
                 }
             )
-        return heading.document(choices, usage=usage(self.jobs, self.texts), timings=timings(self.jobs))
+        return envelope.document(choices, usage=usage(self.states, self.texts), timings=timings(self.states))
 
-    def wording(self) -> CompletionWording:
+    def formatter(self) -> CompletionFormatter:
         """The answer in chunks."""
-        return CompletionWording(self)
+        return CompletionFormatter(self)
 
 
 class Offsets:
@@ -152,13 +152,13 @@ class Offsets:
         return token_bytes(self._tokenizer, token).decode("utf-8", "replace")
 
 
-class CompletionWording:
-    """Chunks of one completion, as streams.Wording."""
+class CompletionFormatter:
+    """Chunks of one completion, as streams.ResponseFormatter."""
 
     def __init__(self, call: CompletionCall) -> None:
         self._call = call
-        self._heading = Heading(call.service, "cmpl", "text_completion")
-        self._offsets = [Offsets(call) for _ in call.jobs]
+        self._envelope = ResponseEnvelope(call.service, "cmpl", "text_completion")
+        self._offsets = [Offsets(call) for _ in call.states]
         self._begun: set[int] = set()
         options = call.request.stream_options
         self._usage = bool(options and options.include_usage)
@@ -188,12 +188,12 @@ class CompletionWording:
         if not self._usage:
             return []
         call = self._call
-        return [msgspec.json.encode(self._heading.document([], usage=usage(call.jobs, call.texts)))]
+        return [msgspec.json.encode(self._envelope.document([], usage=usage(call.states, call.texts)))]
 
     def _chunk(self, index: int, text: str, logprobs: Document | None, reason: str | None) -> bytes:
         choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
         more: Document = {"usage": None} if self._usage else {}
-        return msgspec.json.encode(self._heading.document([choice], **more))
+        return msgspec.json.encode(self._envelope.document([choice], **more))
 
 
 def _prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]:

@@ -23,8 +23,8 @@ _VLLM = {
     "prefix_queries": "prefix_cache_queries",
     "prefix_hits": "prefix_cache_hits",
     "preemptions": "num_preemptions",
-    "guessed_tokens": "spec_decode_num_draft_tokens",
-    "right_guesses": "spec_decode_num_accepted_tokens",
+    "draft_tokens": "spec_decode_num_draft_tokens",
+    "accepted_tokens": "spec_decode_num_accepted_tokens",
 }
 """The engine's name -> vLLM's, for those that differ."""
 

@@ -140,7 +140,7 @@ class _Drain:
             await asyncio.sleep(settings.drain_delay)
         service.draining = True
         if service.active:
-            self._say(f"finishing {service.active} texts; once more Ctrl-C ends them")
+            self._say(f"finishing {service.active} requests; Ctrl-C again ends them")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.drain_timeout):
                 while service.active and not self._server.should_exit:
@@ -159,7 +159,7 @@ async def _watch(server: _Server, service: Service, say: Say, drain: _Drain) -> 
         server.should_exit = True
         return
     info = service.model.device.info
-    say(f"{service.names[0]} on {info.request} ({info.name}), {service.model.engine.sequences} texts at a time")
+    say(f"{service.names[0]} on {info.request} ({info.name}), {service.model.engine.sequences} concurrent requests")
     tokens = requests = 0
     while True:
         for _ in range(round(_TOLD_EVERY)):
@@ -170,5 +170,5 @@ async def _watch(server: _Server, service: Service, say: Say, drain: _Drain) -> 
                 return
         if service.tokens_made > tokens:
             rate = (service.tokens_made - tokens) / _TOLD_EVERY
-            say(f"{service.requests - requests} requests, {rate:.0f} tokens/s, {service.active} texts under way")
+            say(f"{service.requests - requests} requests, {rate:.0f} tokens/s, {service.active} running")
         tokens, requests = service.tokens_made, service.requests

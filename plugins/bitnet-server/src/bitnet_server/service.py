@@ -12,18 +12,18 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from bitnet_core.engine.driver import Driver
+from bitnet_core.engine.thread import EngineThread
 from bitnet_core.version import core_version
 from bitnet_hal.errors import DeviceLostError
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
-from bitnet_server.jobs import Delta, Inbox, Job, Order, now
 from bitnet_server.metrics import Counts, Metrics
+from bitnet_server.request_state import Delta, GenerationRequest, OutputQueue, RequestState, now
 from bitnet_server.settings import Settings
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
-    from bitnet_core.engine.booking import Update
+    from bitnet_core.engine.schedule.results import RequestOutput
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ class Service:
         self.tokens_made = 0
         self.requests = 0
         self._load = load
-        self._driver: Driver[Model] = Driver(self._open, self._deliver)
-        self._jobs: dict[int, Job] = {}  # by sequence id; the engine's thread alone touches it
+        self._engine_thread: EngineThread[Model] = EngineThread(self._open, self._deliver)
+        self._states: dict[int, RequestState] = {}  # by sequence id; the engine's thread alone touches it
         self._times: deque[float] = deque(maxlen=_REMEMBERED)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -57,39 +57,39 @@ class Service:
     def start(self) -> None:
         """Begin loading, on the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._driver.start()
+        self._engine_thread.start()
 
     def close(self) -> None:
         """Close the model; what is under way ends with an error."""
-        self._driver.close(_HANGING)
+        self._engine_thread.close(_HANGING)
 
     @property
     def error(self) -> Exception | None:
         """What ended the loading, or the device."""
-        return self._driver.error
+        return self._engine_thread.error
 
     @property
     def lost(self) -> bool:
         """The device is gone, and there is no other."""
-        return isinstance(self._driver.error, DeviceLostError)
+        return isinstance(self._engine_thread.error, DeviceLostError)
 
     @property
     def loading(self) -> bool:
         """The model is not there yet."""
-        return self._driver.model is None
+        return self._engine_thread.model is None
 
     @property
     def model(self) -> Model:
         """The model; ApiError 503 while there is none."""
-        if self._driver.model is None:
+        if self._engine_thread.model is None:
             raise unavailable("loading model", 1)
-        return self._driver.model
+        return self._engine_thread.model
 
     @property
     def alive(self) -> bool:
         """The engine's thread runs, and does not hang in a step."""
-        since = self._driver.stepping_since
-        return self._driver.alive and (since is None or time.monotonic() - since < _HANGING)
+        since = self._engine_thread.stepping_since
+        return self._engine_thread.alive and (since is None or time.monotonic() - since < _HANGING)
 
     @property
     def ready(self) -> bool:
@@ -137,125 +137,131 @@ class Service:
 
     def check_text(self, text: str) -> None:
         """UsageError for a text that cannot fit in the context, without tokenizing it."""
-        self.model.tokenizer.check_fits(text, self.model.engine.limit)
+        self.model.tokenizer.check_fits(text, self.model.engine.max_model_len)
 
-    async def submit(self, orders: Sequence[Order], created: float) -> tuple[Inbox, list[Job]]:
+    async def submit(
+        self, generations: Sequence[GenerationRequest], created: float
+    ) -> tuple[OutputQueue, list[RequestState]]:
         """Queue texts; ApiError where one cannot be made. `created`: when the request came (jobs.now)."""
         self.check_accepting()
-        self.check_room(len(orders))
-        inbox = Inbox()
-        self.active += len(orders)
+        self.check_room(len(generations))
+        queue = OutputQueue()
+        self.active += len(generations)
         self.requests += 1
-        future = self._driver.call(lambda model: self._add(model, orders, inbox, created))
+        future = self._engine_thread.call(lambda model: self._add(model, generations, queue, created))
         try:
-            jobs = await asyncio.shield(asyncio.wrap_future(future))
+            states = await asyncio.shield(asyncio.wrap_future(future))
         except asyncio.CancelledError:
-            future.add_done_callback(lambda done: self._call_soon(self._abandon, done, len(orders)))
+            future.add_done_callback(lambda done: self._call_soon(self._abandon, done, len(generations)))
             raise
         except Exception as exc:
-            self.active -= len(orders)
+            self.active -= len(generations)
             raise from_engine(exc) from exc
-        return inbox, jobs
+        return queue, states
 
-    def cancel(self, jobs: Sequence[Job]) -> None:
+    def cancel(self, states: Sequence[RequestState]) -> None:
         """End the texts of a client that has left; those that are over already are left alone."""
-        left = [job for job in jobs if not job.over]
-        for job in left:
-            self._close(job)
+        left = [state for state in states if not state.over]
+        for state in left:
+            self._close(state)
             self.metrics.cancelled()
         if left:
-            self._driver.call(lambda model: self._drop(model, left))
+            self._engine_thread.call(lambda model: self._drop(model, left))
 
     def end_all(self) -> None:
         """Fail whatever is under way; its clients are told."""
         error = unavailable("the server is shutting down", 5, again=False)
-        self._driver.call(lambda model: self._deliver(model.engine.fail_all(error)))
+        self._engine_thread.call(lambda model: self._deliver(model.engine.fail_all(error)))
 
-    def _abandon(self, future: Future[list[Job]], texts: int) -> None:
+    def _abandon(self, future: Future[list[RequestState]], texts: int) -> None:
         """The request was given up while its texts were being queued."""
         if future.exception():
             self.active -= texts
         else:
             self.cancel(future.result())
 
-    def _add(self, model: Model, orders: Sequence[Order], inbox: Inbox, created: float) -> list[Job]:
-        from bitnet_core.engine.text import TextMaker
+    def _add(
+        self, model: Model, generations: Sequence[GenerationRequest], queue: OutputQueue, created: float
+    ) -> list[RequestState]:
+        from bitnet_core.engine.output import OutputProcessor
         from bitnet_core.tokenizer import StreamDecoder
 
-        jobs: list[Job] = []
+        states: list[RequestState] = []
         try:
-            for order in orders:
-                sequence = model.engine.add(
-                    order.tokens,
-                    order.sampling,
-                    max_tokens=order.max_tokens,
-                    stop_ids=order.stop_ids,
-                    constraint=order.constraint,
-                    scored=order.scored,
+            for generation in generations:
+                request = model.engine.add_request(
+                    generation.tokens,
+                    generation.sampling,
+                    max_tokens=generation.max_tokens,
+                    stop_token_ids=generation.stop_token_ids,
+                    constraint=generation.constraint,
+                    scored=generation.scored,
                 )
-                maker = TextMaker(sequence, StreamDecoder(model.tokenizer), order.stops, order.reasoning)
-                jobs.append(Job(order.index, maker, inbox, created))
+                output = OutputProcessor(
+                    request, StreamDecoder(model.tokenizer), generation.stops, generation.reasoning
+                )
+                states.append(RequestState(generation.index, output, queue, created))
         except BaseException:
-            self._drop(model, jobs)
+            self._drop(model, states)
             raise
-        self._jobs.update((job.sequence.id, job) for job in jobs)
-        return jobs
+        self._states.update((state.request.id, state) for state in states)
+        return states
 
-    def _drop(self, model: Model, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            model.engine.finish(job.sequence)
-            self._jobs.pop(job.sequence.id, None)
+    def _drop(self, model: Model, states: Sequence[RequestState]) -> None:
+        for state in states:
+            model.engine.finish_request(state.request)
+            self._states.pop(state.request.id, None)
 
-    def _deliver(self, updates: list[Update]) -> None:
+    def _deliver(self, outputs: list[RequestOutput]) -> None:
         """In the engine's thread: hand what a step gave to the loop, in one call."""
-        model = self._driver.model
-        batch: list[tuple[Job, Delta]] = []
-        for update in updates:
-            job = self._jobs.get(update.sequence.id)
-            delta = job.advance(model.engine) if job is not None and model is not None else None
-            if job is not None and delta is not None:
-                batch.append((job, delta))
+        model = self._engine_thread.model
+        batch: list[tuple[RequestState, Delta]] = []
+        for output in outputs:
+            state = self._states.get(output.request.id)
+            delta = state.advance(model.engine) if state is not None and model is not None else None
+            if state is not None and delta is not None:
+                batch.append((state, delta))
                 if delta.finish is not None:
-                    del self._jobs[update.sequence.id]
+                    del self._states[output.request.id]
         if batch:
             self._call_soon(self._dispatch, batch)
 
-    def _dispatch(self, batch: list[tuple[Job, Delta]]) -> None:
+    def _dispatch(self, batch: list[tuple[RequestState, Delta]]) -> None:
         time_now, tokens = now(), 0
         next_tokens = self.metrics.next_tokens
-        for job, delta in batch:
-            if job.over:
+        for state, delta in batch:
+            if state.over:
                 continue
             tokens += delta.tokens
-            if delta.tokens and not job.first:
-                job.first = job.last = time_now
-                self.metrics.first_token(time_now - job.created)
+            if delta.tokens and not state.first:
+                state.first = state.last = time_now
+                self.metrics.first_token(time_now - state.created)
             elif delta.tokens:
-                next_tokens(time_now - job.last, delta.tokens)
-                job.last = time_now
+                next_tokens(time_now - state.last, delta.tokens)
+                state.last = time_now
             if delta.finish is not None:
-                self._finished(job, delta.finish, time_now)
-            job.inbox.put(delta)
+                self._finished(state, delta.finish, time_now)
+            state.queue.put(delta)
         self.tokens_made += tokens
         if tokens:
             self.metrics.stepped(tokens)
 
-    def _finished(self, job: Job, reason: str, time_now: float) -> None:
-        self._close(job)
-        sequence = job.sequence
-        self._times.append(time_now - (sequence.admitted or time_now))
+    def _finished(self, state: RequestState, reason: str, time_now: float) -> None:
+        self._close(state)
+        request = state.request
+        self._times.append(time_now - (request.admitted or time_now))
         self.metrics.ended(
             reason,
-            prompt=sequence.prompt_tokens,
-            generated=sequence.generated_tokens,
-            whole=time_now - job.created,
-            queued=(sequence.admitted or time_now) - sequence.added,
-            prefill=sequence.prefill_seconds,
-            decode=sequence.decode_seconds,
+            prompt=request.prompt_tokens,
+            generated=request.generated_tokens,
+            whole=time_now - state.created,
+            queued=(request.admitted or time_now) - request.added,
+            prefill=request.prefill_seconds,
+            decode=request.decode_seconds,
         )
 
-    def _close(self, job: Job) -> None:
-        job.over = True
+    def _close(self, state: RequestState) -> None:
+        state.over = True
         self.active -= 1
 
     def _wait_seconds(self) -> int:
@@ -265,7 +271,7 @@ class Service:
         return min(60, max(1, math.ceil(max(0, self.active - slots) * mean / slots)))
 
     def _figures(self) -> dict[str, int | float] | None:
-        return None if self._driver.model is None else self._driver.model.engine.figures()
+        return None if self._engine_thread.model is None else self._engine_thread.model.engine.figures()
 
     def _counts(self) -> Counts:
         engine = self.model.engine

@@ -10,12 +10,12 @@ from typing import Protocol
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from bitnet_server.alarm import Alarm
 from bitnet_server.errors import ApiError, from_engine, unavailable
-from bitnet_server.jobs import Delta, Inbox, Job, now
+from bitnet_server.request_state import Delta, OutputQueue, RequestState, now
 from bitnet_server.service import Service
+from bitnet_server.watchdog import Watchdog
 
-_PACE = 0.02
+_MIN_EVENT_INTERVAL = 0.02
 """Least seconds between two events of one stream: many small ones cost more than they give."""
 
 
@@ -26,7 +26,7 @@ class ClientGoneError(Exception):
     """Nobody reads the answer."""
 
 
-class Wording(Protocol):
+class ResponseFormatter(Protocol):
     """How deltas become chunks of an answer."""
 
     def start(self) -> list[bytes]:
@@ -42,35 +42,35 @@ class Wording(Protocol):
 class Reader:
     """Takes the deltas of a request's jobs until all are done, within the times that the settings allow."""
 
-    def __init__(self, service: Service, inbox: Inbox, jobs: Sequence[Job], receive: Receive) -> None:
-        self._service, self._inbox, self._jobs = service, inbox, jobs
+    def __init__(self, service: Service, queue: OutputQueue, states: Sequence[RequestState], receive: Receive) -> None:
+        self._service, self._queue, self._states = service, queue, states
         self._gone = False
-        self._open = len(jobs)
-        self._alarm = Alarm(inbox.event.set)
+        self._open = len(states)
+        self._watchdog = Watchdog(queue.event.set)
         self._watcher = asyncio.create_task(self._watch(receive))
 
     async def __aenter__(self) -> Reader:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._alarm.stop()
+        self._watchdog.stop()
         self._watcher.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._watcher
-        self._service.cancel(self._jobs)
+        self._service.cancel(self._states)
 
     async def read(self, seconds: float) -> list[Delta]:
         """What came, waiting for it at most so long; [] when all is done or nothing came.
 
         ClientGoneError where the client has left, ApiError where a text failed or took too long.
         """
-        if self._open and not self._inbox.deltas:
-            self._alarm.set(seconds)
-            await self._inbox.event.wait()
-            self._alarm.off()
+        if self._open and not self._queue.deltas:
+            self._watchdog.set(seconds)
+            await self._queue.event.wait()
+            self._watchdog.off()
         if self._gone:
             raise ClientGoneError
-        taken = self._inbox.take()
+        taken = self._queue.take()
         for delta in taken:
             if delta.error is not None:
                 raise from_engine(delta.error) from delta.error
@@ -82,22 +82,22 @@ class Reader:
     @property
     def done(self) -> bool:
         """Every text has ended."""
-        return not self._open and not self._inbox.deltas
+        return not self._open and not self._queue.deltas
 
     def _check_times(self) -> None:
         settings = self._service.settings
-        for job in self._jobs:
-            waited = now() - job.created
-            if not job.over and job.sequence.admitted is None and waited > settings.queue_timeout:
+        for state in self._states:
+            waited = now() - state.created
+            if not state.over and state.request.admitted is None and waited > settings.queue_timeout:
                 raise unavailable("the request waited too long for its turn", 10)
-            if not job.over and waited > settings.request_timeout:
+            if not state.over and waited > settings.request_timeout:
                 raise unavailable("the request took too long", 10, again=False)
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         self._gone = True
-        self._inbox.event.set()
+        self._queue.event.set()
 
 
 async def collect(reader: Reader, seconds: float) -> list[Delta]:
@@ -115,11 +115,11 @@ class Sender:
         self._send, self._seconds = send, seconds
         self._task = asyncio.current_task()
         self._late = False
-        self._alarm = Alarm(self._give_up)
+        self._watchdog = Watchdog(self._give_up)
 
     async def write(self, body: bytes) -> None:
         """One part, with more to come."""
-        self._alarm.set(self._seconds)
+        self._watchdog.set(self._seconds)
         try:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
         except asyncio.CancelledError:
@@ -127,11 +127,11 @@ class Sender:
                 raise ClientGoneError from None
             raise
         finally:
-            self._alarm.off()
+            self._watchdog.off()
 
     def stop(self) -> None:
         """Nothing more is written."""
-        self._alarm.stop()
+        self._watchdog.stop()
 
     def _give_up(self) -> None:
         self._late = True
@@ -142,8 +142,10 @@ class Sender:
 class EventStream:
     """An ASGI answer: chunks of several texts as events, a comment in long silences, an error event at a failure."""
 
-    def __init__(self, service: Service, inbox: Inbox, jobs: Sequence[Job], wording: Wording) -> None:
-        self._service, self._inbox, self._jobs, self._wording = service, inbox, jobs, wording
+    def __init__(
+        self, service: Service, queue: OutputQueue, states: Sequence[RequestState], formatter: ResponseFormatter
+    ) -> None:
+        self._service, self._queue, self._states, self._wording = service, queue, states, formatter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [
@@ -151,7 +153,7 @@ class EventStream:
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),
         ]
-        async with Reader(self._service, self._inbox, self._jobs, receive) as reader:
+        async with Reader(self._service, self._queue, self._states, receive) as reader:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             sender = Sender(send, self._service.settings.send_timeout)
             try:
@@ -170,7 +172,7 @@ class EventStream:
                 deltas = await reader.read(self._service.settings.keep_alive)
                 chunks = [chunk for delta in _joined(deltas) for chunk in self._wording.chunks(delta)]
                 await write(_events(chunks) if deltas else b": keep-alive\n\n")
-                pause = sent + _PACE - now()
+                pause = sent + _MIN_EVENT_INTERVAL - now()
                 if deltas and pause > 0 and not reader.done:
                     await asyncio.sleep(pause)
                 sent = now()

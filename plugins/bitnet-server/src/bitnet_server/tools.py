@@ -23,14 +23,14 @@ _BEGIN = re.compile(r'\{"name": ("(?:[^"\\]|\\.)*"), "arguments": ')
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ToolChoice:
     """functions: that may be called; must: one of them has to be."""
 
     functions: tuple[Function, ...] = ()
     must: bool = False
 
     @classmethod
-    def of(cls, request: ChatRequest) -> Choice:
+    def of(cls, request: ChatRequest) -> ToolChoice:
         """From tools and tool_choice; ApiError 400 where they do not fit each other."""
         functions = tuple(tool.function for tool in request.tools or ())
         if any(tool.type != "function" for tool in request.tools or ()):
@@ -85,7 +85,7 @@ class Part:
 class Parser:
     """Tells text from a call while an answer comes in."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: ToolChoice) -> None:
         self._plain = not choice.functions
         self._held = ""
         self._called = False
@@ -130,7 +130,7 @@ class Parser:
         return taken
 
 
-def whole_calls(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def to_tool_calls(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The tool_calls of a message from those of its deltas."""
     first = calls[0]
     arguments = "".join(call["function"]["arguments"] for call in calls)
@@ -138,12 +138,12 @@ def whole_calls(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"id": first["id"], "type": "function", "function": function}]
 
 
-def written(call: ToolCall) -> str:
+def render_call(call: ToolCall) -> str:
     """A call of an earlier answer as the model wrote it."""
     return f'{{"name": {json.dumps(call.function.name)}, "arguments": {call.function.arguments}}}'
 
 
-def told(messages: list[dict[str, Any]], choice: Choice) -> list[dict[str, Any]]:
+def with_tool_prompt(messages: list[dict[str, Any]], choice: ToolChoice) -> list[dict[str, Any]]:
     """Messages with the tools described in the system message."""
     if not choice.functions:
         return messages

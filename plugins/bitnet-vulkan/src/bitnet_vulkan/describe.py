@@ -7,7 +7,7 @@ from typing import Any
 
 from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
 from bitnet_hal.errors import BackendUnavailableError, UsageError
-from bitnet_hal.plugin import Handle, Handled, failure, pci_address, sorted_out, table
+from bitnet_hal.plugin import EnumeratedDevice, Handle, failure, filter_devices, pci_address, table
 
 from bitnet_vulkan.driver import BACKEND, Logical, function, instance, vk
 
@@ -19,9 +19,9 @@ _LOCAL_HEAP, _GRAPHICS_QUEUE, _COMPUTE_QUEUE = 1, 1, 2  # bits of VkMemoryHeapFl
 _NVIDIA = 4  # VK_DRIVER_ID_NVIDIA_PROPRIETARY, which has a matrix's elements where matrix.glsl says
 
 
-def usable() -> list[Handled]:
+def usable() -> list[EnumeratedDevice]:
     """Devices; BackendUnavailableError if none can be used, which says why. One that is left out keeps its index."""
-    found, refused = sorted_out(vk().listed("vkEnumeratePhysicalDevices", LIST, instance()), BACKEND, _described)
+    found, refused = filter_devices(vk().listed("vkEnumeratePhysicalDevices", LIST, instance()), BACKEND, _described)
     if not found:
         said = "; ".join(["no Vulkan device can be used", *refused])
         hint = "Install a Vulkan driver (Debian: mesa-vulkan-drivers, or the GPU vendor's)"
@@ -86,7 +86,7 @@ def offered(section: str, able: dict[str, Any]) -> frozenset[str]:
     return frozenset(name for name, ability in KNOWN[section].items() if not ability or able[ability])
 
 
-def _described(handle: Handle, index: int) -> Handled | str:
+def _described(handle: Handle, index: int) -> EnumeratedDevice | str:
     about = told(handle)
     name, push, families = about["deviceName"], PUSH in about["extensions"], about["families"]
     there = {"a name": name, "a compute queue": families, "memory": about["heaps"], PUSH: push}
@@ -118,10 +118,10 @@ def _described(handle: Handle, index: int) -> Handled | str:
         features=offered("features", {**about, **able}),
         extra=extra,
     )
-    return Handled(handle, info)
+    return EnumeratedDevice(handle, info)
 
 
-def logical(physical: Handled) -> Logical:
+def logical(physical: EnumeratedDevice) -> Logical:
     """A device with one queue, and the extensions and features that devices.toml names."""
     handle, info = physical
     about, chain = told(handle), vk().null

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from bitnet_hal.plugin import Constants, Handle, Handled, KernelSpec, Launch, MemoryKind, Recorded, Tuned, Tuning
+from bitnet_hal.plugin import (
+    BoundLaunch,
+    Constants,
+    EnumeratedDevice,
+    Handle,
+    KernelSpec,
+    LaunchRecording,
+    MemoryKind,
+    Tuning,
+    TuningMixin,
+)
 
 from bitnet_vulkan import tuning
 from bitnet_vulkan.compile import Pipelines
@@ -16,13 +26,13 @@ ONCE, MANY_TIMES, _64_BITS = 1, 4, 1
 """VkCommandBufferUsageFlagBits ONE_TIME_SUBMIT and SIMULTANEOUS_USE, and a VkQueryResultFlagBits."""
 
 
-class VulkanDevice(Tuned, MemoryDevice):
+class VulkanDevice(TuningMixin, MemoryDevice):
     """A recording is a command buffer, which each replay submits again."""
 
     batch = 16
-    choose, offered = staticmethod(tuning.choose), staticmethod(tuning.offered)
+    select_tuning, candidate_tunings = staticmethod(tuning.select_tuning), staticmethod(tuning.candidate_tunings)
 
-    def __init__(self, physical: Handled) -> None:
+    def __init__(self, physical: EnumeratedDevice) -> None:
         super().__init__(physical)
         device, family = self._device, self.info.extra["queue_family"]
         with self._entered("open"), ExitStack() as undo:
@@ -58,7 +68,7 @@ class VulkanDevice(Tuned, MemoryDevice):
     def _close_list(self, commands: Commands) -> None:
         vk().call("vkEndCommandBuffer", "record", commands.follow(HOST))
 
-    def _launch(self, commands: Commands, launch: Launch[VulkanBuffer, VulkanKernel]) -> None:
+    def _launch(self, commands: Commands, launch: BoundLaunch[VulkanBuffer, VulkanKernel]) -> None:
         commands.launch(launch)
 
     def _new_fence(self) -> Handle:
@@ -75,7 +85,7 @@ class VulkanDevice(Tuned, MemoryDevice):
             status = min(lib.vkGetFenceStatus(self._device.handle, fence), 0) or TIMEOUT
         check(status or lib.vkResetFences(*where), "wait")
 
-    def _timings(self, recording: Recorded[VulkanBuffer, VulkanKernel]) -> list[float]:
+    def _timings(self, recording: LaunchRecording[VulkanBuffer, VulkanKernel]) -> list[float]:
         """Where a wait gives up, the queries, which may still be written, live as long as the device."""
         count = 2 * len(recording.launches)
         pool = self._device.create("QueryPool", {"queryCount": count}, operation="record")

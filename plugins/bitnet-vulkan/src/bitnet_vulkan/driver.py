@@ -7,16 +7,16 @@ import os
 from functools import cache
 
 from bitnet_hal.errors import BackendUnavailableError
-from bitnet_hal.plugin import CLibrary, Created, Handle, Statuses, failure, table
+from bitnet_hal.plugin import CffiLibrary, Handle, HandleRegistry, StatusCodes, failure, table
 
 BACKEND = "vulkan"
 TIMEOUT, TOO_MANY_OBJECTS, DEVICE_LOST = 2, -10, -4
-STATUSES = Statuses(__file__, BACKEND, lambda status, name: f"{name or 'VkResult'} ({status})")
+STATUSES = StatusCodes(__file__, BACKEND, lambda status, name: f"{name or 'VkResult'} ({status})")
 check = STATUSES.check
 
 
 @cache
-def vk() -> CLibrary:
+def vk() -> CffiLibrary:
     """PyPI `vulkan`, imported on first use because the import loads the system's Vulkan loader."""
     try:
         import vulkan  # type: ignore[import-untyped]  # the package has no types
@@ -24,7 +24,7 @@ def vk() -> CLibrary:
         said = f"the Vulkan loader cannot be used: {exc}".splitlines()[0]
         hint = "Install the loader and a driver (Debian: apt install libvulkan1 mesa-vulkan-drivers)"
         raise failure(BackendUnavailableError, "load", backend=BACKEND, said=said, hint=hint) from exc
-    return CLibrary(vulkan.ffi, vulkan.lib, STATUSES, ["VkStructureType"], table(__file__, "structs.toml"))
+    return CffiLibrary(vulkan.ffi, vulkan.lib, STATUSES, ["VkStructureType"], table(__file__, "structs.toml"))
 
 
 @cache
@@ -43,7 +43,7 @@ def function(name: str) -> Handle:
     return None if pointer == vk().null else vk().ffi.cast(f"PFN_{name}", pointer)
 
 
-class Logical(Created):
+class Logical(HandleRegistry):
     """A VkDevice. What was created from it goes with it, the last first."""
 
     def __init__(self, handle: Handle) -> None:

@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from bitnet_hal.errors import GpuError, UnsupportedError
-from bitnet_hal.plugin import CommandListDevice, Handle, Handled, MemoryKind, TransferMode, words_of
+from bitnet_hal.plugin import CommandListDevice, EnumeratedDevice, Handle, MemoryKind, TransferMode, words_of
 
 from bitnet_vulkan.describe import KNOWN, logical, told
 from bitnet_vulkan.driver import BACKEND, TOO_MANY_OBJECTS, check, function, vk
@@ -28,7 +28,7 @@ class Pages(NamedTuple):
 class MemoryDevice(CommandListDevice[VulkanBuffer, VulkanKernel, Commands]):
     """What a device does with its memory."""
 
-    def __init__(self, physical: Handled) -> None:
+    def __init__(self, physical: EnumeratedDevice) -> None:
         super().__init__(physical.info)
         self._physical, self._device = physical.handle, logical(physical)
         about = told(self._physical)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from struct import pack
 
-from bitnet_hal.plugin import Compiled, Handle, Launch, MemoryKind, words_of
+from bitnet_hal.plugin import BoundLaunch, CompiledKernel, Handle, MemoryKind, words_of
 
 from bitnet_vulkan.driver import function, vk
 
@@ -29,7 +29,7 @@ class VulkanBuffer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VulkanKernel(Compiled):
+class VulkanKernel(CompiledKernel):
     """A pipeline with its constants, and its layout, whose only set is pushed through a template."""
 
     pipeline: Handle
@@ -54,7 +54,7 @@ class Commands:
         self.last = stage
         return self.handle
 
-    def launch(self, launch: Launch[VulkanBuffer, VulkanKernel], queries: Handle = None, first: int = 0) -> None:
+    def launch(self, launch: BoundLaunch[VulkanBuffer, VulkanKernel], queries: Handle = None, first: int = 0) -> None:
         """Add a launch; into two queries from `first` on, where there are some, when it begins and ends."""
         lib, ffi, kernel, params, commands = vk().lib, vk().ffi, launch.kernel, launch.params, self.follow(COMPUTE)
         words: list[int] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitnet_hal.checks import writes
-from bitnet_hal.plugin import Compiled, Grid, KernelSpec, Tuning, with_includes
+from bitnet_hal.plugin import CompiledKernel, Grid, KernelSpec, Tuning, with_includes
 
 from bitnet_webgpu.driver import BACKEND, Handle, trusted_module
 from bitnet_webgpu.errors import checked
@@ -18,7 +18,7 @@ SUBGROUPS = "SUBGROUPS"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class WebGpuKernel(Compiled):
+class WebGpuKernel(CompiledKernel):
     """Pipelines of one source: `main`, and after it `merge` where a workspace stands between the two."""
 
     layout: Handle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from bitnet_hal.errors import BackendUnavailableError
-from bitnet_hal.plugin import DeviceInfo, DeviceType, Handled, failure, table
+from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, failure, table
 
 from bitnet_webgpu.driver import BACKEND, Handle, module
 from bitnet_webgpu.errors import checked
@@ -15,12 +15,12 @@ GROUP, GROUPS, STORAGE = 256, 65535, 16384
 """WebGPU's defaults: threads of a workgroup, workgroups in a dimension, bytes of workgroup memory."""
 
 
-def usable() -> list[Handled]:
+def usable() -> list[EnumeratedDevice]:
     """Adapters; BackendUnavailableError if there are none. One that is left out keeps its index."""
     with checked("list devices"):
         adapters = enumerate(module().gpu.enumerate_adapters_sync())
         shown = [(one, index) for index, one in adapters if one.info["backend_type"] in KNOWN["apis"]]
-        found = [Handled(one, describe(one, index)) for one, index in shown]
+        found = [EnumeratedDevice(one, describe(one, index)) for one, index in shown]
     if not found:
         hint = "Install a driver for Vulkan, Metal or Direct3D 12 (Debian: apt install mesa-vulkan-drivers)"
         raise failure(BackendUnavailableError, "list devices", backend=BACKEND, said="no WebGPU adapter", hint=hint)
@@ -32,7 +32,7 @@ def device_infos() -> list[DeviceInfo]:
     return [adapter.info for adapter in usable()]
 
 
-def request(adapter: Handled) -> Handle:
+def request(adapter: EnumeratedDevice) -> Handle:
     """A device with the adapter's limits, and its features that are used."""
     handle, info = adapter
     with checked("open", info.name):
@@ -47,7 +47,7 @@ def describe(adapter: Handle, index: int) -> DeviceInfo:
     kind = DeviceType(KNOWN["types"].get(about["adapter_type"], "gpu"))
     vendor, subgroups = KNOWN["vendors"].get(f"{about['vendor_id']:04x}", (about["vendor"], 1))
     buffers = limits["max-storage-buffers-per-shader-stage"]
-    joined = {} if kind is DeviceType.SOFTWARE else KNOWN["joined"]
+    fused = {} if kind is DeviceType.SOFTWARE else KNOWN["fused"]
     extra = {
         "api": about["backend_type"],
         "workgroup_storage": limits["max-compute-workgroup-storage-size"],
@@ -65,7 +65,7 @@ def describe(adapter: Handle, index: int) -> DeviceInfo:
         max_binding=limits["max-storage-buffer-binding-size"] // 16 * 16,
         max_grid=(GROUPS, GROUPS, GROUPS),
         alignment=max(16, limits["min-storage-buffer-offset-alignment"]),
-        kernels=frozenset(["top_k", *(name for name, count in joined.items() if count <= buffers)]),
+        kernels=frozenset(["top_k", *(name for name, count in fused.items() if count <= buffers)]),
         features=frozenset({"tunings", "timings"} if "timestamp-query" in adapter.features else {"tunings"}),
         extra=MappingProxyType(extra),
     )

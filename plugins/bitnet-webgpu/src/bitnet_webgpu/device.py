@@ -5,7 +5,7 @@ from __future__ import annotations
 from bitnet_hal.checks import writes
 from bitnet_hal.driver.word_transfers import PART
 from bitnet_hal.errors import GpuError
-from bitnet_hal.plugin import Constants, DeviceType, KernelSpec, MemoryKind, Tuned, Tuning, numbered, words_of
+from bitnet_hal.plugin import Constants, DeviceType, KernelSpec, MemoryKind, Tuning, TuningMixin, by_index, words_of
 
 from bitnet_webgpu import tuning
 from bitnet_webgpu.compile import WebGpuKernel, built, source, stages
@@ -21,13 +21,13 @@ PENDING = 16 << 20
 """Bytes of uploads that wgpu may hold copies of before they are handed over."""
 
 
-class WebGpuDevice(Tuned, QueuedDevice):
+class WebGpuDevice(TuningMixin, QueuedDevice):
     """One device of wgpu with its queue."""
 
-    choose, offered = staticmethod(tuning.choose), staticmethod(tuning.offered)
+    select_tuning, candidate_tunings = staticmethod(tuning.select_tuning), staticmethod(tuning.candidate_tunings)
 
     def __init__(self, index: int) -> None:
-        adapter = numbered(usable(), index, BACKEND)
+        adapter = by_index(usable(), index, BACKEND)
         super().__init__(adapter.info, request(adapter))
         self.timeout *= 1 if adapter.info.type is DeviceType.SOFTWARE else _PATIENCE
         self._pending, self._mapped = 0, list[int]()

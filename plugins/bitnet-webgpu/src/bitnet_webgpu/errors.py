@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Unpack
 
-from bitnet_hal.driver.status import Details, failure, known
+from bitnet_hal.driver.status import ErrorDetails, failure, known
 from bitnet_hal.errors import BackendUnavailableError, GpuError, KernelCompileError, LaunchError, OutOfMemoryError
 
 from bitnet_webgpu.driver import BACKEND, module
@@ -20,7 +20,7 @@ _OPERATIONS: dict[str, type[GpuError]] = {
 """What a failure is called where no row says so; else it is a LaunchError."""
 
 
-def converted(error: Exception, operation: str, device: str = "", **details: Unpack[Details]) -> GpuError:
+def converted(error: Exception, operation: str, device: str = "", **details: Unpack[ErrorDetails]) -> GpuError:
     """The exception of bitnet for one of wgpu's."""
     text, code = str(error), type(error).__name__
     details["log"] = text
@@ -44,7 +44,7 @@ def raised() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def checked(operation: str, device: str = "", **details: Unpack[Details]) -> Iterator[None]:
+def checked(operation: str, device: str = "", **details: Unpack[ErrorDetails]) -> Iterator[None]:
     """Raise bitnet's exception for wgpu's."""
     try:
         yield

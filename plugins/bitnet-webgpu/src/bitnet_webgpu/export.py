@@ -12,8 +12,8 @@ from bitnet_hal.launcher import Launch
 from bitnet_webgpu.compile import source, stages
 from bitnet_webgpu.describe import GROUPS, STORAGE
 from bitnet_webgpu.driver import BACKEND
-from bitnet_webgpu.step_export import Elsewhere, export_stories  # needs bitnet-core, which has the command
-from bitnet_webgpu.tuning import choose
+from bitnet_webgpu.step_export import ExportDevice, export_stories  # needs bitnet-core, which has the command
+from bitnet_webgpu.tuning import select_tuning
 
 BROWSER = DeviceInfo(
     backend=BACKEND,
@@ -30,7 +30,7 @@ BROWSER = DeviceInfo(
 
 def export(folder: Path) -> None:
     """Write the files. UsageError where the folder has some."""
-    export_stories(folder, Elsewhere(BROWSER, choose), _stages)
+    export_stories(folder, ExportDevice(BROWSER, select_tuning), _stages)
 
 
 def _stages(launch: Launch) -> list[dict[str, Any]]:

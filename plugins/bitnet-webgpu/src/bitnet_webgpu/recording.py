@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bitnet_hal.plugin import DeviceInfo, Grid, Launch, MemoryKind, Recorded, WordDevice, words_of
+from bitnet_hal.plugin import BoundLaunch, DeviceInfo, Grid, LaunchRecording, MemoryKind, WordDevice, words_of
 
 from bitnet_webgpu.compile import WebGpuKernel, stages
 from bitnet_webgpu.driver import Handle, ffi, lib, raw
@@ -52,7 +52,7 @@ class QueuedDevice(WordDevice[WebGpuBuffer, WebGpuKernel]):
         with checked("alloc", self.info.name, requested=nbytes):
             return WebGpuBuffer(self._handle.create_buffer(size=words_of(nbytes, 16), usage=usage), nbytes)
 
-    def prepared(self, launch: Launch[WebGpuBuffer, WebGpuKernel]) -> tuple[Dispatch, ...]:
+    def prepared(self, launch: BoundLaunch[WebGpuBuffer, WebGpuKernel]) -> tuple[Dispatch, ...]:
         """The dispatches of a launch: one, or two where a merge follows."""
         kernel = launch.kernel
         views = [{"buffer": on.handle, "offset": at, "size": words_of(size, 16)} for on, at, size in launch.bound]
@@ -115,16 +115,16 @@ class QueuedDevice(WordDevice[WebGpuBuffer, WebGpuKernel]):
         self._until(self.poll, "wait")
         self._limit = FIRST_BATCH
 
-    def _run(self, launch: Launch[WebGpuBuffer, WebGpuKernel]) -> None:
+    def _run(self, launch: BoundLaunch[WebGpuBuffer, WebGpuKernel]) -> None:
         self.put(self.prepared(launch))
 
-    def _record(self, recording: Recorded[WebGpuBuffer, WebGpuKernel]) -> None:
+    def _record(self, recording: LaunchRecording[WebGpuBuffer, WebGpuKernel]) -> None:
         recording.native = [one for launch in recording.launches for one in self.prepared(launch)]
 
-    def _replay(self, recording: Recorded[WebGpuBuffer, WebGpuKernel]) -> None:
+    def _replay(self, recording: LaunchRecording[WebGpuBuffer, WebGpuKernel]) -> None:
         self.put(recording.native)
 
-    def _timings(self, recording: Recorded[WebGpuBuffer, WebGpuKernel]) -> list[float]:
+    def _timings(self, recording: LaunchRecording[WebGpuBuffer, WebGpuKernel]) -> list[float]:
         """Each launch in a pass of its own."""
         times: list[float] = []
         period = lib().wgpuQueueGetTimestampPeriod(raw(self._handle.queue)) * 1e-9

@@ -13,7 +13,7 @@ from bitnet_core.api import Model
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.formats.open import open_model
 from bitnet_core.tokenizer import load_tokenizer
-from bitnet_hal.base import Launch
+from bitnet_hal.base import BoundLaunch
 from bitnet_hal.checks import writes
 from bitnet_hal.device import DeviceInfo, Tuning, View
 from bitnet_hal.discovery.request import DeviceRequest
@@ -22,17 +22,17 @@ from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 from bitnet_hal.launcher import Launch as Planned
 from bitnet_hal.output import new_folder
 from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
-from bitnet_hal.tuning.query import Wanted
+from bitnet_hal.tuning.query import TuningQuery
 
 FORMAT = 1
 """Of model.json; readers refuse others."""
 
-Tune = Callable[[Wanted], Tuning]
+Tune = Callable[[TuningQuery], Tuning]
 Stages = Callable[[Planned], Sequence[Mapping[str, Any]]]
 """What is dispatched for a launch: the text under "kernel", and what else the reader wants to know of it."""
 
 
-class Elsewhere(NumpyDevice):
+class ExportDevice(NumpyDevice):
     """Carries out with numpy what was tuned for a device that is not here."""
 
     def __init__(self, info: DeviceInfo, tune: Tune) -> None:
@@ -41,13 +41,13 @@ class Elsewhere(NumpyDevice):
 
     def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
         """As for a real device."""
-        return self._tune(Wanted(spec, constants, params, self.info))
+        return self._tune(TuningQuery(spec, constants, params, self.info))
 
-    def _run(self, launch: Launch[NumpyBuffer, NumpyKernel]) -> None:
+    def _run(self, launch: BoundLaunch[NumpyBuffer, NumpyKernel]) -> None:
         super()._run(replace(launch, bound=launch.bound[: len(launch.kernel.spec.bindings)]))
 
 
-def export_stories(folder: Path, device: Elsewhere, stages: Stages) -> None:
+def export_stories(folder: Path, device: ExportDevice, stages: Stages) -> None:
     """Write model.json, tokenizer.json and weights.bin of the shipped model, all or none. UsageError where the folder
     has files or cannot be written.
 
@@ -58,7 +58,7 @@ def export_stories(folder: Path, device: Elsewhere, stages: Stages) -> None:
         _write(made, device, stages)
 
 
-def _write(folder: Path, device: Elsewhere, stages: Stages) -> None:
+def _write(folder: Path, device: ExportDevice, stages: Stages) -> None:
     opened = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
     tokenizer = load_tokenizer(opened.tokenizer)
     summary = BackendStartupSummary(DeviceRequest(device.info.backend, 0), (device.info.backend,), device.info)

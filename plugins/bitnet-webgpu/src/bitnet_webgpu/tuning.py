@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bitnet_hal.kernels.catalogue import ceil_div
-from bitnet_hal.plugin import FEW_ROWS, DeviceType, Tuning, TuningTable, Wanted, table
+from bitnet_hal.plugin import FEW_ROWS, DeviceType, Tuning, TuningQuery, TuningTable, table
 
 from bitnet_webgpu.compile import SUBGROUPS
 from bitnet_webgpu.describe import GROUP
@@ -25,75 +25,76 @@ four times 16 columns."""
 PLAIN = TuningTable(table(__file__, "tunings.toml"))
 
 
-def choose(wanted: Wanted) -> Tuning:
+def select_tuning(query: TuningQuery) -> Tuning:
     """UnsupportedError for what is not worth it, or does not fit."""
-    name = wanted.spec.name
-    found = _CHOICES[name](wanted) if name in _CHOICES else PLAIN.tune(wanted)
-    always = {"GROUP": GROUP, SUBGROUPS: int(wanted.info.extra.get("subgroups", 1))}
+    name = query.spec.name
+    found = _CHOICES[name](query) if name in _CHOICES else PLAIN.tune(query)
+    always = {"GROUP": GROUP, SUBGROUPS: int(query.info.extra.get("subgroups", 1))}
     return replace(found, private=always | dict(found.private))
 
 
-def offered(wanted: Wanted) -> list[Tuning]:
-    """What `choose` takes, then what may be quicker elsewhere: tiles of prompts, threads that share a matrix row."""
-    first = choose(wanted)
+def candidate_tunings(query: TuningQuery) -> list[Tuning]:
+    """What `select_tuning` takes, then what may be quicker elsewhere: tiles of prompts, threads that share a matrix
+    row."""
+    first = select_tuning(query)
     if first.variant == "tiled":
         return first.and_with([({"TILE_T": rows}, {"GROUP": group}) for rows, group in TILES])
-    if _CHOICES.get(wanted.spec.name) is _product:
+    if _CHOICES.get(query.spec.name) is _product:
         return first.and_with([({"TILE_N": GROUP // lanes}, {"LANES": lanes}) for lanes in (8, 16, 32)])
     return [first]
 
 
-def _product(wanted: Wanted) -> Tuning:
-    rows, lanes = wanted["rows"], 8
+def _product(query: TuningQuery) -> Tuning:
+    rows, lanes = query["rows"], 8
     if rows > FEW_ROWS:
-        large = rows * wanted["outs"] >= LARGE
+        large = rows * query["outs"] >= LARGE
         return Tuning({"TILE_N": 64, "TILE_T": 128 if large else 64, "SPLITS": 1}, "tiled")
-    return Tuning({"TILE_N": GROUP // lanes, "TILE_T": wanted.room, "SPLITS": 1}, private={"LANES": lanes})
+    return Tuning({"TILE_N": GROUP // lanes, "TILE_T": query.room, "SPLITS": 1}, private={"LANES": lanes})
 
 
-def _norm_product(wanted: Wanted) -> Tuning:
-    width, joined = wanted["width"], wanted.spec.name == "norm_matmul_glu"
-    if wanted["rows"] > 1:
-        raise wanted.refused("several rows are faster with a launch for their norm")
-    room = wanted.of_device("workgroup_storage")
+def _norm_product(query: TuningQuery) -> Tuning:
+    width, fused = query["width"], query.spec.name == "norm_matmul_glu"
+    if query["rows"] > 1:
+        raise query.unsupported("several rows are faster with a launch for their norm")
+    room = query.of_device("workgroup_storage")
     if width + width // 8 + 24 * GROUP > room or width > WIDEST:
-        raise wanted.refused(f"{width} columns do not fit in {room} bytes of workgroup memory, or in registers")
-    lanes = 4 if width <= 1024 else 8 if joined and width <= 4096 else 16 if width <= 8192 else 32
+        raise query.unsupported(f"{width} columns do not fit in {room} bytes of workgroup memory, or in registers")
+    lanes = 4 if width <= 1024 else 8 if fused and width <= 4096 else 16 if width <= 8192 else 32
     return Tuning({"TILE_N": GROUP // lanes, "TILE_T": 1}, private={"LANES": lanes, "WIDTH": width})
 
 
-def _head(wanted: Wanted) -> dict[str, int]:
-    dim = wanted["head_dim"]
+def _head(query: TuningQuery) -> dict[str, int]:
+    dim = query["head_dim"]
     if dim > 2 * GROUP:
-        raise wanted.refused(f"heads of {dim} elements are larger than {2 * GROUP}")
-    return {"GROUP": 128 if dim <= 256 else GROUP, "HEAD_DIM": dim, "ROW_WORDS": wanted["row_bytes"] // 4}
+        raise query.unsupported(f"heads of {dim} elements are larger than {2 * GROUP}")
+    return {"GROUP": 128 if dim <= 256 else GROUP, "HEAD_DIM": dim, "ROW_WORDS": query["row_bytes"] // 4}
 
 
-def _attention(wanted: Wanted) -> Tuning:
-    heads, dim, blocks = wanted["n_heads"], wanted["head_dim"], wanted["max_blocks"]
-    together = wanted.shared_heads(4 if dim <= 256 else 1)  # their queries and values fit in workgroup memory
-    if wanted.info.type is DeviceType.SOFTWARE:
+def _attention(query: TuningQuery) -> Tuning:
+    heads, dim, blocks = query["n_heads"], query["head_dim"], query["max_blocks"]
+    together = query.shared_heads(4 if dim <= 256 else 1)  # their queries and values fit in workgroup memory
+    if query.info.type is DeviceType.SOFTWARE:
         splits = ceil_div(blocks, LONGEST_LOOP)
     else:
-        splits = 1 if wanted["rows"] > FEW_ROWS or blocks == 1 else min(16, 2 * blocks)
+        splits = 1 if query["rows"] > FEW_ROWS or blocks == 1 else min(16, 2 * blocks)
     tile = {"TILE_N": together, "TILE_T": 1, "SPLITS": splits}
     if splits == 1:
-        return Tuning(tile, private=_head(wanted))
-    return Tuning(tile, "split", _head(wanted), 4 * wanted.room * heads * splits * (dim + 2))
+        return Tuning(tile, private=_head(query))
+    return Tuning(tile, "split", _head(query), 4 * query.room * heads * splits * (dim + 2))
 
 
-def _dense(wanted: Wanted) -> Tuning:
-    fast = wanted["DTYPE"] in (1, 2) and wanted["width"] % 8 == 0  # f16 and bf16
+def _dense(query: TuningQuery) -> Tuning:
+    fast = query["DTYPE"] in (1, 2) and query["width"] % 8 == 0  # f16 and bf16
     return Tuning({"TILE_N": GROUP // 8, "TILE_T": 1}, private={"FAST": int(fast)})
 
 
-def _argmax(wanted: Wanted) -> Tuning:
-    if wanted["vocab"] < SPLIT_TOKENS:
+def _argmax(query: TuningQuery) -> Tuning:
+    if query["vocab"] < SPLIT_TOKENS:
         return Tuning({"SPLITS": 1})
-    return Tuning({"SPLITS": SPLITS}, "split", workspace=8 * wanted.room * SPLITS)
+    return Tuning({"SPLITS": SPLITS}, "split", workspace=8 * query.room * SPLITS)
 
 
-_CHOICES: dict[str, Callable[[Wanted], Tuning]] = {
+_CHOICES: dict[str, Callable[[TuningQuery], Tuning]] = {
     "argmax_advance": _argmax,
     "attention": _attention,
     "matmul_dense": _dense,
@@ -102,5 +103,5 @@ _CHOICES: dict[str, Callable[[Wanted], Tuning]] = {
     "norm_matmul": _norm_product,
     "norm_matmul_glu": _norm_product,
     "rope_attention": _attention,
-    "rope_store_kv": lambda wanted: Tuning({"TILE_N": 1}, private=_head(wanted)),
+    "rope_store_kv": lambda query: Tuning({"TILE_N": 1}, private=_head(query)),
 }

@@ -12,12 +12,12 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf import qwen35
 from bitnet_core.formats.gguf.hadamard import check_unrotated
 from bitnet_core.formats.gguf.multipliers import read_multipliers
-from bitnet_core.formats.keys import MAX_LAYERS, Keys, short
+from bitnet_core.formats.keys import MAX_LAYERS, MetadataReader, short
 from bitnet_core.formats.names import SUB_NORMS
 from bitnet_core.model.config import Activation, ModelConfig, RopeScaling
 from bitnet_core.model.rope import LONG_FACTORS
 from bitnet_core.model.source import Finding
-from bitnet_core.strings import Strings
+from bitnet_core.string_table import StringTable
 
 ARCHITECTURES = ("bitnet-b1.58", "bitnet-25", "bitnet", "llama", "minicpm", "qwen3", "qwen35")
 
@@ -45,7 +45,7 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
     Raises ModelError for an unknown architecture and for missing, mistyped or contradictory keys.
     """
     arch = _architecture(path, metadata)
-    keys = Keys(path, metadata, f"{arch}.")
+    keys = MetadataReader(path, metadata, f"{arch}.")
     hidden, heads, kv_heads, head_dim = _heads(path, keys, arch)
     layers = keys.count("block_count", limit=MAX_LAYERS)
     vocab = keys.count("vocab_size", _tokens(metadata))
@@ -76,7 +76,7 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
         rope_beta_fast=fast,
         rope_beta_slow=slow,
         qk_norm=arch in ("qwen3", "qwen35"),
-        activation_block=GROUP_SCALED if arch in ("minicpm", "qwen3", "qwen35") else 0,
+        activation_group_size=GROUP_SCALED if arch in ("minicpm", "qwen3", "qwen35") else 0,
         vocab_tokens=_last_token(metadata, vocab),
     )
     if arch == qwen35.ARCHITECTURE:
@@ -92,12 +92,12 @@ def _architecture(path: Path, metadata: Mapping[str, Any]) -> str:
     if not isinstance(arch, str) or arch not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise ModelError(f"{path}: architecture {short(arch)} is not supported; bitnet runs {known}")
-    if (parts := Keys(path, metadata, "split.").count("count", 1)) > 1:
+    if (parts := MetadataReader(path, metadata, "split.").count("count", 1)) > 1:
         raise ModelError(f"{path}: is one of {parts} parts of a split model; merge them into one file first")
     return arch
 
 
-def _heads(path: Path, keys: Keys, arch: str) -> tuple[int, int, int, int]:
+def _heads(path: Path, keys: MetadataReader, arch: str) -> tuple[int, int, int, int]:
     """The row's width, query heads, key/value heads, and the width of a head."""
     heads = keys.count("attention.head_count")
     hidden = keys.count("embedding_length")
@@ -123,13 +123,13 @@ def _name(stated: Any) -> str:
 
 def _tokens(metadata: Mapping[str, Any]) -> int | None:
     tokens = metadata.get("tokenizer.ggml.tokens")
-    return len(tokens) if isinstance(tokens, Strings) and tokens else None
+    return len(tokens) if isinstance(tokens, StringTable) and tokens else None
 
 
 def _last_token(metadata: Mapping[str, Any], vocab: int) -> int:
     """One past the last token; the rest are fillers (of the type unused, or [PAD7] as token 7) that make rows."""
     tokens, kinds = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
-    if not isinstance(tokens, Strings):
+    if not isinstance(tokens, StringTable):
         return vocab
     if not isinstance(kinds, np.ndarray) or len(kinds) != len(tokens):
         kinds = np.zeros(len(tokens), np.int32)
@@ -140,7 +140,7 @@ def _last_token(metadata: Mapping[str, Any], vocab: int) -> int:
 
 
 def _activation(
-    path: Path, keys: Keys, arch: str, layers: int, hidden: int, vocab: int
+    path: Path, keys: MetadataReader, arch: str, layers: int, hidden: int, vocab: int
 ) -> tuple[Activation, list[Finding]]:
     """Squared ReLU or SiLU: GGUF has no key for it except in files of recent llama.cpp converters."""
     if keys.has("hidden_activation"):
@@ -161,7 +161,9 @@ def _activation(
     return "silu", [Finding("warning", "activation-ambiguous", text)]
 
 
-def _rope_scaling(path: Path, keys: Keys, arch: str, tensors: Collection[str]) -> tuple[RopeScaling, float, int]:
+def _rope_scaling(
+    path: Path, keys: MetadataReader, arch: str, tensors: Collection[str]
+) -> tuple[RopeScaling, float, int]:
     """Kind of RoPE scaling, its factor, and the context length before it."""
     name = keys.text("rope.scaling.type", "none")
     if unknown := sorted(keys.names_below("rope.scaling.") - _SCALING_KEYS):
@@ -184,13 +186,13 @@ def _rope_scaling(path: Path, keys: Keys, arch: str, tensors: Collection[str]) -
     return "yarn", factor, keys.count("rope.scaling.original_context_length")
 
 
-def _plain_magnitude(path: Path, keys: Keys) -> None:
+def _plain_magnitude(path: Path, keys: MetadataReader) -> None:
     for name in ("yarn_ext_factor", "yarn_attn_factor", "attn_factor"):
         if (value := keys.real(f"rope.scaling.{name}", 1.0)) != 1:
             raise ModelError(f"{path}: rope.scaling.{name} is {value:g}; only 1 is supported")
 
 
-def _yarn_betas(path: Path, keys: Keys) -> tuple[float, float]:
+def _yarn_betas(path: Path, keys: MetadataReader) -> tuple[float, float]:
     """YaRN's beta_fast and beta_slow. What else converters write of YaRN must say what the formula does anyway."""
     _plain_magnitude(path, keys)
     return keys.real("rope.scaling.yarn_beta_fast", 32.0), keys.real("rope.scaling.yarn_beta_slow", 1.0)

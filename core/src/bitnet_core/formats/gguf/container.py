@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.types import ALIGNMENT, MAGIC, MAX_DIMS, SCALARS, TensorType, ValueType, resolve
 from bitnet_core.formats.mapped import FileBytes, sha256
-from bitnet_core.strings import Strings
+from bitnet_core.string_table import StringTable
 
 MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 16
@@ -161,7 +161,7 @@ class _Header:
         value = np.frombuffer(self._take(dtype.itemsize), dtype)[0].item()
         return bool(value) if kind is ValueType.BOOL else value
 
-    def _array(self, key: str) -> npt.NDArray[Any] | Strings:
+    def _array(self, key: str) -> npt.NDArray[Any] | StringTable:
         kind = self._type(key)
         if kind is ValueType.ARRAY:
             raise self._bad(f"{key!r} is an array of arrays, which no model needs")
@@ -172,10 +172,10 @@ class _Header:
         array = np.frombuffer(self._take(count * dtype.itemsize), dtype)
         return array.astype(np.bool_) if kind is ValueType.BOOL else array
 
-    def _string_array(self, key: str) -> Strings:
+    def _string_array(self, key: str) -> StringTable:
         count = self._count(MAX_STRINGS - self._strings, 8, f"elements of {key!r}")
         self._strings += count
-        if found := Strings.found(self._buffer, self._at, count):
+        if found := StringTable.found(self._buffer, self._at, count):
             strings, self._at = found
             return strings
         buffer, at, end, length_of = self._buffer, self._at, self._end, struct.Struct("<Q").unpack_from
@@ -189,7 +189,7 @@ class _Header:
                 raise self._bad(f"element {len(texts)} of {key!r} is not UTF-8") from error
             at = stop
         self._at = at
-        return Strings.of(texts)
+        return StringTable.of(texts)
 
     def _info(self) -> tuple[str, tuple[int, ...], int, int]:
         """Name, shape, type id and offset (relative to the data section) of one tensor."""

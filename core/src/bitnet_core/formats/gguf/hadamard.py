@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.keys import Keys, short
+from bitnet_core.formats.keys import MetadataReader, short
 from bitnet_core.formats.names import signs_name
 
 PREFIX = "prism.hadamard."
@@ -61,7 +61,7 @@ def read_rotation(
 ) -> Rotation:
     """What the keys say. rotated: the names that every rotated tensor must have in the file, and no other; widths: of
     their rows. ModelError for anything that is not computed."""
-    keys = Keys(path, metadata, PREFIX)
+    keys = MetadataReader(path, metadata, PREFIX)
     if unknown := sorted(keys.names_below("") - _KEYS):
         raise ModelError(
             f"{path}: the key {short(PREFIX + unknown[0])} is unknown, and the rotation may be wrong without it"
@@ -80,7 +80,7 @@ def read_rotation(
     return Rotation(block, _signs(path, keys, widths), keys.flag("gdn_v_grouped", False))
 
 
-def _check_names(path: Path, keys: Keys, rotated: Collection[str]) -> None:
+def _check_names(path: Path, keys: MetadataReader, rotated: Collection[str]) -> None:
     """Every ternary matrix is rotated, and the embedding inversely; ModelError for other choices."""
     for name, wanted in (("weight_names", set(rotated)), ("inverse_weight_names", {"token_embd.weight"})):
         said = keys.names(name)
@@ -89,7 +89,7 @@ def _check_names(path: Path, keys: Keys, rotated: Collection[str]) -> None:
             raise ModelError(f"{path}: {PREFIX}{name} {what} {short(odd[0])}: models rotated in part are not computed")
 
 
-def _signs(path: Path, keys: Keys, widths: Collection[int]) -> Signs:
+def _signs(path: Path, keys: MetadataReader, widths: Collection[int]) -> Signs:
     mode = keys.text("sign_mode", "")
     if mode == "identity":
         return {signs_name(width): np.ones(width, np.float32) for width in widths}

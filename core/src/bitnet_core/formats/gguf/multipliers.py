@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.keys import Keys
+from bitnet_core.formats.keys import MetadataReader
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.weights import TernaryWeight
 
@@ -50,7 +50,7 @@ class Multipliers:
         return values / np.float32(self.logit) if name == "output_norm" and self.logit != 1 else values
 
 
-def read_multipliers(path: Path, keys: Keys, arch: str) -> Multipliers:
+def read_multipliers(path: Path, keys: MetadataReader, arch: str) -> Multipliers:
     """Of a file's keys. ModelError where one is missing, as what programs take instead differs, or makes no sense."""
     if arch != ARCHITECTURE:
         return Multipliers()

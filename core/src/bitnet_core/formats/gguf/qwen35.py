@@ -20,7 +20,7 @@ import numpy as np
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.hadamard import Rotation, is_rotated, read_rotation
-from bitnet_core.formats.keys import Keys, short
+from bitnet_core.formats.keys import MetadataReader, short
 from bitnet_core.formats.names import matrices
 from bitnet_core.formats.rotation import Order
 from bitnet_core.model.config import DeltaNet, ModelConfig
@@ -44,7 +44,7 @@ _LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 T = TypeVar("T")
 
 
-def with_delta_nets(path: Path, keys: Keys, metadata: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
+def with_delta_nets(path: Path, keys: MetadataReader, metadata: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
     """The model with its delta nets and its rotation. ModelError for keys that are not heeded or make no sense."""
     _check_keys(path, keys)
     delta = _delta(path, keys)
@@ -67,7 +67,7 @@ def rotation_of(path: Path, metadata: Mapping[str, Any], config: ModelConfig) ->
     return read_rotation(path, metadata, names, {columns for _, columns in shapes.values()} | {config.hidden})
 
 
-def _check_keys(path: Path, keys: Keys) -> None:
+def _check_keys(path: Path, keys: MetadataReader) -> None:
     """ModelError for a key of the architecture that is not heeded, or that asks for what is not computed."""
     if unknown := sorted(keys.names_below("") - _KEYS):
         raise ModelError(
@@ -77,7 +77,7 @@ def _check_keys(path: Path, keys: Keys) -> None:
         raise ModelError(f"{path}: the RoPE scaling {short(scaling)} is not computed for architecture {ARCHITECTURE}")
 
 
-def _delta(path: Path, keys: Keys) -> DeltaNet:
+def _delta(path: Path, keys: MetadataReader) -> DeltaNet:
     """The delta nets of a file. ModelError for sizes that contradict each other."""
     heads, groups = (
         keys.count("ssm.time_step_rank", limit=_MOST_HEADS),
@@ -101,14 +101,14 @@ def _delta(path: Path, keys: Keys) -> DeltaNet:
     )
 
 
-def _taps(path: Path, keys: Keys) -> int:
+def _taps(path: Path, keys: MetadataReader) -> int:
     taps = keys.count("ssm.conv_kernel", limit=_MOST_TAPS)
     if taps < 2:
         raise ModelError(f"{path}: ssm.conv_kernel is 1, which is no convolution")
     return taps
 
 
-def _rope_dim(path: Path, keys: Keys, head_dim: int) -> int:
+def _rope_dim(path: Path, keys: MetadataReader, head_dim: int) -> int:
     """Elements of a head that are rotated. For text all sections carry one position, so only their sum counts."""
     rotated = keys.count("rope.dimension_count", head_dim, limit=head_dim)
     if rotated % 2:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats import dense, sanity
+from bitnet_core.formats import dense, weight_checks
 from bitnet_core.formats.gguf import qwen35
 from bitnet_core.formats.gguf import ternary as gguf_ternary
 from bitnet_core.formats.gguf.config import read_config
@@ -20,7 +20,7 @@ from bitnet_core.formats.gguf.hadamard import Signs
 from bitnet_core.formats.gguf.multipliers import read_multipliers
 from bitnet_core.formats.gguf.types import I2_S_TAIL
 from bitnet_core.formats.i2_s_layout.statistics import Decision, Neurons, decide
-from bitnet_core.formats.keys import Keys
+from bitnet_core.formats.keys import MetadataReader
 from bitnet_core.formats.mapped import forget_pages
 from bitnet_core.formats.names import floats, tables, ternaries
 from bitnet_core.formats.rotation import Order, reordered
@@ -29,7 +29,7 @@ from bitnet_core.formats.ternary.tiles import Tiles
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import Finding, TensorInfo
 from bitnet_core.model.weights import DenseWeight, TernaryWeight
-from bitnet_core.strings import Strings
+from bitnet_core.string_table import StringTable
 
 _LONG = 16  # elements of an array that `metadata` shows in full
 
@@ -60,17 +60,17 @@ class GGUFSource:
             self._signs: Signs = {}
             if self._config.hadamard:
                 self._signs = qwen35.rotation_of(path, self._file.metadata, self._config).signs
-            self._multipliers = read_multipliers(path, Keys(path, self._file.metadata, f"{arch}."), arch)
+            self._multipliers = read_multipliers(path, MetadataReader(path, self._file.metadata, f"{arch}."), arch)
             if self._config.delta:
                 self._tensors = qwen35.renamed(self._config, self._tensors)
             shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
             if self._config.delta:
                 shapes = qwen35.shapes(path, self._config, shapes)
-            sanity.check_shapes(path, self._config, shapes)
+            weight_checks.check_shapes(path, self._config, shapes)
             self._config = replace(self._config, ternary_tables=self._has_ternary_tables())
             self._matrices = ternaries(self._config)
             self._tiles, self._quantize = tiles, quantize
-            self._findings = [*findings, *sanity.gguf_tokenizer(path, self._config, self._file.metadata)]
+            self._findings = [*findings, *weight_checks.gguf_tokenizer(path, self._config, self._file.metadata)]
             self._shown = {key: _summary(value) for key, value in self._file.metadata.items()}
             self._findings += self._look()
             self._decision = self._decide(layout)
@@ -125,7 +125,7 @@ class GGUFSource:
             )
             weight = self._multipliers.matrix(name, self._with_extra_scale(name, weight))
             weight = reordered(weight, self._order(name))
-            sanity.check_scales(weight.scales)
+            weight_checks.check_scales(weight.scales)
         except ModelError as error:
             raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
         return weight
@@ -196,7 +196,7 @@ class GGUFSource:
         """Whether embedding and head can be used as ternary. One without the other, or in a model whose activations
         have one scale a row, is used as f16."""
         kinds = {self._tensors[name].type.name for name in tables(self._config)}
-        return bool(self._config.activation_block) and kinds <= gguf_ternary.GROUPED
+        return bool(self._config.activation_group_size) and kinds <= gguf_ternary.GROUPED
 
     def _with_extra_scale(self, name: str, weight: TernaryWeight) -> TernaryWeight:
         """Old `bitnet` files hold +-1 weights and a separate scale for the output of the matrix product."""
@@ -208,7 +208,7 @@ class GGUFSource:
 
     def _look(self) -> list[Finding]:
         """Refuses biases and unsound norms and scales; what is odd about the matrices."""
-        odd, small = sanity.Oddities(), floats(self._config)
+        odd, small = weight_checks.ChecksReport(), floats(self._config)
         for name, tensor in self._tensors.items():
             try:
                 if name.endswith(".bias") and self.vector(name).any():
@@ -217,13 +217,13 @@ class GGUFSource:
                     scales, share = gguf_ternary.sample(
                         self._file.data(tensor), tensor.type, *_matrix(tensor), self._tiles, self._quantize
                     )
-                    sanity.check_scales(scales)
-                    odd.look(name, scales, None if tensor.type.name == "Q1_0" else share)
+                    weight_checks.check_scales(scales)
+                    odd.inspect(name, scales, None if tensor.type.name == "Q1_0" else share)
                 elif len(tensor.shape) == 1:
-                    sanity.check_norm(self.vector(name))
+                    weight_checks.check_norm(self.vector(name))
                 elif name in small:
                     weight = self.dense(name)
-                    sanity.check_norm(dense.decode(weight.data, weight.dtype, weight.columns))
+                    weight_checks.check_norm(dense.decode(weight.data, weight.dtype, weight.columns))
             except ModelError as error:
                 raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
         return odd.findings()
@@ -257,9 +257,9 @@ def _matrix(tensor: Tensor) -> tuple[int, int]:
 
 def _summary(value: Any) -> Any:
     """Long arrays as a few words, short ones as lists."""
-    if isinstance(value, Strings | np.ndarray):
+    if isinstance(value, StringTable | np.ndarray):
         if len(value) > _LONG:
-            kind = "strings" if isinstance(value, Strings) else str(value.dtype)
+            kind = "strings" if isinstance(value, StringTable) else str(value.dtype)
             return f"[{len(value)} {kind}]"
-        return list(value) if isinstance(value, Strings) else value.tolist()
+        return list(value) if isinstance(value, StringTable) else value.tolist()
     return value

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
 from bitnet_core.formats.gguf.types import I2_S_TAIL, TensorType
-from bitnet_core.formats.sanity import nonzero_share
 from bitnet_core.formats.ternary import floats, i2_s, iq_bn, ptq1_0, q1_0, q2_0, tl1, tl2, tq1_0, tq2_0
 from bitnet_core.formats.ternary.codes import Bytes, check_legal
 from bitnet_core.formats.ternary.tiles import TL1_TILES, TL2_TILES, Tiles, tile_for
+from bitnet_core.formats.weight_checks import nonzero_share
 from bitnet_core.model.weights import TernaryWeight
 
 _DECODERS: Mapping[str, Callable[[Bytes, int, int], TernaryWeight]] = {

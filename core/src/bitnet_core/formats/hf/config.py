@@ -12,7 +12,7 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.config import GROUP_SCALED, UNSUPPORTED
 from bitnet_core.formats.gguf.qwen35 import ARCHITECTURE
 from bitnet_core.formats.hf.names import canonical
-from bitnet_core.formats.keys import MAX_LAYERS, Keys, short
+from bitnet_core.formats.keys import MAX_LAYERS, MetadataReader, short
 from bitnet_core.formats.names import SUB_NORMS
 from bitnet_core.model.config import Activation, ModelConfig
 
@@ -37,7 +37,7 @@ def read_config(
 
     Raises ModelError for a model that is not 1.58-bit, for unsupported variants, and for unsound values.
     """
-    keys = Keys(path, values)
+    keys = MetadataReader(path, values)
     kind = keys.text("model_type", "")
     of_1bitllm = values.get("weight_bits") == 1
     if kind == "qwen3" and "hadamard" not in values:
@@ -75,7 +75,7 @@ def read_config(
     return _with_rope_scaling(path, keys, config), quantization
 
 
-def _qwen3(path: Path, keys: Keys, name: str) -> tuple[ModelConfig, Quantization]:
+def _qwen3(path: Path, keys: MetadataReader, name: str) -> tuple[ModelConfig, Quantization]:
     """Qwen3ForCausalLM: unpacked ternary floats, or MLX's packs. Defaults are those of transformers' Qwen3Config."""
     for flag, why in (("attention_bias", "biases"), ("use_sliding_window", "sliding-window attention")):
         if keys.flag(flag, False):
@@ -98,7 +98,7 @@ def _qwen3(path: Path, keys: Keys, name: str) -> tuple[ModelConfig, Quantization
         sub_norms=False,
         tied_head=keys.flag("tie_word_embeddings", False),
         qk_norm=True,
-        activation_block=GROUP_SCALED,
+        activation_group_size=GROUP_SCALED,
     )
     if heads % config.n_kv_heads or config.head_dim % 2:
         raise ModelError(
@@ -106,21 +106,21 @@ def _qwen3(path: Path, keys: Keys, name: str) -> tuple[ModelConfig, Quantization
         )
     mlx = _mlx(path, keys) if keys.has("quantization") else {}
     if not mlx and keys.has("quantization_config"):
-        method = Keys(path, keys.group("quantization_config")).text("quant_method", "of no name")
+        method = MetadataReader(path, keys.group("quantization_config")).text("quant_method", "of no name")
         raise ModelError(f"{path}: quant_method {short(method)} is not read in a qwen3 model; use its ternary files")
     return _with_rope_scaling(path, keys, config), Quantization("multiply", "", grouped=not mlx, mlx=mlx)
 
 
-def _mlx(path: Path, keys: Keys) -> dict[str, int]:
+def _mlx(path: Path, keys: MetadataReader) -> dict[str, int]:
     """Bits of MLX's packed matrices: the common value, and those of modules that have one of their own (0: floats)."""
     values = keys.group("quantization")
-    group = Keys(path, values)
+    group = MetadataReader(path, values)
     if (mode := group.text("mode", "affine")) != "affine":
         raise ModelError(f"{path}: MLX's quantization mode {short(mode)} is not read, only affine 2-bit packs")
     bits = {"": group.count("bits")}
     for module, value in values.items():
         if isinstance(value, dict):
-            bits[canonical(f"{module}.weight") or module] = Keys(path, value).count("bits")
+            bits[canonical(f"{module}.weight") or module] = MetadataReader(path, value).count("bits")
         elif value is False:
             bits[canonical(f"{module}.weight") or module] = 0
     return bits
@@ -143,8 +143,8 @@ def _check_known(path: Path, values: Mapping[str, Any], kind: str) -> None:
         raise ModelError(f"{path}: model_type {short(kind)} is not supported, only bitnet, llama and qwen3")
 
 
-def _quantization(path: Path, keys: Keys) -> Quantization:
-    group = Keys(path, keys.group("quantization_config"))
+def _quantization(path: Path, keys: MetadataReader) -> Quantization:
+    group = MetadataReader(path, keys.group("quantization_config"))
     method = group.text("quant_method", "bitnet")
     if method != "bitnet":
         raise ModelError(f"{path}: quant_method {short(method)} is not supported, only bitnet")
@@ -159,7 +159,7 @@ def _quantization(path: Path, keys: Keys) -> Quantization:
     return Quantization("multiply" if linear_class == "autobitlinear" else "divide", linear_class)
 
 
-def _activation(path: Path, keys: Keys, default: Activation) -> Activation:
+def _activation(path: Path, keys: MetadataReader, default: Activation) -> Activation:
     name = keys.text("hidden_act", default)
     if name == "relu2":
         return "relu2"
@@ -168,16 +168,16 @@ def _activation(path: Path, keys: Keys, default: Activation) -> Activation:
     raise ModelError(f"{path}: hidden_act {short(name)} is not supported, only relu2 and silu")
 
 
-def _rope_group(path: Path, keys: Keys) -> Keys:
+def _rope_group(path: Path, keys: MetadataReader) -> MetadataReader:
     """The RoPE values: `rope_parameters` of recent files, `rope_scaling` of older ones."""
-    return Keys(path, keys.group("rope_parameters") or keys.group("rope_scaling"))
+    return MetadataReader(path, keys.group("rope_parameters") or keys.group("rope_scaling"))
 
 
-def _rope_theta(path: Path, keys: Keys, default: float) -> float:
+def _rope_theta(path: Path, keys: MetadataReader, default: float) -> float:
     return _rope_group(path, keys).real("rope_theta", keys.real("rope_theta", default))
 
 
-def _with_rope_scaling(path: Path, keys: Keys, config: ModelConfig) -> ModelConfig:
+def _with_rope_scaling(path: Path, keys: MetadataReader, config: ModelConfig) -> ModelConfig:
     """The configuration with what the file says about stretched contexts."""
     group = _rope_group(path, keys)
     if keys.real("partial_rotary_factor", 1.0) != 1 or group.real("partial_rotary_factor", 1.0) != 1:
@@ -204,7 +204,7 @@ def _with_rope_scaling(path: Path, keys: Keys, config: ModelConfig) -> ModelConf
     raise ModelError(f"{path}: the RoPE type {short(name)} is not supported, only default, linear, yarn and llama3")
 
 
-def _yarn(path: Path, group: Keys, config: ModelConfig) -> ModelConfig:
+def _yarn(path: Path, group: MetadataReader, config: ModelConfig) -> ModelConfig:
     """YaRN with its betas. What else a file may say of it must say what the formula does anyway."""
     usual = 0.1 * math.log(config.rope_factor) + 1 if config.rope_factor > 1 else 1.0
     if abs(group.real("attention_factor", usual) - usual) > 1e-6:

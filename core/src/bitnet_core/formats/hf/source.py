@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats import dense, sanity
+from bitnet_core.formats import dense, weight_checks
 from bitnet_core.formats.hf.config import read_config
 from bitnet_core.formats.hf.mlx import Packs
 from bitnet_core.formats.hf.names import canonical
@@ -48,8 +48,8 @@ class HuggingFaceSource:
         self._packs = Packs(self._tensors, self._quantization.mlx)
         self._config, self._matrices = config, matrices(config)
         shapes = {name: self._shape(name) for name in self._tensors if not self._packs.is_part(name)}
-        sanity.check_shapes(folder, config, shapes)
-        ternary_tables = bool(config.activation_block) and all(self._is_ternary(name) for name in tables(config))
+        weight_checks.check_shapes(folder, config, shapes)
+        ternary_tables = bool(config.activation_group_size) and all(self._is_ternary(name) for name in tables(config))
         self._config = replace(config, ternary_tables=ternary_tables, vocab_tokens=self._tokens())
         self._matrices = ternaries(self._config)
         self._findings = self._find()
@@ -106,7 +106,7 @@ class HuggingFaceSource:
         rows, columns = self._matrices[name]
         try:
             weight = self._decode(name, tensor, rows, columns)
-            sanity.check_scales(weight.scales)
+            weight_checks.check_scales(weight.scales)
         except ModelError as error:
             raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
         return weight
@@ -232,7 +232,7 @@ class HuggingFaceSource:
         findings = []
         if not (self._folder / "tokenizer.json").is_file():
             findings.append(Finding("warning", "missing-tokenizer", "the folder has no tokenizer.json"))
-        odd, stored, masters = sanity.Oddities(), [], False
+        odd, stored, masters = weight_checks.ChecksReport(), [], False
         for name, tensor in self._tensors.items():
             try:
                 if name.endswith(".bias") and self.vector(name).any():
@@ -245,7 +245,7 @@ class HuggingFaceSource:
                 elif name in self._matrices:
                     masters = True
                 elif len(tensor.shape) == 1:
-                    sanity.check_norm(self.vector(name))
+                    weight_checks.check_norm(self.vector(name))
             except ModelError as error:
                 raise ModelError(f"{self._folder}: tensor {tensor.name!r}: {error}") from error
         if masters:
@@ -255,10 +255,10 @@ class HuggingFaceSource:
         return [
             *findings,
             *odd.findings(),
-            *sanity.scale_direction(stored, quantization.direction, quantization.linear_class),
+            *weight_checks.scale_direction(stored, quantization.direction, quantization.linear_class),
         ]
 
-    def _look_at_groups(self, name: str, tensor: StoredTensor, odd: sanity.Oddities) -> None:
+    def _look_at_groups(self, name: str, tensor: StoredTensor, odd: weight_checks.ChecksReport) -> None:
         """Some rows of a matrix whose groups of columns have scales of their own."""
         if self._packs.has(name):
             pack = self._packs.pack(name)
@@ -268,18 +268,18 @@ class HuggingFaceSource:
             weight = floats.grouped(len(values), values.shape[1], lambda part: values[part])
         else:
             raise ModelError(f"type {tensor.dtype} is not read as a ternary matrix")
-        sanity.check_scales(weight.scales)
-        odd.look(name, weight.scales, sanity.nonzero_share(weight.codes, weight.rows * weight.columns))
+        weight_checks.check_scales(weight.scales)
+        odd.inspect(name, weight.scales, weight_checks.nonzero_share(weight.codes, weight.rows * weight.columns))
 
-    def _look(self, name: str, tensor: StoredTensor, odd: sanity.Oddities) -> None:
+    def _look(self, name: str, tensor: StoredTensor, odd: weight_checks.ChecksReport) -> None:
         """Scale and the first packed rows of a matrix."""
         if not self.has(f"{name}.scale"):
             raise ModelError("is packed and has no weight_scale")
         scale = self._scale(name)
-        sanity.check_scales(scale)
+        weight_checks.check_scales(scale)
         columns = tensor.shape[1]
         first = tensor.data[: max(_SAMPLE // columns, 1) * columns]
-        odd.look(name, scale, sanity.nonzero_share(first, 4 * first.size))
+        odd.inspect(name, scale, weight_checks.nonzero_share(first, 4 * first.size))
 
 
 def _name(folder: Path) -> str:

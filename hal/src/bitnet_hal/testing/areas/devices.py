@@ -10,7 +10,7 @@ from bitnet_hal.testing.areas.recordings import count, counter
 from bitnet_hal.testing.resident import resident
 from bitnet_hal.testing.workbench import Bench
 
-METHODS = frozenset({"timings", "tunings", "reading"})
+METHODS = frozenset({"timings", "tunings", "async-readback"})
 """Features that are methods of a device."""
 OPENINGS = 6
 GROWTH_PER_OPENING = 8 << 20

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bitnet_hal.device import MOST_READING, View, whole
+from bitnet_hal.device import MAX_ASYNC_READ, View, whole
 from bitnet_hal.kernels.base import ARGMAX_ADVANCE, MATMUL_DENSE, MATMUL_TERNARY
-from bitnet_hal.testing.cases.case import Array, Launch
+from bitnet_hal.testing.cases.case import Array, CaseLaunch
 from bitnet_hal.testing.cases.data import pack_codes
 from bitnet_hal.testing.resident import resident
 from bitnet_hal.testing.workbench import Bench, Prepared
@@ -26,7 +26,7 @@ def counter(bench: Bench, rows: int = 3, outs: int = 5) -> Prepared:
     ones = np.ones(max(rows, outs), dtype=np.float32)
     return bench.prepare(
         MATMUL_TERNARY,
-        Launch(
+        CaseLaunch(
             {"rows": rows, "outs": outs, "width": 128, "y_stride": outs, "y_first": 0},
             {
                 "w": pack_codes(np.full((outs, 128), 2)),
@@ -53,7 +53,7 @@ def permutation(bench: Bench, source: View | None, target: View | None, order: A
     bound = {name: view for name, view in (("x", source), ("y", target)) if view}
     return bench.prepare(
         MATMUL_DENSE,
-        Launch(
+        CaseLaunch(
             {"rows": len(x), "outs": len(order), "width": len(order), "y_stride": len(order), "y_first": 0},
             {
                 "x": x.reshape(-1),
@@ -201,7 +201,7 @@ class RecordingRules:
         """argmax_advance moves its row on by itself: replays fill the history."""
         logits = np.zeros((1, 40), dtype=np.float32)
         logits[0, 17] = 5
-        launch = Launch(
+        launch = CaseLaunch(
             {"rows": 1, "vocab": 40, "stride": 40, "max_blocks": 2, "ring": 6},
             {
                 "logits": logits.reshape(-1),
@@ -310,9 +310,10 @@ class RecordingRules:
         recording.close()
 
     def test_reading(self, bench: Bench) -> None:
-        """With the feature "reading": what a view held at that point of the queue, whatever came after; two at once."""
-        if "reading" not in bench.info.features:
-            pytest.skip('the device does not claim "reading"')
+        """With the feature "async-readback": what a view held at that point of the queue, whatever came after; two at
+        once."""
+        if "async-readback" not in bench.info.features:
+            pytest.skip('the device does not claim "async-readback"')
         device: Any = bench.device
         ones, found = counter(bench), np.empty((2, 15), np.float32)
         with device.record() as recording:
@@ -322,7 +323,7 @@ class RecordingRules:
             for _ in range(2):
                 for _ in range(50):
                     device.replay(recording)
-                reads.append(device.reading(ones.views["y"]))
+                reads.append(device.read_async(ones.views["y"]))
             device.replay(recording)
             for row, read in zip(found, reads, strict=True):
                 read(row.data.cast("B"))
@@ -330,15 +331,15 @@ class RecordingRules:
             assert (found == [[before + 50], [before + 100]]).all(), f"not what it was when it was asked for: {found}"
             assert count(bench, ones) == before + 101
         with pytest.raises(ValueError):
-            device.reading(ones.views["y"])(memoryview(bytearray(4)))
-        large, data = device.alloc(MOST_READING + 4), np.random.default_rng(1).bytes(MOST_READING)
-        device.upload(whole(large).part(4, MOST_READING), memoryview(data))
-        read, held = device.reading(whole(large).part(4, MOST_READING)), bytearray(MOST_READING)
-        device.upload(whole(large), memoryview(bytes(MOST_READING + 4)))
+            device.read_async(ones.views["y"])(memoryview(bytearray(4)))
+        large, data = device.alloc(MAX_ASYNC_READ + 4), np.random.default_rng(1).bytes(MAX_ASYNC_READ)
+        device.upload(whole(large).part(4, MAX_ASYNC_READ), memoryview(data))
+        read, held = device.read_async(whole(large).part(4, MAX_ASYNC_READ)), bytearray(MAX_ASYNC_READ)
+        device.upload(whole(large), memoryview(bytes(MAX_ASYNC_READ + 4)))
         read(memoryview(held))
         assert held == data, "not what it was when it was asked for"
         with pytest.raises(ValueError):
-            device.reading(whole(large))
+            device.read_async(whole(large))
         device.free(large)
         recording.close()
 

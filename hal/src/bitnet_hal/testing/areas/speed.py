@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bitnet_hal.testing.speed import Measured, Shape, fits, measure
+from bitnet_hal.testing.speed import Shape, SpeedResult, fits, measure
 from bitnet_hal.testing.workbench import Bench
 
 
@@ -14,7 +14,7 @@ class SpeedRules:
     """Not rules but measurements: run by `--bitnet-perf` alone."""
 
     @pytest.mark.bitnet_perf
-    def test_speed(self, bench: Bench, shape: Shape, keep_speed: Callable[[Measured], None]) -> None:
+    def test_speed(self, bench: Bench, shape: Shape, keep_speed: Callable[[SpeedResult], None]) -> None:
         """One launch at a shape of the 2B-4T model."""
         if not fits(bench, shape):
             pytest.skip(f"the operands ({shape.nbytes:,} bytes) do not fit on {bench.info.request}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
 from bitnet_hal.reference.attention import encode_cache_rows
-from bitnet_hal.testing.cases.case import Array, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import block_tables, normal, step_rows
 
 STALE = 0xFF
@@ -71,15 +71,15 @@ def cached(rng: Rng, batch: Batch) -> tuple[dict[str, int | float], dict[str, Ar
     }
 
 
-def _build(rng: Rng, batch: Batch) -> Launch:
+def _build(rng: Rng, batch: Batch) -> CaseLaunch:
     rows, (n_heads, _), head_dim = len(batch.rows), batch.heads, batch.head_dim
     params, arrays = cached(rng, batch)
     arrays["q"] = normal(rng, rows, n_heads, head_dim) * np.float32(batch.q_scale)
     arrays["out"] = blank(rows * n_heads * head_dim, "f32")
-    return Launch(params, arrays, {"KV": batch.kv})
+    return CaseLaunch(params, arrays, {"KV": batch.kv})
 
 
-def _nan_query(rng: Rng) -> Launch:
+def _nan_query(rng: Rng) -> CaseLaunch:
     """A NaN in one row's query spoils that row's head and nothing else."""
     launch = _build(rng, Batch([(0, 10), (1, 70), (0, 12)], (4, 2)))
     launch.arrays["q"][1, 2, 5] = np.nan

@@ -24,7 +24,7 @@ DTYPES = {"u8": np.uint8, "i8": np.int8, "i32": np.int32, "f32": np.float32}
 
 
 @dataclass(frozen=True)
-class Launch:
+class CaseLaunch:
     """Constants, parameters and the contents of every binding before the launch.
 
     arrays: by binding name; a binding with access "w" may be left out and starts as sentinel bytes (see `outputs`).
@@ -44,7 +44,7 @@ class Case:
 
     kernel: str
     label: str
-    build: Callable[..., Launch]
+    build: Callable[..., CaseLaunch]
     args: tuple[object, ...] = ()
     exact: bool = False
 
@@ -58,14 +58,14 @@ class Case:
         """The catalogue's entry."""
         return CATALOGUE[self.kernel]
 
-    def launch(self) -> Launch:
+    def launch(self) -> CaseLaunch:
         """Build the inputs: the same ones each time."""
         launch = self.build(np.random.default_rng(zlib.crc32(self.id.encode())), *self.args)
         arrays = {}
         for binding in self.spec.bindings:
             array = launch.arrays[binding.name]
             arrays[binding.name] = np.ascontiguousarray(array, dtype=DTYPES[binding.dtype]).reshape(-1)
-        return Launch(launch.params, arrays, launch.constants)
+        return CaseLaunch(launch.params, arrays, launch.constants)
 
 
 def blank(count: int, dtype: str) -> Array:
@@ -73,7 +73,7 @@ def blank(count: int, dtype: str) -> Array:
     return np.full(count * np.dtype(DTYPES[dtype]).itemsize, SENTINEL, np.uint8).view(DTYPES[dtype])
 
 
-def expected(spec: KernelSpec, launch: Launch) -> Arrays:
+def expected(spec: KernelSpec, launch: CaseLaunch) -> Arrays:
     """Every binding after the launch, by the numpy meaning."""
     arrays = {name: array.copy() for name, array in launch.arrays.items()}
     with np.errstate(all="ignore"):

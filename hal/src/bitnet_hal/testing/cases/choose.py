@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK
-from bitnet_hal.testing.cases.case import Array, Arrays, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import block_tables, mask_bits, normal, step_rows
 
 RING = 6
@@ -15,7 +15,7 @@ RING = 6
 
 def _argmax(
     rng: Rng, rows: int, vocab: int, edit: Callable[[Arrays], None] | None = None, stride: int = 0, masked: int = 0
-) -> Launch:
+) -> CaseLaunch:
     total = rows + 2
     max_blocks = 4
     tables = block_tables(rng, [max_blocks * KV_BLOCK] * total, max_blocks, 4 * total)
@@ -36,7 +36,7 @@ def _argmax(
     if edit:
         edit(arrays)
     params: dict[str, int | float] = {"rows": rows, "vocab": vocab, "stride": stride or vocab}
-    return Launch(params | {"max_blocks": max_blocks, "ring": RING}, arrays, {"MASK": masked})
+    return CaseLaunch(params | {"max_blocks": max_blocks, "ring": RING}, arrays, {"MASK": masked})
 
 
 def _logits(rng: Rng, rows: int, vocab: int, stride: int) -> Array:
@@ -117,11 +117,11 @@ def _top_k(
     edit: Callable[[Array], None] | None = None,
     stride: int = 0,
     mask: Callable[[Rng, int, int], Array] | None = None,
-) -> Launch:
+) -> CaseLaunch:
     logits = _logits(rng, rows, vocab, stride)
     if edit:
         edit(logits)
-    return Launch(
+    return CaseLaunch(
         {"rows": rows, "vocab": vocab, "stride": stride or vocab, "k": k},
         {
             "logits": logits,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import RELU2, SIGMOID, SILU
-from bitnet_hal.testing.cases.case import Array, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import normal, step_rows
 
 SEQUENCES = 4
@@ -38,27 +38,29 @@ def _step(runs: Runs) -> Array:
     return step_rows(sequences * 0, positions, positions, sequences)
 
 
-def _hadamard(rng: Rng, rows: int, width: int, block: int, inverse: int = 0, kind: str = "") -> Launch:
+def _hadamard(rng: Rng, rows: int, width: int, block: int, inverse: int = 0, kind: str = "") -> CaseLaunch:
     x = rng.integers(-99, 100, (rows, width)).astype(np.float32) if kind == "whole" else normal(rng, rows, width)
     if kind == "nan":
         x[0, 1], x[1, width - 1] = np.nan, np.inf
-    return Launch(
+    return CaseLaunch(
         {"rows": rows, "width": width, "block": block},
         {"x": x, "signs": rng.choice([-1.0, 1.0], width), "y": blank(rows * width, "f32")},
         {"INVERSE": inverse},
     )
 
 
-def _glu(rng: Rng, rows: int, width: int, act: int, kind: str = "") -> Launch:
+def _glu(rng: Rng, rows: int, width: int, act: int, kind: str = "") -> CaseLaunch:
     gate_up = normal(rng, rows, 2 * width) * np.float32(3000 if kind == "large" else 2)
     if kind == "nan":
         gate_up[0, 0], gate_up[1, 2 * width - 1], gate_up[1, 0] = np.nan, np.inf, 1
-    return Launch({"rows": rows, "width": width}, {"gate_up": gate_up, "m": blank(rows * width, "f32")}, {"ACT": act})
+    return CaseLaunch(
+        {"rows": rows, "width": width}, {"gate_up": gate_up, "m": blank(rows * width, "f32")}, {"ACT": act}
+    )
 
 
-def _conv(rng: Rng, runs: Runs, channels: int, taps: int) -> Launch:
+def _conv(rng: Rng, runs: Runs, channels: int, taps: int) -> CaseLaunch:
     step = _step(runs)
-    return Launch(
+    return CaseLaunch(
         {"rows": len(step), "channels": channels, "taps": taps},
         {
             "x": normal(rng, len(step), channels),
@@ -70,12 +72,12 @@ def _conv(rng: Rng, runs: Runs, channels: int, taps: int) -> Launch:
     )
 
 
-def _rule(rng: Rng, runs: Runs, heads: int, groups: int, key_dim: int, value_dim: int) -> Launch:
+def _rule(rng: Rng, runs: Runs, heads: int, groups: int, key_dim: int, value_dim: int) -> CaseLaunch:
     step = _step(runs)
     rows = len(step)
     gates = normal(rng, rows, 2 * heads) * np.float32(3)
     gates[0, 0] = 100  # its softplus must not overflow
-    return Launch(
+    return CaseLaunch(
         {
             "rows": rows,
             "n_heads": heads,
@@ -98,11 +100,11 @@ def _rule(rng: Rng, runs: Runs, heads: int, groups: int, key_dim: int, value_dim
 
 def _gated(
     rng: Rng, rows: int, heads: int, dim: int, groups: int, norm: int, act: int, spoiled: bool = False
-) -> Launch:
+) -> CaseLaunch:
     x, gate = normal(rng, rows, heads * dim), normal(rng, rows, heads * dim) * np.float32(3)
     if spoiled:
         x[0, 0], gate[1, 1] = np.nan, np.nan
-    return Launch(
+    return CaseLaunch(
         {"rows": rows, "n_heads": heads, "head_dim": dim, "groups": groups, "eps": 1e-6},
         {
             "x": x,

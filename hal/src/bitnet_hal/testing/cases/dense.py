@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import DENSE_TYPES
-from bitnet_hal.testing.cases.case import Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.case import Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import dense_table, normal
 
 
-def _build(rng: Rng, rows: int, outs: int, width: int, dtype: int) -> Launch:
-    return Launch(
+def _build(rng: Rng, rows: int, outs: int, width: int, dtype: int) -> CaseLaunch:
+    return CaseLaunch(
         {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0},
         {
             "x": normal(rng, rows, width),
@@ -23,14 +23,14 @@ def _build(rng: Rng, rows: int, outs: int, width: int, dtype: int) -> Launch:
     )
 
 
-def _part_of_y(rng: Rng, dtype: int) -> Launch:
+def _part_of_y(rng: Rng, dtype: int) -> CaseLaunch:
     launch = _build(rng, 5, 33, 256, dtype)
     launch.params.update(y_stride=90, y_first=41)
     launch.arrays["y"] = normal(rng, 5, 90)
     return launch
 
 
-def _spoiled(rng: Rng) -> Launch:
+def _spoiled(rng: Rng) -> CaseLaunch:
     launch = _build(rng, 5, 40, 256, 1)
     x = launch.arrays["x"]
     x[1, 255], x[2] = np.nan, 0

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import DENSE_TYPES
-from bitnet_hal.testing.cases.case import Case, Launch, Rng
+from bitnet_hal.testing.cases.case import Case, CaseLaunch, Rng
 from bitnet_hal.testing.cases.data import dense_table, normal, padded, step_rows, ternary
 
 
-def _build(rng: Rng, rows: int, hidden: int, dtype: int, first: int = 0, count: int = 50) -> Launch:
+def _build(rng: Rng, rows: int, hidden: int, dtype: int, first: int = 0, count: int = 50) -> CaseLaunch:
     tokens = rng.integers(-1, first + count + 20, rows) if first else rng.integers(0, count, rows)
     tokens[: min(rows, 2)] = (first, first + count - 1)[:rows]
     used = np.zeros(rows, dtype=np.int64)
-    return Launch(
+    return CaseLaunch(
         {"rows": rows, "hidden": hidden, "first": first, "count": count},
         {
             "table": dense_table(rng, count, hidden, dtype),
@@ -26,13 +26,13 @@ def _build(rng: Rng, rows: int, hidden: int, dtype: int, first: int = 0, count: 
     )
 
 
-def _ternary(rng: Rng, rows: int, hidden: int, block: int, first: int = 0, count: int = 50) -> Launch:
+def _ternary(rng: Rng, rows: int, hidden: int, block: int, first: int = 0, count: int = 50) -> CaseLaunch:
     launch = _build(rng, rows, hidden, 0, first, count)
     width = padded(hidden)
     scales = rng.uniform(0.1, 2, (count, -(-width // block)))
     scales[count // 2] = 0
     arrays = {name: launch.arrays[name] for name in ("step", "x")}
-    return Launch(
+    return CaseLaunch(
         launch.params | {"width": width},
         {"w": ternary(rng, count, width, hidden), "wscale": scales, **arrays},
         {"BLOCK": block},

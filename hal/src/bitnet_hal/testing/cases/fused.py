@@ -8,7 +8,7 @@ import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
 from bitnet_hal.testing.cases.attention import STALE, Batch, cached
-from bitnet_hal.testing.cases.case import Array, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import activations, block_activations, normal, padded, ternary
 from bitnet_hal.testing.cases.rope import head_gammas
 
@@ -45,10 +45,10 @@ def _weight_scales(rng: Rng, outs: int, width: int, block: int) -> Array:
 
 def _norm_matmul(
     rng: Rng, rows: int, outs: int, columns: int, norm: int = 1, add: int = 0, block: int = 0, ablock: int = 0
-) -> Launch:
+) -> CaseLaunch:
     x, gamma = _inputs(rng, rows, columns, norm, ablock)
     width = padded(columns)
-    return Launch(
+    return CaseLaunch(
         {
             "rows": rows,
             "columns": columns,
@@ -69,7 +69,7 @@ def _norm_matmul(
     )
 
 
-def _part_of_y(rng: Rng, add: int) -> Launch:
+def _part_of_y(rng: Rng, add: int) -> CaseLaunch:
     """y[2, 100] of which columns 13..52 are this matrix's."""
     launch = _norm_matmul(rng, 2, 40, 256, 1, add)
     launch.params.update(y_stride=100, y_first=13)
@@ -77,7 +77,7 @@ def _part_of_y(rng: Rng, add: int) -> Launch:
     return launch
 
 
-def _spoiled(rng: Rng) -> Launch:
+def _spoiled(rng: Rng) -> CaseLaunch:
     """NaN, Inf, a sum of squares that overflows, zeros, values at and below the absmax floor; row 5 is sound."""
     launch = _norm_matmul(rng, 7, 33, 300)
     x = launch.arrays["x"]
@@ -96,10 +96,10 @@ def _glu(
     norm: int = 1,
     block: int = 0,
     ablock: int = 0,
-) -> Launch:
+) -> CaseLaunch:
     x, gamma = _inputs(rng, rows, columns, norm, ablock)
     width = padded(columns)
-    return Launch(
+    return CaseLaunch(
         {"rows": rows, "columns": columns, "outs": outs, "width": width, "eps": 1e-5},
         {
             "x": x,
@@ -115,11 +115,11 @@ def _glu(
 
 def _matmul_glu(
     rng: Rng, rows: int, outs: int, columns: int, act: int = RELU2, block: int = 0, ablock: int = 0
-) -> Launch:
+) -> CaseLaunch:
     width = padded(columns)
     shape = rows, width, columns
     quantized = block_activations(rng, *shape, ablock) if ablock else activations(rng, *shape)
-    return Launch(
+    return CaseLaunch(
         {"rows": rows, "outs": outs, "width": width},
         {
             "w": ternary(rng, 2 * outs, width, columns),
@@ -131,7 +131,7 @@ def _matmul_glu(
     )
 
 
-def _nan_matmul_glu(rng: Rng) -> Launch:
+def _nan_matmul_glu(rng: Rng) -> CaseLaunch:
     """As _nan_glu: a spoiled row has a scale that is NaN."""
     launch = _matmul_glu(rng, 9, 40, 256)
     launch.arrays["scale"][1] = np.nan
@@ -139,7 +139,7 @@ def _nan_matmul_glu(rng: Rng) -> Launch:
     return launch
 
 
-def _nan_glu(rng: Rng) -> Launch:
+def _nan_glu(rng: Rng) -> CaseLaunch:
     """A spoiled row gives NaN in every column, also where max(g, 0) would swallow it."""
     launch = _glu(rng, 3, 40, 200)
     launch.arrays["x"][1, 100] = np.nan
@@ -148,7 +148,7 @@ def _nan_glu(rng: Rng) -> Launch:
 
 def _rope_attention(
     rng: Rng, batch: Batch, interleaved: int = 0, without_slot: tuple[int, ...] = (), norm: int = 0
-) -> Launch:
+) -> CaseLaunch:
     """Keys, and (cos, sin), are such that no rotated key rounds, unless heads are normed: then all devices cache the
     same. Caches are stale at the rows' own slots."""
     rows, (n_heads, n_kv), head_dim = len(batch.rows), batch.heads, batch.head_dim
@@ -165,10 +165,10 @@ def _rope_attention(
     arrays.update(head_gammas(rng, head_dim))
     arrays["rope"] = rng.integers(-8, 9, (max(batch.lengths()) + 1, head_dim // 2, 2)) / 8
     arrays["out"] = blank(rows * n_heads * head_dim, "f32")
-    return Launch(params | {"eps": 1e-6}, arrays, {"KV": batch.kv, "INTERLEAVED": interleaved, "QKNORM": norm})
+    return CaseLaunch(params | {"eps": 1e-6}, arrays, {"KV": batch.kv, "INTERLEAVED": interleaved, "QKNORM": norm})
 
 
-def _nan_qkv(rng: Rng) -> Launch:
+def _nan_qkv(rng: Rng) -> CaseLaunch:
     """NaN in a query spoils that head, in a new key the heads that share it."""
     launch = _rope_attention(rng, Batch([(0, 10), (1, 70), (2, 12), (3, 200)], (4, 2)))
     launch.arrays["qkv"][0, 2, 5] = launch.arrays["qkv"][1, 4, 3] = np.nan

@@ -9,13 +9,13 @@ import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_TYPES, RELU2, SILU, ceil_div
 from bitnet_hal.testing.cases.attention import Batch, cached
-from bitnet_hal.testing.cases.case import Array, Arrays, Case, Launch, Rng
+from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng
 from bitnet_hal.testing.cases.data import normal, padded, ternary
 from bitnet_hal.testing.cases.rope import head_gammas, rope_table
 
 
 @dataclass(frozen=True)
-class Shape:
+class LayerShape:
     """A layer, and the position of its row (-1: an unused one)."""
 
     hidden: int = 256
@@ -43,7 +43,7 @@ def _matrix(rng: Rng, name: str, rows: int, columns: int, block: int) -> Arrays:
     }
 
 
-def _build(rng: Rng, shape: Shape) -> Launch:
+def _build(rng: Rng, shape: LayerShape) -> CaseLaunch:
     hidden, ffn, (n_heads, n_kv), dim = shape.hidden, shape.ffn, shape.heads, shape.head_dim
     batch = Batch([(0, shape.position)] if shape.position >= 0 else [(0, 3), (0, -1)], shape.heads, dim, shape.kv)
     params, arrays = cached(rng, batch)
@@ -51,7 +51,7 @@ def _build(rng: Rng, shape: Shape) -> Launch:
     outs = (n_heads + 2 * n_kv) * dim
     arrays["step"] = arrays["step"][-1:]
     scratch = {"qkv": outs, "heads": n_heads * dim, "m": ffn}
-    return Launch(
+    return CaseLaunch(
         params | {"hidden": hidden, "ffn": ffn, "eps": 1e-5},
         {
             **arrays,
@@ -76,9 +76,9 @@ def _build(rng: Rng, shape: Shape) -> Launch:
     )
 
 
-def _nan(rng: Rng) -> Launch:
+def _nan(rng: Rng) -> CaseLaunch:
     """A NaN in x makes the whole row NaN."""
-    launch = _build(rng, Shape())
+    launch = _build(rng, LayerShape())
     row: Array = launch.arrays["x"]
     row[100] = np.nan
     return launch
@@ -86,19 +86,19 @@ def _nan(rng: Rng) -> Launch:
 
 def cases() -> Iterator[Case]:
     """Both activations, with and without sub-norms, every cache type, block scales, normed heads, odd widths."""
-    shapes: dict[str, Shape] = {f"{cache}-cache": Shape(kv=kv) for kv, cache in enumerate(KV_TYPES)}
-    shapes |= {f"position-{position}": Shape(position=position) for position in (0, 63, 64, 700)}
-    shapes["silu-plain"] = Shape(act=SILU, norm=0)
-    shapes["interleaved"] = Shape(act=SILU, norm=0, interleaved=1)
-    shapes["gqa"] = Shape(512, 640, (8, 2), 64)
-    shapes["odd-widths"] = Shape(192, 320, (3, 1), 32)
-    shapes["queries-wider"] = Shape(128, 256, (4, 2), 64)
-    shapes["large"] = Shape(2560, 6912, (20, 5), 128)
-    shapes["unused-row"] = Shape(position=-1)
+    shapes: dict[str, LayerShape] = {f"{cache}-cache": LayerShape(kv=kv) for kv, cache in enumerate(KV_TYPES)}
+    shapes |= {f"position-{position}": LayerShape(position=position) for position in (0, 63, 64, 700)}
+    shapes["silu-plain"] = LayerShape(act=SILU, norm=0)
+    shapes["interleaved"] = LayerShape(act=SILU, norm=0, interleaved=1)
+    shapes["gqa"] = LayerShape(512, 640, (8, 2), 64)
+    shapes["odd-widths"] = LayerShape(192, 320, (3, 1), 32)
+    shapes["queries-wider"] = LayerShape(128, 256, (4, 2), 64)
+    shapes["large"] = LayerShape(2560, 6912, (20, 5), 128)
+    shapes["unused-row"] = LayerShape(position=-1)
     for block in (64, 128, 256):
-        shapes[f"qwen3-b{block}"] = Shape(256, 384, (4, 2), 64, 90, 1, 0, 1, SILU, 0, block, 32)
-    shapes["qwen3-a128"] = Shape(256, 384, (4, 2), 64, 90, 1, 0, 1, SILU, 0, 128, 128)
-    shapes["qwen3-large"] = Shape(2048, 6144, (16, 8), 128, 130, 1, 0, 1, SILU, 0, 128, 32)
+        shapes[f"qwen3-b{block}"] = LayerShape(256, 384, (4, 2), 64, 90, 1, 0, 1, SILU, 0, block, 32)
+    shapes["qwen3-a128"] = LayerShape(256, 384, (4, 2), 64, 90, 1, 0, 1, SILU, 0, 128, 128)
+    shapes["qwen3-large"] = LayerShape(2048, 6144, (16, 8), 128, 130, 1, 0, 1, SILU, 0, 128, 32)
     for label, shape in shapes.items():
         yield Case("decoder_layer", label, _build, (shape,))
     yield Case("decoder_layer", "nan", _nan)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bitnet_hal.kernels.catalogue import RELU2, SILU
 from bitnet_hal.kernels.sizes import row_scales
-from bitnet_hal.testing.cases.case import Array, Arrays, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import normal, padded
 
 Edit = Callable[[Array], None]
@@ -20,34 +20,34 @@ def _outputs(rows: int, stride: int, ablock: int = 0) -> Arrays:
     return {"q": blank(rows * stride, "i8"), "scale": blank(scales, "f32"), "qsum": blank(scales, "i32")}
 
 
-def _rms(rng: Rng, rows: int, width: int, norm: int = 1, edit: Edit | None = None, ablock: int = 0) -> Launch:
+def _rms(rng: Rng, rows: int, width: int, norm: int = 1, edit: Edit | None = None, ablock: int = 0) -> CaseLaunch:
     x = normal(rng, rows, width) * np.float32(3)
     if edit:
         edit(x)
-    return Launch(
+    return CaseLaunch(
         {"rows": rows, "width": width, "stride": padded(width), "eps": 1e-5},
         {"x": x, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width), ablock)},
         {"NORM": norm, "ABLOCK": ablock},
     )
 
 
-def _glu(rng: Rng, rows: int, width: int, act: int, norm: int, edit: Edit | None = None, ablock: int = 0) -> Launch:
+def _glu(rng: Rng, rows: int, width: int, act: int, norm: int, edit: Edit | None = None, ablock: int = 0) -> CaseLaunch:
     gate_up = normal(rng, rows, 2 * width) * np.float32(2)
     if edit:
         edit(gate_up)
-    return Launch(
+    return CaseLaunch(
         {"rows": rows, "width": width, "stride": padded(width), "eps": 1e-5},
         {"gate_up": gate_up, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width), ablock)},
         {"ACT": act, "NORM": norm, "ABLOCK": ablock},
     )
 
 
-def _final(rng: Rng, rows: int, width: int, edit: Edit | None = None) -> Launch:
+def _final(rng: Rng, rows: int, width: int, edit: Edit | None = None) -> CaseLaunch:
     x = normal(rng, rows + 3, width)
     if edit:
         edit(x)
     index = rng.permutation(rows + 3)[:rows]
-    return Launch(
+    return CaseLaunch(
         {"rows": rows, "width": width, "eps": 1e-6},
         {"x": x, "index": index, "gamma": rng.uniform(0.2, 2, width), "y": blank(rows * width, "f32")},
     )

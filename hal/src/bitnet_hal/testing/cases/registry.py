@@ -12,14 +12,14 @@ from bitnet_hal.testing.cases import (
     embed,
     fused,
     layer,
+    lm_head_int8,
     quantize,
     rope,
-    small_head,
     ternary,
 )
 from bitnet_hal.testing.cases.case import Case
 
-_MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused, layer, small_head, delta)
+_MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused, layer, lm_head_int8, delta)
 
 
 @cache

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
-from bitnet_hal.testing.cases.case import Array, Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import normal, step_rows
 
 N_BLOCKS = 12
@@ -33,7 +33,7 @@ def _build(
     interleaved: int = 0,
     unused: bool = False,
     norm: int = 0,
-) -> Launch:
+) -> CaseLaunch:
     n_heads, n_kv = heads
     row_bytes = kv_row_bytes(kv, head_dim)
     positions = rng.integers(0, 600, rows)
@@ -45,7 +45,7 @@ def _build(
     qkv[0, -1] = 0  # an all-zero row: its int8 scale is 0
     cache_bytes = N_BLOCKS * n_kv * KV_BLOCK * row_bytes
     used = np.zeros(rows, dtype=np.int64)
-    return Launch(
+    return CaseLaunch(
         {
             "rows": rows,
             "n_heads": n_heads,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.sizes import SCALE_COLUMNS
-from bitnet_hal.testing.cases.case import Case, Launch, Rng, blank
+from bitnet_hal.testing.cases.case import Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import (
     activations,
     block_activations,
@@ -35,13 +35,13 @@ SHAPES = (
 """(T, N, K): around tiles of 32 and 64, up to the widest feed-forward layer; K = 8640 is padded to 8704."""
 
 
-def _build(rng: Rng, rows: int, outs: int, columns: int, add: int = 0, exact: bool = False) -> Launch:
+def _build(rng: Rng, rows: int, outs: int, columns: int, add: int = 0, exact: bool = False) -> CaseLaunch:
     width = padded(columns)
     q, scale, qsum = activations(rng, rows, width, columns)
     wscale = rng.uniform(0.1, 2, outs).astype(np.float32)
     if exact:
         scale, wscale = powers_of_two(rng, rows), powers_of_two(rng, outs)
-    return Launch(
+    return CaseLaunch(
         {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0},
         {
             "w": ternary(rng, outs, width, columns),
@@ -55,7 +55,7 @@ def _build(rng: Rng, rows: int, outs: int, columns: int, add: int = 0, exact: bo
     )
 
 
-def _part_of_y(rng: Rng, add: int, block: int = 0) -> Launch:
+def _part_of_y(rng: Rng, add: int, block: int = 0) -> CaseLaunch:
     """y[5, 100] of which columns 13..52 are this matrix's."""
     launch = _block(rng, 5, 40, 256, block, add) if block else _build(rng, 5, 40, 256, add)
     launch.params.update(y_stride=100, y_first=13)
@@ -63,7 +63,7 @@ def _part_of_y(rng: Rng, add: int, block: int = 0) -> Launch:
     return launch
 
 
-def _largest_sums(rng: Rng) -> Launch:
+def _largest_sums(rng: Rng) -> CaseLaunch:
     """Every product has the same sign: sums that 16 bits, or f16, cannot hold."""
     launch = _build(rng, 2, 4, 8704, exact=True)
     q = np.full((2, 8704), -128, dtype=np.int8)
@@ -73,7 +73,7 @@ def _largest_sums(rng: Rng) -> Launch:
     return launch
 
 
-def _spoiled_rows(rng: Rng) -> Launch:
+def _spoiled_rows(rng: Rng) -> CaseLaunch:
     """Rows marked by scale = NaN stay NaN; all-zero rows give 0 whatever their scale."""
     launch = _build(rng, 7, 33, 256)
     q, scale, qsum = launch.arrays["q"], launch.arrays["scale"], launch.arrays["qsum"]
@@ -84,7 +84,7 @@ def _spoiled_rows(rng: Rng) -> Launch:
 
 def _block(
     rng: Rng, rows: int, outs: int, columns: int, block: int, add: int = 0, exact: bool = False, ablock: int = 0
-) -> Launch:
+) -> CaseLaunch:
     launch = _build(rng, rows, outs, columns, add, exact)
     width = padded(columns)
     count = outs * -(-width // block)
@@ -99,7 +99,7 @@ def _block(
     return launch
 
 
-def _spoiled_blocks(rng: Rng, ablock: int) -> Launch:
+def _spoiled_blocks(rng: Rng, ablock: int) -> CaseLaunch:
     """A row marked by NaN in all its scales stays NaN; a dead weight group and all-zero rows give exact zeros."""
     launch = _block(rng, 5, 33, 384, 128, ablock=ablock)
     q, scale, qsum = (launch.arrays[name] for name in ("q", "scale", "qsum"))
@@ -134,12 +134,12 @@ def cases() -> Iterator[Case]:
     yield Case(name, "wide", _block, (1, 65, 8640, 128))
     yield Case(name, "prompt", _block, (512, 5, 128, 64))
     yield Case(name, "add-t70", _block, (70, 130, 384, 64, 1))
-    yield from _activation_blocks(name)
+    yield from _activation_group_sizes(name)
     yield Case(name, "part-of-y", _part_of_y, (0, 64))
     yield Case(name, "add-part-of-y", _part_of_y, (1, 256))
 
 
-def _activation_blocks(name: str) -> Iterator[Case]:
+def _activation_group_sizes(name: str) -> Iterator[Case]:
     """A scale for every 32 columns of the activations, with each block of weights."""
     for block in (64, 128, 256):
         for t, n, k in ((1, 33, 640), (2, 130, 320), (8, 31, 2560), (33, 70, 384), (70, 130, 256)):

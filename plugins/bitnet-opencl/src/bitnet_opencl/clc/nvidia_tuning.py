@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitnet_hal.kernels.catalogue import ceil_div
-from bitnet_hal.plugin import FEW_ROWS, Tuning, Wanted
+from bitnet_hal.plugin import FEW_ROWS, Tuning, TuningQuery
 
 MOST_SPLITS = 32
 """Parts of the positions that a row's attention is split into."""
@@ -22,27 +22,27 @@ MEETING_BYTES = 2048
 """Of decoder_layer's workspace, before what attention hands on (meeting.clh)."""
 
 
-def _quantize(wanted: Wanted) -> Tuning:
-    share = {} if wanted["ABLOCK"] else {"SHARE": ceil_div(wanted["width"], 512)}
+def _quantize(query: TuningQuery) -> Tuning:
+    share = {} if query["ABLOCK"] else {"SHARE": ceil_div(query["width"], 512)}
     return Tuning(private={"GROUP": 512, **share})
 
 
-def _argmax(wanted: Wanted) -> Tuning:
-    rows, splits = wanted["rows"], min(256, ceil_div(wanted["vocab"], 2048))
+def _argmax(query: TuningQuery) -> Tuning:
+    rows, splits = query["rows"], min(256, ceil_div(query["vocab"], 2048))
     if splits == 1:
         return Tuning({"SPLITS": 1}, private={"GROUP": 1024})
     return Tuning({"SPLITS": splits}, "split", {"GROUP": 256}, 4 * rows * (1 + 2 * splits))
 
 
-def _products(wanted: Wanted) -> Tuning:
+def _products(query: TuningQuery) -> Tuning:
     """Ternary products, of one scale a row or of blocks; enough loads on their way without too many groups."""
-    rows, outs, width = wanted["rows"], wanted["outs"], wanted["width"]
-    if rows > FEW_ROWS and wanted.of_device("ptx"):
-        tile_n = 64 if ceil_div(outs, 128) * ceil_div(rows, 64) < 2 * wanted.of_device("compute_units") else 128
+    rows, outs, width = query["rows"], query["outs"], query["width"]
+    if rows > FEW_ROWS and query.of_device("ptx"):
+        tile_n = 64 if ceil_div(outs, 128) * ceil_div(rows, 64) < 2 * query.of_device("compute_units") else 128
         return Tuning({"TILE_N": tile_n, "TILE_T": 64, "SPLITS": 1}, "mma", {"GROUP": 128})
-    blocks = "BLOCK" in wanted
+    blocks = "BLOCK" in query
     lanes, depth = (16, 3) if blocks or outs > 8192 else (32, 4)
-    tile = {"TILE_N": 256 // lanes, "TILE_T": min(wanted.room, FEW_ROWS), "SPLITS": 1}
+    tile = {"TILE_N": 256 // lanes, "TILE_T": min(query.room, FEW_ROWS), "SPLITS": 1}
     private = {"GROUP": 128, "LANES": lanes}
     if not blocks:
         depth = min(depth, ceil_div(width // 64, lanes)) if width >= 1024 else 1
@@ -50,21 +50,21 @@ def _products(wanted: Wanted) -> Tuning:
     return Tuning(tile, private=private)
 
 
-def _dense(wanted: Wanted) -> Tuning:
-    width = wanted["width"]
+def _dense(query: TuningQuery) -> Tuning:
+    width = query["width"]
     private = {"GROUP": 128, "LANES": LANES, "ROWS": 2, "ALIGNED": int(width % 8 == 0)}
     private |= {"WIDTH": width} if width >= 1024 else {}
-    return Tuning({"TILE_N": 8, "TILE_T": min(wanted.room, 4)}, private=private)
+    return Tuning({"TILE_N": 8, "TILE_T": min(query.room, 4)}, private=private)
 
 
-def _attention(wanted: Wanted) -> Tuning:
-    head_dim = wanted["head_dim"]
-    if wanted.of_device("ptx") and wanted["rows"] > FEW_ROWS and wanted["KV"] == 1 and head_dim in (64, 128):
-        heads = wanted.shared_heads(HEADS)
+def _attention(query: TuningQuery) -> Tuning:
+    head_dim = query["head_dim"]
+    if query.of_device("ptx") and query["rows"] > FEW_ROWS and query["KV"] == 1 and head_dim in (64, 128):
+        heads = query.shared_heads(HEADS)
         tile = {"TILE_N": heads, "TILE_T": 16 * max(1, 4 // heads), "SPLITS": 1}
         return Tuning(tile, "mma", {"GROUP": 2 * heads * tile["TILE_T"], "HEAD_DIM": head_dim})
     if head_dim <= 8 * LANES:
-        return _teams(wanted, "split")
+        return _teams(query, "split")
     private = {"GROUP": 256, "LANES": 8, "CHUNK": 256, "SPREAD": 256, "OWNED": ceil_div(head_dim, 256)}
     return Tuning({"TILE_N": 1, "TILE_T": 1, "SPLITS": 1}, private=private)
 
@@ -74,47 +74,47 @@ def _parts(groups: int, splits: int, heads: int, active: int) -> int:
     return 16 * (ceil_div(groups, 4) + groups * splits * heads * (2 * active + 1))
 
 
-def _teams(wanted: Wanted, variant: str = "") -> Tuning:
+def _teams(query: TuningQuery, variant: str = "") -> Tuning:
     """attend.clh: teams of lanes, and where rows are few the positions shared out to groups."""
-    head_dim = wanted["head_dim"]
+    head_dim = query["head_dim"]
     active = ceil_div(head_dim, 8)
     if active > LANES:
-        raise wanted.refused(f"it is not served for heads of {head_dim} elements")
-    heads = wanted.shared_heads(HEADS)
-    groups = wanted.room * (wanted["n_heads"] // heads)  # so that prompts of any length share few programs
-    splits = min(MOST_SPLITS, ceil_div(2 * wanted.of_device("compute_units"), groups)) if wanted.of_device("ptx") else 1
+        raise query.unsupported(f"it is not served for heads of {head_dim} elements")
+    heads = query.shared_heads(HEADS)
+    groups = query.room * (query["n_heads"] // heads)  # so that prompts of any length share few programs
+    splits = min(MOST_SPLITS, ceil_div(2 * query.of_device("compute_units"), groups)) if query.of_device("ptx") else 1
     workspace = _parts(groups, splits, heads, active) if splits > 1 else 0
     team = {"LANES": 1 << (active - 1).bit_length(), "HEAD_DIM": head_dim, "KEYS": 2, "HEADS": heads}
     private = {"GROUP": 128, "GROUPS": groups if splits > 1 else 1, **team}
     return Tuning({"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}, variant, private, workspace)
 
 
-def _norm_matmul(wanted: Wanted) -> Tuning:
+def _norm_matmul(query: TuningQuery) -> Tuning:
     """Enough groups for all compute units, but not many more, as each does the norm again."""
-    width, outs = wanted["width"], wanted["outs"]
-    if wanted["rows"] > JOINED_ROWS:
-        raise wanted.refused(f"it is not served for {wanted['rows']} rows")
+    width, outs = query["width"], query["outs"]
+    if query["rows"] > JOINED_ROWS:
+        raise query.unsupported(f"it is not served for {query['rows']} rows")
     group, lanes = 256, 16 if width <= 4096 else 32
-    per_set = 2 if outs * lanes > 2 * wanted.of_device("compute_units") * group else 1
-    if width * (1.5 if wanted["BLOCK"] else 1) + 12 * group > LOCAL_BYTES:
-        raise wanted.refused(f"it is not served for {width} columns")
+    per_set = 2 if outs * lanes > 2 * query.of_device("compute_units") * group else 1
+    if width * (1.5 if query["BLOCK"] else 1) + 12 * group > LOCAL_BYTES:
+        raise query.unsupported(f"it is not served for {width} columns")
     tile = {"TILE_N": group // lanes * per_set, "TILE_T": 1}
-    return Tuning(tile, private={"GROUP": group, "LANES": lanes, "COLUMNS": wanted["columns"], "WIDTH": width})
+    return Tuning(tile, private={"GROUP": group, "LANES": lanes, "COLUMNS": query["columns"], "WIDTH": width})
 
 
-def _layer(wanted: Wanted) -> Tuning:
+def _layer(query: TuningQuery) -> Tuning:
     """decoder_layer: a group for each compute unit; shapes are constants."""
-    members, block = wanted.of_device("members"), wanted["BLOCK"]
-    heads, kv_heads, dim, hidden, ffn = (wanted[n] for n in ("n_heads", "n_kv_heads", "head_dim", "hidden", "ffn"))
+    members, block = query.of_device("members"), query["BLOCK"]
+    heads, kv_heads, dim, hidden, ffn = (query[n] for n in ("n_heads", "n_kv_heads", "head_dim", "hidden", "ffn"))
     if not members or dim % 8 or hidden % 4 or ffn % 4:
-        raise wanted.refused("it is not served for such sizes" if members else "it is not served for this device")
-    group, at_once, active = 512, wanted.shared_heads(HEADS), ceil_div(dim, 8)
+        raise query.unsupported("it is not served for such sizes" if members else "it is not served for this device")
+    group, at_once, active = 512, query.shared_heads(HEADS), ceil_div(dim, 8)
     widest = max(ceil_div(size, 128) * 128 for size in (hidden, heads * dim, ffn))
     lanes = 16 if widest <= 8192 else 32  # rows of a lane shall fit in its registers
     sums = group // 32 * 16 * at_once * (dim // 4 + 1)
     codes = widest * 3 // 2 if block else widest
     if active > lanes or max(sums, codes) + 4 * (at_once + 2) * dim + 12 * group // 32 + 128 > LOCAL_BYTES:
-        raise wanted.refused(f"it is not served for heads of {dim} elements and {widest} columns")
+        raise query.unsupported(f"it is not served for heads of {dim} elements and {widest} columns")
     groups = heads // at_once
     shape = {"HIDDEN": hidden, "FFN": ffn, "N_HEADS": heads, "KV_HEADS": kv_heads, "HEAD_DIM": dim, "HEADS": at_once}
     work = {"GROUP": group, "LANES": lanes, "KEYS": 1, "UP_ROWS": 1 if block else 2}
@@ -122,7 +122,7 @@ def _layer(wanted: Wanted) -> Tuning:
     return Tuning({"MEMBERS": members}, "", {**shape, **work}, workspace)
 
 
-FORMULAS: dict[str, Callable[[Wanted], Tuning]] = {
+FORMULAS: dict[str, Callable[[TuningQuery], Tuning]] = {
     "rms_norm_quantize": _quantize,
     "glu_norm_quantize": _quantize,
     "argmax_advance": _argmax,

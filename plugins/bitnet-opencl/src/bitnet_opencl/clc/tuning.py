@@ -7,7 +7,7 @@ private constants are.
 
 from __future__ import annotations
 
-from bitnet_hal.plugin import DeviceType, Tuning, TuningTable, Wanted, table
+from bitnet_hal.plugin import DeviceType, Tuning, TuningQuery, TuningTable, table
 
 from bitnet_opencl.clc.nvidia_tuning import FORMULAS
 
@@ -16,20 +16,20 @@ _SHARED_ROWS = ("matmul_ternary", "matmul_ternary_block", "matmul_dense")
 CPU, GPU, NVIDIA = (TuningTable(table(__file__, f"{name}.toml")) for name in ("cpu", "gpu", "nvidia"))
 
 
-def choose(wanted: Wanted) -> Tuning:
+def select_tuning(query: TuningQuery) -> Tuning:
     """The tuning of one launch; UnsupportedError where an optional kernel does not serve it."""
-    name, measured = wanted.spec.name, wanted.of_device("ptx") or wanted.of_device("members")
+    name, measured = query.spec.name, query.of_device("ptx") or query.of_device("members")
     if measured and name in FORMULAS:
-        return FORMULAS[name](wanted)
-    table = NVIDIA if measured else CPU if wanted.info.type is DeviceType.SOFTWARE else GPU
-    return table.tune(wanted, wanted.of_device("max_group"))
+        return FORMULAS[name](query)
+    table = NVIDIA if measured else CPU if query.info.type is DeviceType.SOFTWARE else GPU
+    return table.tune(query, query.of_device("max_group"))
 
 
-def offered(wanted: Wanted) -> list[Tuning]:
+def candidate_tunings(query: TuningQuery) -> list[Tuning]:
     """The tuning of one launch first, then others for products of few rows on a GPU that nobody measured: `bitnet tune`
     chooses among them. The more lanes share a row, the fewer rows a group has."""
-    usual, device = choose(wanted), wanted.info
+    usual, device = select_tuning(query), query.info
     measured = device.type is DeviceType.SOFTWARE or device.extra["ptx"]
-    if measured or usual.variant or wanted.spec.name not in _SHARED_ROWS:
+    if measured or usual.variant or query.spec.name not in _SHARED_ROWS:
         return [usual]
-    return usual.with_lanes(wanted.of_device("lanes"))
+    return usual.with_lanes(query.of_device("lanes"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import ceil_div
-from bitnet_hal.kernels.small_head import HEAD_GROUP
+from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
 from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.tuning.query import FEW_ROWS, shared_heads
 
@@ -31,7 +31,7 @@ def tuned(
     return Tuning(dict(tile or {}), variant, {"GROUP": group, **private}, workspace)
 
 
-def choose(name: str, constants: Constants, params: Params, units: int) -> Tuning:
+def select_tuning(name: str, constants: Constants, params: Params, units: int) -> Tuning:
     """Tuning of one launch. units: blocks that keep the GPU busy. UnsupportedError for what other kernels do better."""
     if name in CHOICES:
         return CHOICES[name](params)
@@ -110,7 +110,7 @@ def words(params: Params, element_bytes: int) -> int:
     return 4 if element_bytes * int(params["width"]) % 16 == 0 else 1
 
 
-def draft_logits(params: Params) -> Tuning:
+def approx_logits(params: Params) -> Tuning:
     """Drafts of the exact small head. UnsupportedError for several rows: those of eight took a quarter more time than
     all their logits on an H200."""
     if (rows := int(params["rows"])) > 1:
@@ -118,7 +118,7 @@ def draft_logits(params: Params) -> Tuning:
     return tuned(256, {"TILE_N": HEAD_GROUP, "TILE_T": 1}, WORDS=words(params, 1), RESIDENT=4)
 
 
-def rescore_logits(params: Params) -> Tuning:
+def refine_logits(params: Params) -> Tuning:
     """The logits that drafts leave open: the more rows, the fewer blocks for each, which all look for its bound."""
     rows = int(params["rows"])
     tile_n = 1024 if rows <= 2 else 4096 if rows <= 16 else 8192 if rows <= 32 else 16384
@@ -135,7 +135,7 @@ CHOICES = {
     "rms_norm": lambda params: tuned(512, EACH=ceil_div(int(params["width"]), 512)),
     "top_k": lambda _: tuned(1024, {"SPLITS": 1}),
     "pack_head": lambda _: tuned(256, {"TILE_N": 8}),
-    "draft_logits": draft_logits,
-    "rescore_logits": rescore_logits,
+    "approx_logits": approx_logits,
+    "refine_logits": refine_logits,
 }
 """By kernel, where its sizes alone decide."""

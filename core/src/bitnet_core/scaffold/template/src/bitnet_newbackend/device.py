@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.base import BaseDevice, Launch
+from bitnet_hal.base import BaseDevice, BoundLaunch
 from bitnet_hal.device import DeviceInfo, DeviceType, MemoryKind, Tuning
 from bitnet_hal.errors import OutOfMemoryError, UnsupportedError
 from bitnet_hal.kernels.spec import KernelSpec
@@ -92,7 +92,7 @@ class NewBackendDevice(BaseDevice[NewBackendBuffer, NewBackendKernel]):
             ) from exc
         return NewBackendKernel(spec, dict(constants), tuning, getattr(module, spec.name))
 
-    def _run(self, launch: Launch[NewBackendBuffer, NewBackendKernel]) -> None:
+    def _run(self, launch: BoundLaunch[NewBackendBuffer, NewBackendKernel]) -> None:
         """Queue the kernel with launch.grid workgroups."""
         spec, arrays = launch.kernel.spec, dict[str, Any]()
         for binding, (buffer, offset, nbytes) in zip(spec.bindings, launch.bound, strict=True):

@@ -1,0 +1,32 @@
+"""Recent errors, including those that the engine recovered from, for logs and metrics."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from dataclasses import dataclass
+
+_KEPT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRecord:
+    """One error. time: seconds since the epoch."""
+
+    time: float
+    kind: str
+    message: str
+
+
+class ErrorLog:
+    """counts: number of errors by class name. recent: the last _KEPT of them."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.recent: deque[ErrorRecord] = deque(maxlen=_KEPT)
+
+    def add(self, error: BaseException) -> None:
+        """Record an error."""
+        kind = type(error).__name__
+        self.counts[kind] += 1
+        self.recent.append(ErrorRecord(time.time(), kind, str(error)[:500]))

@@ -1,0 +1,1 @@
+"""The paged KV cache: buffers, block pool, state checkpoints."""

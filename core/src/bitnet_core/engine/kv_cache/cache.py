@@ -1,0 +1,106 @@
+"""The KV cache of a device: paged keys and values, block tables, states of delta nets."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from bitnet_hal.device import Buffer, Device, View
+from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
+
+from bitnet_core.model.config import DeltaNet, ModelConfig
+from bitnet_core.plan.pool import MemoryPool
+
+
+def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
+    """Bytes of one block in one layer's key (or value) buffer."""
+    return KV_BLOCK * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim)
+
+
+def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, req_indices: int) -> int:
+    """Bytes of a cache without its block tables; lanes: number of states."""
+    return 2 * config.attention_layers * blocks * block_bytes(config, kv_dtype) + req_indices * config.state_bytes
+
+
+class KVCache:
+    """Paged cache: `blocks` blocks in every attention layer, `sequences` rows of block tables (one per request, its
+    req_index), and in every delta net a state per row and `checkpoints` more."""
+
+    def __init__(
+        self,
+        device: Device,
+        pool: MemoryPool,
+        config: ModelConfig,
+        *,
+        kv_dtype: str,
+        blocks: int,
+        sequences: int,
+        context: int,
+        checkpoints: int = 0,
+    ) -> None:
+        self._device, self._pool = device, pool
+        self.blocks, self.sequences, self.checkpoints = blocks, sequences, checkpoints
+        self.max_blocks = ceil_div(context, KV_BLOCK)
+        size, layers = blocks * block_bytes(config, kv_dtype), config.attention_layers
+        self.nbytes = cache_bytes(config, kv_dtype, blocks, sequences + checkpoints)
+        self._buffers: list[Buffer] = []
+        net = config.delta
+        self._rows = np.full((sequences, self.max_blocks), -1, np.int32)
+        self._tables: list[list[int]] = [[] for _ in range(sequences)]
+        self._changed: set[int] = set()  # requests whose tables the device does not have yet
+        try:
+            self.keys = tuple(self._alloc(size) for _ in range(layers))
+            self.values = tuple(self._alloc(size) for _ in range(layers))
+            self.states = tuple(self._states(net) for _ in range(config.n_layers - layers)) if net else ()
+            self.tables = self._alloc(self._rows.nbytes)
+            device.upload(self.tables, self._rows.data.cast("B"))
+        except BaseException:
+            self.free()
+            raise
+
+    def set_table(self, req_index: int, blocks: list[int]) -> None:
+        """Set the block table of a request, from the next `upload_tables` on."""
+        if self._tables[req_index] == blocks:
+            return
+        self._tables[req_index] = list(blocks)
+        row = self._rows[req_index]
+        row[: len(blocks)] = blocks
+        row[len(blocks) :] = -1
+        self._changed.add(req_index)
+
+    def upload_tables(self) -> None:
+        """Upload changed tables, adjacent ones at once; call it before queueing work that uses them."""
+        while self._changed:
+            first = end = min(self._changed)
+            while end in self._changed:
+                end += 1
+            rows = self._rows[first:end]
+            self._pool.upload(self.tables.part(first * self._rows[0].nbytes, rows.nbytes), rows.data.cast("B"))
+            self._changed.difference_update(range(first, end))
+
+    def slots(self, req_indices: npt.NDArray[np.int64], positions: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Map positions of requests to cache slots, i32[n]; -1 if the block is missing."""
+        blocks = self._rows[req_indices, positions // KV_BLOCK]
+        return np.where(blocks >= 0, blocks * KV_BLOCK + positions % KV_BLOCK, -1).astype(np.int32)
+
+    def free(self) -> None:
+        """Give all buffers back to the pool."""
+        for buffer in self._buffers:
+            self._pool.free(buffer)
+        self._buffers.clear()
+
+    def _states(self, net: DeltaNet) -> tuple[View, View]:
+        """Allocate the states of one delta net: f32[n, taps - 1, channels] and f32[n, heads, key_dim, value_dim], n =
+        sequences + checkpoints. Kernels zero them at position 0."""
+        req_indices, (inputs, heads) = self.sequences + self.checkpoints, net.state_sizes
+        return self._alloc(4 * req_indices * inputs), self._alloc(4 * req_indices * heads)
+
+    def copy_states(self, source: int, target: int) -> None:
+        """Copy the states of all delta nets from one row to another."""
+        for view in (view for pair in self.states for view in pair):
+            size = view.nbytes // (self.sequences + self.checkpoints)
+            self._device.copy(view.part(source * size, size), view.part(target * size, size))
+
+    def _alloc(self, nbytes: int) -> View:
+        buffer = self._pool.alloc(nbytes)
+        self._buffers.append(buffer)
+        return View(buffer, 0, nbytes)

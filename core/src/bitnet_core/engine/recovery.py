@@ -1,0 +1,63 @@
+"""Recovery from lack of device memory: what to give up, step by step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from bitnet_hal.errors import OutOfMemoryError
+
+log = logging.getLogger(__name__)
+
+
+class Shrinkable(Protocol):
+    """Each method gives something up, or returns False if there is nothing more of its kind."""
+
+    def drop_scratch(self) -> bool: ...
+
+    def shrink_cache(self) -> bool: ...
+
+    def halve_chunk(self) -> bool: ...
+
+    def fewer_sequences(self) -> bool: ...
+
+
+class OomRecovery:
+    """One retried action: each step is repeated until it has nothing left to give up, then the next one."""
+
+    def __init__(self, target: Shrinkable) -> None:
+        self._steps: list[tuple[str, Callable[[], bool], bool]] = [
+            ("dropped scratch and pooled buffers", target.drop_scratch, False),
+            ("evicted reusable prefixes and shrank the cache", target.shrink_cache, True),
+            ("halved the prefill chunk", target.halve_chunk, True),
+            ("halved the number of concurrent requests", target.fewer_sequences, True),
+        ]
+        self._at = 0
+        self._logged: set[int] = set()
+
+    def recover(self, error: OutOfMemoryError) -> None:
+        """Give something up so that the action can be retried; raises `error`, with what was tried, if nothing is
+        left."""
+        while self._at < len(self._steps):
+            text, give_up, repeatable = self._steps[self._at]
+            done = give_up()
+            if done and self._at not in self._logged:
+                self._logged.add(self._at)
+                log.warning("out of memory (%s bytes asked for): %s", f"{error.requested:,}", text)
+            if not done or not repeatable:
+                self._at += 1
+            if done:
+                return
+        free = f"{error.free:,}" if error.free >= 0 else "an unknown number of"
+        raise OutOfMemoryError(
+            f"{error.requested:,} bytes asked for, {free} bytes free, and nothing is left to give up",
+            requested=error.requested,
+            free=error.free,
+            backend=error.backend,
+            device=error.device,
+            operation=error.operation,
+            code=error.code,
+            hint="Use a smaller --context or --kv-cache-size, fewer --max-sequences, --kv-cache-type int8, "
+            "or another --device",
+        ) from error

@@ -1,0 +1,1 @@
+"""A generation request, the rows it samples from, its reasoning."""

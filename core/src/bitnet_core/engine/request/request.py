@@ -1,0 +1,86 @@
+"""A generation request: its tokens, its blocks in the cache, its limits."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from bitnet_hal.kernels.catalogue import KV_BLOCK
+
+from bitnet_core.engine.kv_cache.block_pool import hash_blocks
+from bitnet_core.engine.sampling.constraint import Constraint
+from bitnet_core.engine.sampling.sampler import Sampler
+from bitnet_core.engine.speculative import NgramDrafter
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+Scored = Callable[[int, npt.NDArray[np.float32]], None]
+"""scored(position, f32[V] logits after the token there); again from the start if the text has to be computed again."""
+
+_ids = itertools.count()
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request. tokens: prompt and generated tokens; keys and values of the first `computed` are in the cache.
+
+    error: why the request ended, if finish_reason is "error". added, admitted: time.perf_counter() when it was queued
+    and when it was first admitted. prefill_seconds, decode_seconds: durations of the steps up to and after its first
+    token.
+    """
+
+    tokens: list[int]
+    max_tokens: int
+    sampler: Sampler
+    stop_token_ids: frozenset[int]
+    constraint: Constraint | None = None
+    scored: Scored | None = None  # wants the logits after every token of the prompt
+    id: int = field(default_factory=lambda: next(_ids))
+    prompt_tokens: int = field(init=False)
+    computed: int = 0
+    cached_tokens: int = 0  # prompt tokens whose keys and values came from an earlier request
+    blocks: list[int] = field(default_factory=list)
+    req_index: int = -1  # row of the block tables; -1 while waiting
+    finish_reason: FinishReason | None = None
+    error: Exception | None = None
+    added: float = field(default_factory=time.perf_counter)
+    admitted: float | None = None
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    drafter: NgramDrafter = field(default_factory=NgramDrafter)
+    _block_hashes: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.prompt_tokens = len(self.tokens)
+
+    @property
+    def generated(self) -> list[int]:
+        """Tokens after the prompt."""
+        return self.tokens[self.prompt_tokens :]
+
+    @property
+    def generated_tokens(self) -> int:
+        """Number of generated tokens."""
+        return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def pending(self) -> int:
+        """Number of tokens that are not computed yet; 1 while decoding."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the device can choose tokens by itself."""
+        return self.constraint is None and self.sampler.greedy
+
+    def block_hashes(self, upto: int) -> list[bytes]:
+        """Hashes of the full blocks within the first `upto` tokens."""
+        count = upto // KV_BLOCK
+        if len(self._block_hashes) < count:
+            self._block_hashes = hash_blocks(self.tokens[:upto], self._block_hashes)
+        return self._block_hashes[:count]

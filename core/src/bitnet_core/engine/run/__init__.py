@@ -1,0 +1,1 @@
+"""Running a scheduled batch on a device."""

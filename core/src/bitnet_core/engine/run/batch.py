@@ -1,0 +1,50 @@
+"""Build the batch inputs of a step: token ids, positions, cache slots and table rows."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from bitnet_hal.kernels.catalogue import STEP_FIELDS
+
+from bitnet_core.engine.kv_cache.cache import KVCache
+
+
+class ScheduledTokens(NamedTuple):
+    """Consecutive tokens of one request to compute; req_index is the request's row of the block tables."""
+
+    req_index: int
+    position: int  # of the first
+    tokens: tuple[int, ...]
+
+
+def build_batch(cache: KVCache, scheduled: Sequence[ScheduledTokens], size: int) -> npt.NDArray[np.int32]:
+    """Build the i32[size, 4] step buffer (token, position, slot, table row); rows after those of `scheduled` are
+    inactive."""
+    step = unused_rows(size)
+    firsts, req_indices, counts = np.array([(span.position, span.req_index, len(span.tokens)) for span in scheduled]).T
+    rows = int(counts.sum())
+    positions = np.arange(rows) + np.repeat(firsts - (np.cumsum(counts) - counts), counts)
+    req_indices = np.repeat(req_indices, counts)
+    tokens = chain.from_iterable(span.tokens for span in scheduled)
+    step[:rows, 0] = np.frombuffer(struct.pack(f"{rows}i", *tokens), np.int32)  # as fast as it gets
+    step[:rows, 1] = positions
+    step[:rows, 2] = cache.slots(req_indices, positions)
+    step[:rows, 3] = req_indices
+    return step
+
+
+def unused_rows(size: int) -> npt.NDArray[np.int32]:
+    """i32[size, 4] inactive rows of a step buffer: position and slot are -1."""
+    step = np.zeros((size, STEP_FIELDS), np.int32)
+    step[:, 1:3] = -1
+    return step
+
+
+def padded_rows(rows: int, most: int) -> int:
+    """Round a row count up to a power of two, at most `most`, so that few recordings serve all counts."""
+    return min(1 << (rows - 1).bit_length(), most)

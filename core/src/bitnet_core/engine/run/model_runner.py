@@ -1,0 +1,257 @@
+"""Run steps on one device: prompts by launches, decoding by replaying one recording per padded row count."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+from bitnet_hal.device import Device
+from bitnet_hal.launcher import Launch, Launcher, Recorded
+
+from bitnet_core.engine.kv_cache.cache import KVCache
+from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows
+from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
+from bitnet_core.engine.run.row_masks import RowMasks
+from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
+from bitnet_core.plan.hybrid import HybridPlan
+from bitnet_core.plan.layers import Plan
+from bitnet_core.plan.pool import MemoryPool
+from bitnet_core.plan.scratch import SHORTLIST, Scratch, logit_rows
+from bitnet_core.plan.weights import DeviceWeights
+
+_LISTS = (1, 16, 64, SHORTLIST)
+"""Lengths of top-k lists; few, so that few recordings serve all."""
+
+_KEPT_SHAPES = 4
+"""Number of prompt row counts whose launches are kept for reuse."""
+
+
+class Runner:
+    """Device state of an engine: scratch buffers, recordings, multi-step decoding."""
+
+    def __init__(
+        self,
+        device: Device,
+        launcher: Launcher,
+        pool: MemoryPool,
+        weights: DeviceWeights,
+        cache: KVCache,
+        kv_dtype: str,
+    ) -> None:
+        self.device, self.launcher, self.pool = device, launcher, pool
+        self.weights, self.cache = weights, cache
+        self.plan = (HybridPlan if weights.config.delta else Plan)(weights, launcher, kv_dtype)
+        self.vocab, self.tokens = weights.config.vocab, weights.config.tokens
+        self.shortlists = "top_k" in device.info.kernels
+        self._decode = Scratch(device, pool, weights.config, cache.sequences, cache.sequences)
+        try:
+            self._decode.upload("index", np.arange(cache.sequences, dtype=np.int32))
+        except BaseException:
+            self._decode.free()
+            raise
+        self._prompt: Scratch | None = None
+        self._bodies: OrderedDict[int, list[Launch] | Recorded] = OrderedDict()
+        self._recordings: dict[tuple[str, int], Recorded] = {}
+        self.multi_step = MultiStepDecoder(device, launcher, self._decode, cache, partial(self._recorded, "greedy"))
+        self._row_masks: WeakKeyDictionary[Scratch, RowMasks] = WeakKeyDictionary()
+
+    def forward(
+        self, scheduled: Sequence[ScheduledTokens], wanted: Sequence[int], chunk: int
+    ) -> npt.NDArray[np.float32]:
+        """Compute the rows of `scheduled`, at most `chunk`; f32[len(wanted), V] logits of the rows numbered
+        `wanted`."""
+        steps = self.prompt_step(scheduled, wanted, [LogitsRequest(0)] * len(wanted), chunk, self.vocab)
+        rows = [top_logits.full() for top_logits in steps]
+        return np.stack(rows) if rows else np.empty((0, self.vocab), np.float32)
+
+    def prompt_step(
+        self,
+        scheduled: Sequence[ScheduledTokens],
+        wanted: Sequence[int],
+        logits_requests: Sequence[LogitsRequest],
+        chunk: int,
+        columns: int = 0,
+    ) -> Iterator[TopLogits]:
+        """Compute the rows of `scheduled`, at most `chunk`, and yield the TopLogits of each row numbered in `wanted`,
+        as `logits_requests` (in the order of sample_rows.order_rows) asks. columns: number of logits of a full row
+        (default: those of tokens that exist). Each TopLogits is valid until the next one."""
+        rows = sum(len(span.tokens) for span in scheduled)
+        scratch = self._prompt_scratch(rows, chunk)
+        self.cache.upload_tables()
+        scratch.upload("step", build_batch(self.cache, scheduled, rows))
+        self._run_body(scratch, rows)
+        return self._heads(scratch, rows, wanted, logits_requests, columns or self.tokens)
+
+    def _heads(
+        self, scratch: Scratch, rows: int, wanted: Sequence[int], logits_requests: Sequence[LogitsRequest], columns: int
+    ) -> Iterator[TopLogits]:
+        for start in range(0, len(wanted), scratch.wanted):
+            part = slice(start, start + scratch.wanted)
+            index = np.asarray(wanted[part], np.int32)
+            scratch.upload("index", index)
+            keep = self._list_length(logits_requests[part]) if self._short(logits_requests[part]) else 0
+            self.launcher.run(self.plan.head(scratch, rows, len(index), keep))
+            yield from self._top_logits(scratch, logits_requests[part], columns)
+
+    def decode_step(self, rows: Sequence[ScheduledTokens], logits_requests: Sequence[LogitsRequest]) -> list[TopLogits]:
+        """Run one decode step; returns the TopLogits of each row, as `logits_requests` (in the order of
+        sample_rows.order_rows) asks."""
+        if self._short(logits_requests):
+            k = self._list_length(logits_requests)
+            self._replay_uploaded(f"top{k}", rows)
+            return self._listed(self._decode, logits_requests, k, self.tokens)
+        self._replay_uploaded("logits", rows)
+        return self._top_logits(self._decode, logits_requests, self.tokens)
+
+    def _top_logits(self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], columns: int) -> list[TopLogits]:
+        """Read the requested logits from the device: top-k lists if the device makes them."""
+        short = sum(logits_request.k > 0 for logits_request in logits_requests) if self.shortlists else 0
+        listed: list[TopLogits] = []
+        if short:
+            k, masks = (
+                self._list_length(logits_requests),
+                [logits_request.mask() for logits_request in logits_requests if logits_request.mask is not None],
+            )
+            if masks:
+                self._masks(scratch).upload(masks, short)
+            self.launcher.run([self.plan.shortlist(scratch, short, k, masked=bool(masks))])
+            listed = self._listed(scratch, logits_requests[:short], k, columns)
+        return listed + self._whole(scratch, short, len(logits_requests), columns)
+
+    def _short(self, logits_requests: Sequence[LogitsRequest]) -> bool:
+        """Whether unmasked top-k lists satisfy all requests."""
+        return self.shortlists and all(
+            logits_request.k and not logits_request.rest and logits_request.mask is None
+            for logits_request in logits_requests
+        )
+
+    def _list_length(self, logits_requests: Sequence[LogitsRequest]) -> int:
+        longest = max(logits_request.k for logits_request in logits_requests)
+        return min(next(length for length in _LISTS if length >= longest), self.tokens)
+
+    def _listed(
+        self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], k: int, columns: int
+    ) -> list[TopLogits]:
+        """Read top-k lists from the device."""
+        rows, rest = len(logits_requests), any(logits_request.rest for logits_request in logits_requests)
+        ids_at, values_at, totals_at = (view.offset // 4 for view in scratch.lists(rows, k))
+        words = np.empty(totals_at + 2 * rows if rest else values_at + rows * k, np.int32)
+        scratch.download("lists", words)
+        ids = words[ids_at : ids_at + rows * k].reshape(rows, k)
+        values = words[values_at : values_at + rows * k].view(np.float32).reshape(rows, k)
+        totals = words[totals_at:].view(np.float32).reshape(-1, 2).tolist() if rest else [(0.0, 0.0)] * rows
+        sums = [
+            (largest, log_sum) if logits_request.rest else None
+            for logits_request, (largest, log_sum) in zip(logits_requests, totals, strict=True)
+        ]
+        return [
+            TopLogits(partial(self._logits, scratch, row, columns), ids[row], values[row], total)
+            for row, total in enumerate(sums)
+        ]
+
+    def _whole(self, scratch: Scratch, first: int, end: int, columns: int) -> list[TopLogits]:
+        """Read all logits of consecutive rows at once."""
+        if first == end:
+            return []
+        logits = np.empty((end - first, self.vocab), np.float32)
+        self._read_logits(scratch, first, logits)
+        return [TopLogits(partial(_same, row[:columns])) for row in logits]
+
+    def _logits(self, scratch: Scratch, row: int, columns: int) -> Logits:
+        logits = np.empty((1, self.vocab), np.float32)
+        self._read_logits(scratch, row, logits)
+        return logits[0, :columns]
+
+    def _read_logits(self, scratch: Scratch, first: int, out: Logits) -> None:
+        part = scratch.view("logits", first + len(out)).part(4 * self.vocab * first, out.nbytes)
+        self.device.download(part, out.data.cast("B"))
+
+    def _masks(self, scratch: Scratch) -> RowMasks:
+        found = self._row_masks.get(scratch)
+        if found is None:
+            found = self._row_masks[scratch] = RowMasks(scratch, self.tokens)
+        return found
+
+    def recordings(self) -> dict[str, Recorded]:
+        """All recordings by what they do. Replaying one advances its rows: only allowed between requests."""
+        self.multi_step.forget()
+        found = {f"{kind} decode, {size} rows": recorded for (kind, size), recorded in self._recordings.items()}
+        prompts = {f"prompt, {rows} rows": body for rows, body in self._bodies.items() if isinstance(body, Recorded)}
+        return found | prompts
+
+    def drop_scratch(self) -> bool:
+        """Free the buffers that only prompts need; False if there were none."""
+        if self._prompt is None:
+            return False
+        while self._bodies:
+            self._close(self._bodies.popitem()[1])
+        self._prompt.free()
+        self._prompt = None
+        return True
+
+    def free(self) -> None:
+        """Give back scratch, recordings and the cache, but not the weights."""
+        for recorded in self._recordings.values():
+            recorded.recording.close()
+        self._recordings.clear()
+        self.drop_scratch()
+        self._decode.free()
+        self.cache.free()
+
+    def _prompt_scratch(self, rows: int, chunk: int) -> Scratch:
+        """Scratch buffers for `rows` <= chunk rows; they grow by powers of two, so that short prompts take little
+        memory."""
+        if self._prompt is None or self._prompt.rows < rows:
+            self.drop_scratch()
+            config, capacity = self.weights.config, min(chunk, 1 << (rows - 1).bit_length())
+            self._prompt = Scratch(self.device, self.pool, config, capacity, logit_rows(config, capacity))
+        return self._prompt
+
+    def _run_body(self, scratch: Scratch, rows: int) -> None:
+        """All layers over a prompt step: direct launches at first, a recording for a row count that comes again."""
+        body = self._bodies.pop(rows, None)
+        if body is None:
+            body = self.plan.body(scratch, self.cache, rows)
+            self.launcher.run(body)
+        else:
+            if not isinstance(body, Recorded):
+                body = self.launcher.record(body)
+            self.launcher.replay(body)
+        self._bodies[rows] = body
+        if len(self._bodies) > _KEPT_SHAPES:
+            self._close(self._bodies.popitem(last=False)[1])
+
+    @staticmethod
+    def _close(body: list[Launch] | Recorded) -> None:
+        if isinstance(body, Recorded):
+            body.recording.close()
+
+    def _replay_uploaded(self, kind: str, rows: Sequence[ScheduledTokens]) -> None:
+        size = padded_rows(len(rows), self.cache.sequences)
+        recorded = self._recorded(kind, size)
+        self.multi_step.forget()
+        self.cache.upload_tables()
+        self._decode.upload("step", build_batch(self.cache, rows, size))
+        self.launcher.replay(recorded)
+
+    def _recorded(self, kind: str, size: int) -> Recorded:
+        """The recording of a decode step; kind is "logits", "greedy", or "top" and a number."""
+        recorded = self._recordings.get((kind, size))
+        if recorded is None:
+            launches = self.plan.body(self._decode, self.cache, size, decode=True)
+            keep = 0 if kind == "logits" else 1 if kind == "greedy" else int(kind.removeprefix("top"))
+            launches += self.plan.head(self._decode, size, size, keep)
+            if kind == "greedy":
+                launches.append(self.plan.advance(self._decode, self.cache, size))
+            elif keep:
+                launches.append(self.plan.shortlist(self._decode, size, keep))
+            recorded = self._recordings[kind, size] = self.launcher.record(launches)
+        return recorded
+
+
+def _same(logits: Logits) -> Logits:
+    return logits

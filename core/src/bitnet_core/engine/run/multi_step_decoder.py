@@ -1,0 +1,147 @@
+"""Multi-step greedy decoding: the device advances its rows by itself, and further steps can be queued ahead.
+
+The device works in queue order. A row whose request turns out to have ended goes on in the steps that were queued
+before: it writes behind the request's end, into blocks that belonged to the request when the steps were queued; their
+next owner overwrites them. The next upload deactivates such rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+from bitnet_hal.device import MAX_ASYNC_READ, AsyncReadbackDevice, Device, View
+from bitnet_hal.launcher import Launcher, Recorded
+
+from bitnet_core.engine.kv_cache.cache import KVCache
+from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows, unused_rows
+from bitnet_core.plan.scratch import HISTORY, Scratch
+
+Read = Callable[[npt.NDArray[np.int32]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StepsInFlight:
+    """Queued steps: `count` tokens of each row, from column `first` of the token ring that `read` waits for."""
+
+    count: int
+    first: int
+    read: Read
+
+
+class MultiStepDecoder:
+    """The rows in the step buffer of `scratch`. recorded(n): the recording of a greedy step of n rows."""
+
+    def __init__(
+        self,
+        device: Device,
+        launcher: Launcher,
+        scratch: Scratch,
+        cache: KVCache,
+        recorded: Callable[[int], Recorded],
+    ) -> None:
+        self._launcher, self._scratch, self._cache, self._recorded = launcher, scratch, cache, recorded
+        self._read_async = (
+            cast(AsyncReadbackDevice, device).read_async if "async-readback" in device.info.features else None
+        )
+        self._rows: dict[
+            ScheduledTokens, int
+        ] = {}  # places in the step buffer of what it holds once `_ahead` is asked for
+        self._moving: set[int] = set()  # places whose rows every replay moves on
+        self._size = 0  # rows of a replay
+        self._history_used = HISTORY
+        self._ahead: StepsInFlight | None = None  # follows `_rows`
+
+    @property
+    def can_run_ahead(self) -> bool:
+        """Whether steps can be queued while the host waits for earlier ones."""
+        return self._read_async is not None
+
+    def queued(self, rows: Sequence[ScheduledTokens]) -> int:
+        """Number of tokens of each of these rows that are in flight; 0 if one of the rows is not."""
+        return self._ahead.count if self._ahead and rows and all(row in self._rows for row in rows) else 0
+
+    def forget(self) -> None:
+        """Forget rows and steps in flight: the step buffer was used by another step, or blocks were reassigned."""
+        self._rows, self._ahead = {}, None
+
+    def decode(
+        self, rows: Sequence[ScheduledTokens], count: int, ahead: int = 0, continuing: Sequence[ScheduledTokens] = ()
+    ) -> npt.NDArray[np.int32]:
+        """Decode `count` <= HISTORY greedy tokens after each row: i32[len(rows), count], -1 from the first row of
+        logits that are not numbers. While tokens are `queued`, count must be their number.
+
+        Nothing is uploaded while the same rows continue. ahead: number of tokens of the rows `continuing` to queue
+        after these, so that the device works while the host handles these; they are discarded if not asked for next.
+        None are queued if fewer rows allow a faster step, or if the token ring is too large for an asynchronous
+        readback.
+        """
+        self._cache.upload_tables()
+        queued = self._ahead if self.queued(rows) else None
+        if queued is None and not self._continues(rows):
+            self._put(rows)
+        buffer_rows = dict(zip(rows, map(self._rows.__getitem__, rows), strict=True))
+        self.forget()
+        steps = queued or self._queue(buffer_rows.values(), count)
+        coming = None
+        if ahead and self._padded_rows(len(continuing)) == self._size and self._history().nbytes <= MAX_ASYNC_READ:
+            coming = self._queue([buffer_rows[row] for row in continuing], ahead)
+        tokens = self._tokens(steps, list(buffer_rows.values()))
+        ends = zip(buffer_rows.items(), tokens[:, -1].tolist(), strict=True)
+        self._rows = {
+            ScheduledTokens(row.req_index, row.position + count, (token,)): buffer_row
+            for (row, buffer_row), token in ends
+            if token >= 0 and buffer_row in self._moving
+        }
+        self._ahead = coming
+        return tokens
+
+    def _padded_rows(self, rows: int) -> int:
+        return padded_rows(rows, self._cache.sequences)
+
+    def _continues(self, rows: Sequence[ScheduledTokens]) -> bool:
+        """Whether the device has these rows already and no smaller recording would do."""
+        return all(row in self._rows for row in rows) and self._padded_rows(len(rows)) == self._size
+
+    def _put(self, rows: Sequence[ScheduledTokens]) -> None:
+        """Upload rows in place of the present ones."""
+        self._rows, self._moving = {}, set()
+        self._size = self._padded_rows(len(rows))
+        self._scratch.upload("step", build_batch(self._cache, rows, self._size))
+        self._history_used = HISTORY  # counts begin anew
+        self._rows = {row: buffer_row for buffer_row, row in enumerate(rows)}
+        self._moving = set(self._rows.values())
+
+    def _queue(self, buffer_rows: Iterable[int], count: int) -> StepsInFlight:
+        """Queue steps of the rows in `buffer_rows`; deactivate all others."""
+        for buffer_row in sorted(self._moving.difference(buffer_rows)):
+            self._scratch.upload("step", unused_rows(1), buffer_row)
+            self._moving.remove(buffer_row)
+        if self._history_used + count > HISTORY:
+            self._scratch.upload("history", np.zeros((self._size, HISTORY + 1), np.int32))
+            self._history_used = 0
+        self._launcher.replay(self._recorded(self._size), count)
+        first, self._history_used = 1 + self._history_used, self._history_used + count
+        return StepsInFlight(count, first, self._read())
+
+    def _read(self) -> Read:
+        """Start reading the token ring as it is after the queued work."""
+        if self._read_async and self._history().nbytes <= MAX_ASYNC_READ:
+            read = self._read_async(self._history())
+            return lambda history: read(history.data.cast("B"))
+        return partial(self._scratch.download, "history")
+
+    def _history(self) -> View:
+        return self._scratch.view("history", self._size)
+
+    def _tokens(self, steps: StepsInFlight, buffer_rows: list[int]) -> npt.NDArray[np.int32]:
+        history = np.empty((self._size, HISTORY + 1), np.int32)
+        steps.read(history)
+        rows = history[buffer_rows]
+        tokens = rows[:, steps.first : steps.first + steps.count]
+        made = rows[:, :1] - (steps.first - 1)
+        return np.where(np.arange(steps.count) < made, tokens, np.int32(-1))

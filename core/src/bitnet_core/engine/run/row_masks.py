@@ -1,0 +1,30 @@
+"""Masks of the rows of a step on the device, of which few change from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from bitnet_hal.kernels.catalogue import ceil_div
+
+from bitnet_core.engine.sampling.constraint import Mask
+from bitnet_core.plan.scratch import Scratch
+
+
+class RowMasks:
+    """The mask buffer of a scratch: those of constrained rows come first, every other row allows everything."""
+
+    def __init__(self, scratch: Scratch, tokens: int) -> None:
+        self._scratch, self._words = scratch, ceil_div(tokens, 32)
+        self._open = np.zeros(scratch.wanted, np.bool_)  # rows that are known to allow everything
+
+    def upload(self, masks: Sequence[Mask], rows: int) -> None:
+        """Masks of the first rows of `rows`."""
+        closed = np.flatnonzero(~self._open[:rows])
+        written = max(len(masks), int(closed[-1]) + 1 if closed.size else 0)
+        words = np.full((written, self._words), -1, np.int32)
+        for row, mask in zip(words, masks, strict=False):
+            row[:] = mask[: self._words]
+        self._open[: len(masks)] = False  # also where the upload fails
+        self._scratch.upload("mask", words)
+        self._open[len(masks) : written] = True

@@ -1,0 +1,88 @@
+"""How a model wants its tokens chosen: what its file says, else what its family's authors do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bitnet_hal.errors import UsageError
+
+from bitnet_core.engine.sampling.sampler import SamplingParams
+from bitnet_core.errors import ModelError
+from bitnet_core.formats.keys import short
+from bitnet_core.model.source import ModelSource
+
+_GGUF: Final = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}
+"""Names of general.sampling.* keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """What is used where the caller does not say. origin: who says so, "" where nobody does (then it is greedy)."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    origin: str = ""
+
+    def params(self, **given: Any) -> SamplingParams:
+        """These, and over them what is given and not None. UsageError for values out of range."""
+        own = {name: getattr(self, name) for name in _GGUF}
+        wanted = {name: copy(value) for name, value in given.items() if value is not None}  # logit_bias is the caller's
+        return SamplingParams(**own | wanted)
+
+    def described(self) -> str:
+        """For people: "temperature 0.6, top-k 20, top-p 0.95"."""
+        usual = SamplingDefaults()
+        named = (name for name in _GGUF if name == "temperature" or getattr(self, name) != getattr(usual, name))
+        return ", ".join(f"{name.replace('_', '-')} {getattr(self, name):g}" for name in named)
+
+
+_FAMILIES: Final = {
+    "qwen3": SamplingDefaults(0.6, 20, 0.95, origin="the Qwen3 family"),
+    "qwen35": SamplingDefaults(0.7, 20, 0.95, origin="Bonsai 27B"),
+}
+"""By architecture: generation_config.json of Qwen's own Qwen3 models, and PrismML's scripts for Bonsai 27B."""
+
+
+def sampling_defaults(source: ModelSource) -> SamplingDefaults:
+    """Of a model: generation_config.json (do_sample), general.sampling.* keys, or its family.
+
+    Raises ModelError for values that make no sense.
+    """
+    metadata, generation = source.metadata, source.metadata.get("generation_config")
+    if isinstance(generation, Mapping):
+        if generation.get("do_sample") is not True:
+            return SamplingDefaults()
+        found = {name: generation[name] for name in _GGUF if generation.get(name) is not None}
+        return _checked(source.path, {"temperature": 1.0} | found, "generation_config.json")
+    stated = {name: metadata.get(f"general.sampling.{key}") for name, key in _GGUF.items()}
+    found = {name: value for name, value in stated.items() if value is not None}
+    if found:
+        return _checked(source.path, found, "the model file")
+    return _FAMILIES.get(source.config.arch, SamplingDefaults())
+
+
+def _checked(path: Path, values: dict[str, Any], origin: str) -> SamplingDefaults:
+    for name, value in values.items():
+        whole = name == "top_k"
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            raise ModelError(f"{path}: {name} of {origin} is {short(value)}, not a {'whole ' if whole else ''}number")
+    if "top_k" in values:
+        values["top_k"] = max(values["top_k"], 0)  # -1 of some writers: all
+    try:
+        SamplingParams(**values)
+    except UsageError as error:
+        raise ModelError(f"{path}: {origin} says so, but {error}") from error
+    return SamplingDefaults(**values, origin=origin)

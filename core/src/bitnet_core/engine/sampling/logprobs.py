@@ -1,0 +1,37 @@
+"""What a row says of its token's probability, and of the likeliest ones'."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bitnet_core.engine.sampling.candidates import ids_of_largest
+from bitnet_core.engine.sampling.constraint import log_sum_exp
+from bitnet_core.engine.sampling.logits import Logits
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """Natural logs of the softmax of a row's logits (after penalties, bias and mask): of the chosen token, and of the
+    likeliest ones, falling, as (token, log probability)."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+def token_score(logits: Logits, token: int, count: int) -> TokenScore:
+    """What f32[V] logits say of a token, and of the `count` likeliest ones."""
+    total = log_sum_exp(logits)
+    likeliest = ids_of_largest(logits, count) if count else ()
+    top = tuple((int(i), float(logits[i]) - total) for i in likeliest if logits[i] > -np.inf)
+    return TokenScore(token, float(logits[token]) - total, top)
+
+
+def listed_score(ids: npt.NDArray[np.int32], values: Logits, at: int, total: float, count: int) -> TokenScore:
+    """What a shortlist says of its token at `at`, and of the `count` likeliest; total: the log-sum-exp of the row."""
+    scores = values[:count].astype(np.float64) - total
+    top = tuple(zip(ids[:count].tolist(), scores.tolist(), strict=True))
+    return TokenScore(int(ids[at]), float(values[at]) - total, top)

@@ -1,0 +1,1 @@
+"""Scheduling: admission, step composition, multi-step decoding, results of steps."""

@@ -1,0 +1,186 @@
+"""Admit waiting requests: give them a row of the block tables and blocks of the KV cache.
+
+Requests are admitted in order of arrival. When blocks run out, the request that was admitted last is preempted and
+recomputed later (the preemption of PagedAttention, Kwon et al. 2023).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
+
+from bitnet_core.engine.kv_cache.block_pool import BlockPool
+from bitnet_core.engine.kv_cache.cache import KVCache
+from bitnet_core.engine.kv_cache.checkpoints import StateCheckpoints
+from bitnet_core.engine.request.request import FinishReason, Request
+
+log = logging.getLogger(__name__)
+
+
+class Admission:
+    """The waiting and the running requests, and the cache that the latter share. max_model_len: largest number of
+    tokens of a request, prompt included: the context or what the cache holds. recurrent: as in Scheduler. counts: the
+    counters to update."""
+
+    def __init__(self, context: int, counts: dict[str, int], *, recurrent: bool) -> None:
+        self._context, self.recurrent = context, recurrent
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self._counts = counts
+        self.blocks = BlockPool(0)
+
+    def attach(self, cache: KVCache, blocks: BlockPool) -> None:
+        """Use an empty cache."""
+        self._cache, self.blocks = cache, blocks
+        self.max_model_len = min(self._context, cache.blocks * KV_BLOCK)
+        self.checkpoints = StateCheckpoints(cache)
+        self._free_indices = list(range(cache.sequences - 1, -1, -1))
+
+    def detach(self) -> None:
+        """Forget the cache: running requests go back to the queue and are recomputed."""
+        self._counts["evictions"] += self.blocks.evictions
+        self.blocks = BlockPool(0)
+        for request in reversed(self.running):
+            request.blocks, request.req_index, request.computed = [], -1, 0
+            self.waiting.appendleft(request)
+        self.running.clear()
+
+    def tokens_left(self, request: Request) -> int:
+        """Number of tokens that the request may still generate."""
+        return min(request.max_tokens - request.generated_tokens, self.max_model_len - len(request.tokens))
+
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        """End a request now; its full blocks stay in the cache for reuse."""
+        request.finish_reason = request.finish_reason or reason
+        if request in self.running:
+            self.running.remove(request)
+            self._release(request)
+        elif request in self.waiting:
+            self.waiting.remove(request)
+
+    @contextmanager
+    def borrow_index(self, tokens: int) -> Iterator[int]:
+        """Lend a table row with blocks for `tokens` <= max_model_len positions to a caller outside the queue; requests
+        are preempted if need be."""
+        if not self._free_indices:
+            self.preempt(self.running[-1])
+        blocks: list[int] = []
+        while len(blocks) < ceil_div(tokens, KV_BLOCK):
+            block = self.blocks.allocate()
+            if block is None:
+                self.preempt(self.running[-1])
+            else:
+                blocks.append(block)
+        req_index = self._free_indices.pop()
+        self._cache.set_table(req_index, blocks)
+        try:
+            yield req_index
+        finally:
+            self._free_indices.append(req_index)
+            self.blocks.release(blocks)
+
+    def admit(self) -> list[Request]:
+        """Admit waiting requests in order, except that a request whose next prefix block is being computed by another
+        waits for it. Returns requests that can never be admitted, ended: the cache of a device that replaced a lost one
+        may be too small for them."""
+        if not self.waiting:
+            return []
+        ended: list[Request] = []
+        pending_hashes = {block_hash for request in self.running for block_hash in _pending_hashes(request)}
+        for request in list(self.waiting):
+            if not self._free_indices:
+                break
+            block_hashes = request.block_hashes(len(request.tokens) - 1) if request.scored is None else []
+            known = self._cached_prefix(block_hashes)
+            if not self.recurrent and len(known) < len(block_hashes) and block_hashes[len(known)] in pending_hashes:
+                self.blocks.release(known)
+                continue
+            needed = ceil_div(len(request.tokens) + 1, KV_BLOCK) - len(known)
+            if needed <= self.blocks.available:
+                self._start(request, known)
+                pending_hashes.update(_pending_hashes(request))
+                continue
+            self.blocks.release(known)
+            if self.running:
+                break
+            log.warning("request truncated: %d tokens, the cache holds %d", len(request.tokens), self.max_model_len)
+            self.finish(request, "length")
+            ended.append(request)
+        return ended
+
+    def _cached_prefix(self, block_hashes: list[bytes]) -> list[int]:
+        """Own the cached blocks that the request can start with; in recurrent models, up to a state checkpoint."""
+        known = self.blocks.get_cached(block_hashes)
+        if self.recurrent:
+            covered = self.checkpoints.longest(block_hashes[: len(known)])
+            self.blocks.release(known[covered:])
+            known = known[:covered]
+        return known
+
+    def _start(self, request: Request, known: list[int]) -> None:
+        """Start a request, or resume it after a preemption, behind its cached blocks."""
+        self.waiting.remove(request)
+        request.blocks, request.req_index = known, self._free_indices.pop()
+        request.computed = len(known) * KV_BLOCK
+        if request.admitted is None:
+            request.admitted, request.cached_tokens = time.perf_counter(), request.computed
+            self._counts["prompt_tokens"] += request.prompt_tokens
+            self._counts["prefix_queries"] += request.prompt_tokens
+            self._counts["prefix_hits"] += request.cached_tokens
+        self.running.append(request)
+        self._grow(request, len(request.tokens) + 1)
+        self._cache.set_table(request.req_index, request.blocks)
+        if self.recurrent and request.computed:
+            self.checkpoints.restore(request.block_hashes(request.computed)[-1], request.req_index)
+
+    def reserve(self, extra: int) -> None:
+        """Allocate blocks for `extra` more tokens of every running request; preempts the last one while there are too
+        few."""
+        wanted = [(request, min(len(request.tokens) + extra, self.max_model_len)) for request in self.running]
+        for request, tokens in wanted:
+            while len(request.blocks) * KV_BLOCK < tokens and request in self.running:
+                if not self._grow(request, tokens):
+                    self.preempt(self.running[-1])
+
+    def reserve_free(self, requests: Iterable[Request], extra: int) -> bool:
+        """Allocate blocks for `extra` more tokens of these requests; False if that would take a preemption."""
+        wanted = [(request, len(request.tokens) + extra) for request in requests]
+        missing = sum(max(0, ceil_div(tokens, KV_BLOCK) - len(request.blocks)) for request, tokens in wanted)
+        return missing <= self.blocks.available and all(self._grow(request, tokens) for request, tokens in wanted)
+
+    def preempt(self, request: Request) -> None:
+        """Give up the request's blocks and put it back at the head of the queue."""
+        self.running.remove(request)
+        self._release(request)
+        request.computed = 0
+        self.waiting.appendleft(request)
+        self._counts["preemptions"] += 1
+
+    def _grow(self, request: Request, tokens: int) -> bool:
+        """Own blocks for the first `tokens` positions; False if the cache is full."""
+        owned, needed = len(request.blocks), ceil_div(tokens, KV_BLOCK)
+        while len(request.blocks) < needed:
+            block = self.blocks.allocate()
+            if block is None:
+                return False
+            request.blocks.append(block)
+        if needed > owned:
+            self._cache.set_table(request.req_index, request.blocks)
+        return True
+
+    def _release(self, request: Request) -> None:
+        self.blocks.release(request.blocks)
+        self._free_indices.append(request.req_index)
+        request.blocks, request.req_index = [], -1
+
+
+def _pending_hashes(request: Request) -> list[bytes]:
+    """Hashes of the full prompt blocks that are not computed yet."""
+    if request.pending <= 1:
+        return []
+    return request.block_hashes(len(request.tokens))[request.computed // KV_BLOCK :]

@@ -1,0 +1,169 @@
+"""Choose the rows of the next step: admission, chunked prefill, multi-step greedy decoding, preemption.
+
+A step either mixes prompt chunks with one row of every decoding request, or, when no prompt is pending, replays a
+recorded decode step (iteration-level scheduling of Orca, Yu et al. 2022, with the preemption of PagedAttention, Kwon et
+al. 2023). A failure while a token is chosen ends that request only.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+
+from bitnet_hal.errors import UsageError
+
+from bitnet_core.engine.counters import zeros
+from bitnet_core.engine.error_log import ErrorLog
+from bitnet_core.engine.kv_cache.block_pool import BlockPool
+from bitnet_core.engine.request.request import FinishReason, Request
+from bitnet_core.engine.request.sample_rows import SampleRow, apply_all, order_rows
+from bitnet_core.engine.run.batch import ScheduledTokens
+from bitnet_core.engine.run.model_runner import Runner
+from bitnet_core.engine.schedule.admission import Admission
+from bitnet_core.engine.schedule.multi_step import MultiStepScheduler, last_rows
+from bitnet_core.engine.schedule.results import RequestOutput, StepResults, checkpoint_at
+
+_SHARED_ROWS = 1024
+"""Largest number of rows of a step that also decodes: decoding requests wait for the whole step."""
+
+_SCORED_ROWS = 64
+"""Rows of one request per step if all their logits are needed: these must fit in host memory beside the model."""
+
+
+class Scheduler:
+    """Run requests on a model runner. A step that a device error interrupted has changed nothing and can be retried.
+
+    stream_interval: as in StepCountPolicy. waiting, running: the requests. counts: the counters of engine.counters, the
+    evictions of discarded block pools, and the tokens of decode-only steps ("decoded_tokens"). seconds: of steps with
+    prompts ("prefill") and without ("decode"). errors: what ended requests, and what the engine adds. recurrent: layers
+    keep a state per request, so that a prefix can be reused only up to a state checkpoint, and a failed step may have
+    advanced the states.
+    """
+
+    def __init__(self, context: int, chunk: int, stream_interval: float = 0.1, *, recurrent: bool = False) -> None:
+        self.recurrent = recurrent
+        self.context, self.chunk = context, chunk
+        self.counts = zeros()
+        self.errors = ErrorLog()
+        self._admission = Admission(context, self.counts, recurrent=recurrent)
+        self.waiting, self.running = self._admission.waiting, self._admission.running
+        self._results = StepResults(self._admission, self.counts, self.errors)
+        self.seconds = self._results.seconds
+        self.multi_step = MultiStepScheduler(self._admission, self._results, self.counts, stream_interval)
+        self._ended: list[RequestOutput] = []  # requests that ended outside of a step
+
+    def attach(self, runner: Runner, blocks: BlockPool) -> None:
+        """Use a new runner and an empty cache; running requests go back to the queue and are recomputed."""
+        self._runner = runner
+        self._admission.attach(runner.cache, blocks)
+
+    def detach(self) -> None:
+        """Forget the runner and the cache."""
+        self._admission.detach()
+
+    @property
+    def max_model_len(self) -> int:
+        """Largest number of tokens of one request, prompt included."""
+        return self._admission.max_model_len
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request. UsageError if the prompt is empty or leaves no token for the answer."""
+        if not request.tokens:
+            raise UsageError("the prompt is empty")
+        if len(request.tokens) >= self.max_model_len:
+            raise UsageError(
+                f"the prompt has {len(request.tokens)} tokens, but the context holds {self.max_model_len} "
+                "with the answer"
+            )
+        self.waiting.append(request)
+
+    def step(self) -> list[RequestOutput]:
+        """Run one step; returns [] when there is nothing to do."""
+        queued = self.multi_step.queued(self._runner)
+        if not queued:  # steps in flight are read first
+            self._admit()
+        done: list[RequestOutput] = []
+        if self.running:
+            taking_part = [(request, request.generated_tokens == 0) for request in self.running]
+            began = time.perf_counter()
+            try:
+                done = self._advance(queued)
+            except Exception:
+                self._start_over()
+                raise
+            self._results.add_time(taking_part, time.perf_counter() - began, done)
+        outputs, self._ended = self._ended + done, []
+        return outputs
+
+    def _advance(self, queued: int) -> list[RequestOutput]:
+        if any(request.pending > 1 or request.scored for request in self.running):
+            return self._mixed()
+        if all(request.greedy for request in self.running):
+            return self.multi_step.step(self._runner, queued, self.chunk)
+        return self._sampled()
+
+    def _start_over(self) -> None:
+        """Preempt every request of a recurrent model: a failed step may have advanced their states."""
+        for request in self.running[::-1] if self.recurrent else []:
+            self._admission.preempt(request)
+
+    def fail_all(self, error: Exception) -> list[RequestOutput]:
+        """End every request with an error that none of them caused."""
+        outputs = [self._results.fail(request, error) for request in (*self.running, *self.waiting)]
+        outputs, self._ended = self._ended + outputs, []
+        return outputs
+
+    def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
+        """End a request now; its full blocks stay in the cache for reuse."""
+        self._admission.finish(request, reason)
+
+    def borrow_index(self, tokens: int) -> AbstractContextManager[int]:
+        """See Admission."""
+        return self._admission.borrow_index(tokens)
+
+    def _admit(self) -> None:
+        before = len(self.running)
+        self._ended += [RequestOutput(request, ()) for request in self._admission.admit()]
+        if len(self.running) > before:
+            self.multi_step.restart(self._runner)
+
+    def _mixed(self) -> list[RequestOutput]:
+        """Run one row of every decoding request and as many prompt rows as the chunk allows."""
+        self._admission.reserve(1)
+        scheduled: list[ScheduledTokens] = []
+        numbers: dict[SampleRow, int] = {}
+        taken: list[tuple[Request, int, list[SampleRow]]] = []
+        used, decoding = 0, sum(request.pending == 1 for request in self.running)
+        chunk = min(self.chunk, max(_SHARED_ROWS, decoding)) if decoding else self.chunk
+        for request in sorted(self.running, key=lambda s: s.pending > 1):
+            count = min(request.pending, chunk - used, _SCORED_ROWS if request.scored else chunk)
+            start = request.computed
+            if self.recurrent and start < (end := checkpoint_at(request)):
+                count = min(count, end - start)
+            scheduled.append(ScheduledTokens(request.req_index, start, tuple(request.tokens[start : start + count])))
+            rows = _rows_of(request, count)
+            numbers.update({row: used + count - len(rows) + at for at, row in enumerate(rows)})
+            taken.append((request, count, rows))
+            used += count
+        ordered, logits_requests = order_rows(list(numbers))
+        steps = self._runner.prompt_step(scheduled, [numbers[row] for row in ordered], logits_requests, self.chunk)
+        for row, top_logits in zip(ordered, steps, strict=True):
+            row.apply(top_logits)
+        return [self._results.process_rows(request, count, rows) for request, count, rows in taken]
+
+    def _sampled(self) -> list[RequestOutput]:
+        """Decode one token of every running request."""
+        self._admission.reserve(1)
+        rows, logits_requests = order_rows([SampleRow(request) for request in self.running])
+        apply_all(rows, self._runner.decode_step(last_rows(row.request for row in rows), logits_requests))
+        return [self._results.process_rows(row.request, 1, [row]) for row in rows]
+
+
+def _rows_of(request: Request, count: int) -> list[SampleRow]:
+    """Return the rows, of the request's next `count`, whose logits are needed: the last one, or all if it is scored."""
+    done = 0 < count == request.pending
+    chooses = done and request.max_tokens > 0
+    if request.scored:
+        at = request.computed
+        return [SampleRow(request, at + n, chooses and n == count - 1) for n in range(count)]
+    return [SampleRow(request)] if chooses else []

@@ -1,0 +1,163 @@
+"""A model on one device: weights, KV cache and model runner, each created when first used."""
+
+from __future__ import annotations
+
+from bitnet_hal.device import Device
+from bitnet_hal.discovery.registry import kernels_hash
+from bitnet_hal.errors import UnsupportedError, UsageError
+from bitnet_hal.launcher import Launcher
+from bitnet_hal.tuning.measured import tilings
+
+from bitnet_core.engine.kv_cache.block_pool import BlockPool
+from bitnet_core.engine.kv_cache.cache import KVCache, cache_bytes
+from bitnet_core.engine.options import EngineOptions, free_share
+from bitnet_core.engine.run.model_runner import Runner
+from bitnet_core.engine.schedule.scheduler import Scheduler
+from bitnet_core.model.source import ModelSource
+from bitnet_core.plan.hybrid import needed_kernels
+from bitnet_core.plan.lm_head_int8 import add_lm_head_int8
+from bitnet_core.plan.memory import plan_memory
+from bitnet_core.plan.pool import MemoryPool
+from bitnet_core.plan.upload import Progress, upload
+from bitnet_core.plan.weights import DeviceWeights
+
+
+def closed() -> UsageError:
+    """What using a model after its end raises."""
+    return UsageError("the model is closed")
+
+
+class Worker:
+    """Everything an engine keeps on a device; attaches each new runner to the scheduler.
+
+    blocks: number of cache blocks, by the options; a smaller number takes effect with the next runner. sequences:
+    largest number of concurrent requests; checkpoints: number of state checkpoints.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        device: Device,
+        options: EngineOptions,
+        scheduler: Scheduler,
+        sequences: int,
+        checkpoints: int,
+    ) -> None:
+        self.source, self.device, self.options = source, device, options
+        self.sequences, self.checkpoints = sequences, checkpoints
+        self.config = options.config_of(source.config)
+        self.launcher = Launcher(device, tilings(device.info, kernels_hash))
+        self.pool = MemoryPool(device, options.pool)
+        plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=scheduler.chunk)
+        share = free_share(device, plan.total)
+        self.blocks = options.cache_blocks(self.config, device.info, sequences, share, checkpoints)
+        self.block_pool = BlockPool(0)
+        self._scheduler = scheduler
+        self._weights: DeviceWeights | None = None
+        self._runner: Runner | None = None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether there are weights on the device."""
+        return self._weights is not None
+
+    @property
+    def weights(self) -> DeviceWeights:
+        """UsageError where there are none, or none any more."""
+        if self._weights is None:
+            raise closed()
+        return self._weights
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of keys and values, and of the states of delta nets."""
+        return cache_bytes(self.config, self.options.kv_dtype, self.blocks, self.sequences + self.checkpoints)
+
+    def load(self, progress: Progress | None) -> None:
+        """Put the weights there, if they are not. UnsupportedError where the device lacks kernels of such models."""
+        if self._weights is None:
+            self._check_kernels()
+            weights = upload(self.source, self.device, self._scheduler.context, progress)
+            weights.config = self.config
+            try:
+                add_lm_head_int8(weights, self.launcher, self.options.lm_head_int8)
+            except BaseException:
+                weights.free(self.device)
+                raise
+            self._weights = weights
+
+    def _check_kernels(self) -> None:
+        info = self.device.info
+        if lacking := sorted(needed_kernels(self.config) - info.kernels):
+            raise UnsupportedError(
+                f"cannot run models of architecture {self.config.arch}: it lacks the kernels {', '.join(lacking)}",
+                backend=info.backend,
+                device=info.name,
+                operation="load",
+                hint="The cpu backend (bitnet-cpu) has them: --device cpu",
+            )
+
+    def runner(self) -> Runner:
+        """The runner, built with an empty cache if there is none."""
+        if self._runner is None:
+            cache = KVCache(
+                self.device,
+                self.pool,
+                self.config,
+                kv_dtype=self.options.kv_dtype,
+                blocks=self.blocks,
+                sequences=self.sequences,
+                checkpoints=self.checkpoints,
+                context=self._scheduler.context,
+            )
+            try:
+                self._runner = Runner(self.device, self.launcher, self.pool, self.weights, cache, self.options.kv_dtype)
+            except BaseException:
+                cache.free()
+                raise
+            self.block_pool = BlockPool(self.blocks, self.options.eviction)
+            self._scheduler.attach(self._runner, self.block_pool)
+        return self._runner
+
+    def memory(self) -> dict[str, int | float]:
+        """Bytes on the device, and how the pool that they come from fares."""
+        stats = self.pool.stats()
+        return {
+            "weights_bytes": self.weights.nbytes,
+            "wrapped_weights_bytes": self.weights.wrapped_bytes,
+            "kv_cache_bytes": self.cache_bytes,
+            "lm_head_int8_bytes": self.weights.lm_head_int8.nbytes if self.weights.lm_head_int8 else 0,
+            "workspace_bytes": self.launcher.workspace_bytes,
+            "held_bytes": self.device.held_bytes(),
+            "pool_in_use_bytes": stats.in_use_bytes,
+            "pool_peak_bytes": stats.peak_bytes,
+            "pool_hit_rate": stats.hit_rate,
+            "cache_blocks": self.blocks,
+        }
+
+    def drop_scratch(self) -> bool:
+        """Free prompt scratch and the pool's idle buffers; False if there were none."""
+        dropped = self._runner is not None and self._runner.drop_scratch()
+        return self.pool.trim() > 0 or dropped
+
+    def drop_runner(self) -> None:
+        """Free the cache and all scratch; texts under way compute their tokens again."""
+        if self._runner is not None:
+            self._scheduler.detach()
+            self._runner.free()
+            self._runner = None
+        self.pool.trim()
+
+    def abandon(self) -> None:
+        """Forget it all, for a device that is closed or lost."""
+        self._weights, self._runner = None, None
+
+    def free(self) -> None:
+        """Give back everything on the device, which stays open; may be called twice."""
+        if self._weights is None:  # never loaded, or lost with the device
+            return
+        self.drop_runner()
+        self.launcher.release()
+        self.pool.close()
+        self._weights.free(self.device)
+        self._weights = None

@@ -1,0 +1,88 @@
+"""The exact small head: the largest logits of an f16 head through an int8 copy of half its size.
+
+With c the copy of row n, s its scale and e its error, |w . x - s c . x| <= |w - s c| |x| <= e |x| (Cauchy-Schwarz), so row
+n's logit lies within e |x| of its approx s c . x. A lower bound of the k-th largest logit is the k-th largest of the
+approximate logits' lower bounds; rows whose upper bound is below it are not among the k largest, all others are computed from f16.
+"""
+
+from __future__ import annotations
+
+from bitnet_hal.kernels import sizes
+from bitnet_hal.kernels.params import ROWS, ceil_div, outs_by_rows, u32
+from bitnet_hal.kernels.sizes import product
+from bitnet_hal.kernels.spec import Binding, Constants, KernelSpec, Params
+from bitnet_hal.kernels.types import Grid
+
+HEAD_GROUP = 64
+"""Consecutive rows of the head whose best lower bound is kept."""
+
+
+def _groups(params: Params, constants: Constants) -> int:
+    return int(params["rows"]) * ceil_div(int(params["outs"]), HEAD_GROUP)
+
+
+def _f16_rows(params: Params, constants: Constants) -> int:
+    return 2 * int(params["outs"]) * int(params["width"])
+
+
+def _outs(params: Params, tile: Constants) -> Grid:
+    return ceil_div(int(params["outs"]), tile["TILE_N"]), 1, 1
+
+
+_COPY = (
+    Binding("codes", "i8", "r", "[outs, width]", product("outs", "width")),
+    Binding("scale", "f32", "r", "[outs]", product("outs")),
+    Binding("error", "f32", "r", "[outs]", product("outs")),
+)
+_SHAPE = (u32("outs", "rows of the head, V"), u32("width", "its columns K, a multiple of 4"))
+
+PACK_HEAD = KernelSpec(
+    name="pack_head",
+    meaning="The int8 copy of w f16[outs, width]: scale[n] = max|w[n]| / 127, codes[n, k] = round(w[n, k] / scale[n]) (all 0 "
+    "where the row is), error[n] >= |w[n] - scale[n] codes[n]| + r |w[n]|, r = 3 (width + 64) 2^-24, which covers the rounding "
+    "of both f32 sums, and <= 1.1 times that. A row with a NaN or Inf gets scale = NaN and codes 0.",
+    bindings=(
+        Binding("w", "u8", "r", "[outs, width] f16", _f16_rows),
+        Binding("codes", "i8", "w", "[outs, width]", product("outs", "width")),
+        Binding("scale", "f32", "w", "[outs]", product("outs")),
+        Binding("error", "f32", "w", "[outs]", product("outs")),
+    ),
+    params=_SHAPE,
+    tuning=("TILE_N",),
+    grid=_outs,
+    base=False,
+)
+
+APPROX_LOGITS = KernelSpec(
+    name="approx_logits",
+    meaning="logits[l, n] = scale[n] * sum_k codes[n, k] * x[l, k], f32 sums; bound[l, g] = the largest logits[l, n] - "
+    f"error[n] |x[l]| of the {HEAD_GROUP} rows n of group g, NaN if one of these is not finite.",
+    bindings=(
+        Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
+        *_COPY,
+        Binding("logits", "f32", "rw", "[rows, stride]", sizes.strided_rows("outs")),
+        Binding("bound", "f32", "w", f"[rows, ceil(outs / {HEAD_GROUP})]", _groups),
+    ),
+    params=(ROWS, *_SHAPE, u32("stride", "elements between rows of logits")),
+    tuning=("TILE_N", "TILE_T"),
+    grid=outs_by_rows,
+    base=False,
+)
+
+REFINE_LOGITS = KernelSpec(
+    name="refine_logits",
+    meaning="Each approx logits[l, n] that may be among the k largest becomes the exact sum_k x[l, k] * w[n, k] of "
+    "matmul_dense: those whose approx + error[n] |x[l]| is not below the k-th largest of bound[l]; all of them where that is "
+    "NaN or there are fewer than k bounds. Others keep their approximate logits, which are below the k-th largest exact logit.",
+    bindings=(
+        Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
+        Binding("w", "u8", "r", "[outs, width] f16", _f16_rows),
+        Binding("error", "f32", "r", "[outs]", product("outs")),
+        Binding("bound", "f32", "r", f"[rows, ceil(outs / {HEAD_GROUP})]", _groups),
+        Binding("logits", "f32", "rw", "[rows, stride]", sizes.strided_rows("outs")),
+    ),
+    params=(ROWS, *_SHAPE, u32("stride", "elements between rows of logits"), u32("k", "1..256")),
+    tuning=("TILE_N", "TILE_T"),
+    grid=outs_by_rows,
+    base=False,
+)

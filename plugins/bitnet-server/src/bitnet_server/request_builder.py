@@ -1,0 +1,140 @@
+"""From a request's fields to orders for texts."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from bitnet_core.engine.output import StopFilter
+from bitnet_core.engine.request.reasoning import Reasoning
+from bitnet_core.engine.request.request import Scored
+from bitnet_core.engine.sampling.constraint import Constraint
+from bitnet_core.engine.sampling.defaults import SamplingDefaults
+from bitnet_core.engine.sampling.sampler import SamplingParams
+from bitnet_core.structured import Grammar, grammar_of
+from bitnet_hal.errors import UsageError
+
+from bitnet_server.errors import ApiError
+from bitnet_server.request_state import GenerationRequest
+from bitnet_server.schema import Common
+
+if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
+    from bitnet_core.api import Model
+
+_GREEDY_BELOW = 1e-4
+"""Temperatures under this choose the likeliest token: their quotients would overflow."""
+
+_BANNED = -100.0
+"""OpenAI's logit_bias of this much bans a token."""
+
+
+def check_common(request: Common, model: Model, names: Sequence[str]) -> None:
+    """ApiError where fields contradict each other, the model or each other's ranges."""
+    if request.model is not None and request.model not in names:
+        raise ApiError(404, f"there is no model {request.model[:200]!r} here", param="model", code="model_not_found")
+    if request.best_of is not None and request.best_of != (request.n or 1):
+        raise ApiError(400, "best_of must equal n", param="best_of", code="unsupported_value")
+    if (request.n or 1) > min(128, model.engine.sequences):
+        raise ApiError(400, f"n is at most {model.engine.sequences} here", param="n")
+    if request.stream_options is not None and not request.stream:
+        raise ApiError(400, "stream_options needs stream", param="stream_options")
+    vocab = model.config.vocab
+    for token in request.logit_bias or {}:
+        if not (token.isascii() and token.isdigit() and len(token) < 20 and int(token) < vocab):
+            raise ApiError(400, f"logit_bias names a token outside 0..{vocab - 1}", param="logit_bias")
+
+
+def sampling_of(request: Common, defaults: SamplingDefaults, seed: int, logprobs: int | None) -> SamplingParams:
+    """How tokens are chosen; where neither the request nor the model says, with a temperature of 1 as OpenAI does."""
+    usual = defaults.temperature if defaults.origin else 1.0
+    temperature = usual if request.temperature is None else request.temperature
+    if temperature < _GREEDY_BELOW or request.top_p == 0:
+        temperature = 0.0
+    biases = {int(token): bias for token, bias in (request.logit_bias or {}).items()}
+    return defaults.params(
+        temperature=temperature,
+        top_k=None if request.top_k is None else max(request.top_k, 0),
+        top_p=request.top_p,
+        min_p=request.min_p,
+        repetition_penalty=request.repetition_penalty or request.repeat_penalty or None,
+        logit_bias={token: bias if bias > _BANNED else float("-inf") for token, bias in biases.items()},
+        seed=seed % (1 << 64),
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        logprobs=logprobs,
+    )
+
+
+def grammar_in(request: Common) -> Grammar | None:
+    """What a request's response_format, regex or grammar asks for; ApiError 400 where it makes no sense."""
+    asked: list[dict[str, Any]] = []
+    if request.response_format is not None:
+        asked.append({k: v for k, v in msgspec.to_builtins(request.response_format).items() if v is not None})
+    if request.regex is not None:
+        asked.append({"type": "regex", "regex": request.regex})
+    if request.grammar is not None:
+        asked.append({"type": "grammar", "grammar": request.grammar})
+    if len(asked) > 1:
+        raise ApiError(400, "response_format, regex and grammar exclude each other", param="response_format")
+    try:
+        return grammar_of(asked[0]) if asked else None
+    except UsageError as exc:
+        raise ApiError(400, str(exc), param="response_format") from exc
+
+
+def _check_lengths(prompts: Sequence[list[int]], limit: int) -> None:
+    for prompt in prompts:
+        if len(prompt) >= limit:
+            raise ApiError(
+                400,
+                f"the prompt has {len(prompt)} tokens, but the context holds {limit} with the answer",
+                code="context_length_exceeded",
+            )
+
+
+def generation_requests(
+    request: Common,
+    model: Model,
+    prompts: Sequence[list[int]],
+    max_tokens: int,
+    *,
+    logprobs: int | None = None,
+    grammar: Grammar | None = None,
+    scored: Callable[[int], Scored | None] = lambda index: None,
+    reply: bool = False,
+) -> list[GenerationRequest]:
+    """Orders for every choice: prompts in their order, n of each. Choice i draws with the seed plus i.
+
+    reply: they are a chat's, which may begin with reasoning. Compiles the grammar, which may take a second. ApiError
+    where a prompt is too long or the grammar is refused.
+    """
+    _check_lengths(prompts, model.engine.max_model_len)
+    seed = secrets.randbits(63) if request.seed is None else request.seed
+    ends = frozenset() if request.ignore_eos else model.tokenizer.eos_ids
+    stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    tags = model.thinking_tags if reply else None
+    generations = []
+    for index in range(len(prompts) * (request.n or 1)):
+        prompt = prompts[index // (request.n or 1)]
+        try:
+            constraint: Constraint | None = model.grammars.constraint(grammar) if grammar is not None else None
+        except UsageError as exc:
+            raise ApiError(400, str(exc), param="response_format") from exc
+        if reply:
+            constraint = model.after_reasoning(prompt, constraint)
+        generations.append(
+            GenerationRequest(
+                index=index,
+                tokens=prompt,
+                sampling=sampling_of(request, model.defaults, seed + index, logprobs),
+                max_tokens=max_tokens,
+                stop_token_ids=ends | frozenset(request.stop_token_ids or ()),
+                stops=StopFilter(stops),
+                constraint=constraint,
+                scored=scored(index),
+                reasoning=Reasoning(*tags, prompt) if tags else None,
+            )
+        )
+    return generations

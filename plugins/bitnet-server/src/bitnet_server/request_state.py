@@ -1,0 +1,107 @@
+"""Texts in the making, seen from both sides: the engine's thread puts what is new in, a request takes it out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
+    from bitnet_core.engine.engine import Engine
+    from bitnet_core.engine.output import OutputProcessor, StopFilter
+    from bitnet_core.engine.request.reasoning import Reasoning
+    from bitnet_core.engine.request.request import Request, Scored
+    from bitnet_core.engine.sampling.constraint import Constraint
+    from bitnet_core.engine.sampling.logprobs import TokenScore
+    from bitnet_core.engine.sampling.sampler import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One text to be made. index: its choice in the answer."""
+
+    index: int
+    tokens: list[int]
+    sampling: SamplingParams
+    max_tokens: int
+    stop_token_ids: frozenset[int]
+    stops: StopFilter
+    constraint: Constraint | None = None
+    scored: Scored | None = None
+    reasoning: Reasoning | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What is new in one text. tokens: how many; finish: "stop", "length" or "error" with the last one."""
+
+    index: int
+    text: str
+    tokens: int
+    scores: tuple[TokenScore, ...] = ()
+    reasoning: str = ""  # of a model that thinks first
+    finish: str | None = None
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
+class OutputQueue:
+    """What a request has not read yet; used on the event loop only."""
+
+    deltas: deque[Delta] = field(default_factory=deque)
+    event: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, delta: Delta) -> None:
+        """Add, and wake whoever waits."""
+        self.deltas.append(delta)
+        self.event.set()
+
+    def take(self) -> list[Delta]:
+        """Everything that came."""
+        taken = list(self.deltas)
+        self.deltas.clear()
+        self.event.clear()
+        return taken
+
+
+@dataclass(slots=True, eq=False)
+class RequestState:
+    """One text. `output` and `request` belong to the engine's thread, which `advance` runs in."""
+
+    index: int
+    output: OutputProcessor
+    queue: OutputQueue
+    created: float
+    first: float = 0.0  # time.perf_counter() of the first token, on the event loop
+    last: float = 0.0
+    over: bool = False
+
+    @property
+    def request(self) -> Request:
+        """Its tokens and times."""
+        return self.output.request
+
+    def advance(self, engine: Engine) -> Delta | None:
+        """What a step gave; ends the text at a stop string."""
+        request, output = self.request, self.output
+        before = output.seen
+        chunk = output.advance_all()
+        text, thoughts = chunk.text, chunk.reasoning
+        if output.stopped and request.finish_reason is None:
+            engine.finish_request(request, "stop")
+        finish = "stop" if output.stopped else request.finish_reason
+        if finish is not None:
+            for last in output.end():
+                text, thoughts = text + last.text, thoughts + last.reasoning
+        after = output.seen
+        if after == before and finish is None:
+            return None
+        scores = tuple(request.sampler.scores[before:after])
+        return Delta(self.index, text, after - before, scores, thoughts, finish, request.error)
+
+
+def now() -> float:
+    """The clock of all times here."""
+    return time.perf_counter()

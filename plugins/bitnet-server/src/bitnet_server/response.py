@@ -1,0 +1,87 @@
+"""What both kinds of answers have: ids, usage, timings, log probabilities."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from bitnet_core.engine.sampling.logprobs import TokenScore
+from bitnet_core.tokenizer import Tokenizer
+
+from bitnet_server.request_state import RequestState
+from bitnet_server.service import Service
+
+Document = dict[str, Any]
+
+
+class ResponseEnvelope:
+    """The fields that every chunk of one answer repeats."""
+
+    def __init__(self, service: Service, prefix: str, kind: str) -> None:
+        self._fields: Document = {
+            "id": f"{prefix}-{secrets.token_hex(12)}",
+            "object": kind,
+            "created": int(time.time()),
+            "model": service.names[0],
+            "system_fingerprint": service.fingerprint,
+        }
+
+    def document(self, choices: list[Document], **more: Any) -> Document:
+        """The fields with these choices."""
+        return {**self._fields, "choices": choices, **more}
+
+
+def usage(states: Sequence[RequestState], texts_per_prompt: int) -> Document:
+    """Tokens of an answer; a prompt counts once however many texts follow it."""
+    first = states[::texts_per_prompt]
+    prompt = sum(state.request.prompt_tokens for state in first)
+    made = sum(state.output.seen for state in states)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": made,
+        "total_tokens": prompt + made,
+        "prompt_tokens_details": {"cached_tokens": sum(state.request.cached_tokens for state in first)},
+    }
+
+
+def timings(states: Sequence[RequestState]) -> Document:
+    """Speed of the first text, as llama.cpp's server tells it."""
+    state = states[0]
+    request, made = state.request, state.output.seen
+    prefill, decode = request.prefill_seconds, request.decode_seconds
+    return {
+        "prompt_n": request.prompt_tokens - request.cached_tokens,
+        "prompt_ms": round(1e3 * prefill, 3),
+        "predicted_n": made,
+        "predicted_ms": round(1e3 * decode, 3),
+        "predicted_per_second": round((made - 1) / decode, 2) if made > 1 and decode > 0 else 0.0,
+        "cache_n": request.cached_tokens,
+    }
+
+
+def token_document(tokenizer: Tokenizer, token: int, logprob: float) -> Document:
+    """One token of a chat's logprobs."""
+    raw = token_bytes(tokenizer, token)
+    return {"token": raw.decode("utf-8", "replace"), "logprob": floor(logprob), "bytes": list(raw)}
+
+
+def chat_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore]) -> Document:
+    """choices[].logprobs of a chat."""
+    content = [
+        token_document(tokenizer, score.token, score.logprob)
+        | {"top_logprobs": [token_document(tokenizer, token, logprob) for token, logprob in score.top]}
+        for score in scores
+    ]
+    return {"content": content, "refusal": None}
+
+
+def token_bytes(tokenizer: Tokenizer, token: int) -> bytes:
+    """What a token writes; control tokens by their names."""
+    return tokenizer.token_bytes(token) or tokenizer.token_text(token).encode()
+
+
+def floor(logprob: float) -> float:
+    """JSON has no infinity: what cannot be is -9999, as in OpenAI's answers."""
+    return max(logprob, -9999.0)
