@@ -54,7 +54,7 @@ class ModelConfig:
     delta nets attn_gate in every layer, and attn_qkv and ssm_out where others have attn_q, attn_k, attn_v, attn_output.
     """
 
-    arch: str  # "bitnet-b1.58", "bitnet-25", "bitnet", "llama", "minicpm", "qwen3" or "qwen35"
+    arch: str  # a key of families.FAMILIES
     name: str
     n_layers: int
     hidden: int

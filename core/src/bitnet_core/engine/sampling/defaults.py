@@ -13,6 +13,7 @@ from bitnet_hal.errors import UsageError
 from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.keys import short
+from bitnet_core.model.families import FAMILIES
 from bitnet_core.model.source import ModelSource
 
 _GGUF: Final = {
@@ -49,13 +50,6 @@ class SamplingDefaults:
         return ", ".join(f"{name.replace('_', '-')} {getattr(self, name):g}" for name in named)
 
 
-_FAMILIES: Final = {
-    "qwen3": SamplingDefaults(0.6, 20, 0.95, origin="the Qwen3 family"),
-    "qwen35": SamplingDefaults(0.7, 20, 0.95, origin="Bonsai 27B"),
-}
-"""By architecture: generation_config.json of Qwen's own Qwen3 models, and PrismML's scripts for Bonsai 27B."""
-
-
 def sampling_defaults(source: ModelSource) -> SamplingDefaults:
     """Of a model: generation_config.json (do_sample), general.sampling.* keys, or its family.
 
@@ -71,7 +65,8 @@ def sampling_defaults(source: ModelSource) -> SamplingDefaults:
     found = {name: value for name, value in stated.items() if value is not None}
     if found:
         return _checked(source.path, found, "the model file")
-    return _FAMILIES.get(source.config.arch, SamplingDefaults())
+    own = FAMILIES[source.config.arch].sampling if source.config.arch in FAMILIES else None
+    return SamplingDefaults(own.temperature, own.top_k, own.top_p, origin=own.origin) if own else SamplingDefaults()
 
 
 def _checked(path: Path, values: dict[str, Any], origin: str) -> SamplingDefaults:

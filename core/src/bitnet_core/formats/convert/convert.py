@@ -19,11 +19,12 @@ from bitnet_hal.output import check_output
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.convert.gguf import write_gguf
+from bitnet_core.formats.convert.grouped import write_grouped
 from bitnet_core.formats.convert.hf import write_folder
-from bitnet_core.formats.convert.qwen3 import write_qwen3
 from bitnet_core.formats.convert.target import ENCODINGS, Target, check_shapes
 from bitnet_core.formats.convert.verify import compare
 from bitnet_core.formats.names import matrices, tables
+from bitnet_core.model.families import FAMILIES, Family
 from bitnet_core.model.source import Finding, ModelSource
 
 Progress = Callable[[str, int, int], None]
@@ -31,8 +32,6 @@ Progress = Callable[[str, int, int], None]
 
 
 _TABLES = ("token_embd.weight", "output.weight", "model.embed_tokens.weight", "lm_head.weight")
-
-_UNWRITTEN = {"minicpm": "of the MiniCPM kind", "qwen35": "with gated delta nets (architecture qwen35)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,8 @@ def convert(
     Raises UsageError for a destination that cannot be, ModelError where the target cannot hold the model or the
     comparison fails.
     """
-    if kind := _UNWRITTEN.get(source.config.arch):
+    family = FAMILIES.get(source.config.arch, Family())
+    if kind := family.not_written:
         raise UsageError(f"{source.path}: models {kind} are run, but not written in other forms")
     check_shapes(source.config, target)
     shapes = [*matrices(source.config).values(), *tables(source.config).values()]
@@ -81,8 +81,8 @@ def convert(
 
     findings: list[Finding] = []
     with _staged(source, destination, force) as staged:
-        if target == "mlx" or (target == "safetensors" and source.config.arch == "qwen3"):
-            write_qwen3(source, staged, stepper("converting"), packed=target == "mlx")
+        if target == "mlx" or (target == "safetensors" and family.folder):
+            write_grouped(source, staged, stepper("converting"), packed=target == "mlx")
         elif target == "safetensors":
             write_folder(source, staged, stepper("converting"))
         else:

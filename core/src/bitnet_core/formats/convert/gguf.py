@@ -18,6 +18,7 @@ from bitnet_core.formats.names import tables, ternaries, vectors
 from bitnet_core.formats.rotation import reordered, row_order
 from bitnet_core.formats.ternary import i2_s, q2_0, tq1_0, tq2_0
 from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.families import FAMILIES
 from bitnet_core.model.rope import frequency_factors
 from bitnet_core.model.source import Finding, ModelSource
 from bitnet_core.model.weights import TernaryWeight
@@ -102,7 +103,7 @@ def architecture(config: ModelConfig, encoding: Encoding) -> str:
     qwen3 norms each head; llama rotates interleaved pairs, all others halves. bitnet-b1.58, which only programs that
     read I2_S know, means squared ReLU; bitnet means SiLU unless the key hidden_activation says otherwise.
     """
-    if config.arch in ("llama", "qwen3"):
+    if config.arch in FAMILIES and FAMILIES[config.arch].keeps_arch:
         return config.arch
     return "bitnet-b1.58" if config.activation == "relu2" and encoding.name == "I2_S" else "bitnet"
 

@@ -15,21 +15,10 @@ from bitnet_core.formats.gguf.multipliers import read_multipliers
 from bitnet_core.formats.keys import MAX_LAYERS, MetadataReader, short
 from bitnet_core.formats.names import SUB_NORMS
 from bitnet_core.model.config import Activation, ModelConfig, RopeScaling
+from bitnet_core.model.families import FAMILIES, UNSUPPORTED
 from bitnet_core.model.rope import LONG_FACTORS
 from bitnet_core.model.source import Finding
 from bitnet_core.string_table import StringTable
-
-ARCHITECTURES = ("bitnet-b1.58", "bitnet-25", "bitnet", "llama", "minicpm", "qwen3", "qwen35")
-
-UNSUPPORTED = {
-    "qwen35moe": "a mixture of experts, which is not computed yet",
-    "qwen3moe": "a mixture of experts, which is not computed yet",
-    "maple": "a mixture of experts with sliding-window attention, which is not computed yet",
-}
-"""Architectures with ternary models that are not run, and why."""
-
-GROUP_SCALED = 32
-"""Columns that share an activation scale in models that were not trained with one scale a row."""
 
 _SCALING_KEYS = {"type", "factor", "original_context_length", "finetuned", "attn_factor"} | {
     f"yarn_{name}" for name in ("ext_factor", "attn_factor", "beta_fast", "beta_slow")
@@ -45,7 +34,7 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
     Raises ModelError for an unknown architecture and for missing, mistyped or contradictory keys.
     """
     arch = _architecture(path, metadata)
-    keys = MetadataReader(path, metadata, f"{arch}.")
+    family, keys = FAMILIES[arch], MetadataReader(path, metadata, f"{arch}.")
     hidden, heads, kv_heads, head_dim = _heads(path, keys, arch)
     layers = keys.count("block_count", limit=MAX_LAYERS)
     vocab = keys.count("vocab_size", _tokens(metadata))
@@ -67,16 +56,15 @@ def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str
         rope_theta=keys.real("rope.freq_base", 10000.0),
         activation=activation,
         sub_norms=any(f"blk.{i}.{name}" in tensors for i in range(layers) for name in SUB_NORMS),
-        # the first 2B-4T release carries a copy of the embedding as output.weight, which its own program ignores
-        tied_head="output" not in tensors or arch == "bitnet-25",
-        rope_interleaved=arch in ("llama", "minicpm"),
+        tied_head="output" not in tensors or family.tied_head,
+        rope_interleaved=family.rope_interleaved,
         rope_scaling=scaling,
         rope_factor=factor,
         rope_original_context=original,
         rope_beta_fast=fast,
         rope_beta_slow=slow,
-        qk_norm=arch in ("qwen3", "qwen35"),
-        activation_group_size=GROUP_SCALED if arch in ("minicpm", "qwen3", "qwen35") else 0,
+        qk_norm=family.qk_norm,
+        activation_group_size=family.activation_group_size,
         vocab_tokens=_last_token(metadata, vocab),
     )
     if arch == qwen35.ARCHITECTURE:
@@ -89,8 +77,8 @@ def _architecture(path: Path, metadata: Mapping[str, Any]) -> str:
     arch = metadata.get("general.architecture")
     if isinstance(arch, str) and arch in UNSUPPORTED:
         raise ModelError(f"{path}: architecture {arch} is not supported: {UNSUPPORTED[arch]}")
-    if not isinstance(arch, str) or arch not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
+    if not isinstance(arch, str) or arch not in FAMILIES:
+        known = ", ".join(FAMILIES)
         raise ModelError(f"{path}: architecture {short(arch)} is not supported; bitnet runs {known}")
     if (parts := MetadataReader(path, metadata, "split.").count("count", 1)) > 1:
         raise ModelError(f"{path}: is one of {parts} parts of a split model; merge them into one file first")
@@ -108,7 +96,7 @@ def _heads(path: Path, keys: MetadataReader, arch: str) -> tuple[int, int, int, 
     if keys.count("attention.value_length", head_dim) != head_dim:
         raise ModelError(f"{path}: key_length and value_length differ, which no supported model has")
     rotated = keys.count("rope.dimension_count", head_dim)
-    if rotated != head_dim and arch != qwen35.ARCHITECTURE:
+    if rotated != head_dim and not FAMILIES[arch].partial_rope:
         raise ModelError(f"{path}: rope.dimension_count {rotated} is not the head size {head_dim}: not supported")
     if heads % kv_heads:
         raise ModelError(f"{path}: head_count {heads} is not a multiple of head_count_kv {kv_heads}")
@@ -150,9 +138,9 @@ def _activation(
         if name == "silu":
             return "silu", []
         raise ModelError(f"{path}: the activation {name[:40]!r} is not supported, only relu2 and silu")
-    if arch in ("bitnet-b1.58", "bitnet-25"):
-        return "relu2", []
-    if arch in ("llama", "minicpm", "qwen3", "qwen35") or (layers, hidden) in _SHAPES_OF_1BITLLM:
+    if stated := FAMILIES[arch].activation:
+        return stated, []
+    if (layers, hidden) in _SHAPES_OF_1BITLLM:
         return "silu", []
     if layers == 30 and vocab == 128256:
         text = "no key names the activation; the shape is that of BitNet 2B-4T, which uses squared ReLU"
@@ -171,7 +159,7 @@ def _rope_scaling(
         raise ModelError(f"{path}: the key {short(key)} is unknown, and RoPE may be wrong without it")
     if name == "none":
         return "none", 1.0, 0
-    if name == "longrope" and arch == "minicpm":
+    if name == "longrope" and FAMILIES[arch].longrope:
         if not set(tensors) >= LONG_FACTORS:
             raise ModelError(
                 f"{path}: the RoPE scaling longrope needs the tensors {' and '.join(sorted(LONG_FACTORS))}"

@@ -6,15 +6,15 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from bitnet_core.errors import ModelError
-from bitnet_core.formats.gguf.config import GROUP_SCALED, UNSUPPORTED
 from bitnet_core.formats.gguf.qwen35 import ARCHITECTURE
 from bitnet_core.formats.hf.names import canonical
 from bitnet_core.formats.keys import MAX_LAYERS, MetadataReader, short
 from bitnet_core.formats.names import SUB_NORMS
 from bitnet_core.model.config import Activation, ModelConfig
+from bitnet_core.model.families import FAMILIES, UNSUPPORTED, HuggingFace, folder_families
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,9 @@ def read_config(
     keys = MetadataReader(path, values)
     kind = keys.text("model_type", "")
     of_1bitllm = values.get("weight_bits") == 1
-    if kind == "qwen3" and "hadamard" not in values:
-        return _qwen3(path, keys, name)
+    families = folder_families()
+    if kind in families and "hadamard" not in values:
+        return _grouped(path, keys, name, families[kind])
     _check_known(path, values, kind)
     quantization = _quantization(path, keys)
     if kind == "llama" and not of_1bitllm and not keys.has("quantization_config"):
@@ -75,30 +76,32 @@ def read_config(
     return _with_rope_scaling(path, keys, config), quantization
 
 
-def _qwen3(path: Path, keys: MetadataReader, name: str) -> tuple[ModelConfig, Quantization]:
-    """Qwen3ForCausalLM: unpacked ternary floats, or MLX's packs. Defaults are those of transformers' Qwen3Config."""
+def _grouped(path: Path, keys: MetadataReader, name: str, arch: str) -> tuple[ModelConfig, Quantization]:
+    """Read a family of its own folder form: unpacked ternary floats, or MLX's packs."""
+    family = FAMILIES[arch]
+    folder: HuggingFace = cast(HuggingFace, family.folder)
     for flag, why in (("attention_bias", "biases"), ("use_sliding_window", "sliding-window attention")):
         if keys.flag(flag, False):
             raise ModelError(f"{path}: {flag} is true, and {why} is not supported")
     heads = keys.count("num_attention_heads")
     config = ModelConfig(
-        arch="qwen3",
+        arch=arch,
         name=name,
         n_layers=keys.count("num_hidden_layers", limit=MAX_LAYERS),
         hidden=keys.count("hidden_size"),
         ffn=keys.count("intermediate_size"),
         n_heads=heads,
         n_kv_heads=keys.count("num_key_value_heads", heads),
-        head_dim=keys.count("head_dim", 128),
+        head_dim=keys.count("head_dim", folder.head_dim),
         vocab=keys.count("vocab_size"),
-        context=keys.count("max_position_embeddings", 32768),
+        context=keys.count("max_position_embeddings", folder.context),
         norm_eps=keys.real("rms_norm_eps", 1e-6),
         rope_theta=_rope_theta(path, keys, 10000.0),
-        activation=_activation(path, keys, "silu"),
+        activation=_activation(path, keys, family.activation or "silu"),
         sub_norms=False,
         tied_head=keys.flag("tie_word_embeddings", False),
-        qk_norm=True,
-        activation_group_size=GROUP_SCALED,
+        qk_norm=family.qk_norm,
+        activation_group_size=family.activation_group_size,
     )
     if heads % config.n_kv_heads or config.head_dim % 2:
         raise ModelError(
@@ -107,7 +110,7 @@ def _qwen3(path: Path, keys: MetadataReader, name: str) -> tuple[ModelConfig, Qu
     mlx = _mlx(path, keys) if keys.has("quantization") else {}
     if not mlx and keys.has("quantization_config"):
         method = MetadataReader(path, keys.group("quantization_config")).text("quant_method", "of no name")
-        raise ModelError(f"{path}: quant_method {short(method)} is not read in a qwen3 model; use its ternary files")
+        raise ModelError(f"{path}: quant_method {short(method)} is not read in a {arch} model; use its ternary files")
     return _with_rope_scaling(path, keys, config), Quantization("multiply", "", grouped=not mlx, mlx=mlx)
 
 
@@ -140,7 +143,8 @@ def _check_known(path: Path, values: Mapping[str, Any], kind: str) -> None:
     if family in UNSUPPORTED:
         raise ModelError(f"{path}: model_type {kind} is not supported: {UNSUPPORTED[family]}")
     if kind not in ("bitnet", "llama"):
-        raise ModelError(f"{path}: model_type {short(kind)} is not supported, only bitnet, llama and qwen3")
+        known = ", ".join(("bitnet", "llama", *folder_families()))
+        raise ModelError(f"{path}: model_type {short(kind)} is not supported; bitnet reads {known}")
 
 
 def _quantization(path: Path, keys: MetadataReader) -> Quantization:

@@ -1,4 +1,4 @@
-"""Writes a model of the Qwen3 kind as a folder: unpacked floats for transformers, or 2-bit packs for MLX."""
+"""Write a model with grouped activation scales as a folder: unpacked floats for transformers, or packs for MLX."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from bitnet_core.formats.hf.names import stored
 from bitnet_core.formats.hf.safetensors_writer import Declared, write_safetensors
 from bitnet_core.formats.names import tables, ternaries, vectors
 from bitnet_core.formats.ternary import mlx
+from bitnet_core.model.families import FAMILIES
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import TernaryWeight
 from bitnet_core.tokenizer.export import folder_files
@@ -28,11 +29,12 @@ GROUP: Final = 128
 Arrays = Iterable[npt.NDArray[np.generic]]
 
 
-def write_qwen3(source: ModelSource, folder: Path, step: Step, *, packed: bool) -> None:
+def write_grouped(source: ModelSource, folder: Path, step: Step, *, packed: bool) -> None:
     """Writes config.json, model.safetensors and the tokenizer's files into a new folder.
 
     packed: MLX's 2-bit packs with a scale and a bias per 128 columns; else F16 matrices of -d, 0 and d. Norms are F32.
-    Raises ModelError for what such a folder cannot hold exactly: scales that f16 rounds, or finer ones than a pack has.
+    Raises ModelError for a family without such a folder, and for scales that f16 rounds or that are finer than a
+    pack's.
     """
     config = source.config
     shapes = {**ternaries(config), **tables(config)}
@@ -97,10 +99,13 @@ def _halves(source: ModelSource, name: str) -> Iterator[npt.NDArray[np.generic]]
 
 
 def config_json(source: ModelSource, packed: bool) -> dict[str, Any]:
-    """config.json of Qwen3ForCausalLM."""
+    """Return config.json of the family's class in transformers."""
+    folder = FAMILIES[source.config.arch].folder
+    if folder is None:
+        raise ModelError(f"{source.path}: models of architecture {source.config.arch} have no such folder")
     values: dict[str, Any] = {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
+        "architectures": [folder.architecture],
+        "model_type": folder.model_type,
         "attention_bias": False,
         **common_fields(source),
         "use_sliding_window": False,
