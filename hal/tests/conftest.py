@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import textwrap
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from bitnet_hal.discovery import registry as registry_module
 from bitnet_hal.discovery.registry import registry
-
-_serial = itertools.count()  # modules of the same name would be taken from the import cache
 
 InstallPlugin = Callable[..., Path]
 
@@ -87,7 +85,8 @@ def install_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstallPl
     def install(
         name: str, extra: str = "", *, api: object = (2, 0), count: int = 1, source: str | None = None, entry: str = ""
     ) -> Path:
-        module = f"plugin_{name.replace('-', '_')}_{next(_serial)}"
+        # a module of a name that was used before would be taken from the import cache
+        module = f"plugin_{name.replace('-', '_')}_{uuid.uuid4().hex}"
         text = PLUGIN.format(name=name, api=api, count=count) if source is None else source
         (site / f"{module}.py").write_text(text + "\n" + textwrap.dedent(extra), encoding="utf-8")
         info = site / f"{module}-1.2.3.dist-info"

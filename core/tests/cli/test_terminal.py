@@ -145,6 +145,7 @@ def test_a_conversation_in_a_file(terminal: Any, tmp_path: Path) -> None:
     chat.read_until("> ")
     chat.type("hello\r")
     chat.read_until("decode 3 tokens")
+    chat.read_until("> ")
     chat.type("\x04")
     chat.read_until()
     assert chat.code() == 0

@@ -202,7 +202,7 @@ def test_states_take_half_of_the_budget_at_most(source: ModelSource) -> None:
     assert (engine.sequences, engine.worker.checkpoints) == (3, 2)
     assert engine.worker.cache_bytes <= 10 * source.config.state_bytes
     engine.close()
-    with pytest.raises(UsageError, match="the states of 1 texts"):
+    with pytest.raises(UsageError, match="the states of 1 requests"):
         Engine(source, NumpyDevice(), EngineOptions(kv_cache_bytes=source.config.state_bytes // 2))
 
 

@@ -28,7 +28,7 @@ def test_ids_of_transformers(tokenizer: Tokenizer, entry: dict[str, Any]) -> Non
 
 
 def test_stop_ids_of_the_family(tokenizer: Tokenizer) -> None:
-    assert tokenizer.eos_ids == frozenset(REFERENCE["stop_token_ids"])
+    assert tokenizer.eos_ids == frozenset(REFERENCE["stop_ids"])
 
 
 def test_think_tags_are_one_token_and_shown(tokenizer: Tokenizer) -> None:

@@ -37,7 +37,7 @@ def test_from_a_checkout_its_folders_are_installed(origin, document: dict[str, o
     origin(document)
     assert install_command("bitnet-cpu") == "pip install ./plugins/bitnet-cpu"
     assert install_command("bitnet-opencl[pocl]") == 'pip install "./plugins/bitnet-opencl[pocl]"'
-    assert install_command("bitnet-core[hub]") == 'pip install "./core[hub]"'
+    assert install_command("bitnet-core[hub]") == 'pip install ./hal "./core[hub]"'
     assert install_hint("cuda", "vulkan") == "pip install ./plugins/bitnet-cuda or ./plugins/bitnet-vulkan"
     upgrade = "in a current checkout: pip install ./hal ./core ./plugins/bitnet-cuda"
     assert upgrade_hint("bitnet-core", "bitnet-cuda") == f"Upgrade bitnet-core and bitnet-cuda; {upgrade}"
@@ -63,13 +63,18 @@ def test_without_metadata_no_name_is_believed(monkeypatch: pytest.MonkeyPatch) -
 
 def test_each_package_is_a_folder_of_the_checkout() -> None:
     for package in PACKAGES:
-        folder = ROOT / ("core" if package == "bitnet-core" else f"plugins/{package}")
+        folder = ROOT / {"bitnet-hal": "hal", "bitnet-core": "core"}.get(package, f"plugins/{package}")
         assert f'name = "{package}"' in (folder / "pyproject.toml").read_text(encoding="utf-8")
     assert {backend.package for backend in KNOWN.values()} <= set(PACKAGES)
 
 
 def sources() -> list[Path]:
-    folders = [ROOT / "core" / "src", *ROOT.glob("plugins/*/src"), *ROOT.glob("integrations/*/src")]
+    folders = [
+        ROOT / "core" / "src",
+        ROOT / "hal" / "src",
+        *ROOT.glob("plugins/*/src"),
+        *ROOT.glob("integrations/*/src"),
+    ]
     return [file for folder in folders for kind in ("*.py", "*.toml", "*.md") for file in folder.rglob(kind)]
 
 

@@ -126,7 +126,7 @@ def by_driver(names: Sequence[str]) -> list[list[str]]:
     return [[name] for name in names if name not in shared] + ([shared] if shared else [])
 
 
-PACKAGES = (*(backend.package for backend in _TABLE), "bitnet-server")
+PACKAGES = (*(backend.package for backend in _TABLE), "bitnet-core", "bitnet-server")
 """The project's packages, as they are called on an index; in a checkout each is a folder."""
 PACKAGE_COMMANDS = {"serve": "bitnet-server"}
 """Commands that packages bring."""
@@ -164,11 +164,13 @@ def upgrade_hint(*packages: str) -> str:
 
 
 def _source(package: str) -> str:
-    """What pip is given for a package."""
+    """Return the argument of `pip install` for a package: its name, or its folder in a checkout."""
     name, bracket, extras = package.partition("[")
+    needed = ""
     if not from_index():
+        needed = "./hal " if name == "bitnet-core" else ""  # core depends on it, and no index has it
         name = {"bitnet-core": "./core", "bitnet-hal": "./hal"}.get(name, f"./plugins/{name}")
-    return f'"{name}[{extras}"' if bracket else name
+    return needed + (f'"{name}[{extras}"' if bracket else name)
 
 
 def backends_here(card: str | None = None) -> list[str]:
