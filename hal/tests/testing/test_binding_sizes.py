@@ -13,7 +13,7 @@ LOWER_BOUNDS = ("*", "cache rows", "sequences", "positions", "y_stride", "[rows,
 """In shapes where buffers say how much is touched, or where the last row may end early."""
 
 
-SWITCHES = ("NORM", "QKNORM", "MASK")
+SWITCHES = ("NORM", "QKNORM", "MASK", "KEEP")
 """Constants without which an operand is not read."""
 
 
