@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bitnet_hal.discovery import canary
+from bitnet_hal.discovery import driver_cache
 from bitnet_hal.driver.program_cache import ProgramCache
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "core" / "tests" / "hub"))
@@ -72,8 +72,8 @@ def use_answers(seconds: float, seed: int) -> None:
     """Write the drivers' file, and read it: there is always one, and it is whole."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        canary._write({str(key): {"time": time.time(), "reason": "x" * seed} for key in range(300)})
-        if len(canary._read()) != 300:
+        driver_cache.write({str(key): {"time": time.time(), "reason": "x" * seed} for key in range(300)})
+        if len(driver_cache.read()) != 300:
             raise AssertionError("the drivers' file is not whole")
 
 
@@ -144,7 +144,7 @@ def main() -> None:
         sound = shared("programs", lambda s, seed: use_programs(scratch / "programs", s, seed), arguments.kills)
         sound &= shared("drivers' answers", use_answers, arguments.kills)
         left = {path.name for path in (scratch / "cache" / "bitnet").iterdir() if path.suffix != ".tmp"}
-        sound &= left == {"drivers.json"} and isinstance(json.loads(canary._path().read_bytes()), dict)
+        sound &= left == {"drivers.json"} and isinstance(json.loads(driver_cache.path().read_bytes()), dict)
         sound &= pulls(scratch, arguments.kills)
     sys.exit(not sound)
 

@@ -66,15 +66,15 @@ def caches(disk: Path) -> Iterator[tuple[str, str]]:
     """(cache, what is wrong): they do without, in silence."""
     os.environ["XDG_CACHE_HOME"] = os.environ["XDG_STATE_HOME"] = str(disk)
     from bitnet_core.logs import log_hint
-    from bitnet_hal.discovery import canary
+    from bitnet_hal.discovery import driver_cache
     from bitnet_hal.driver.program_cache import ProgramCache
     from bitnet_hal.errors import KernelCompileError
 
     cache, key = ProgramCache("full"), ProgramCache.key("x")
     cache.store(key, bytes(1 << 16))
     yield "compiled programs", "" if cache.load(key) is None and not left(disk) else str(left(disk))
-    canary._write({"x": {"time": 1, "reason": "y" * 9999}})
-    yield "drivers' answers", "" if canary._read() == {} and not left(disk) else str(left(disk))
+    driver_cache.write({"x": {"time": 1, "reason": "y" * 9999}})
+    yield "drivers' answers", "" if driver_cache.read() == {} and not left(disk) else str(left(disk))
     hint = log_hint(KernelCompileError("no", kernel="k", log="x" * 99999))
     yield "a compiler's log", "" if "could not be kept" in hint and not left(disk) else f"{hint}, {left(disk)}"
 

@@ -64,7 +64,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "_entry_points",
         lambda: [e for e in installed() if e.value == registry_module.REFERENCE.value or e.value.startswith("plugin_")],
     )
-    # each test would start a process for its plugin; test_canary asks for the real thing
+    # each test would start a process for its plugin; test_child asks for the real thing
     monkeypatch.setattr(registry_module, "unresponsive_drivers", lambda backends: {})
     for name in list(os.environ):
         if name.startswith("BITNET_"):

@@ -1,4 +1,4 @@
-"""`bitnet devices` asks each backend in a process of its own."""
+"""`bitnet devices` asks each backend in a fork."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
 from bitnet_hal.discovery import listing
-from bitnet_hal.discovery.canary import remembered
-from bitnet_hal.discovery.listing import _info, _plain
+from bitnet_hal.discovery.child import Fork
+from bitnet_hal.discovery.driver_cache import remembered
+from bitnet_hal.discovery.listing import _from_plain, _to_plain
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere backends are asked in the same process")
 
 DIES = "import os, signal\nBackend.devices = lambda self: {how}"
 LISTED = "Backend.devices = lambda self: [DeviceInfo({name!r}, 3, 'card', DeviceType.GPU, extra={{'process': {what}}})]"
-SHORT = "from bitnet_hal.discovery import listing\nlisting.NAMED_AFTER, listing.LEFT_OUT_AFTER = 0.5, 2.0\n"
+SHORT = "from bitnet_hal.discovery import child\nchild.NAMED_AFTER, child.LEFT_OUT_AFTER = 0.5, 2.0\n"
 
 
 @pytest.fixture(autouse=True)
@@ -132,16 +133,17 @@ def test_a_request_to_end_ends_all_processes(install_plugin: Any) -> None:
 
 
 def test_a_process_is_ended_though_it_was_interrupted_as_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin, begun = listing._Copy.begin, []
+    begin = Fork.begin
+    begun: list[int] = []
 
-    def interrupted(copy: listing._Copy, ask: Any) -> None:
-        begin(copy, lambda: time.sleep(60))
-        begun.append(copy._process)
+    def interrupted(fork: Fork, ask: Any) -> None:
+        begin(fork, lambda: time.sleep(60))
+        begun.append(fork._pid)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(listing, "_copies_are_sound", lambda: True)
+    monkeypatch.setattr(listing, "_forks_are_safe", lambda: True)
     monkeypatch.setattr(listing, "remembered", lambda versions: {})
-    monkeypatch.setattr(listing._Copy, "begin", interrupted)
+    monkeypatch.setattr(Fork, "begin", interrupted)
     with pytest.raises(KeyboardInterrupt), listing.asked_apart():
         pass
     with pytest.raises(ProcessLookupError):
@@ -155,7 +157,7 @@ def test_a_description_comes_back_as_it_was() -> None:
         extra={"a": 1, "b": 0.1, "c": True, "d": "e"},
     )
     assert all(getattr(info, field.name) for field in fields(info) if field.name != "fake")
-    assert _info(json.loads(json.dumps(_plain(info)))) == info
+    assert _from_plain(json.loads(json.dumps(_to_plain(info)))) == info
 
 
 def test_lists_need_no_numpy() -> None:

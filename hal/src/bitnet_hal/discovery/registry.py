@@ -21,7 +21,7 @@ import pluggy
 
 from bitnet_hal import hooks
 from bitnet_hal.device import Backend, Device, DeviceInfo
-from bitnet_hal.discovery.canary import unresponsive_drivers
+from bitnet_hal.discovery.child import unresponsive_drivers
 from bitnet_hal.discovery.claims import check_api, check_rank, log_unknown, reclassify_software, validate
 from bitnet_hal.discovery.known import GPU_BACKENDS, KNOWN, REPORT, RESERVED, by_driver, upgrade_hint
 from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError, GpuError
@@ -178,7 +178,7 @@ class Registry:
         return tuple(usable)
 
     def _ask_drivers(self, names: Sequence[str]) -> None:
-        """Find out whether the GPU drivers of these backends answer at all, all at once (see `canary`)."""
+        """Find out whether the GPU drivers of these backends answer at all, all at once (see `child`)."""
         asked = {name: self._origins[name][1] for name in names if name in GPU_BACKENDS and name not in self._devices}
         for name, reason in unresponsive_drivers(
             {name: v for name, v in asked.items() if name not in self._asked}

@@ -14,7 +14,7 @@ from typing import Any
 import platformdirs
 import psutil
 import pytest
-from bitnet_hal.discovery import canary
+from bitnet_hal.discovery import child, driver_cache
 from bitnet_hal.discovery import registry as registry_module
 from bitnet_hal.discovery.registry import Stage, registry
 from bitnet_hal.discovery.selection import devices, open_device
@@ -25,7 +25,7 @@ CRASHES = "import os, signal\nBackend.devices = lambda self: os.kill(os.getpid()
 ORPHAN = """
 import os, threading, time
 from pathlib import Path
-from bitnet_hal.discovery.canary import unresponsive_drivers
+from bitnet_hal.discovery.child import unresponsive_drivers
 threading.Thread(target=unresponsive_drivers, args=({"vulkan": "1"},), daemon=True).start()
 while not Path("process").exists() or not Path("process").read_text():
     time.sleep(0.01)
@@ -43,10 +43,10 @@ Backend.devices = listed
 
 @pytest.fixture(autouse=True)
 def really_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(registry_module, "unresponsive_drivers", canary.unresponsive_drivers)
+    monkeypatch.setattr(registry_module, "unresponsive_drivers", child.unresponsive_drivers)
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda _: tmp_path / "cache")
-    monkeypatch.setattr(canary, "NAMED_AFTER", 2.0)
-    monkeypatch.setattr(canary, "LEFT_OUT_AFTER", 6.0)
+    monkeypatch.setattr(child, "NAMED_AFTER", 2.0)
+    monkeypatch.setattr(child, "LEFT_OUT_AFTER", 6.0)
 
 
 def test_a_driver_that_hangs_or_crashes_hides_nobody(
@@ -77,7 +77,7 @@ def test_what_is_known_is_not_asked_again(install_plugin: Any, tmp_path: Path, m
     registry.cache_clear()
     devices()
     assert len(calls.read_text()) == 5
-    monkeypatch.setattr(canary, "ANSWERED_SECONDS", 0)
+    monkeypatch.setattr(driver_cache, "ANSWERED_SECONDS", 0)
     registry.cache_clear()
     devices()
     assert len(calls.read_text()) == 7
@@ -97,12 +97,12 @@ def test_a_damaged_cache_is_an_empty_one(install_plugin: Any, tmp_path: Path, co
 def test_what_is_known_ends_with_the_next_start_of_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     keys = []
     for boot in ("one", "one", "two"):
-        monkeypatch.setattr(canary, "BOOT_ID", tmp_path / boot)
-        canary.BOOT_ID.write_text(boot)
-        keys.append(canary._key("vulkan", "1.0"))
+        monkeypatch.setattr(driver_cache, "BOOT_ID", tmp_path / boot)
+        driver_cache.BOOT_ID.write_text(boot)
+        keys.append(driver_cache.key("vulkan", "1.0"))
     assert keys[0] == keys[1] != keys[2]
-    monkeypatch.setattr(canary, "BOOT_ID", tmp_path / "on another system")
-    assert canary._key("vulkan", "1.0") == canary._key("vulkan", "1.0") not in keys
+    monkeypatch.setattr(driver_cache, "BOOT_ID", tmp_path / "on another system")
+    assert driver_cache.key("vulkan", "1.0") == driver_cache.key("vulkan", "1.0") not in keys
 
 
 @pytest.mark.skipif(os.name != "posix", reason="numbers of processes are asked for as POSIX has it")
