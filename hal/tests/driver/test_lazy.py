@@ -9,8 +9,8 @@ from threading import Event
 from types import SimpleNamespace
 
 import pytest
-from bitnet_hal.driver.by_index import info_by_index
-from bitnet_hal.driver.lazy import LazyBackend, LazyFinder
+from bitnet_hal.driver.enumerate import by_index
+from bitnet_hal.driver.lazy import LazyBackend
 from bitnet_hal.errors import DeviceNotFoundError
 from bitnet_hal.reference.plugin import NumpyBackend
 
@@ -21,15 +21,15 @@ from bitnet_hal.reference.plugin import NumpyBackend
 def infos():
     return NumpyBackend().devices()
 
-def Device(index):
-    return NumpyBackend().open(index)
+def Device(info):
+    return NumpyBackend().open(info.index)
 
 def usable():
     return [EnumeratedDevice("a handle", info) for info in infos()]
 
 def Opened(found):
     assert found.handle == "a handle"
-    return Device(found.info.index)
+    return Device(found.info)
 """
 
 
@@ -37,9 +37,9 @@ def Opened(found):
     "backend",
     [
         LazyBackend("late", (2, 0), "late_module:infos", "late_module:Device"),
-        LazyFinder("late", (2, 0), "late_module:usable", "late_module:Opened"),
+        LazyBackend("late", (2, 0), "late_module:usable", "late_module:Opened"),
     ],
-    ids=lambda backend: type(backend).__name__,
+    ids=["descriptions", "handles"],
 )
 def test_modules_are_imported_at_first_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: LazyBackend
@@ -53,16 +53,15 @@ def test_modules_are_imported_at_first_use(
     device = backend.open(0)
     assert device.info == infos[0]
     device.close()
-    if isinstance(backend, LazyFinder):
-        with pytest.raises(DeviceNotFoundError, match="no device late:7"):
-            backend.open(7)
+    with pytest.raises(DeviceNotFoundError, match="no device late:7"):
+        backend.open(7)
 
 
 def test_a_device_that_is_not_there_is_answered_with_those_that_are() -> None:
     infos = NumpyBackend().devices()
-    assert info_by_index(infos, 0, "reference") == infos[0]
+    assert by_index(infos, 0, "reference") == infos[0]
     with pytest.raises(DeviceNotFoundError, match="no device reference:7") as caught:
-        info_by_index(infos, 7, "reference")
+        by_index(infos, 7, "reference")
     assert infos[0].name in caught.value.hint
 
 

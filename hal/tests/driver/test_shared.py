@@ -150,7 +150,7 @@ def test_the_device_with_an_index() -> None:
     assert by_index(found, 3, "toy") is found[1]
     with pytest.raises(DeviceNotFoundError, match="there is no device toy:1") as caught:
         by_index(found, 1, "toy")
-    assert caught.value.hint == "There is toy:0 card 0, toy:3 card 3"
+    assert caught.value.hint == "Present: toy:0 card 0, toy:3 card 3"
 
 
 TABLE = """

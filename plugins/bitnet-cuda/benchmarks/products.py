@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from bitnet_cuda import compile
+from bitnet_cuda.describe import device_infos
 from bitnet_cuda.device import CudaDevice
 from bitnet_cuda.tensor_tiles import BLOCK_STREAM, WIDE, mma_tile, stream_tile
 from bitnet_hal.device import Tuning, View, whole
@@ -110,7 +111,7 @@ def main() -> None:
     block, matrices = SHAPES[arguments.shape]
     ablock = arguments.activation_group_size if block else 0
     tunings = BLOCK_TILES[ablock] if block else ROW_TILES
-    device = CudaDevice(0)
+    device = CudaDevice(device_infos()[0])
     compile_all(block, ablock, tunings)
     for rows in map(int, arguments.rows.split(",")):
         for add, (outs, width) in enumerate(matrices):

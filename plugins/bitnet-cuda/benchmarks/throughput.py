@@ -16,6 +16,7 @@ from pathlib import Path
 from bitnet_core.api import load
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.measure.benchmark import measure
+from bitnet_cuda.describe import device_infos
 from bitnet_cuda.device import CudaDevice
 from bitnet_hal.discovery.request import resolve_request
 from bitnet_hal.errors import BitnetError
@@ -40,7 +41,7 @@ def main() -> None:
     parser.add_argument("--activation-group-size", type=int, choices=(32, 128))
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    witness = CudaDevice(0)  # keeps the context alive, so that its own memory does not count
+    witness = CudaDevice(device_infos()[0])  # keeps the context alive, so that its own memory does not count
     free = witness.free_memory()
     began = time.perf_counter()
     lines: list[str] = []

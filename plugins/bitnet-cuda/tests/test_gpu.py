@@ -32,9 +32,10 @@ from bitnet_hal.errors import DeviceLostError
 from bitnet_hal.device import Tuning, whole
 from bitnet_hal.kernels.base import RMS_NORM
 from bitnet_cuda import compile
+from bitnet_cuda.describe import device_infos
 from bitnet_cuda.device import CudaDevice
 
-device = CudaDevice(0)
+device = CudaDevice(device_infos()[0])
 buffer = device.alloc(64)
 compile.source = lambda *_: sys.argv[1]
 kernel = device.compile(RMS_NORM, {}, Tuning(private={"GROUP": 32}))
@@ -67,7 +68,7 @@ def gpus() -> int:
 @pytest.fixture
 def device() -> Iterator[CudaDevice]:
     gpus()
-    device = CudaDevice(0)
+    device = CudaDevice(device_infos()[0])
     yield device
     device.close()
 
@@ -180,8 +181,9 @@ def test_visible_devices_are_honoured() -> None:
 
 
 def test_every_gpu_can_be_opened() -> None:
-    for index in range(gpus()):
-        device = CudaDevice(index)
+    gpus()
+    for index, info in enumerate(device_infos()):
+        device = CudaDevice(info)
         try:
             assert device.info.request == f"cuda:{index}"
             assert works(device)

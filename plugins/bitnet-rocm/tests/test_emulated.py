@@ -90,10 +90,11 @@ from bitnet_hal.errors import GpuError
 from bitnet_hal.device import Tuning, whole
 from bitnet_hal.kernels.base import RMS_NORM
 from bitnet_rocm import compile
+from bitnet_rocm.describe import device_infos
 from bitnet_rocm.device import RocmDevice
 from bitnet_rocm.errors import check
 
-device = RocmDevice(0)
+device = RocmDevice(device_infos()[0])
 source = 'extern "C" void rms_norm(const float*, const int*, const float*, float*, unsigned, unsigned, float) {%s}'
 for body in ("if (threadIdx.x < 3) __syncthreads();", "simt::fail();"):
     compile.source = lambda *_: source % body
@@ -103,7 +104,7 @@ for body in ("if (threadIdx.x < 3) __syncthreads();", "simt::fail();"):
         device.launch(kernel, (1, 1, 1), views, RMS_NORM.pack({"rows": 1, "width": 1, "eps": 0.0}))
     except GpuError as exc:
         print(type(exc).__name__, exc.code)
-    device = RocmDevice(0)
+    device = RocmDevice(device_infos()[0])
 buffer, api = device.alloc(64), device.api
 try:
     source = (ctypes.c_char * 64)()

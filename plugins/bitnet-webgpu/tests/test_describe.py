@@ -15,7 +15,7 @@ from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_hal.tuning.query import TuningQuery
 from bitnet_webgpu import describe
 from bitnet_webgpu.describe import KNOWN
-from bitnet_webgpu.device import WebGpuDevice
+from bitnet_webgpu.plugin import bitnet_backend
 from bitnet_webgpu.tuning import select_tuning
 
 DEFAULTS = {
@@ -91,8 +91,8 @@ def test_adapters_of_opengl_are_left_out(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(describe, "module", lambda: SimpleNamespace(gpu=gpu))
     assert [info.index for _, info in describe.usable()] == [1]
     with pytest.raises(DeviceNotFoundError, match="no device webgpu:0") as caught:
-        WebGpuDevice(0)
-    assert caught.value.hint == "There is webgpu:1 One"
+        bitnet_backend().open(0)
+    assert caught.value.hint == "Present: webgpu:1 One"
     del found[1]
     with pytest.raises(BackendUnavailableError, match="no WebGPU adapter"):
         describe.usable()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from bitnet_hal.device import DeviceInfo, DeviceType, Tuning
+from bitnet_hal.driver.enumerate import by_index
 from bitnet_hal.errors import BackendUnavailableError
 from bitnet_hal.testing.cases.case import Case, expected
 from bitnet_hal.testing.cases.registry import cases_of
@@ -63,7 +64,7 @@ class AsGpu:
         return device_infos()
 
     def open(self, index: int) -> WebGpuDevice:
-        device = WebGpuDevice(index)
+        device = WebGpuDevice(by_index(usable(), index, "webgpu"))
         device.info = as_gpu(device.info, self.subgroups)
         return device
 

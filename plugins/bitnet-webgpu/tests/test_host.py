@@ -20,6 +20,7 @@ from bitnet_core.tokenizer import load_tokenizer
 from bitnet_hal.device import whole
 from bitnet_hal.discovery.request import DeviceRequest
 from bitnet_hal.discovery.selection import BackendStartupSummary
+from bitnet_hal.driver.enumerate import by_index
 from bitnet_hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
@@ -29,6 +30,7 @@ from bitnet_hal.errors import (
 )
 from bitnet_hal.testing.areas.recordings import count, counter
 from bitnet_hal.testing.workbench import Bench
+from bitnet_webgpu.describe import usable
 from bitnet_webgpu.device import WebGpuDevice
 from bitnet_webgpu.driver import module
 from bitnet_webgpu.errors import checked
@@ -202,7 +204,7 @@ def test_tables_over_the_binding_limit_are_split(bench: Bench) -> None:
     with load(device="numpy") as model:
         expected = model.generate("Once upon a time", max_tokens=12).tokens
     opened = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
-    device = WebGpuDevice(bench.index)
+    device = WebGpuDevice(by_index(usable(), bench.index, "webgpu"))
     device.info = replace(device.info, max_binding=64 << 10)
     summary = BackendStartupSummary(DeviceRequest("webgpu", device.info.index), ("webgpu",), device.info)
     options = EngineOptions("f16", context=64, max_sequences=1)

@@ -8,7 +8,6 @@ from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 
-import bitnet_webgpu.device
 import pytest
 from bitnet_core.api import Model, load
 from bitnet_core.engine.options import EngineOptions
@@ -17,7 +16,7 @@ from bitnet_core.tokenizer import load_tokenizer
 from bitnet_hal.device import DeviceInfo
 from bitnet_hal.discovery.request import DeviceRequest
 from bitnet_hal.discovery.selection import BackendStartupSummary
-from bitnet_hal.driver.enumerate import EnumeratedDevice
+from bitnet_hal.driver.enumerate import EnumeratedDevice, by_index
 from bitnet_hal.errors import BackendUnavailableError, UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.testing.cases.case import Case, expected
@@ -52,7 +51,7 @@ class Poor:
         return [found.info for found in poor()]
 
     def open(self, index: int) -> WebGpuDevice:
-        return WebGpuDevice(index)
+        return WebGpuDevice(by_index(poor(), index, "webgpu"))
 
 
 def poor() -> list[EnumeratedDevice]:
@@ -67,8 +66,7 @@ def poor() -> list[EnumeratedDevice]:
 
 
 @pytest.fixture
-def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(bitnet_webgpu.device, "usable", poor)
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     try:
         made = Bench(Poor(), 0, poor()[0].info)
     except BackendUnavailableError as error:
@@ -106,7 +104,7 @@ def run(bench: Bench, case: Case) -> None:
 
 
 def test_a_model_says_the_same(bench: Bench) -> None:
-    device = WebGpuDevice(0)
+    device = WebGpuDevice(poor()[0])
     opened = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
     summary = BackendStartupSummary(DeviceRequest("webgpu", 0), ("webgpu",), device.info)
     options = EngineOptions("f16", context=256, max_sequences=1)

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def asked_apart() -> Iterator[Callable[[], None]]:
-    """Start to ask all backends. The function that the block gets waits for the answers and hands them to the registry."""
+    """Ask all backends. The block gets a function that waits for the answers and hands them to the registry."""
     if not _forks_are_safe() or "BITNET_GPU_FAKE" in os.environ:  # which hides drivers
         yield lambda: None
         return

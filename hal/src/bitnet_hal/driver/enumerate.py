@@ -1,4 +1,4 @@
-"""The devices that a backend found, and the one that was asked for."""
+"""Enumeration of a backend's devices: filter those that can be used, find one by index."""
 
 from __future__ import annotations
 
@@ -13,55 +13,61 @@ log = logging.getLogger(__name__)
 
 
 class HasInfo(Protocol):
-    """A driver's device with its description."""
+    """A driver's device together with its description."""
 
     @property
     def info(self) -> DeviceInfo: ...
 
 
 class EnumeratedDevice(NamedTuple):
-    """One that the driver knows by a handle."""
+    """A device that the driver knows by a handle."""
 
     handle: Any
     info: DeviceInfo
 
 
-F = TypeVar("F", bound=HasInfo)
+F = TypeVar("F", bound=HasInfo | DeviceInfo)
 D = TypeVar("D")
 U = TypeVar("U")
 
 
+def info_of(device: HasInfo | DeviceInfo) -> DeviceInfo:
+    """Return the description of an enumerated device, which may be the description itself."""
+    return device if isinstance(device, DeviceInfo) else device.info
+
+
 def by_index(devices: Iterable[F], index: int, backend: str) -> F:
-    """The one with this index; DeviceNotFoundError, which names those that are there."""
-    present = {found.info.index: found for found in devices}
+    """Return the device whose info has this index. Raises DeviceNotFoundError, whose hint lists the devices present."""
+    present = {info_of(device).index: device for device in devices}
     if index not in present:
-        there = ", ".join(f"{found.info.request} {found.info.name}" for found in present.values())
-        raise DeviceNotFoundError(f"there is no device {backend}:{index}", backend=backend, hint=f"There is {there}")
+        names = ", ".join(f"{info.request} {info.name}" for info in map(info_of, present.values()))
+        raise DeviceNotFoundError(f"there is no device {backend}:{index}", backend=backend, hint=f"Present: {names}")
     return present[index]
 
 
 def filter_devices(
     devices: Iterable[D], backend: str, describe: Callable[[D, int], U | str | None]
 ) -> tuple[list[U], list[str]]:
-    """The devices that can be used, which keep their index, and why others cannot.
+    """Return the usable devices, which keep their index, and the reason per device that cannot be used.
 
-    describe: a driver's device, by its index, with its description; or why it cannot be used, as a text or a GpuError;
-    or None, if it is none of the backend's.
+    describe: called with a driver's device and its index. It returns the device with its description, or the reason
+    why it cannot be used (or raises it as a GpuError), or None if the device does not belong to the backend.
     """
-    found, reasons = list[U](), list[str]()
+    usable: list[U] = []
+    reasons: list[str] = []
     for index, device in enumerate(devices):
         try:
-            one = describe(device, index)
+            described = describe(device, index)
         except GpuError as error:
-            one = str(error)
-        if isinstance(one, str):
-            log.info("%s:%d is ignored: %s", backend, index, one)
-            reasons.append(one)
-        elif one is not None:
-            found.append(one)
-    return found, reasons
+            described = str(error)
+        if isinstance(described, str):
+            log.info("%s:%d is ignored: %s", backend, index, described)
+            reasons.append(described)
+        elif described is not None:
+            usable.append(described)
+    return usable, reasons
 
 
 def pci_address(domain: int, bus: int, device: int, function: int = 0) -> str:
-    """A card's `physical_id`, as all backends write it, so that one that is seen by two of them counts once."""
+    """Format a card's `physical_id`. All backends use it, so that a card seen by two of them counts once."""
     return f"{domain:04x}:{bus:02x}:{device:02x}.{function:x}"

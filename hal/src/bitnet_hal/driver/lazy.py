@@ -11,14 +11,19 @@ from threading import Thread
 from typing import Any
 
 from bitnet_hal.device import Device, DeviceInfo
-from bitnet_hal.driver.enumerate import by_index
+from bitnet_hal.driver.enumerate import by_index, info_of
 
 
 @dataclass(frozen=True, slots=True)
 class LazyBackend:
-    """See Backend. listing: "module:function", which gives the descriptions of all devices or raises
-    BackendUnavailableError; opening: "module:class" of a device, made from its index. begins: (library, function) of a
-    driver that takes its time to begin, called with 0 while `listing` is imported, which calls it again."""
+    """A Backend that names its functions by module.
+
+    listing: "module:function" that returns a DeviceInfo, or an object with the attribute `info`, for each device. It
+    raises BackendUnavailableError if there is none.
+    opening: "module:class" of a Device, constructed from one of the objects that `listing` returned.
+    begins: (library, function) of a driver that starts slowly; the function is called with 0 in a thread while the
+    module of `listing` is imported, and `listing` calls it again.
+    """
 
     name: str
     api: tuple[int, int]
@@ -27,37 +32,23 @@ class LazyBackend:
     begins: tuple[str, str] | None = None
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """All devices that the driver shows."""
-        infos: Sequence[DeviceInfo] = self._listed()
-        return infos
+        """Return the descriptions of all devices."""
+        return [info_of(listed) for listed in self._listed()]
 
     def open(self, index: int) -> Device:
-        """Open one of `devices()`."""
-        device: Device = _named(self.opening)(index)
-        return device
-
-    def _listed(self) -> Any:
-        if self.begins:
-            Thread(target=_begin, args=self.begins, daemon=True).start()
-        return _named(self.listing)()
-
-
-class LazyFinder(LazyBackend):
-    """One whose `listing` gives what it found of each device (`driver.enumerate.HasInfo`), of which
-    `opening` takes one."""
-
-    def devices(self) -> Sequence[DeviceInfo]:
-        """All devices that the driver shows."""
-        return [found.info for found in self._listed()]
-
-    def open(self, index: int) -> Device:
-        """Open one of `devices()`."""
+        """Open one of `devices()`. Raises DeviceNotFoundError if none has this index."""
         device: Device = _named(self.opening)(by_index(self._listed(), index, self.name))
         return device
 
+    def _listed(self) -> Sequence[Any]:
+        if self.begins:
+            Thread(target=_begin, args=self.begins, daemon=True).start()
+        listed: Sequence[Any] = _named(self.listing)()
+        return listed
+
 
 def _begin(library: str, function: str) -> None:
-    with suppress(OSError, AttributeError):  # `listing` says what is missing
+    with suppress(OSError, AttributeError):  # `listing` reports what is missing
         getattr(ctypes.CDLL(library), function)(0)
 
 

@@ -9,12 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from bitnet_hal.base import Bound
-from bitnet_hal.driver.by_index import info_by_index
 from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
-from bitnet_hal.plugin import Grid, KernelSpec, Tuning
+from bitnet_hal.plugin import DeviceInfo, Grid, KernelSpec, Tuning
 
 from bitnet_cuda import compile, recording, tuning
-from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capability, device_infos
+from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capability
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
 
@@ -46,9 +45,9 @@ class CudaDevice(StreamDevice):
 
     prefix = "cu"
 
-    def __init__(self, index: int, *, tensor_cores: bool = True) -> None:
-        info, api = info_by_index(device_infos(), index, "cuda"), driver()
-        self._handle = check(api.cuDeviceGet(index), "open")[0]
+    def __init__(self, info: DeviceInfo, *, tensor_cores: bool = True) -> None:
+        api = driver()
+        self._handle = check(api.cuDeviceGet(info.index), "open")[0]
         self.ordered_free = bool(attribute(self._handle, "MEMORY_POOLS_SUPPORTED"))  # not on every virtual GPU
         major, minor = compute_capability(self._handle)
         self._architecture = f"sm_{major}{minor}{'a' if (major, minor) == WARPGROUP_MMA else ''}"

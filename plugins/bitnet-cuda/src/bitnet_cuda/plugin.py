@@ -11,5 +11,10 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 @hookimpl
 def bitnet_backend() -> LazyBackend:
     """Every NVIDIA GPU of compute capability 7.5 or later; CUDA_VISIBLE_DEVICES is honoured by the driver."""
-    places = "bitnet_cuda.describe:device_infos", "bitnet_cuda.device:CudaDevice", ("libcuda.so.1", "cuInit")
-    return LazyBackend("cuda", (2, 1), *places)
+    return LazyBackend(
+        "cuda",
+        (2, 1),
+        listing="bitnet_cuda.describe:device_infos",
+        opening="bitnet_cuda.device:CudaDevice",
+        begins=("libcuda.so.1", "cuInit"),
+    )

@@ -13,6 +13,7 @@ from bitnet_cuda import compile, tensor_tiles
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, device_infos
 from bitnet_cuda.device import CudaDevice
 from bitnet_hal.device import DeviceInfo, Tuning
+from bitnet_hal.driver.enumerate import by_index
 from bitnet_hal.errors import GpuTimeoutError
 from bitnet_hal.kernels.base import RMS_NORM
 from bitnet_hal.testing import BackendConformance
@@ -39,7 +40,7 @@ class TestConformance(BackendConformance):
             device.compile(RMS_NORM, {}, Tuning(private={"GROUP": 32}))
 
     def test_a_wait_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        device = CudaDevice(0)
+        device = CudaDevice(device_infos()[0])
         device.timeout = 0.05
         with monkeypatch.context() as patched:
             patched.setattr(device.api, "cuStreamQuery", lambda _: (600,))  # CUDA_ERROR_NOT_READY, for ever
@@ -98,7 +99,7 @@ class Dp4aBackend:
         return [replace(info, kernels=info.kernels - TENSOR_CORE_KERNELS) for info in device_infos()]
 
     def open(self, index: int) -> CudaDevice:
-        return CudaDevice(index, tensor_cores=False)
+        return CudaDevice(by_index(device_infos(), index, "cuda"), tensor_cores=False)
 
 
 class TestDp4a(BackendConformance):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pluggy
-from bitnet_hal.driver.lazy import LazyFinder
+from bitnet_hal.driver.lazy import LazyBackend
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
 
 @hookimpl
-def bitnet_backend() -> LazyFinder:
+def bitnet_backend() -> LazyBackend:
     """All GPUs of all Level Zero drivers, in the order of the loader, each followed by its tiles."""
-    return LazyFinder(
+    return LazyBackend(
         "level-zero", (2, 1), "bitnet_levelzero.describe:usable", "bitnet_levelzero.device:LevelZeroDevice"
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bitnet_hal.plugin import Constants, KernelSpec, MemoryKind, Params, Tuning, TuningQuery, by_index, words_of
+from bitnet_hal.plugin import Constants, EnumeratedDevice, KernelSpec, MemoryKind, Params, Tuning, TuningQuery, words_of
 
 from bitnet_metal.compile import Compiler, MetalKernel
-from bitnet_metal.describe import usable
-from bitnet_metal.driver import BACKEND, module, pool
+from bitnet_metal.driver import module, pool
 from bitnet_metal.errors import no_room
 from bitnet_metal.memory import SMALL, MetalBuffer, wrap
 from bitnet_metal.recording import QueuedDevice
@@ -16,8 +15,8 @@ from bitnet_metal.tuning import FAMILIES, select_tuning
 class MetalDevice(QueuedDevice):
     """One GPU of Apple silicon."""
 
-    def __init__(self, index: int) -> None:
-        handle, info = by_index(usable(), index, BACKEND)
+    def __init__(self, device: EnumeratedDevice) -> None:
+        handle, info = device
         super().__init__(info, handle, touch=bool(FAMILIES[str(info.extra["family"])]["touch"]))
         self.compiler = Compiler(handle)
 

@@ -11,4 +11,4 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 @hookimpl
 def bitnet_backend() -> LazyBackend:
     """GPUs of Apple silicon, through Metal."""
-    return LazyBackend("metal", (2, 1), "bitnet_metal.describe:device_infos", "bitnet_metal.device:MetalDevice")
+    return LazyBackend("metal", (2, 1), "bitnet_metal.describe:usable", "bitnet_metal.device:MetalDevice")

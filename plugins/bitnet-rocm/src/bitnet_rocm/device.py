@@ -8,14 +8,12 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from bitnet_hal.driver.by_index import info_by_index
 from bitnet_hal.errors import GpuError, LaunchError, UnsupportedError
 from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamLaunch, StreamRecorded
 from bitnet_hal.kernels.catalogue import ROTATED_KERNELS
-from bitnet_hal.plugin import DeviceType, KernelSpec, MemoryKind, Tuning
+from bitnet_hal.plugin import DeviceInfo, DeviceType, KernelSpec, MemoryKind, Tuning
 
 from bitnet_rocm import compile, tuning
-from bitnet_rocm.describe import device_infos
 from bitnet_rocm.driver import driver
 from bitnet_rocm.errors import check
 
@@ -52,10 +50,9 @@ class RocmDevice(StreamDevice):
 
     prefix = "hip"
 
-    def __init__(self, index: int) -> None:
-        info = info_by_index(device_infos(), index, "rocm")
+    def __init__(self, info: DeviceInfo) -> None:
         self._architecture = str(info.extra["architecture"])
-        super().__init__(info, driver(), calls(driver(), index))
+        super().__init__(info, driver(), calls(driver(), info.index))
 
     def check(self, result: Result, operation: str, *, requested: int = 0, free: int = -1) -> Result:
         """See StreamDevice."""

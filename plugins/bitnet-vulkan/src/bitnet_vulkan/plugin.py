@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pluggy
-from bitnet_hal.driver.lazy import LazyFinder
+from bitnet_hal.driver.lazy import LazyBackend
 
 hookimpl = pluggy.HookimplMarker("bitnet")
 
 
 @hookimpl
-def bitnet_backend() -> LazyFinder:
+def bitnet_backend() -> LazyBackend:
     """Every GPU (and software device) with Vulkan 1.1 and push descriptors."""
-    return LazyFinder("vulkan", (2, 1), "bitnet_vulkan.describe:usable", "bitnet_vulkan.device:VulkanDevice")
+    return LazyBackend("vulkan", (2, 1), "bitnet_vulkan.describe:usable", "bitnet_vulkan.device:VulkanDevice")

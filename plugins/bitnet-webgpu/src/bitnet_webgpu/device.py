@@ -5,12 +5,21 @@ from __future__ import annotations
 from bitnet_hal.checks import writes
 from bitnet_hal.driver.word_transfers import PART
 from bitnet_hal.errors import GpuError
-from bitnet_hal.plugin import Constants, DeviceType, KernelSpec, MemoryKind, Tuning, TuningMixin, by_index, words_of
+from bitnet_hal.plugin import (
+    Constants,
+    DeviceType,
+    EnumeratedDevice,
+    KernelSpec,
+    MemoryKind,
+    Tuning,
+    TuningMixin,
+    words_of,
+)
 
 from bitnet_webgpu import tuning
 from bitnet_webgpu.compile import WebGpuKernel, built, source, stages
-from bitnet_webgpu.describe import request, usable
-from bitnet_webgpu.driver import BACKEND, ffi, lib, mapping, raw
+from bitnet_webgpu.describe import request
+from bitnet_webgpu.driver import ffi, lib, mapping, raw
 from bitnet_webgpu.errors import converted, raised
 from bitnet_webgpu.recording import QueuedDevice, WebGpuBuffer
 
@@ -26,8 +35,7 @@ class WebGpuDevice(TuningMixin, QueuedDevice):
 
     select_tuning, candidate_tunings = staticmethod(tuning.select_tuning), staticmethod(tuning.candidate_tunings)
 
-    def __init__(self, index: int) -> None:
-        adapter = by_index(usable(), index, BACKEND)
+    def __init__(self, adapter: EnumeratedDevice) -> None:
         super().__init__(adapter.info, request(adapter))
         self.timeout *= 1 if adapter.info.type is DeviceType.SOFTWARE else _PATIENCE
         self._pending, self._mapped = 0, list[int]()

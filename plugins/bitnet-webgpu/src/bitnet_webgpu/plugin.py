@@ -17,7 +17,7 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 @hookimpl
 def bitnet_backend() -> LazyBackend:
     """Every adapter that wgpu finds: Vulkan, Metal, Direct3D 12."""
-    return LazyBackend("webgpu", (2, 1), "bitnet_webgpu.describe:device_infos", "bitnet_webgpu.device:WebGpuDevice")
+    return LazyBackend("webgpu", (2, 1), "bitnet_webgpu.describe:usable", "bitnet_webgpu.device:WebGpuDevice")
 
 
 def export_web(folder: Path) -> None:
