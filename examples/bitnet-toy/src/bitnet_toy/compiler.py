@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numba
-from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.plugin import KernelSpec, Tuning
 from numba import types
 
 from bitnet_toy.errors import check

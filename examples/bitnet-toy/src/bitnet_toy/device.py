@@ -11,9 +11,16 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import psutil
-from bitnet_hal.base import BaseDevice, BoundLaunch, LaunchRecording
-from bitnet_hal.device import DeviceInfo, DeviceType, MemoryKind, Tuning
-from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.plugin import (
+    BaseDevice,
+    BoundLaunch,
+    DeviceInfo,
+    DeviceType,
+    KernelSpec,
+    LaunchRecording,
+    MemoryKind,
+    Tuning,
+)
 
 from bitnet_toy.compiler import ToyKernel, build, find
 from bitnet_toy.errors import check

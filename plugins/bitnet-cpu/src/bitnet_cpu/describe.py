@@ -8,10 +8,10 @@ from functools import cache
 from types import MappingProxyType
 
 import psutil
-from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
 from bitnet_hal.discovery.known import install_command
 from bitnet_hal.errors import BackendUnavailableError, UsageError
 from bitnet_hal.kernels.catalogue import DELTA_KERNELS
+from bitnet_hal.plugin import DeviceInfo, DeviceType, TransferMode
 
 from bitnet_cpu import __version__
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import ceil_div
-from bitnet_hal.kernels.spec import Constants, Params
-from bitnet_hal.tuning.query import FEW_ROWS, shared_heads
+from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
+from bitnet_hal.tuning.query import shared_heads
 
 from bitnet_cuda.kernels.portable.tiles import WORKSPACE, tuned
 from bitnet_cuda.tensor_tiles import FULL_GPU, MULTIPROCESSORS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from bitnet_hal.driver.status import ErrorDetails, StatusInfo, failure, known
+from bitnet_hal.driver.status import StatusInfo, known
 from bitnet_hal.errors import LaunchError
+from bitnet_hal.plugin import ErrorDetails, failure
 
 Result = tuple[Any, ...]  # a status, then the values of a call
 TABLE = {int(status): row for status, row in known(__file__).items()}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
-from bitnet_hal.kernels.spec import Constants, Params
-from bitnet_hal.tuning.query import FEW_ROWS
+from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
 
 from bitnet_cuda.kernels.portable.tiles import quantize, tuned
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitnet_hal.driver.status import StatusCodes
+from bitnet_hal.plugin import StatusCodes
 
 BACKEND = "level-zero"
 UNINITIALIZED = 0x78000001

@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 
 import numpy as np
-from bitnet_hal.device import MemoryKind
+from bitnet_hal.plugin import MemoryKind
 
 from bitnet_metal.driver import Handle, module, pool
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pyopencl as cl
-from bitnet_hal.driver.program_cache import ProgramCache
+from bitnet_hal.plugin import ProgramCache
 
 from bitnet_opencl.errors import BACKEND, checked
 

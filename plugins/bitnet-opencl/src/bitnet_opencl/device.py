@@ -7,15 +7,18 @@ import os
 import numpy as np
 import pyopencl as cl
 from bitnet_hal.base import TIMEOUT_VARIABLE
-from bitnet_hal.device import DeviceType, MemoryKind, TransferMode, Tuning
 from bitnet_hal.errors import GpuError
 from bitnet_hal.families.opencl_c import program_source
 from bitnet_hal.plugin import (
     Constants,
+    DeviceType,
     EnumeratedDevice,
     KernelSpec,
     LaunchRecording,
+    MemoryKind,
     StagedDevice,
+    TransferMode,
+    Tuning,
     TuningMixin,
     words_of,
 )

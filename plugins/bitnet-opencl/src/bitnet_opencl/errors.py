@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Unpack
 
 import pyopencl as cl
-from bitnet_hal.driver.status import ErrorDetails, StatusCodes
 from bitnet_hal.errors import GpuError, OutOfMemoryError
+from bitnet_hal.plugin import ErrorDetails, StatusCodes
 
 BACKEND = "opencl"
 BUILD_FAILURE, INVALID_OPERATION = -11, -59

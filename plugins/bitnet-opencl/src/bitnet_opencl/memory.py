@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
-from bitnet_hal.device import MemoryKind
+from bitnet_hal.plugin import MemoryKind
 
 SLOTS, SLOT = 3, 4 << 20
 """Slots of page-locked memory, of which the last is for downloads, and their bytes."""

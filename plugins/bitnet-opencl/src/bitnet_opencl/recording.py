@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import Any
 
 import pyopencl as cl
-from bitnet_hal.launches import BoundLaunch, CompiledKernel
+from bitnet_hal.plugin import BoundLaunch, CompiledKernel
 
 from bitnet_opencl.memory import OpenCLBuffer
 

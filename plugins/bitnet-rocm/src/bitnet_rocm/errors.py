@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from bitnet_hal.driver.status import failure
 from bitnet_hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
@@ -15,6 +14,7 @@ from bitnet_hal.errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
+from bitnet_hal.plugin import failure
 
 Row = tuple[type[GpuError], str]
 _BUG: Row = (LaunchError, "This is a fault of bitnet-rocm: please report it with the output of `bitnet doctor --json`")

@@ -5,9 +5,18 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
 from bitnet_hal.errors import BackendUnavailableError, UsageError
-from bitnet_hal.plugin import EnumeratedDevice, Handle, failure, filter_devices, pci_address, table
+from bitnet_hal.plugin import (
+    DeviceInfo,
+    DeviceType,
+    EnumeratedDevice,
+    Handle,
+    TransferMode,
+    failure,
+    filter_devices,
+    pci_address,
+    table,
+)
 
 from bitnet_vulkan.driver import BACKEND, Logical, function, instance, vk
 

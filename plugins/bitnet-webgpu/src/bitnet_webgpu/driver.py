@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 from bitnet_hal.discovery.known import install_command
-from bitnet_hal.driver.status import failure
 from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.plugin import failure
 
 Handle = Any
 """An object of wgpu, or a cffi pointer: neither has static types."""

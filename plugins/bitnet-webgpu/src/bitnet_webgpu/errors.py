@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Unpack
 
-from bitnet_hal.driver.status import ErrorDetails, failure, known
+from bitnet_hal.driver.status import known
 from bitnet_hal.errors import BackendUnavailableError, GpuError, KernelCompileError, LaunchError, OutOfMemoryError
+from bitnet_hal.plugin import ErrorDetails, failure
 
 from bitnet_webgpu.driver import BACKEND, module
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.launcher import Launch
+from bitnet_hal.plugin import DeviceInfo, DeviceType
 
 from bitnet_webgpu.compile import source, stages
 from bitnet_webgpu.describe import GROUPS, STORAGE

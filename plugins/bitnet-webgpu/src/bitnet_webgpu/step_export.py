@@ -13,16 +13,14 @@ from bitnet_core.api import Model
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.formats.open import open_model
 from bitnet_core.tokenizer import load_tokenizer
-from bitnet_hal.base import BoundLaunch
 from bitnet_hal.checks import writes
-from bitnet_hal.device import DeviceInfo, Tuning, View
+from bitnet_hal.device import View
 from bitnet_hal.discovery.request import DeviceRequest
 from bitnet_hal.discovery.selection import BackendStartupSummary
-from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 from bitnet_hal.launcher import Launch as Planned
 from bitnet_hal.output import new_folder
+from bitnet_hal.plugin import BoundLaunch, Constants, DeviceInfo, KernelSpec, Params, Tuning, TuningQuery
 from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
-from bitnet_hal.tuning.query import TuningQuery
 
 FORMAT = 1
 """Of model.json; readers refuse others."""

@@ -5,12 +5,11 @@ GROUP is the threads of a block, TILE_N and TILE_T what it makes; the sources sa
 
 from __future__ import annotations
 
-from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
-from bitnet_hal.kernels.spec import Constants, Params
-from bitnet_hal.tuning.query import FEW_ROWS, shared_heads
+from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
+from bitnet_hal.tuning.query import shared_heads
 
 MANY_ROWS = 32
 """Rows above which blocks of half that size are as quick, and leave room for others."""

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.base import BaseDevice, BoundLaunch
-from bitnet_hal.device import DeviceInfo, DeviceType, MemoryKind, Tuning
 from bitnet_hal.errors import OutOfMemoryError, UnsupportedError
-from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.plugin import BaseDevice, BoundLaunch, DeviceInfo, DeviceType, KernelSpec, MemoryKind, Tuning
 
 ALIGNMENT = 64
 DTYPES = {"u8": np.uint8, "i8": np.int8, "i32": np.int32, "f32": np.float32}
