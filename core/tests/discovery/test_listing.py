@@ -114,7 +114,7 @@ def test_what_fails_there_has_its_reason_and_fix_here(install_plugin: Any) -> No
     assert [one["device"] for one in devices] == ["metal:0", "numpy:0"]
     assert "cuda | DRIVER | no card | Buy one" in said
     assert "rocm | DEVICES | RuntimeError: boom | This is a fault of bitnet-plugin_rocm" in said
-    assert "metal | DEVICES | a device of 'metal': its largest grid is no three numbers | Report it" in said
+    assert "metal | DEVICES | a device of 'metal': its largest grid is not three integers | Report it" in said
 
 
 def test_a_request_to_end_ends_all_processes(install_plugin: Any) -> None:

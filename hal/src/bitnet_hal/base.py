@@ -1,7 +1,6 @@
-"""What every device does alike: whose buffers, kernels and recordings these are, what fits, and recordings that are
-launched again one by one. A plugin derives from it and writes what is the driver's.
+"""Base class of devices: it checks arguments and ownership, keeps launches while recording, and replays them.
 
-A device of your own need not derive from this; the contract is `bitnet_hal.device.Device`.
+A plugin derives from it and implements the driver's part. It need not: the contract is `bitnet_hal.device.Device`.
 """
 
 from __future__ import annotations
@@ -40,24 +39,24 @@ __all__ = [
     "Bound",
     "BoundLaunch",
     "LaunchRecording",
-]  # all that a plugin derives or uses
+]
 
 
 class BaseDevice(Ownership[B, K], ABC):
-    """Refuses what does not fit before anything runs, and keeps launches while recording.
+    """A device that validates every call before the driver runs anything.
 
-    What the methods with an underscore get is checked: buffers and kernels are this device's own and alive, ranges lie
-    within them, nothing is empty. They raise the errors of `bitnet_hal.errors`; after a DeviceLostError the device
-    lets nothing but `close` through.
+    Methods with an underscore get valid arguments: buffers and kernels belong to this device and are alive, ranges lie
+    within them, nothing is empty. They raise the errors of `bitnet_hal.errors`. After a DeviceLostError only `close` is
+    accepted.
 
-    timeout: seconds for each wait (`wait_limit`).
+    timeout: seconds per wait (`wait_limit`).
     """
 
     def __init__(self, info: DeviceInfo) -> None:
         super().__init__(info)
         self.timeout = wait_limit(info.type)
 
-    # What a plugin writes, beside `free_memory` and `tuning`.
+    # Abstract methods: the driver's part.
 
     @abstractmethod
     def free_memory(self) -> int:
@@ -69,19 +68,19 @@ class BaseDevice(Ownership[B, K], ABC):
 
     @abstractmethod
     def _alloc(self, nbytes: int, kind: MemoryKind) -> B:
-        """A zeroed buffer."""
+        """Allocate a zero-filled buffer, with room up to the next multiple of 16 bytes."""
 
     @abstractmethod
     def _free(self, buffer: B) -> None:
-        """Where the driver frees at once, wait first for what is queued and uses it."""
+        """Free a buffer. If the driver frees immediately, wait first for queued work that uses it."""
 
     @abstractmethod
     def _upload(self, buffer: B, offset: int, source: memoryview) -> None:
-        """source: bytes in one dimension, which the caller may change when this returns."""
+        """Copy to the device. source: one-dimensional bytes, which the caller may change once this returns."""
 
     @abstractmethod
     def _download(self, buffer: B, offset: int, target: memoryview) -> None:
-        """target: bytes in one dimension; wait until they are there."""
+        """Copy to the host and wait. target: one-dimensional bytes."""
 
     @abstractmethod
     def _copy(self, source: B, source_at: int, target: B, target_at: int, nbytes: int) -> None: ...
@@ -91,24 +90,24 @@ class BaseDevice(Ownership[B, K], ABC):
 
     @abstractmethod
     def _run(self, launch: BoundLaunch[B, K]) -> None:
-        """Queue one launch; its grid has no 0."""
+        """Queue one launch; no dimension of its grid is 0."""
 
     @abstractmethod
     def _wait(self) -> None:
-        """Until everything queued has finished; GpuTimeoutError after `timeout` seconds."""
+        """Wait until everything queued has finished. Raises GpuTimeoutError after `timeout` seconds."""
 
     @abstractmethod
     def _close(self) -> None:
-        """Free all that is left: kernels, queue, context. Buffers and recordings are gone, the device may be lost."""
+        """Free kernels, queue and context. Buffers and recordings are freed already; the device may be lost."""
 
-    # What it may write.
+    # Methods that a plugin may override.
 
     def _wrap(self, host: memoryview) -> B | None:
-        """A buffer over these bytes where the device reads host memory, else None."""
+        """Return a buffer over these bytes without a copy, None if the device cannot read host memory."""
         return None
 
     def _record(self, recording: LaunchRecording[B, K]) -> None:
-        """Make recording.native of recording.launches."""
+        """Set recording.native to the driver's form of recording.launches: a graph, say."""
 
     def _replay(self, recording: LaunchRecording[B, K]) -> None:
         """Queue all launches of a recording."""
@@ -116,35 +115,40 @@ class BaseDevice(Ownership[B, K], ABC):
             self._run(launch)
 
     def _timings(self, recording: LaunchRecording[B, K]) -> Sequence[float]:
-        """Replay once; seconds of each of recording.launches, of which there are some. For a device with the feature
-        "timings"."""
+        """Replay once and return the seconds of each of recording.launches (at least one).
+
+        Required for the feature "timings".
+        """
         raise self._unsupported("the device does not time its launches", "timings")
 
     def _read_async(self, buffer: B, offset: int, nbytes: int) -> Callable[[memoryview], None]:
-        """For a device with the feature "async-readback"."""
-        raise self._unsupported("the device reads nothing while it works", "async-readback")
+        """Queue a copy to the host and return a function that waits for it and stores it.
+
+        Required for the feature "async-readback".
+        """
+        raise self._unsupported("the device cannot read while it works", "async-readback")
 
     def _forget(self, recording: LaunchRecording[B, K]) -> None:
-        """Free recording.native; a replay that is queued still finishes."""
+        """Free recording.native; replays already queued still finish."""
 
     def _release(self, kernel: K) -> None:
-        """Free a kernel; what is queued and launches it still finishes."""
+        """Free a kernel; launches already queued still finish."""
 
     def held_bytes(self) -> int:
-        """Nothing, unless a plugin says otherwise."""
+        """Return 0; a plugin that keeps device memory for itself overrides it."""
         return 0
 
-    # What it may use.
+    # Helpers for a plugin.
 
     def _until(self, ready: Callable[[], bool], operation: str) -> None:
-        """Ask until it is ready, where the driver's waits have no bound; GpuTimeoutError after `timeout` seconds."""
+        """Poll `ready`, for drivers whose waits are unbounded. Raises GpuTimeoutError after `timeout` seconds."""
         if not ready_within(self.timeout, ready):
             raise GpuTimeoutError(
                 f"not done after {self.timeout:g} s",
                 backend=self.info.backend,
                 device=self.info.name,
                 operation=operation,
-                hint=f"Raise {TIMEOUT_VARIABLE} (seconds) if the device is only slow",
+                hint=f"Set {TIMEOUT_VARIABLE} to more seconds if the device is only slow",
             )
 
     # The contract.
@@ -158,7 +162,7 @@ class BaseDevice(Ownership[B, K], ABC):
                 raise self._unsupported("host and device do not share memory", "alloc")
             if 0 < self.info.max_allocation < nbytes:
                 raise OutOfMemoryError(
-                    f"cannot allocate {nbytes:,} bytes, the largest buffer has {self.info.max_allocation:,}",
+                    f"cannot allocate {nbytes:,} bytes: the largest buffer may have {self.info.max_allocation:,}",
                     requested=nbytes,
                     backend=self.info.backend,
                     device=self.info.name,
@@ -194,7 +198,7 @@ class BaseDevice(Ownership[B, K], ABC):
             check_transfer("download", src.nbytes, dst.nbytes, src.offset)
             buffer = self._own(src.buffer)
             if dst.readonly:
-                raise ValueError("download into memory that is only read")
+                raise ValueError("download into read-only memory")
             if src.nbytes:
                 self._download(buffer, src.offset, dst.cast("B"))
 
@@ -204,7 +208,7 @@ class BaseDevice(Ownership[B, K], ABC):
             check_transfer("copy", src.nbytes, dst.nbytes, src.offset, dst.offset)
             source, target = self._own(src.buffer), self._own(dst.buffer)
             if source is target and abs(src.offset - dst.offset) < src.nbytes:
-                raise ValueError("copy between views that overlap")
+                raise ValueError("copy between overlapping views")
             if src.nbytes:
                 self._copy(source, src.offset, target, dst.offset, src.nbytes)
 
@@ -298,7 +302,7 @@ class BaseDevice(Ownership[B, K], ABC):
         self._closed = True
         self._recording = None
         if not self._lost:
-            with suppress(GpuError):  # a device that does not finish is closed all the same
+            with suppress(GpuError):  # a device that does not finish is closed anyway
                 self._wait()
         for recording in self._recordings.values():
             self._drop(recording)
@@ -311,7 +315,7 @@ class BaseDevice(Ownership[B, K], ABC):
         self._close()
 
     def forget(self, recording: LaunchRecording[B, K]) -> None:
-        """Close a recording; once is enough."""
+        """Free a recording; a second call does nothing."""
         if self._recordings.pop(id(recording), None) is not None:
             self._enter()
             self._drop(recording)

@@ -1,4 +1,4 @@
-"""Checks that a device makes before it touches memory. Each raises ValueError saying what is wrong."""
+"""Checks of transfers and launches before a device touches memory. Each raises ValueError with the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_transfer(operation: str, source: int, target: int, *offsets: int) -> None:
-    """An upload, download or copy of `source` bytes into `target`, at these offsets of buffers."""
+    """Check that a transfer has equal sizes in bytes, and offsets divisible by 4."""
     if source != target:
         raise ValueError(f"{operation} of {source} bytes into {target}")
     if any(offset % 4 for offset in offsets):
@@ -22,10 +22,9 @@ def check_transfer(operation: str, source: int, target: int, *offsets: int) -> N
 
 
 def check_launch(kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes, info: DeviceInfo) -> None:
-    """The number of views and parameter bytes, each view's alignment and size, and the grid suit kernel and device, and
-    no view that is written overlaps another.
+    """Check a launch: number of views and parameter bytes, alignment and size of each view, grid, and overlaps.
 
-    How long a view must be stands in the catalogue (`Binding.elements`).
+    A written view must not overlap another one. Minimum sizes come from the catalogue (`Binding.elements`).
     """
     spec, workspace = kernel.spec, kernel.tuning.workspace
     count = len(spec.bindings) + (workspace > 0)
@@ -34,27 +33,27 @@ def check_launch(kernel: Kernel, grid: Grid, views: Sequence[View], params: byte
     if len(params) != 4 * len(spec.params):
         raise ValueError(f"{spec.name} takes {4 * len(spec.params)} bytes of parameters, not {len(params)}")
     if any(limit and size > limit for size, limit in zip(grid, info.max_grid, strict=True)):
-        raise ValueError(f"{spec.name}: a grid of {grid}, and the device's largest is {info.max_grid}")
+        raise ValueError(f"{spec.name}: the grid {grid} exceeds the device's maximum {info.max_grid}")
     least = _least_bytes(spec, params, tuple(kernel.constants.items())) + ((workspace,) if workspace else ())
     names = (*(binding.name for binding in spec.bindings), "workspace")
     for name, view, needed in zip(names, views, least, strict=False):
         if view.offset % info.alignment:
             raise ValueError(f"{spec.name}: {name} is bound at {view.offset}, not a multiple of {info.alignment}")
-        if not 0 < view.nbytes <= (info.max_binding or view.nbytes):  # 0: the device names no limit
-            raise ValueError(f"{spec.name}: {name} is a view of {view.nbytes} bytes, which cannot be bound")
+        if not 0 < view.nbytes <= (info.max_binding or view.nbytes):  # 0: no limit is known
+            raise ValueError(f"{spec.name}: {name} is a view of {view.nbytes} bytes, not 1 to {info.max_binding}")
         if view.nbytes < needed:
             shape = next((binding.shape for binding in spec.bindings if binding.name == name), "")
-            raise ValueError(f"{spec.name}: {name} {shape} needs {needed} bytes, and its view has {view.nbytes}")
+            raise ValueError(f"{spec.name}: {name} {shape} needs {needed} bytes, its view has {view.nbytes}")
     _check_overlaps(kernel, views, names)
 
 
 def writes(spec: KernelSpec, tuning: Tuning) -> tuple[bool, ...]:
-    """For each view of a launch, whether it is written."""
+    """Return for each view of a launch whether the kernel writes it."""
     return (*(binding.access != "r" for binding in spec.bindings), *[True] * (tuning.workspace > 0))
 
 
 def _check_overlaps(kernel: Kernel, views: Sequence[View], names: Sequence[str]) -> None:
-    """A view that is written shares no byte with another: WebGPU forbids it, and compilers count on it."""
+    """Check that no written view shares a byte with another: WebGPU forbids it, and compilers assume it."""
     for i in (i for i, writing in enumerate(writes(kernel.spec, kernel.tuning)) if writing):
         one = views[i]
         for j, other in enumerate(views):
@@ -69,6 +68,6 @@ def _check_overlaps(kernel: Kernel, views: Sequence[View], names: Sequence[str])
 
 @lru_cache(maxsize=1024)
 def _least_bytes(spec: KernelSpec, params: bytes, constants: tuple[tuple[str, int], ...]) -> tuple[int, ...]:
-    """What each view must have; kept, since the layers of a model launch the same kernels with the same parameters."""
+    """Return the minimum bytes of each view. Cached: all layers of a model launch kernels with the same parameters."""
     values, semantic = spec.unpack(params), dict(constants)
     return tuple(binding.nbytes(values, semantic) for binding in spec.bindings)

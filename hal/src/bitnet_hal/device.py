@@ -1,7 +1,7 @@
-"""The hardware abstraction layer: what a backend implements, and the few types it shares with its callers.
+"""The hardware abstraction layer: the protocols that a backend implements and the types it shares with its callers.
 
-The contract is at launch level: buffers, compiled kernels, launches, recordings. What a kernel computes is defined by
-the catalogue (`bitnet_hal.kernels`) and shown by the numpy device (`bitnet_hal.reference`).
+The contract is at launch level: buffers, compiled kernels, launches, recordings. The catalogue (`bitnet_hal.kernels`)
+defines the result of each kernel, the numpy device (`bitnet_hal.reference`) computes it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class MemoryKind(Enum):
-    """Where a buffer lives. The plan uses DEVICE alone; the others serve programs that move their own data."""
+    """The memory of a buffer. The plan uses DEVICE only; the others serve programs that move their own data."""
 
     DEVICE = "device"
     HOST = "host"  # page-locked host memory that the device can reach: copies to and from it are the fastest
-    SHARED = "shared"  # one address space for both sides; UnsupportedError where transfer is not UNIFIED
+    SHARED = "shared"  # one address space for both sides; UnsupportedError unless transfer is UNIFIED
 
 
 class DeviceType(Enum):
-    """What kind of hardware a device is; software devices rank below the native CPU backend."""
+    """The kind of hardware; software devices rank below the native CPU backend."""
 
     GPU = "gpu"
     INTEGRATED = "integrated"
@@ -36,15 +36,15 @@ class DeviceType(Enum):
 
 
 class TransferMode(Enum):
-    """How bytes get to the kernels."""
+    """The way in which bytes reach the kernels."""
 
-    UNIFIED = "unified"  # kernels read host memory; `Device.wrap` may give zero copies
+    UNIFIED = "unified"  # kernels read host memory; `Device.wrap` may avoid copies
     EXPLICIT_COPY = "explicit-copy"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """One device, as its driver describes it. Sizes are bytes; 0 means that the driver does not tell."""
+    """The description of one device. Sizes are bytes; 0 means unknown."""
 
     backend: str
     index: int
@@ -58,7 +58,7 @@ class DeviceInfo:
     max_grid: tuple[int, int, int] = (0, 0, 0)  # most workgroups of a launch in x, y and z
     alignment: int = 4  # offsets of bound views are multiples of this (a power of two, 4 to 4096)
     transfer: TransferMode = TransferMode.EXPLICIT_COPY
-    physical_id: str = ""  # PCI address as "0000:03:00.0", else a UUID: equal where two backends see one card
+    physical_id: str = ""  # PCI address as "0000:03:00.0", else a UUID; equal if two backends see the same card
     kernels: frozenset[str] = frozenset()  # optional catalogue kernels on offer, beside all the base ones
     features: frozenset[str] = frozenset()  # FEATURES below
     fake: bool = False  # a stand-in made by BITNET_GPU_FAKE
@@ -66,32 +66,36 @@ class DeviceInfo:
 
     @property
     def request(self) -> str:
-        """The device request that names exactly this device, such as "opencl:1"."""
+        """The device request for exactly this device, such as "opencl:1"."""
         return f"{self.backend}:{self.index}"
 
 
 BATCH_INVARIANT_ROWS = 5
-"""Rows of one step that the feature "batch-invariant" speaks of."""
+"""Maximum rows of a step for which the feature "batch-invariant" promises equal bits."""
 
 FEATURES = frozenset({"timings", "tunings", "async-readback", "lm-head-int8", "batch-invariant"})
-"""Optional abilities a device may list in DeviceInfo.features: "timings" = it has `timings(recording)`, "tunings" = it
-has `tunings(spec, constants, params)`, "async-readback" = it has `read_async(view)`, "lm-head-int8" = its approximate
-logits of a head (kernels/lm_head_int8.py) were measured to save time, so that core makes the int8 copy unasked,
-"batch-invariant" = a row in a step of up to BATCH_INVARIANT_ROWS rows gets the same bits as in a step of its own, so
-that guessed tokens can be checked several at once. Names that core does not know, here and among the kernels, are
-ignored: a plugin may be ahead of core."""
+"""Optional abilities that a device may list in DeviceInfo.features:
+
+- "timings": it has `timings(recording)`;
+- "tunings": it has `tunings(spec, constants, params)`;
+- "async-readback": it has `read_async(view)`;
+- "lm-head-int8": approximate logits (kernels/lm_head_int8.py) were measured to save time on it, so core makes the int8
+  copy of the head by default;
+- "batch-invariant": a row gets the same bits in a step of up to BATCH_INVARIANT_ROWS rows as in a step of one row, so
+  draft tokens can be verified together.
+
+Unknown names, here and among the kernels, are ignored: a plugin may be newer than core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How a device wants one launch to be carried out; equal tunings of equal constants are one compiled kernel.
+    """A device's choice for one launch; equal tunings of equal constants share one compiled kernel.
 
-    tile: the constants that the grid depends on, exactly those that `KernelSpec.tuning` names.
-    variant: which source: "" for the file `<name>`, "split" for `<name>_split`.
+    tile: the constants that determine the grid, exactly those named by `KernelSpec.tuning`.
+    variant: the source: "" for the file `<name>`, "split" for `<name>_split`.
     private: further compile-time constants of that source.
-    workspace: bytes that the launch binds after the views of its bindings, 0 for none. Core allocates them, zeroed,
-    once for a compiled kernel; every launch finds them as the last one left them, so a kernel that counts in them ends
-    with zeros.
+    workspace: bytes bound after the kernel's bindings, 0 for none. Core allocates them once per compiled kernel,
+    zeroed, and never clears them: a kernel that counts in them must reset them to 0.
     """
 
     tile: Mapping[str, int] = field(default_factory=dict)
@@ -101,27 +105,27 @@ class Tuning:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What distinguishes it from other tunings."""
+        """The hashable identity of this tuning."""
         return self.variant, self.workspace, tuple(sorted(self.tile.items())), tuple(sorted(self.private.items()))
 
     def source(self, kernel: str) -> str:
-        """Name of the source of a kernel of that name."""
+        """Return the name of the source file of a kernel."""
         return f"{kernel}_{self.variant}" if self.variant else kernel
 
     def and_with(self, changes: Sequence[tuple[Mapping[str, int], Mapping[str, int]]]) -> list[Tuning]:
-        """This one, then those that differ in (constants of the tile, private ones), for `TunableDevice.tunings`."""
+        """Return this tuning followed by variants with the given (tile, private) overrides."""
         others = [replace(self, tile={**self.tile, **t}, private={**self.private, **p}) for t, p in changes]
         return [self, *(one for one in others if one.key != self.key)]
 
-    def with_lanes(self, most: int) -> list[Tuning]:
-        """This one, then those in which 4 to `most` LANES share a matrix row, and a group has the fewer rows."""
+    def with_lanes(self, max_lanes: int) -> list[Tuning]:
+        """Return this tuning followed by those in which 4 to `max_lanes` LANES share a matrix row."""
         work = self.tile["TILE_N"] * self.private["LANES"]
-        fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= min(most, work)]
+        fitting = [lanes for lanes in (4, 8, 16, 32) if lanes <= min(max_lanes, work)]
         return self.and_with([({"TILE_N": work // lanes}, {"LANES": lanes}) for lanes in fitting])
 
 
 class Buffer(Protocol):
-    """Memory owned by a device. Plugins add their handle; core uses only this."""
+    """Memory owned by a device. A plugin's class adds its handle."""
 
     @property
     def nbytes(self) -> int: ...
@@ -132,7 +136,7 @@ class Buffer(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """A byte range of a buffer, as bound to a launch or named in a transfer."""
+    """A byte range of a buffer, bound to a launch or used in a transfer."""
 
     buffer: Buffer
     offset: int
@@ -141,23 +145,23 @@ class View:
     def __post_init__(self) -> None:
         if self.offset < 0 or self.nbytes < 0 or self.offset + self.nbytes > self.buffer.nbytes:
             raise ValueError(
-                f"view of {self.nbytes} bytes at {self.offset} leaves its buffer of {self.buffer.nbytes} bytes"
+                f"view of {self.nbytes} bytes at {self.offset} exceeds its buffer of {self.buffer.nbytes} bytes"
             )
 
     def part(self, offset: int, nbytes: int) -> View:
-        """The range `offset`..`offset + nbytes` of this view."""
+        """Return the range `offset`..`offset + nbytes` of this view. Raises ValueError if it exceeds the view."""
         if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
-            raise ValueError(f"part of {nbytes} bytes at {offset} leaves its view of {self.nbytes} bytes")
+            raise ValueError(f"part of {nbytes} bytes at {offset} exceeds its view of {self.nbytes} bytes")
         return View(self.buffer, self.offset + offset, nbytes)
 
 
 def whole(buffer: Buffer) -> View:
-    """The view of all of a buffer."""
+    """Return the view of a whole buffer."""
     return View(buffer, 0, buffer.nbytes)
 
 
 class Kernel(Protocol):
-    """A kernel compiled for one device with one set of semantic constants and one tuning."""
+    """A kernel compiled for one device, one set of semantic constants and one tuning."""
 
     @property
     def spec(self) -> KernelSpec: ...
@@ -170,7 +174,7 @@ class Kernel(Protocol):
 
 
 class Recording(Protocol):
-    """Launches kept for replay. `close` frees what the device holds for it, and may be called twice."""
+    """Launches kept for replay. `close` frees the device's resources and may be called twice."""
 
     def close(self) -> None: ...
 
@@ -178,75 +182,87 @@ class Recording(Protocol):
 class Device(Protocol):
     """One context with one in-order queue.
 
-    Calls come from one thread at a time, which need not be the same one each time. Launches and transfers take effect
-    in the order of the calls. Every method may raise the errors of `bitnet_hal.errors`; after DeviceLostError the
-    device can only be closed. What is not, or no longer, of this device (a buffer, kernel or recording that was freed,
-    released or closed, or that another device made) is a ValueError before anything runs, and so is every call after
-    `close`.
+    Calls never overlap, but may come from different threads. Launches and transfers take effect in the order of the
+    calls. Every method may raise the errors of `bitnet_hal.errors`; after DeviceLostError only `close` is allowed. A
+    buffer, kernel or recording that was freed, released or closed, or that belongs to another device, raises ValueError
+    before anything runs, as does every call after `close`.
     """
 
     @property
     def info(self) -> DeviceInfo: ...
 
     def free_memory(self) -> int:
-        """Bytes that can still be allocated, or -1 where the driver does not tell."""
+        """Return the bytes that can still be allocated, -1 if unknown."""
 
     def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> Buffer:
-        """A zero-filled buffer of `nbytes` > 0, with room up to the next multiple of 16 for kernels that read whole
-        words. OutOfMemoryError carries requested and free bytes."""
+        """Allocate a zero-filled buffer of `nbytes` > 0.
+
+        Its memory extends to the next multiple of 16, for kernels that read whole words. Raises OutOfMemoryError with
+        requested and free bytes.
+        """
 
     def held_bytes(self) -> int:
-        """Device memory that the device holds for itself (staging, descriptors), beside what `alloc` gave."""
+        """Return the bytes of device memory used for staging and descriptors, not counting buffers from `alloc`."""
 
     def wrap(self, host: memoryview) -> Buffer | None:
-        """A read-only buffer over host memory without a copy (the caller keeps it alive); None = copy instead."""
+        """Return a read-only buffer over host memory, which the caller keeps alive; None if a copy is needed."""
 
     def free(self, buffer: Buffer) -> None:
-        """Give a buffer back; what is queued and uses it still finishes. Recordings that bind it can only be closed."""
+        """Free a buffer; queued work that uses it still finishes. Recordings that bind it can only be closed."""
 
     def upload(self, dst: View, src: memoryview) -> None:
         """Copy `src` (C-contiguous, dst.nbytes bytes) to the device; `src` may be reused on return."""
 
     def download(self, src: View, dst: memoryview) -> None:
-        """Copy to writable host memory of src.nbytes bytes; waits until it is there."""
+        """Copy to writable host memory of src.nbytes bytes and wait for it."""
 
     def copy(self, src: View, dst: View) -> None:
-        """Copy between two views of equal size that do not overlap. Offsets of all transfers are multiples of 4, sizes
-        need not be; anything else is a ValueError."""
+        """Copy between two views of equal size that do not overlap.
+
+        Offsets of all transfers are multiples of 4, sizes need not be. Raises ValueError otherwise.
+        """
 
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
-        """How this device wants a launch: `constants` are the semantic ones and `params` the launch's parameters, so
-        that it can choose another tile, or another source, for a prompt than for a single token. UnsupportedError for
-        an optional kernel that it does not offer for such constants or sizes."""
+        """Choose the tuning of a launch from its semantic constants and its parameters.
+
+        A prompt may thus get another tile, or another source, than a single token. Raises UnsupportedError for an
+        optional kernel that the device does not offer with these constants or sizes.
+        """
 
     def compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> Kernel:
-        """Compile a kernel with its semantic constants and a tuning that `tuning` gave. UnsupportedError if the device
-        lacks it, KernelCompileError with the compiler's log if it does not build."""
+        """Compile a kernel with its semantic constants and a tuning returned by `tuning`.
+
+        Raises UnsupportedError if the device lacks the kernel, KernelCompileError with the compiler's log if the build
+        fails.
+        """
 
     def release(self, kernel: Kernel) -> None:
-        """Forget a compiled kernel; recordings that launch it can only be closed."""
+        """Free a compiled kernel; recordings that launch it can only be closed."""
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
-        """Queue one kernel. `views` follow kernel.spec.bindings, then the workspace where kernel.tuning asks for one;
-        `params` is kernel.spec.pack(...). No two views of a launch overlap, unless both are only read. A grid with a 0
-        runs nothing.
+        """Queue one kernel.
 
-        ValueError, before anything runs, where they do not fit the kernel (`bitnet_hal.checks.check_launch` looks).
+        views: in the order of kernel.spec.bindings, then the workspace if kernel.tuning has one. Two views may overlap
+        only if both are read-only. params: the result of kernel.spec.pack(...). A grid with a 0 runs nothing.
+
+        Raises ValueError before anything runs if they do not fit the kernel (`bitnet_hal.checks.check_launch`).
         """
 
     def record(self) -> AbstractContextManager[Recording]:
-        """Launches inside the `with` block are kept, not run. Uploads, downloads, copies, allocations and compilations
-        inside it take effect at once, as they would outside; `free`, `release`, `replay`, `synchronize` and another
-        `record` are a ValueError there. Where the block raises, nothing is kept."""
+        """Record the launches of the `with` block instead of running them.
+
+        Uploads, downloads, copies, allocations and compilations inside it take effect immediately; `free`, `release`,
+        `replay`, `synchronize` and a nested `record` raise ValueError. If the block raises, nothing is recorded.
+        """
 
     def replay(self, recording: Recording) -> None:
-        """Queue all launches of a recording, in order, with the views and parameters they were recorded with."""
+        """Queue all launches of a recording in order, with their recorded views and parameters."""
 
     def synchronize(self) -> None:
         """Wait until everything queued has finished."""
 
     def close(self) -> None:
-        """Free everything, also after the device was lost. May be called twice."""
+        """Free everything, even after the device was lost. May be called twice."""
 
 
 class TimedDevice(Device, Protocol):
@@ -262,41 +278,47 @@ class TunableDevice(Device, Protocol):
     def tunings(
         self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
     ) -> Sequence[Tuning]:
-        """The tunings among which `bitnet tune` may choose by measuring, that of `tuning` first; all of them right.
-        Where one was chosen, core asks `compile` for it instead. Errors as `tuning`."""
+        """Return the tunings that `bitnet tune` measures, the result of `tuning` first; all compute correct results.
+
+        Core passes the fastest one to `compile` from then on. Raises the same errors as `tuning`.
+        """
 
 
 MAX_ASYNC_READ = 1 << 17
-"""Bytes that `AsyncReadbackDevice.read_async` takes, at most."""
+"""Maximum bytes of `AsyncReadbackDevice.read_async`."""
 
 
 class AsyncReadbackDevice(Device, Protocol):
     """A device with the feature "async-readback"."""
 
     def read_async(self, src: View) -> Callable[[memoryview], None]:
-        """Queue a copy of `src`, at most MAX_ASYNC_READ bytes, for the host. What is returned copies it to writable
-        memory of src.nbytes bytes, and waits for what was queued before alone: what is queued after it goes on
-        meanwhile. The last two are kept."""
+        """Queue a copy of `src`, at most MAX_ASYNC_READ bytes, to the host.
+
+        The returned function waits for it and copies it to writable memory of src.nbytes bytes. It waits only for work
+        queued before this call. At most two readbacks may be outstanding.
+        """
 
 
 class Backend(Protocol):
     """A driver API. Constructing it loads no driver.
 
-    It may have an attribute `rank`, an int: its place in the order of preference (`discovery.known` has those of the
-    backends that core knows).
+    It may have an attribute `rank`, an int: its preference under `auto`, higher is better. `discovery.known` has the
+    ranks of known backends.
     """
 
     @property
     def name(self) -> str:
-        """Equals the entry point's name: "cuda", "opencl", ..."""
+        """The name of the entry point: "cuda", "opencl", ..."""
 
     @property
     def api(self) -> tuple[int, int]:
-        """The HAL version the plugin was written for: a literal in the plugin, never imported."""
+        """The (major, minor) of the HAL that the plugin was written for: a literal, never imported."""
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Load the driver and list the devices; BackendUnavailableError carries the reason and the fix."""
+        """Load the driver and list the devices. Raises BackendUnavailableError with the reason and the fix."""
 
     def open(self, index: int) -> Device:
-        """Open the one of `devices()` whose `index` this is; DeviceNotFoundError if there is none. Indexes need not be
-        consecutive: a device that a plugin leaves out (too old, say) keeps its number."""
+        """Open the device with this `DeviceInfo.index`. Raises DeviceNotFoundError if there is none.
+
+        Indexes need not be consecutive: a device that a plugin skips (too old, say) keeps its number.
+        """

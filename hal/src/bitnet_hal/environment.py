@@ -2,11 +2,11 @@
 
 BITNET_DEVICE                          device request, as for `--device`
 BITNET_GPU_BACKEND, BITNET_GPU_DEVICE  backend and index, composed into a device request
-BITNET_GPU_FAKE                        comma list of backends to imitate; empty or "none" hides every GPU
+BITNET_GPU_FAKE                        comma list of backends to imitate; empty or "none" hides all GPUs
 BITNET_STRICT_MODE                     ignore fakes, treat a model file's warnings as errors
 BITNET_STRICT_NO_FAKE_GPU              refuse to start while BITNET_GPU_FAKE names a backend
-BITNET_GPU_TIMEOUT                     seconds that a device may take for one wait (5)
-BITNET_CONFIG                          configuration file, in place of the user's own
+BITNET_GPU_TIMEOUT                     seconds before a wait for a device fails (5; 60 for software devices)
+BITNET_CONFIG                          configuration file instead of the user's own
 BITNET_LOG                             levels per package: "bitnet_core=debug,bitnet_cuda=info"
 """
 
@@ -22,7 +22,7 @@ _FALSE = frozenset({"", "0", "false", "no", "off"})
 
 
 def flag(name: str) -> bool:
-    """Whether the variable is switched on (1, true, yes, on); UsageError for a word that is neither on nor off."""
+    """Return whether a variable is on (1, true, yes, on). Raises UsageError for a value that is neither on nor off."""
     text = os.environ.get(name, "").strip().lower()
     if text in _TRUE:
         return True
@@ -32,5 +32,5 @@ def flag(name: str) -> bool:
 
 
 def strict_mode() -> bool:
-    """Whether BITNET_STRICT_MODE, or where that is not set the configuration file, switches it on."""
+    """Return whether strict mode is on: BITNET_STRICT_MODE if set, else the configuration file."""
     return flag("BITNET_STRICT_MODE") if os.environ.get("BITNET_STRICT_MODE") else bool(setting("strict"))

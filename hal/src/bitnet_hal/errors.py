@@ -1,9 +1,9 @@
-"""The exceptions of bitnet, and the exit code that the command line gives each.
+"""The exceptions of bitnet and their exit codes on the command line.
 
 BitnetError                       1
-├── UsageError                    2   (also ValueError) an argument makes no sense
+├── UsageError                    2   (also ValueError) an argument is invalid
 ├── StrictModeError               8
-├── CutOffError                   15  a limit ended a text that has to be whole
+├── CutOffError                   15  a limit cut off output that must be complete
 └── GpuError                      1   .backend .device .operation .code .hint
     ├── BackendUnavailableError   11  driver, library or device absent
     ├── BackendIncompatibleError  11  api version or hook signature
@@ -22,31 +22,31 @@ from typing import ClassVar
 
 
 def short(value: object) -> str:
-    """The value as text of at most 60 characters, for messages: a file's own text may be of any length."""
+    """Return the repr of a value, cut to 60 characters, for messages: text from a file may have any length."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 class BitnetError(Exception):
-    """Base of every error that bitnet raises on purpose; its text is fit for a user."""
+    """Base of every error that bitnet raises on purpose; its text is written for users."""
 
     exit_code: ClassVar[int] = 1
 
 
 class UsageError(BitnetError, ValueError):
-    """An argument, option or environment variable makes no sense."""
+    """An argument, option or environment variable is invalid."""
 
     exit_code = 2
 
 
 class StrictModeError(BitnetError):
-    """BITNET_STRICT_MODE or BITNET_STRICT_NO_FAKE_GPU refuses what was asked for."""
+    """BITNET_STRICT_MODE or BITNET_STRICT_NO_FAKE_GPU forbids the request."""
 
     exit_code = 8
 
 
 class CutOffError(BitnetError):
-    """A limit ended a text that is of use only when it is whole."""
+    """A limit cut off output that is useless unless complete."""
 
     exit_code = 15
 
@@ -54,11 +54,11 @@ class CutOffError(BitnetError):
 class GpuError(BitnetError):
     """An operation of a compute device failed.
 
-    backend: name of the backend ("opencl"); device: name of the device, "" if none was open;
-    operation: what was tried; hint: what to do;
-    code: the native status, as the vendor spells it ("CL_OUT_OF_RESOURCES (-5)"), "" if there is none;
-    requested, free: bytes, of OutOfMemoryError; free is -1 where the device cannot tell;
-    kernel, log: of KernelCompileError and LaunchError, the kernel's name and the compiler's own text.
+    backend: name of the backend ("opencl"). device: name of the device, "" if none was open.
+    operation: the operation that failed. hint: advice for the user.
+    code: the native status in the vendor's spelling ("CL_OUT_OF_RESOURCES (-5)"), "" if there is none.
+    requested, free: bytes, set by OutOfMemoryError; free is -1 if unknown.
+    kernel, log: set by KernelCompileError and LaunchError: the kernel's name and the compiler's output.
     """
 
     usual_operation: ClassVar[str] = ""
@@ -127,33 +127,33 @@ class DeviceNotFoundError(GpuError, LookupError):
 
 
 class OutOfMemoryError(GpuError, MemoryError):
-    """The device has no room for `requested` bytes; `free` of them are left."""
+    """The device cannot allocate `requested` bytes; `free` bytes are left."""
 
     exit_code = 13
     usual_operation = "alloc"
 
 
 class KernelCompileError(GpuError):
-    """`kernel` does not compile; `log` is the compiler's own text, of which the message shows the telling line."""
+    """`kernel` does not compile; `log` is the compiler's output, whose first error line the message shows."""
 
     usual_operation = "compile"
 
     def __str__(self) -> str:
         lines = [" ".join(line.split()) for line in self.log.splitlines() if line.strip()]
-        telling = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
-        return super().__str__() + (f"\nThe compiler says: {telling[:200]}" if telling else "")
+        first_error = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
+        return super().__str__() + (f"\nThe compiler says: {first_error[:200]}" if first_error else "")
 
 
 class LaunchError(GpuError):
-    """A kernel could not be launched, or failed while it ran."""
+    """A kernel could not be launched, or failed while running."""
 
 
 class UnsupportedError(GpuError, NotImplementedError):
-    """The device does not offer what was asked for."""
+    """The device does not offer the requested operation."""
 
 
 class GpuTimeoutError(GpuError, TimeoutError):
-    """The device did not finish in time but still answers."""
+    """The device did not finish in time but still responds."""
 
 
 class DeviceLostError(GpuError):
@@ -170,4 +170,4 @@ DEVICE_FAILURES = (
     LaunchError,
     UnsupportedError,
 )
-"""After these the device cannot go on with the model, but another one may."""
+"""Errors after which this device cannot run the model, but another one may."""

@@ -1,6 +1,6 @@
-"""An opened device of a plugin: whatever its methods raise reaches core as a GpuError that names the plugin.
+"""Guard of a plugin's device: any exception of its methods reaches core as a GpuError that names the plugin.
 
-So `auto` goes on with the next device, and a SystemExit in a plugin does not end the program in silence.
+Thus `auto` falls back to the next device, and a SystemExit in a plugin does not end the program silently.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from bitnet_hal.device import Device, Tuning
 from bitnet_hal.errors import BackendIncompatibleError, BitnetError
 from bitnet_hal.isolation import described
 
-_GIVES: dict[str, type] = {
+_RETURNS: dict[str, type] = {
     **dict.fromkeys(("alloc", "compile"), object),
     **dict.fromkeys(("free_memory", "held_bytes"), int),
     "record": AbstractContextManager,
     "tuning": Tuning,
 }
-"""What these methods must return."""
+"""Result types that are checked, by method."""
 _OTHERS = (
     *("wrap", "free", "upload", "download", "copy", "release", "launch", "replay", "synchronize", "close"),
     *("timings", "tunings", "read_async"),
@@ -30,29 +30,29 @@ _OTHERS = (
 log = logging.getLogger(__name__)
 
 Wrong = Callable[[str, str], BackendIncompatibleError]
-"""(operation, what is wrong) -> the error."""
+"""(operation, fault) -> the error to raise."""
 
 
 def guard(device: Device, wrong: Wrong) -> Device:
-    """The same device, with its methods watched."""
+    """Return the same device with its methods guarded; `wrong` makes the errors."""
     kind = type(device)
-    members = {name: _watched(kind, name, wrong) for name in (*_GIVES, *_OTHERS) if hasattr(kind, name)}
+    members = {name: _watched(kind, name, wrong) for name in (*_RETURNS, *_OTHERS) if hasattr(kind, name)}
     device.__class__ = type(kind.__name__, (kind,), {"__slots__": (), **members})
     return device
 
 
 def sound(error: BaseException) -> bool:
-    """Whether an exception of a plugin is one of ours that can be shown: its text is the plugin's code as well."""
+    """Return whether an exception is a BitnetError that can be shown: its `str` is the plugin's code and may fail."""
     if isinstance(error, KeyboardInterrupt):
         return True
     try:
         return isinstance(error, BitnetError) and bool(str(error)) and type(error.exit_code) is int
-    except BaseException:  # noqa: BLE001 - whatever it is, it cannot be shown
+    except BaseException:  # noqa: BLE001 - its text cannot be shown
         return False
 
 
 def _watched(kind: type, name: str, wrong: Wrong) -> Callable[..., Any]:
-    expected = _GIVES.get(name)
+    expected = _RETURNS.get(name)
 
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
         try:
@@ -62,14 +62,14 @@ def _watched(kind: type, name: str, wrong: Wrong) -> Callable[..., Any]:
                 raise
             raise _fault(error, name, wrong) from error
         if expected is not None and (result is None or not isinstance(result, expected)):
-            raise wrong(name, f"it gives {type(result).__name__}")
+            raise wrong(name, f"it returns {type(result).__name__}")
         return _Watched(result, wrong) if name == "record" else result
 
     return call
 
 
 class _Watched:
-    """What `record` returns. What the block raises goes through as it is."""
+    """The guarded context manager of `record`. Exceptions of the block itself pass unchanged."""
 
     def __init__(self, inner: AbstractContextManager[Any], wrong: Wrong) -> None:
         self._inner, self._wrong = inner, wrong
@@ -94,11 +94,10 @@ class _Watched:
 
 
 def _ours(error: BaseException) -> bool:
-    """Tell whether an exception goes through as it is, with the driver's own as its cause."""
-    return sound(error) or isinstance(error, MemoryError)  # the host's memory is nobody's fault
+    """Return whether an exception passes unchanged."""
+    return sound(error) or isinstance(error, MemoryError)  # a full host is not the plugin's fault
 
 
 def _fault(error: BaseException, name: str, wrong: Wrong) -> BackendIncompatibleError:
-    """Make the error that names the plugin."""
     log.debug("%s of a plugin fails", name, exc_info=error)
     return wrong(name, described(error))

@@ -35,15 +35,15 @@ RegisterCommand = Callable[[str, Callable[..., None]], None]
 
 @hookspec
 def bitnet_backend() -> Backend:  # type: ignore[empty-body]  # a specification has no body
-    """The plugin's backend; constructing it loads no driver."""
+    """Return the plugin's backend; constructing it loads no driver."""
 
 
 @hookspec(firstresult=True)
 def bitnet_select_device(devices: Sequence[DeviceInfo], request: DeviceRequest) -> DeviceInfo | None:
-    """One of `devices`, or None to leave the choice to others.
+    """Return one of `devices`, or None to leave the choice to other plugins.
 
-    `devices` are those that fit the request, in core's order of preference; core's own choice, the first of them, is
-    asked last. Not called for a request that fits a single device.
+    devices: those that fit the request, in core's order of preference. If no plugin chooses, core takes the first.
+    Not called if a single device fits the request.
     """
 
 
@@ -51,6 +51,6 @@ def bitnet_select_device(devices: Sequence[DeviceInfo], request: DeviceRequest) 
 def bitnet_commands(register: RegisterCommand) -> None:
     """Add commands to the `bitnet` command line.
 
-    What a command prints to `sys.stdout` is its result. Descriptor 1, where drivers print, leads to stderr in this
-    program, so a program that the command starts must be given `stdout=sys.stdout`.
+    A command's result is its output to `sys.stdout`. File descriptor 1, to which drivers print, is redirected to stderr
+    in this program, so a child process needs `stdout=sys.stdout`.
     """

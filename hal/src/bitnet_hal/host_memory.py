@@ -1,4 +1,4 @@
-"""The host's memory, in bytes."""
+"""Sizes of the host's memory in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MEMINFO = Path("/proc/meminfo")
 
 
 class _MemoryStatus(ctypes.Structure):
-    """MEMORYSTATUSEX of Windows."""
+    """The structure MEMORYSTATUSEX of Windows."""
 
     _fields_ = (
         ("length", ctypes.c_uint32),
@@ -24,12 +24,12 @@ class _MemoryStatus(ctypes.Structure):
 
 
 def total_memory() -> int:
-    """Return the bytes of memory of this machine, 0 if the system does not say."""
+    """Return the bytes of memory of this machine, 0 if unknown."""
     return _meminfo("MemTotal") or _windows().total or _pages("SC_PHYS_PAGES")
 
 
 def available_memory() -> int:
-    """Return the bytes that can be allocated without swapping. A system that does not say counts all its memory."""
+    """Return the bytes that can be allocated without swapping; all memory if unknown."""
     return _meminfo("MemAvailable") or _windows().available or _pages("SC_AVPHYS_PAGES") or total_memory()
 
 

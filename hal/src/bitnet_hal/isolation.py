@@ -1,4 +1,4 @@
-"""Calls into plugins, which may fail in any way: what they raise or wait for does not reach the program."""
+"""Calls into plugins, which may raise anything or hang, with a time limit."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from bitnet_hal.errors import GpuTimeoutError
 
 NAMED_AFTER = 5.0
-"""Seconds after which a plugin that is still busy is named."""
+"""Seconds after which a warning names a plugin that is still busy."""
 
 LEFT_OUT_AFTER = 20.0
-"""Seconds after which it is left out. Drivers of machines with many GPUs may need more than five."""
+"""Seconds after which it is ignored. Drivers of machines with many GPUs may need more than five."""
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +21,11 @@ T = TypeVar("T")
 
 
 def bounded(function: Callable[[], T], who: str, what: str) -> T:
-    """The function's result, or what it raised; `what` says what the plugin `who` is doing. GpuTimeoutError if it takes
-    longer than LEFT_OUT_AFTER: its thread is then left alone, because a call of a driver cannot be ended."""
+    """Return the function's result or raise its exception.
+
+    who: the plugin. what: its activity, for messages. Raises GpuTimeoutError after LEFT_OUT_AFTER seconds and abandons
+    the thread, because a driver's call cannot be interrupted.
+    """
     results: list[T] = []
     failures: list[BaseException] = []
 
@@ -44,22 +47,22 @@ def bounded(function: Callable[[], T], who: str, what: str) -> T:
         raise GpuTimeoutError(
             f"{what} took longer than {LEFT_OUT_AFTER:g} s",
             backend=who,
-            hint=f"Look at the driver's own tools, or name a device of another backend than {who}",
+            hint=f"Check the driver with its own tools, or request a device of another backend than {who}",
         )
     return results[0]
 
 
 def described(error: BaseException, longest: int = 300) -> str:
-    """Kind and text of a plugin's exception, on one line."""
+    """Return type and text of a plugin's exception on one line of at most `longest` characters."""
     try:
         text = " ".join(str(error).split())
-    except BaseException:  # noqa: BLE001 - the text is the plugin's code as well
+    except BaseException:  # noqa: BLE001 - __str__ is the plugin's code as well
         text = ""
     return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:longest]
 
 
 def checked_fields(value: Any, fields: dict[str, type | tuple[type, ...]]) -> str:
-    """What is wrong with the types of some attributes, "" if nothing is."""
+    """Return the first attribute whose type is wrong, as "name is TYPE", or ""."""
     for name, kind in fields.items():
         found = getattr(value, name, None)
         if not isinstance(found, kind) or (isinstance(found, bool) and kind is int):

@@ -1,4 +1,4 @@
-"""Prepared launches on one device: compiled kernels are cached, and every dispatch is counted by kernel name."""
+"""Launcher of one device: it caches compiled kernels and counts every dispatch by kernel name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel with everything it needs."""
+    """One launch ready for dispatch: compiled kernel, grid, views and packed parameters."""
 
     kernel: Kernel
     grid: Grid
@@ -29,7 +29,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A device recording and what a replay of it dispatches."""
+    """A device's recording, its launches and their number by kernel name."""
 
     recording: Recording
     launches: tuple[Launch, ...]
@@ -38,18 +38,19 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel, and the workspace of all its launches where it wants one."""
+    """A compiled kernel and the workspace that all its launches share, None if it needs none."""
 
     kernel: Kernel
     workspace: Buffer | None
 
 
 class Launcher:
-    """Compiles, dispatches and counts.
+    """Compiles, dispatches and counts kernels.
 
-    counts: launches by kernel name since the device was opened, replayed ones included.
+    counts: launches by kernel name since the device was opened, replays included.
     workspace_bytes: device memory of the kernels' workspaces.
-    tilings: of products by `tiling_key`, taken in place of the device's own first choice (`tuning.measured.tilings`).
+    tilings: measured tunings of matrix products by `tiling_key` (`tuning.measured.tilings`), preferred to the device's
+    own choice.
     """
 
     def __init__(self, device: Device, tilings: Mapping[str, Tuning] | None = None) -> None:
@@ -66,8 +67,7 @@ class Launcher:
         views: Sequence[View],
         constants: Mapping[str, int] | None = None,
     ) -> Launch:
-        """Compile `spec` if needed, and fix its grid, views and parameters. UnsupportedError where the device does not
-        do such a launch."""
+        """Compile `spec` if needed and return the launch. Raises UnsupportedError if the device does not offer it."""
         compiled, grid = self.compiled(spec, params, constants or {})
         bound = (*views, whole(compiled.workspace)) if compiled.workspace else tuple(views)
         return Launch(compiled.kernel, grid, bound, spec.pack(params))
@@ -75,7 +75,7 @@ class Launcher:
     def compiled(
         self, spec: KernelSpec, params: Mapping[str, int | float], constants: Mapping[str, int]
     ) -> tuple[Compiled, Grid]:
-        """The kernel as the device wants it for such a launch, and the grid."""
+        """Return the kernel with the tuning chosen for these parameters, and the grid."""
         spec.check_constants(constants)
         tuning = self._measured(spec, constants, params) or self.device.tuning(spec, constants, params)
         spec.check_tile(tuning.tile)
@@ -86,7 +86,7 @@ class Launcher:
     def _measured(
         self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
     ) -> Tuning | None:
-        """The tuning that won on this device (`bitnet tune`), if the device still offers it."""
+        """Return the fastest tuning found by `bitnet tune`, None if unknown or no longer offered by the device."""
         if not self.tilings or not PRODUCT.issubset(params):
             return None
         best = self.tilings.get(tiling_key(spec.name, constants, params))
@@ -97,7 +97,7 @@ class Launcher:
         info = self.device.info
         if any(limit and size > limit for size, limit in zip(grid, info.max_grid, strict=True)):
             raise UnsupportedError(
-                f"{spec.name} needs a grid of {grid}, and the device's largest is {info.max_grid}",
+                f"{spec.name} needs the grid {grid}, which exceeds the device's maximum {info.max_grid}",
                 backend=info.backend,
                 device=info.name,
                 operation="launch",
@@ -121,7 +121,7 @@ class Launcher:
             raise
 
     def release(self) -> None:
-        """Give back every kernel and workspace; what was prepared with them can no longer run."""
+        """Free every kernel and workspace; launches prepared with them can no longer run."""
         for compiled in self._compiled.values():
             self.device.release(compiled.kernel)
             if compiled.workspace:
@@ -130,20 +130,20 @@ class Launcher:
         self.workspace_bytes = 0
 
     def run(self, launches: Iterable[Launch]) -> None:
-        """Dispatch now."""
+        """Dispatch launches immediately, in order."""
         for launch in launches:
             self.device.launch(launch.kernel, launch.grid, launch.views, launch.params)
             self.counts[launch.kernel.spec.name] += 1
 
     def record(self, launches: Sequence[Launch]) -> Recorded:
-        """Keep launches for `replay`; nothing runs."""
+        """Record launches for `replay` without running them."""
         with self.device.record() as recording:
             for launch in launches:
                 self.device.launch(launch.kernel, launch.grid, launch.views, launch.params)
         return Recorded(recording, tuple(launches), Counter(launch.kernel.spec.name for launch in launches))
 
     def replay(self, recorded: Recorded, times: int = 1) -> None:
-        """Dispatch all launches of a recording, `times` times."""
+        """Replay a recording `times` times."""
         done = 0
         try:
             while done < times:

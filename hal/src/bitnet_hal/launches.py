@@ -1,4 +1,4 @@
-"""What a device is asked to launch, checked, and what it keeps of it."""
+"""Validated launches and recordings, as a device of `BaseDevice` gets and keeps them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ K = TypeVar("K", bound=Kernel)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CompiledKernel:
-    """What every `Kernel` has; a plugin's adds what the driver made of it."""
+    """The attributes of every `Kernel`; a plugin's class adds the driver's handles."""
 
     spec: KernelSpec
     constants: Mapping[str, int]
@@ -24,7 +24,7 @@ class CompiledKernel:
 
 
 class Bound(NamedTuple, Generic[B]):
-    """A range of one of the device's own buffers, in bytes."""
+    """A byte range of one of the device's own buffers."""
 
     buffer: B
     offset: int
@@ -33,7 +33,7 @@ class Bound(NamedTuple, Generic[B]):
 
 @dataclass(frozen=True, slots=True)
 class BoundLaunch(Generic[B, K]):
-    """One kernel with all that it is launched with. bound: as its bindings, then the workspace where it has one."""
+    """One validated launch. bound: in the order of the kernel's bindings, then the workspace if it has one."""
 
     kernel: K
     grid: Grid
@@ -43,14 +43,14 @@ class BoundLaunch(Generic[B, K]):
 
 @dataclass(eq=False, slots=True)
 class LaunchRecording(Generic[B, K]):
-    """Launches kept, and what `_record` made of them: a graph, a command buffer, prepared calls."""
+    """Recorded launches. native: the result of `_record`: a graph, a command buffer, prepared calls."""
 
-    forget: Callable[[LaunchRecording[B, K]], None]  # by the device that made it
+    forget: Callable[[LaunchRecording[B, K]], None]  # frees it on its device
     launches: tuple[BoundLaunch[B, K], ...] = ()
     native: Any = None
-    uses: frozenset[int] = frozenset()  # ids of its buffers and kernels
-    stale: bool = False  # one of these is gone
+    uses: frozenset[int] = frozenset()  # ids of the buffers and kernels it uses
+    stale: bool = False  # one of these was freed
 
     def close(self) -> None:
-        """Free what the driver holds for it."""
+        """Free the driver's resources. May be called twice."""
         self.forget(self)

@@ -1,8 +1,8 @@
-"""The one rule for every file that is written: nothing is destroyed, nothing half-written appears.
+"""Atomic output files and folders: nothing is destroyed, no partial file appears.
 
-A destination may be new, or a regular file that the caller allows to be replaced; never a link, a device, a pipe or the
-model that is read. The text is written beside it and takes its place when it is complete. A folder of files may be new,
-or an empty one.
+The destination must be new, or a regular file that the caller allows to be replaced; never a link, a device, a pipe or
+a file of the model being read. Content is written to a temporary file beside it, which replaces it when complete. A
+folder must be new or empty.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from bitnet_hal.errors import BitnetError, UsageError
 def check_output(
     path: Path, inputs: Iterable[Path] = (), *, force: bool = False, error: type[BitnetError] = UsageError
 ) -> None:
-    """Raises `error` if a file may not be written at `path`. inputs: files and folders that are read; force: whether an
-    existing regular file may be replaced."""
+    """Raise `error` if a file must not be written at `path`.
+
+    inputs: files and folders being read. force: allow an existing regular file to be replaced.
+    """
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -31,7 +33,7 @@ def check_output(
     except (OSError, ValueError) as exc:
         raise error(f"{path}: cannot be written: {_reason(exc)}") from exc
     if any(_same(path, source) for source in inputs):
-        raise error(f"{path}: is (or is part of) the model that is read; choose another name")
+        raise error(f"{path}: is (or is part of) the model being read; choose another name")
     if status is None:
         _check_folder(path, error)
     elif not stat.S_ISREG(status.st_mode):
@@ -44,7 +46,7 @@ def check_output(
 def new_file(
     path: Path, inputs: Iterable[Path] = (), *, force: bool = False, error: type[BitnetError] = UsageError
 ) -> Iterator[BinaryIO]:
-    """A file beside `path`, which takes its place when the block ends well; see `check_output`."""
+    """Open a temporary file that replaces `path` when the block ends without error. Arguments as in `check_output`."""
     inputs = tuple(inputs)
     check_output(path, inputs, force=force, error=error)
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")  # no other writer has this name
@@ -64,8 +66,10 @@ def new_file(
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """An empty folder beside `path`, which takes its place when the block ends well. UsageError where `path` is there
-    and no empty folder, and where the system does not let it be written."""
+    """Create a temporary folder that becomes `path` when the block ends without error.
+
+    Raises UsageError if `path` exists and is not an empty folder, or if it cannot be written.
+    """
     try:
         if os.path.lexists(path) and (path.is_symlink() or not path.is_dir() or any(path.iterdir())):
             raise UsageError(f"{path} exists and is not an empty folder; name another one")
@@ -85,15 +89,15 @@ def _check_folder(path: Path, error: type[BitnetError]) -> None:
     with suppress(OSError):
         if path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK):
             return
-    raise error(f"{path}: cannot be written: the folder {path.parent} is missing, or may not be written to")
+    raise error(f"{path}: cannot be written: the folder {path.parent} is missing or not writable")
 
 
 def _same(path: Path, source: Path) -> bool:
-    """Whether `path` is the source, also by another link, or a file in it."""
+    """Return whether `path` is the source, possibly through a link, or a file inside it."""
     try:
         place, source = path.resolve(), source.resolve()
         return place.samefile(source) or source in place.parents
-    except (OSError, RuntimeError):  # one of them is not there
+    except (OSError, RuntimeError):  # one of them does not exist
         return False
 
 

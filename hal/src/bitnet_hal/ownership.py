@@ -1,4 +1,4 @@
-"""Whose buffers, kernels and recordings these are, whether they are alive, and when a device may be asked."""
+"""Ownership of buffers, kernels and recordings, and the state of a device: open, recording, lost or closed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bitnet_hal.launches import B, BoundLaunch, K, LaunchRecording
 
 
 class Ownership(Generic[B, K]):
-    """What a device has given out, and the state that it is in."""
+    """The live objects of a device and its state."""
 
     def __init__(self, info: DeviceInfo) -> None:
         self.info = info
-        self._buffers: dict[int, B] = {}  # by id, as the two below: what is alive
+        self._buffers: dict[int, B] = {}  # live objects by id, as in the two below
         self._kernels: dict[int, K] = {}
         self._recordings: dict[int, LaunchRecording[B, K]] = {}
         self._recording: list[BoundLaunch[B, K]] | None = None
@@ -25,15 +25,15 @@ class Ownership(Generic[B, K]):
         self._closed = self._lost = False
 
     def _enter_thread(self) -> None:
-        """A plugin may write it: called first where the calling thread is not that of the last call."""
+        """Make the device current for this thread; called first when the thread changed. A plugin may override it."""
 
     def _converted(self, error: Exception, operation: str) -> GpuError | None:
-        """A plugin may write it: our error for one that the driver's binding raised, None for any other."""
+        """Return the GpuError for an exception of the driver's binding, None for others. A plugin may override it."""
         return None
 
     @contextmanager
     def _entered(self, operation: str, *, recording: bool = True) -> Iterator[None]:
-        """recording: whether the operation is allowed inside `record()`. Errors of drivers get the device's name."""
+        """Check the device's state and add its name to errors. recording: whether `record()` permits the operation."""
         if self._closed:
             raise ValueError(f"{operation} after close()")
         if self._lost:
@@ -56,7 +56,7 @@ class Ownership(Generic[B, K]):
             raise own from error
 
     def _enter(self) -> None:
-        if (thread := threading.current_thread()) is not self._thread:  # its number may be used again
+        if (thread := threading.current_thread()) is not self._thread:  # thread ids are reused, objects are not
             self._thread = thread
             self._enter_thread()
 
@@ -70,7 +70,7 @@ class Ownership(Generic[B, K]):
     def _own(self, buffer: Buffer) -> B:
         own = self._buffers.get(id(buffer))
         if own is None:
-            raise ValueError("this buffer is not, or no longer, one of this device")
+            raise ValueError("this buffer was freed or belongs to another device")
         return own
 
     def _outdate(self, gone: object) -> None:
@@ -80,14 +80,14 @@ class Ownership(Generic[B, K]):
     def _own_kernel(self, kernel: Kernel) -> K:
         own = self._kernels.get(id(kernel))
         if own is None:
-            raise ValueError("this kernel is not, or no longer, one of this device")
+            raise ValueError("this kernel was released or belongs to another device")
         return own
 
     def _own_recording(self, recording: Recording) -> LaunchRecording[B, K]:
-        """A recording of this device, all of whose buffers and kernels are still there."""
+        """Return a recording of this device. Raises ValueError unless all its buffers and kernels are alive."""
         own = self._recordings.get(id(recording))
         if own is None:
-            raise ValueError("this recording is not, or no longer, one of this device")
+            raise ValueError("this recording was closed or belongs to another device")
         if own.stale:
-            raise ValueError("a buffer or kernel of this recording is gone: it can only be closed")
+            raise ValueError("a buffer or kernel of this recording was freed: it can only be closed")
         return own

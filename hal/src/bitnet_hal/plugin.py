@@ -1,4 +1,8 @@
-"""What most plugins are made of, by one import; what is for one kind of driver is in a module of its own."""
+"""The front door for plugins: the names of the contract and the helpers that most of them use.
+
+A plugin imports from here every name that is in `__all__`, and any other from the module that defines it: errors from
+`bitnet_hal.errors`, device classes for one kind of driver from `bitnet_hal.families`.
+"""
 
 from __future__ import annotations
 

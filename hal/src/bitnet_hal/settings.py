@@ -1,6 +1,6 @@
-"""The configuration file: what a user sets once. The environment comes before it, and arguments before both.
+"""The user's configuration file. Environment variables override it, arguments override both.
 
-TOML, `config.toml` in the user's folder for bitnet, or the file that BITNET_CONFIG names:
+It is TOML: `config.toml` in the user's configuration folder of bitnet, or the file named by BITNET_CONFIG:
 
     device = "vulkan"         # as BITNET_DEVICE
     log = "bitnet_core=info"  # as BITNET_LOG
@@ -25,19 +25,19 @@ _KINDS: dict[str, type] = {"device": str, "log": str, "strict": bool}
 
 
 def config_path() -> Path:
-    """Where the file is, or would be."""
+    """Return the path of the file, which need not exist."""
     named = os.environ.get(VARIABLE, "").strip()
     return Path(named) if named else platformdirs.user_config_path("bitnet", appauthor=False) / "config.toml"
 
 
 def setting(name: str) -> str | bool | None:
-    """A value of the file, None where it is not set. UsageError for a file that makes no sense."""
+    """Return a value of the file, None if it is not set. Raises UsageError if the file is invalid."""
     return _read(config_path(), bool(os.environ.get(VARIABLE, "").strip())).get(name)
 
 
 @cache
 def _read(path: Path, named: bool) -> dict[str, str | bool]:
-    """The file's content, checked; nothing where there is none, unless BITNET_CONFIG names it."""
+    """Read and check the file; {} if it is missing. Raises UsageError if it is invalid, or missing but `named`."""
     try:
         with path.open("rb") as file:
             raw = file.read(_LONGEST + 1)
@@ -56,5 +56,5 @@ def _read(path: Path, named: bool) -> dict[str, str | bool]:
     for name, value in found.items():
         if type(value) is not _KINDS.get(name):
             known = ", ".join(f"{key} ({kind.__name__})" for key, kind in _KINDS.items())
-            raise UsageError(f"{path}: {short(name)} = {short(value)} is no setting; there are {known}")
+            raise UsageError(f"{path}: {short(name)} = {short(value)} is not a valid setting; there are {known}")
     return found

@@ -1,4 +1,4 @@
-"""Bytes of a text file as text: UTF-8, with or without the byte order mark that Windows programs write."""
+"""Decoding of text files: UTF-8, with or without the byte order mark that Windows programs write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ UTF16 = "is UTF-16 text: save it as UTF-8"
 
 
 def decoded(raw: bytes) -> str:
-    """The text without its byte order mark. ValueError, which says how the file must be, for other encodings."""
+    """Return the text without its byte order mark. Raises ValueError for other encodings."""
     if is_utf16(raw):
         raise ValueError(UTF16)
     try:
@@ -20,5 +20,5 @@ def decoded(raw: bytes) -> str:
 
 
 def is_utf16(raw: bytes) -> bool:
-    """Whether the bytes begin as UTF-16 does: with its mark, or with one zero byte of two."""
+    """Return whether the bytes begin like UTF-16: with its mark, or with one zero among the first two bytes."""
     return raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or (len(raw) > 1 and raw[:2].count(0) == 1)

@@ -1,4 +1,4 @@
-"""How long a device is waited for, also where the driver's own waits have no bound."""
+"""Bounded waits for a device, also for drivers whose own waits are unbounded."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from bitnet_hal.device import DeviceType
 from bitnet_hal.errors import UsageError
 
 SPIN = 0.005
-"""Seconds in which the driver is asked without a pause: what a token takes, or a prompt of a fast GPU."""
+"""Seconds of polling without a pause: the time of a token, or of a prompt on a fast GPU."""
 LATE = 0.005
-"""Pauses between questions after that, as a share of the time waited so far: so much longer may a wait be."""
+"""Pause between polls after that, as a share of the time waited so far: the relative delay of a wait."""
 TIMEOUT_VARIABLE = "BITNET_GPU_TIMEOUT"
-"""Seconds that a device may take for one wait, before GpuTimeoutError."""
+"""Variable with the seconds of one wait, after which GpuTimeoutError is raised."""
 
 
 def wait_limit(kind: DeviceType) -> float:
-    """Seconds from BITNET_GPU_TIMEOUT; where it is not set 5, and 60 for a software device, which may compile a kernel
-    when it first runs. UsageError if it is no positive number."""
+    """Return the seconds of BITNET_GPU_TIMEOUT; by default 5, and 60 for software devices, which compile at first use.
+
+    Raises UsageError if it is not a positive number.
+    """
     text = os.environ.get(TIMEOUT_VARIABLE) or ("60" if kind is DeviceType.SOFTWARE else "5")
     try:
         seconds = float(text)
@@ -31,7 +33,7 @@ def wait_limit(kind: DeviceType) -> float:
 
 
 def ready_within(seconds: float, ready: Callable[[], bool]) -> bool:
-    """Ask until it is ready; False when that took longer than `seconds`. Other threads run between the questions."""
+    """Poll `ready`, yielding to other threads. Return False if it is not ready after `seconds`."""
     began = time.perf_counter()
     while not ready():
         waited = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""What a program learns of the machine in one call."""
+"""The survey of a machine in one call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_backends_devices_and_reasons(install_plugin) -> None:
     assert (states["vulkan"].version, states["opencl"].reason) == ("1.2.3", "no driver")
     assert (states["cuda"].version, states["cuda"].reason) == ("", "not installed")
     lines = machine.summary().splitlines()
-    assert lines[0] == "auto takes vulkan:0 (vulkan device 0)"
+    assert lines[0] == "auto selects vulkan:0 (vulkan device 0)"
     assert "vulkan 1.2.3: vulkan:0 vulkan device 0 (gpu, )" in lines
     assert "cuda: not installed" in lines
     assert "opencl 1.2.3: no driver" in lines

@@ -50,7 +50,7 @@ CRASHES_ON_BUILD = """
         ({"api": (2, 99)}, Stage.API, "version 2.99 of the HAL, bitnet-hal has 2.1"),
         ({"api": (3, 0)}, Stage.API, "version 3.0"),
         ({"api": (1, 1)}, Stage.API, "it was written for version 1.1 of the HAL, bitnet-hal has 2.1"),
-        ({"api": "1.0"}, Stage.API, "no (major, minor)"),
+        ({"api": "1.0"}, Stage.API, "not a (major, minor)"),
     ],
 )
 def test_a_bad_plugin_is_quarantined_and_the_good_one_works(install_plugin, options, stage, reason) -> None:
@@ -127,8 +127,8 @@ def test_names_that_core_does_not_know_are_ignored(install_plugin, caplog: pytes
         assert len(registry().devices("vendor")) == 1
     said = [record.message for record in caplog.records if "does not know" in record.message]
     assert said == [
-        "vendor:0 names kernels that this core does not know: matmul_fp4",
-        "vendor:0 names features that this core does not know: telepathy",
+        "vendor:0 names kernels that bitnet-hal does not know: matmul_fp4",
+        "vendor:0 names features that bitnet-hal does not know: telepathy",
     ]
 
 

@@ -204,7 +204,7 @@ def test_auto_goes_on_when_a_device_does_not_open(install_plugin, caplog: pytest
     assert summary.selected.backend == "numpy"
     assert summary.compute_path == "fallback"
     assert "context refused" in summary.skipped[0][1]
-    assert "going on with numpy:0" in caplog.text
+    assert "falling back to numpy:0" in caplog.text
 
 
 @pytest.mark.parametrize("request_text", ["cuda", "cuda:0", "gpu"])

@@ -126,7 +126,7 @@ def test_what_is_known_of_a_launch_to_be_tuned() -> None:
     assert (query["KV"], query["n_heads"]) == (1, 12)
     assert "rows" in query
     assert "k" not in query
-    assert (query.room, query.shared_heads(4), query.shared_heads(8)) == (8, 3, 6)
+    assert (query.padded_rows, query.shared_heads(4), query.shared_heads(8)) == (8, 3, 6)
     assert (query.of_device("units"), query.of_device("fast")) == (7, 1)
     assert str(query.unsupported("too wide")).startswith("toy card: attention: too wide (during tuning)")
     TuningQuery(CATALOGUE["top_k"], {}, {}, info)
@@ -155,7 +155,7 @@ def test_the_device_with_an_index() -> None:
 
 TABLE = """
 matmul_ternary = [
-    { max = { rows = 4 }, multiple_of = { width = 8 }, tile = { TILE_T = "room" }, private = { GROUP = 128 } },
+    { max = { rows = 4 }, multiple_of = { width = 8 }, tile = { TILE_T = "padded_rows" }, private = { GROUP = 128 } },
     { max = { lanes = 0 }, variant = "tiled", private = { GROUP = 256, WIDTH = "width" } },
     { max = { rows = 9 }, private = { GROUP = 64, LANES = "lanes" } },
     { max = { rows = 10 }, private = { GROUP = [2, "lanes"] } },

@@ -40,6 +40,6 @@ def test_the_message_says_what_is_missing() -> None:
     check_launch(kernel, (1, 1, 1), views, params, device.info)
     y = views[-1]
     views[-1] = View(y.buffer, 0, y.nbytes - 4)
-    message = rf"rms_norm: y \[rows, width\] needs {y.nbytes} bytes, and its view has {y.nbytes - 4}"
+    message = rf"rms_norm: y \[rows, width\] needs {y.nbytes} bytes, its view has {y.nbytes - 4}"
     with pytest.raises(ValueError, match=message):
         check_launch(kernel, (1, 1, 1), views, params, device.info)

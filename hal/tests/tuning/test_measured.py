@@ -39,7 +39,7 @@ def order() -> list[str]:
 def test_an_integrated_gpu_comes_after_the_native_cpu_until_it_is_measured(machine: list[DeviceInfo]) -> None:
     assert order() == ["cpu:0", "vulkan:0", "opencl:0", "numpy:0"]
     by_name = {info.request: info for info in machine}
-    assert "nobody measured" in reason(by_name["vulkan:0"], {})
+    assert "run `bitnet tune` to measure" in reason(by_name["vulkan:0"], {})
     quick, slow = Measured("stories", 0.001), Measured("stories", 0.002)
     keep([(by_name["vulkan:0"], quick), (by_name["cpu:0"], slow)], kernels_hash)
     assert order() == ["vulkan:0", "cpu:0", "opencl:0", "numpy:0"]

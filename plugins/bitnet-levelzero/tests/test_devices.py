@@ -154,5 +154,5 @@ def test_free_memory_is_what_sysman_says(device: LevelZeroDevice, monkeypatch: p
 
 def test_unknown_index(run: Run) -> None:
     said = run("from bitnet_levelzero.plugin import *; bitnet_backend().open(99)")
-    assert "there is no device level-zero:99. There is level-zero:0 test driver" in said
+    assert "there is no device level-zero:99. Present: level-zero:0 test driver" in said
     assert bitnet_backend().api == (2, 0)

@@ -1,1 +1,1 @@
-"""What devices there are: plugins found, requests, choice, imitations, and what is wrong with them."""
+"""Discovery of devices: installed plugins, device requests, selection, fakes, and the validation of plugins."""

@@ -1,6 +1,6 @@
-"""Stand-in GPUs for tests of selection and of other people's scripts: BITNET_GPU_FAKE=cuda,rocm.
+"""Fake GPUs for tests of device selection and of users' scripts: BITNET_GPU_FAKE=cuda,rocm.
 
-A fake device computes with numpy, says so in its description (`DeviceInfo.fake`), and receipts call the path "mock".
+A fake device computes with numpy and is marked by `DeviceInfo.fake`; receipts call its path "mock".
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 def fake_gpus() -> list[str] | None:
-    """Names in BITNET_GPU_FAKE as written, [] to hide every GPU, None for real devices.
+    """Return the names in BITNET_GPU_FAKE, [] to hide all GPUs, None for real devices.
 
-    StrictModeError under BITNET_STRICT_NO_FAKE_GPU; ignored with a warning under BITNET_STRICT_MODE.
+    Raises StrictModeError under BITNET_STRICT_NO_FAKE_GPU. BITNET_STRICT_MODE ignores fakes with a warning.
     """
     text = os.environ.get("BITNET_GPU_FAKE")
     if text is None:
@@ -27,7 +27,7 @@ def fake_gpus() -> list[str] | None:
     names = [part.strip().lower() for part in text.split(",") if part.strip()]
     if "none" in names:
         if len(names) > 1:
-            raise UsageError(f"BITNET_GPU_FAKE={text}: 'none' stands alone")
+            raise UsageError(f"BITNET_GPU_FAKE={text}: 'none' cannot be combined with other names")
         names = []
     if names and environment.flag("BITNET_STRICT_NO_FAKE_GPU"):
         raise StrictModeError(
@@ -40,7 +40,7 @@ def fake_gpus() -> list[str] | None:
 
 
 def fake_info(name: str) -> DeviceInfo:
-    """What the stand-in for backend `name` shows of itself."""
+    """Return the description of the fake device of backend `name`."""
     from bitnet_hal.reference.describe import numpy_info
 
     return replace(
@@ -49,7 +49,7 @@ def fake_info(name: str) -> DeviceInfo:
 
 
 def open_fake(info: DeviceInfo) -> Device:
-    """A numpy device described by `info`."""
+    """Open a numpy device with the description `info`."""
     from bitnet_hal.reference.device import NumpyDevice
 
     return NumpyDevice(info)

@@ -1,4 +1,4 @@
-"""Everything that core knows of vendors, in one table. A backend that is not in it works too: see `Backend.rank`."""
+"""The table of known backends: everything that core knows about vendors. Other backends work too (`Backend.rank`)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _PC = ("linux", "win32")
 
 @dataclass(frozen=True, slots=True)
 class KnownBackend:
-    """A backend that core knows by name, whether or not it is installed."""
+    """A backend that core knows by name, installed or not."""
 
     name: str
     package: str  # the distribution to install
     rank: int  # preference of its hardware under `auto`; higher is better
     aliases: tuple[str, ...] = ()  # other names in a device request
-    cards: tuple[str, ...] = ()  # PCI vendors whose cards it is recommended for
-    systems: tuple[str, ...] = ("linux", "win32", "darwin")  # sys.platform where it makes sense
-    variables: tuple[str, ...] = ()  # of the driver, that change which devices it shows
-    helpful: tuple[tuple[str, str], ...] = ()  # variables that the program `bitnet` sets, where the user has not
-    libraries: tuple[str, ...] = ()  # parts of the names of its driver's libraries
-    modules: tuple[str, ...] = ()  # that are slow to import or load the driver
-    own_driver: bool = True  # no other backend calls it: threads that make instances of Vulkan at once crash some
+    cards: tuple[str, ...] = ()  # PCI vendors for whose cards it is recommended
+    systems: tuple[str, ...] = ("linux", "win32", "darwin")  # values of sys.platform that it supports
+    variables: tuple[str, ...] = ()  # environment variables that change which devices its driver lists
+    helpful: tuple[tuple[str, str], ...] = ()  # variables that `bitnet` sets unless the user did
+    libraries: tuple[str, ...] = ()  # parts of the file names of its driver's libraries
+    modules: tuple[str, ...] = ()  # Python modules that are slow to import or load the driver
+    own_driver: bool = True  # False: backends share it. Some crash if threads create Vulkan instances at once
 
 
 _TABLE = (
@@ -61,7 +61,7 @@ _TABLE = (
         cards=(INTEL,),
         systems=_PC,
         variables=("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"),
-        helpful=(("ZES_ENABLE_SYSMAN", "1"),),  # drivers tell free memory
+        helpful=(("ZES_ENABLE_SYSMAN", "1"),),  # makes drivers report free memory
         libraries=("libze_loader",),
     ),
     KnownBackend(
@@ -100,43 +100,46 @@ _TABLE = (
     KnownBackend("numpy", "bitnet-hal", 0, modules=("numpy",)),
 )
 KNOWN = {backend.name: backend for backend in _TABLE}
-"""By name, best first."""
+"""The table by name, best first."""
 ALIASES = {alias: backend.name for backend in _TABLE for alias in backend.aliases}
 GPU_BACKENDS = tuple(backend.name for backend in _TABLE if backend.name not in ("cpu", "numpy"))
 RESERVED = ("auto", "gpu", "npu")
-"""Names in requests that no plugin may take."""
+"""Names of the request grammar, forbidden for plugins."""
 NO_BACKEND = {
     "npu": "'npu' is reserved: there is no backend for neural processors yet",
     "opengl": "OpenGL has no backend here: its drivers promise too little for compute; use the card's Vulkan driver",
     "opengles": "OpenGL ES has no backend here: its drivers promise too little for compute; use Vulkan",
     "webgl2": "WebGL 2 has no compute shaders; in a browser only WebGPU computes",
 }
-"""What people ask for and why it is not there; a plugin may still bring one of the last three."""
+"""Names that users try, and why there is no such backend; a plugin may still provide one of the last three."""
 OTHER_GPU = 30
-"""Rank of hardware whose backend core does not know and which names no rank."""
+"""Rank of hardware of an unknown backend without a rank of its own."""
 INTEGRATED = 15
-"""Rank of a GPU that reads the CPU's memory: below the native CPU until `bitnet tune` has found it quicker."""
+"""Rank of a GPU that shares the CPU's memory: below the native CPU until `bitnet tune` finds it faster."""
 SOFTWARE = 10
-"""Rank of a CPU behind a GPU API, and of a CPU backend that core does not know: below the native CPU."""
+"""Rank of a CPU behind a GPU API and of an unknown CPU backend: below the native CPU."""
 
 
 def by_driver(names: Sequence[str]) -> list[list[str]]:
-    """The same backends: those that may share a driver together, each of the others by itself."""
+    """Group backends: those that may share a driver form one group, each other backend its own."""
     shared = [name for name in names if name not in KNOWN or not KNOWN[name].own_driver]
     return [[name] for name in names if name not in shared] + ([shared] if shared else [])
 
 
 PACKAGES = (*(backend.package for backend in _TABLE), "bitnet-core", "bitnet-server")
-"""The project's packages, as they are called on an index; in a checkout each is a folder."""
+"""Names of the project's packages on an index; in a checkout each is a folder."""
 PACKAGE_COMMANDS = {"serve": "bitnet-server"}
-"""Commands that packages bring."""
+"""Commands and the package that adds them."""
 REPORT = "with the output of `bitnet doctor --json`"
-"""Behind "report it": an author can do nothing without it."""
+"""End of every "report it" hint: authors need this output."""
 
 
 @cache
 def from_index() -> bool:
-    """Whether core was installed from an index (PEP 610: no direct_url.json). Its names may be anybody's until then."""
+    """Return whether bitnet-hal was installed from an index (PEP 610: no direct_url.json).
+
+    If not, the names may belong to somebody else on the index, so hints refer to folders of the checkout.
+    """
     try:
         return importlib_metadata.distribution("bitnet-hal").read_text("direct_url.json") is None
     except importlib_metadata.PackageNotFoundError:
@@ -144,18 +147,20 @@ def from_index() -> bool:
 
 
 def install_command(*packages: str) -> str:
-    """The command that installs packages of the project, such as "bitnet-opencl[pocl]": by name where core came from an
-    index, else from the checkout's folders."""
+    """Return the pip command for packages of the project, such as "bitnet-opencl[pocl]".
+
+    It uses names if bitnet-hal came from an index, else the folders of the checkout.
+    """
     return "pip install " + " ".join(map(_source, packages))
 
 
 def install_hint(*names: str) -> str:
-    """The command that installs one of these backends, of those in the table."""
+    """Return the pip command that installs one of these known backends."""
     return "pip install " + " or ".join(_source(KNOWN[name].package) for name in names)
 
 
 def upgrade_hint(*packages: str) -> str:
-    """What to upgrade, with the command where it is known to install what is meant."""
+    """Return the advice to upgrade packages, with a command if these names surely mean our packages."""
     text = f"Upgrade {' and '.join(packages)}"
     if from_index():
         return f"{text}: pip install -U {' '.join(packages)}"
@@ -174,7 +179,7 @@ def _source(package: str) -> str:
 
 
 def backends_here(card: str | None = None) -> list[str]:
-    """GPU backends that make sense on this system, best first; with `card`, those recommended for that PCI vendor."""
+    """Return the GPU backends for this system, best first. card: only those recommended for this PCI vendor."""
     return [
         name
         for name in GPU_BACKENDS

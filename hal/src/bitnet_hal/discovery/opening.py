@@ -1,4 +1,4 @@
-"""A device that is being opened while the caller does something else: a driver's start takes tenths of a second."""
+"""Opening of a device in the background: a driver takes tenths of a second to start."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from bitnet_hal.errors import BitnetError
 
 
 class Opening:
-    """`open_device` with these arguments, begun in a thread of its own. A context manager: where its block fails, a
-    device that nobody has taken by then is closed."""
+    """A call of `open_device` in a thread. As a context manager: if the block fails, an untaken device is closed."""
 
     def __init__(self, request: str | DeviceRequest | None = None, fallback: bool = True) -> None:
         self._opened: Future[tuple[Device, BackendStartupSummary]] = Future()
         self._taken = False
-        # a driver that hangs does not keep the program from ending
+        # daemon: a driver that hangs does not keep the program from ending
         Thread(target=self._open, args=(request, fallback), name="bitnet-open", daemon=True).start()
 
     def _open(self, request: str | DeviceRequest | None, fallback: bool) -> None:
@@ -31,7 +30,7 @@ class Opening:
             self._opened.set_exception(error)
 
     def result(self) -> tuple[Device, BackendStartupSummary]:
-        """The device, which is then the caller's to close, or what `open_device` raised."""
+        """Return the device, which the caller must close, or raise the exception of `open_device`."""
         opened = self._opened.result()
         self._taken = True
         return opened
@@ -47,7 +46,7 @@ class Opening:
         self._taken = True
         if isinstance(error, Exception):
             wait([self._opened])
-        self._opened.add_done_callback(_close)  # at once, but an interrupt does not wait for a driver
+        self._opened.add_done_callback(_close)  # immediately, except that an interrupt does not wait for a driver
 
 
 def _close(opened: Future[tuple[Device, BackendStartupSummary]]) -> None:

@@ -1,4 +1,4 @@
-"""What this machine has for bitnet: backends, their devices and drivers, and why the others are left out."""
+"""Survey of this machine: backends, their devices and drivers, and why the others are ignored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bitnet_hal.discovery.selection import devices, ranked
 
 @dataclass(frozen=True, slots=True)
 class BackendState:
-    """One backend. version: of its package, "" where it is not installed. reason: why it has no device."""
+    """The state of one backend. version: of its package, "" if not installed. reason: why it has no device."""
 
     name: str
     version: str
@@ -20,7 +20,7 @@ class BackendState:
     reason: str = ""
 
     def summary(self) -> str:
-        """One line."""
+        """Return one line for people."""
         if self.devices:
             shown = "; ".join(f"{info.request} {info.name} ({info.type.value}, {info.driver})" for info in self.devices)
             return f"{self.name} {self.version}: {shown}"
@@ -29,25 +29,25 @@ class BackendState:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """backends: those that core knows, then others. preferred: what `auto` takes, a GPU or not."""
+    """A survey. backends: the known ones, then others. preferred: the device that `auto` selects, a GPU or not."""
 
     backends: tuple[BackendState, ...]
     preferred: DeviceInfo
 
     @property
     def gpus(self) -> tuple[DeviceInfo, ...]:
-        """Hardware GPUs, also those that several backends show."""
+        """All hardware GPUs; one that several backends list appears several times."""
         hardware = (DeviceType.GPU, DeviceType.INTEGRATED)
         return tuple(info for state in self.backends for info in state.devices if info.type in hardware)
 
     def summary(self) -> str:
-        """A line for `auto`, and one for each backend."""
-        lines = [f"auto takes {self.preferred.request} ({self.preferred.name})"]
+        """Return a line about `auto` and one per backend."""
+        lines = [f"auto selects {self.preferred.request} ({self.preferred.name})"]
         return "\n".join([*lines, *(state.summary() for state in self.backends)])
 
 
 def probe() -> Machine:
-    """Look at every backend that is installed; each driver is asked once a process."""
+    """Survey all installed backends. Each driver is asked once per process."""
     present, found = devices(), registry()
     left_out = {entry.name: entry for entry in found.quarantined}
     states = []

@@ -1,4 +1,4 @@
-"""Finding backends: every plugin is loaded apart from the others, and one that fails is put in quarantine."""
+"""Registry of backends: plugins are loaded one by one, and one that fails is quarantined."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ GROUP = "bitnet.backends"
 REFERENCE = importlib_metadata.EntryPoint("numpy", "bitnet_hal.reference.plugin", GROUP)
 
 MAX_DEVICES = 1024
-"""Devices of one backend."""
+"""Maximum devices of one backend."""
 
 log = logging.getLogger(__name__)
 
 
 class Stage(Enum):
-    """Where a plugin failed."""
+    """The step at which a plugin failed."""
 
     IMPORT = "import"
     HOOKS = "hook signature"
     BACKEND = "backend construction"
     NAME = "backend name"
     API = "API version"
-    DEVICES = "device list"  # all of it, or one device; the others can be used
-    DRIVER = "driver"  # the plugin is sound, its driver, library or device is absent
+    DEVICES = "device list"  # the whole list, or one device of it
+    DRIVER = "driver"  # the plugin works, but its driver, library or device is absent
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A plugin that is left out, and why."""
+    """A plugin, or one of its devices, that is ignored, and the error."""
 
-    name: str  # of the entry point
+    name: str  # name of the entry point
     distribution: str
     version: str
     stage: Stage
@@ -61,7 +61,7 @@ class Quarantine:
 
     @property
     def reason(self) -> str:
-        """One line for people."""
+        """The reason in one line for people."""
         if isinstance(self.error, GpuError):
             return " ".join(str(self.error.message).split())
         if isinstance(self.error, pluggy.PluginValidationError):
@@ -70,7 +70,7 @@ class Quarantine:
 
     @property
     def fix(self) -> str:
-        """What to do about it."""
+        """Advice for the user."""
         if isinstance(self.error, GpuError) and self.error.hint:
             return self.error.hint
         if self.stage is Stage.DEVICES:
@@ -80,7 +80,7 @@ class Quarantine:
         return upgrade_hint("bitnet-core", self.distribution)
 
     def as_error(self) -> GpuError:
-        """The exception for somebody who asked for this backend by name."""
+        """Return the exception for a request that names this backend."""
         if isinstance(self.error, GpuError):
             return self.error
         kind = BackendUnavailableError if self.stage is Stage.DRIVER else BackendIncompatibleError
@@ -94,7 +94,7 @@ class Quarantine:
 
 
 class _CorePolicy:
-    """Core's own choice of device, asked after every plugin's."""
+    """Core's own choice of device, called after every plugin's."""
 
     @hooks.hookimpl(trylast=True)
     def bitnet_select_device(self, devices: list[DeviceInfo]) -> DeviceInfo:
@@ -102,7 +102,7 @@ class _CorePolicy:
 
 
 class Registry:
-    """The backends of this environment. Nothing is imported before the first use, no driver loaded before `devices`."""
+    """The backends of this environment. Construction imports the plugins; `devices` and `probe` load drivers."""
 
     def __init__(self) -> None:
         self.backends: dict[str, Backend] = {}
@@ -110,7 +110,7 @@ class Registry:
         self._plugins = pluggy.PluginManager(hooks.PROJECT)
         self._plugins.add_hookspecs(hooks)
         self._plugins.register(_CorePolicy(), name="core-policy")
-        self._origins: dict[str, tuple[str, str]] = {}  # entry point -> distribution, version
+        self._origins: dict[str, tuple[str, str]] = {}  # name of the entry point -> distribution, version
         self._devices: dict[str, tuple[DeviceInfo, ...]] = {}
         self._asked: set[str] = set()
         self._hashes: dict[str, str] = {}
@@ -118,12 +118,12 @@ class Registry:
             self._load(entry)
 
     def devices(self, name: str) -> tuple[DeviceInfo, ...]:
-        """The devices of one backend, asked for once. A backend that fails here is quarantined and has none."""
+        """Return the devices of one backend, listed once. A backend that fails is quarantined and has none."""
         self.probe([name])
         return self._devices[name]
 
     def probe(self, names: Sequence[str]) -> None:
-        """Ask backends for their devices, at the same time but for those that may share a driver."""
+        """List the devices of backends in parallel, except that backends which may share a driver take turns."""
         self._ask_drivers(names)
         unasked = [name for name in names if name not in self._devices]
         before = len(self.quarantined)
@@ -139,7 +139,10 @@ class Registry:
         self.quarantined[before:] = sorted(self.quarantined[before:], key=lambda entry: unasked.index(entry.name))
 
     def _looked_in_turn(self, queue: Sequence[str], imported: Future[None]) -> dict[str, tuple[DeviceInfo, ...]]:
-        """imported: the modules of all but the first; a thread must not import what another one has half imported."""
+        """List the devices of backends in turn.
+
+        imported: done when the modules of all but the first are imported, as no two threads may import the same module.
+        """
         found: dict[str, tuple[DeviceInfo, ...]] = {}
         for name in queue:
             if found:
@@ -148,21 +151,20 @@ class Registry:
         return found
 
     def probed(self, name: str, in_time: bool = True) -> tuple[DeviceInfo, ...]:
-        """The devices that a backend lists now; none where it fails, and goes to quarantine. in_time: it is given up
-        where it takes too long."""
+        """List the devices of a backend now; () if it fails, which quarantines it. in_time: limit the time."""
         try:
             if not in_time:
                 return self._listed(name)
             return bounded(lambda: self._listed(name), name, "looking for its devices")
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 - a plugin may fail in any way; the others go on
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; the others still work
             absent = isinstance(error, GpuError) and not isinstance(error, BackendIncompatibleError)
             self._quarantine(name, *self._origins[name], Stage.DRIVER if absent else Stage.DEVICES, error)
             return ()
 
     def _listed(self, name: str) -> tuple[DeviceInfo, ...]:
-        """The devices that a backend lists, but for those that cannot be used: each is put in quarantine by itself."""
+        """List the usable devices of a backend; each of the others gets its own quarantine entry."""
         backend, usable = self.backends[name], list[DeviceInfo]()
         listed = tuple(islice(backend.devices(), MAX_DEVICES))
         for info in listed:
@@ -178,7 +180,7 @@ class Registry:
         return tuple(usable)
 
     def _ask_drivers(self, names: Sequence[str]) -> None:
-        """Find out whether the GPU drivers of these backends answer at all, all at once (see `child`)."""
+        """Check in child processes whether the GPU drivers of these backends answer, all at once (see `child`)."""
         asked = {name: self._origins[name][1] for name in names if name in GPU_BACKENDS and name not in self._devices}
         for name, reason in unresponsive_drivers(
             {name: v for name, v in asked.items() if name not in self._asked}
@@ -188,19 +190,22 @@ class Registry:
         self._asked.update(asked)
 
     def add_result(self, name: str, devices: Iterable[DeviceInfo] = (), left_out: Sequence[Quarantine] = ()) -> None:
-        """What `probed` found for a backend in another process, which is not asked here then."""
+        """Store the result of `probed` from another process, so that the backend is not asked in this one."""
         self._devices[name] = tuple(devices)
         self.quarantined.extend(left_out)
 
     def silent(self, name: str, reason: str) -> None:
-        """A driver that cannot be asked goes to quarantine."""
-        hint = "Look at the driver's own tools; it is asked again in ten minutes at the latest"
+        """Quarantine a backend whose driver cannot be asked."""
+        hint = "Check the driver with its own tools; bitnet asks it again in ten minutes at the latest"
         error = BackendUnavailableError(reason, backend=name, hint=hint)
         self._quarantine(name, *self._origins[name], Stage.DRIVER, error)
 
     def open(self, info: DeviceInfo) -> Device:
-        """Open one of the devices listed; GpuError of any kind, whatever the plugin raises or returns, but a UsageError
-        (of a variable that makes no sense, say) stays one."""
+        """Open a listed device.
+
+        Raises a GpuError for any exception or wrong result of the plugin; a UsageError (for an invalid variable, say)
+        passes unchanged.
+        """
 
         def wrong(operation: str, what: str) -> BackendIncompatibleError:
             return self._wrong(info, operation, what)
@@ -213,7 +218,7 @@ class Registry:
                 raise
             raise wrong("open", described(error)) from error
         if not usable:
-            raise wrong("open", f"it gives {type(device).__name__}, which is no device")
+            raise wrong("open", f"it returns {type(device).__name__}, which is not a device")
         return guard(device, wrong)
 
     def _wrong(self, info: DeviceInfo, operation: str, what: str) -> BackendIncompatibleError:
@@ -226,15 +231,15 @@ class Registry:
         )
 
     def failure(self, name: str) -> Quarantine | None:
-        """Why the plugin of that name is left out, if it is."""
+        """Return the quarantine entry of a backend, None if there is none."""
         return next((entry for entry in self.quarantined if entry.name == name), None)
 
     def origin(self, name: str) -> tuple[str, str]:
-        """Distribution and version that a backend comes from."""
+        """Return the distribution and version of a backend."""
         return self._origins[name]
 
     def kernels_hash(self, name: str) -> str:
-        """Of everything that a backend's package holds, so of its kernels as they are now."""
+        """Return a hash of all files of a backend's package, and so of its kernels."""
         if name not in self._hashes:
             module = self._plugins.get_plugin(name)
             file = Path(getattr(module, "__file__", None) or __file__)
@@ -246,9 +251,9 @@ class Registry:
         return self._hashes[name]
 
     def hook_functions(self, hook: str) -> Iterator[tuple[str, Callable[..., Any], tuple[str, ...]]]:
-        """(plugin, function, argument names) of a hook, in the order of the calls.
+        """Yield (plugin, function, argument names) of a hook, in calling order.
 
-        A hook call of pluggy stops at the first exception of any plugin, so callers call these one by one.
+        Callers call the functions one by one, as pluggy's own call stops at the first exception of any plugin.
         """
         for impl in reversed(getattr(self._plugins.hook, hook).get_hookimpls()):
             yield impl.plugin_name, impl.function, tuple(impl.argnames)
@@ -285,13 +290,13 @@ class Registry:
             self._origins[entry.name] = (distribution, version)
         except KeyboardInterrupt:
             raise
-        except BaseException as failure:  # noqa: BLE001 - no plugin may take the others down
+        except BaseException as failure:  # noqa: BLE001 - a plugin may raise anything; the others still work
             self._unregister(entry.name)
             self._quarantine(entry.name, distribution, version, stage, failure)
 
     def _register(self, module: object, name: str) -> None:
         self._plugins.register(module, name=name)
-        self._plugins.check_pending()  # a misspelled hook would never be called
+        self._plugins.check_pending()  # else a misspelled hook would never be called
         if not self._plugins.get_hookcallers(module):
             raise BackendIncompatibleError("it implements no bitnet hook")
 
@@ -303,14 +308,14 @@ class Registry:
     def _quarantine(self, name: str, distribution: str, version: str, stage: Stage, error: BaseException) -> None:
         entry = Quarantine(name, distribution, version, stage, error)
         self.quarantined.append(entry)
-        # an absent driver is the usual state of a machine that has another vendor's hardware
+        # an absent driver is normal on a machine with another vendor's hardware
         level = logging.INFO if stage is Stage.DRIVER else logging.WARNING
         log.log(level, "plugin %s (%s %s) is ignored: %s: %s", name, distribution, version, stage.value, entry.reason)
 
 
 @cache
 def registry() -> Registry:
-    """The one registry of this process; `registry.cache_clear()` looks again."""
+    """Return the registry of this process; `registry.cache_clear()` makes it look for plugins again."""
     return Registry()
 
 
@@ -320,7 +325,7 @@ def kernels_hash(name: str) -> str:
 
 
 def _import_modules(names: Sequence[str]) -> None:
-    """What is slow to import of backends whose turn comes later. They tell themselves what is wrong with it."""
+    """Import the slow modules of backends whose turn comes later; they report failures themselves."""
     for backend in [KNOWN[name] for name in names if name in KNOWN]:
         for module in backend.modules:
             with suppress(Exception):
@@ -330,12 +335,12 @@ def _import_modules(names: Sequence[str]) -> None:
 def _entry_points() -> list[importlib_metadata.EntryPoint]:
     found = list(importlib_metadata.entry_points(group=GROUP))
     if not any(entry.value == REFERENCE.value for entry in found):
-        found.append(REFERENCE)  # a source tree or a frozen program has no metadata
+        found.append(REFERENCE)  # source trees and frozen programs have no metadata
     return sorted(found, key=lambda entry: (entry.value != REFERENCE.value, entry.name))
 
 
 def _named(distribution: Any) -> tuple[str, str]:
-    """Name and version. They stand at the top of a text of which all else takes longer to understand."""
+    """Return name and version, read by pattern: parsing all of the metadata takes longer."""
     text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
     name, version = (re.search(rf"^{field}: *(\S+)", text, re.MULTILINE) for field in ("Name", "Version"))
     return (name[1], version[1]) if name and version else (distribution.name, distribution.version)

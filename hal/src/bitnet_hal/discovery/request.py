@@ -2,8 +2,8 @@
 
     auto | cpu | gpu[:card] | <backend>[:index | :card]
 
-`cpu` is any CPU backend, the native one first; `gpu` is any hardware GPU; `numpy` names the reference device. A card is
-named by its PCI address (0000:03:00.0) or its UUID.
+`cpu` means any CPU backend, the native one first; `gpu` any hardware GPU; `numpy` the reference device. A card is given
+by its PCI address (0000:03:00.0) or its UUID.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GRAMMAR = re.compile(r"([a-z][a-z0-9_-]{0,63})(?::([0-9]{1,4})|:([0-9a-z][0-9a-
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """What somebody asked for. `str()` gives it back in the grammar."""
+    """A parsed device request; `str()` returns it in the grammar."""
 
     name: str  # "auto", "cpu", "gpu" or a backend
     index: int | None = None
@@ -36,22 +36,22 @@ AUTO = DeviceRequest("auto")
 
 
 def parse_request(text: str) -> DeviceRequest:
-    """Read a request, aliases resolved; UsageError if it does not fit the grammar."""
+    """Parse a request and resolve aliases. Raises UsageError if it does not match the grammar."""
     match = _GRAMMAR.fullmatch(text.strip().lower())
     if match is None:
         raise UsageError(
-            f"'{text}' is no device: use auto, cpu, gpu, or a backend with an optional index, as in cuda:0"
+            f"'{text}' is not a device: use auto, cpu, gpu, or a backend with an optional index, as in cuda:0"
         )
     name = ALIASES.get(match[1], match[1])
     if (match[2] is not None and name in ("auto", "gpu")) or (match[3] and name in ("auto", "cpu")):
         raise UsageError(
-            f"'{text}' is no device: '{name}' takes no index; name the backend, as in cuda:{match[2] or 0}"
+            f"'{text}' is not a device: '{name}' takes no index; name the backend, as in cuda:{match[2] or 0}"
         )
     return DeviceRequest(name, None if match[2] is None else int(match[2]), match[3] or "")
 
 
 def resolve_request(choice: str | None) -> DeviceRequest:
-    """The request in force: `choice` (`--device`), else the environment's, else the configuration file's, else auto."""
+    """Return the effective request: `choice` (`--device`), else environment, configuration file, auto."""
     if choice is not None:
         return parse_request(choice)
     return _from_environment() or parse_request(str(setting("device") or AUTO.name))
@@ -62,7 +62,7 @@ def _from_environment() -> DeviceRequest | None:
     backend = os.environ.get("BITNET_GPU_BACKEND", "").strip()
     index = os.environ.get("BITNET_GPU_DEVICE", "").strip()
     if index and not backend:
-        raise UsageError("BITNET_GPU_DEVICE is set without BITNET_GPU_BACKEND, which names the backend it counts in")
+        raise UsageError("BITNET_GPU_DEVICE is set without BITNET_GPU_BACKEND, which says whose index it is")
     pair = parse_request(f"{backend}:{index}" if index else backend) if backend else None
     single = parse_request(device) if device else None
     if pair and single and pair != single:

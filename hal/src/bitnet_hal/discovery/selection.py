@@ -1,4 +1,4 @@
-"""Choosing a device: rank, requests, fallback, and the summary of what happened."""
+"""Device selection: rank, requests, fallback, and the summary of the choice."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _PCI_ADDRESS = re.compile(r"([0-9a-f]{4}:[0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
 
 @dataclass(frozen=True, slots=True)
 class BackendStartupSummary:
-    """What was asked for, what is there, what was taken; `str()` is the line that is logged."""
+    """The request, the backends present and the device selected; `str()` is the line that is logged."""
 
     requested: DeviceRequest
-    detected: tuple[str, ...]  # backends with a device, best first, of those that the request can mean
+    detected: tuple[str, ...]  # backends with a device that the request can mean, best first
     selected: DeviceInfo
-    skipped: tuple[tuple[DeviceInfo, str], ...] = ()  # better devices that could not be used, and why
-    fallback: bool = True  # whether `auto` may go on with another device
+    skipped: tuple[tuple[DeviceInfo, str], ...] = ()  # preferred devices that failed, and why
+    fallback: bool = True  # whether `auto` may fall back to another device
 
     def __str__(self) -> str:
         selected = self.selected.backend if self.selected.index == 0 else self.selected.request
@@ -55,19 +55,21 @@ class BackendStartupSummary:
 
     @property
     def compute_path(self) -> str:
-        """ "mock" on a fake device, "fallback" where a better device could not be used, else "real"."""
+        """The kind of device: "mock" if it is fake, "fallback" if a preferred device failed, else "real"."""
         if self.selected.fake:
             return "mock"
         return "fallback" if self.skipped else "real"
 
     def moved_to(self, selected: DeviceInfo, reason: str) -> BackendStartupSummary:
-        """The summary after `self.selected` was given up for another device."""
+        """Return the summary after `self.selected` failed and another device took its place."""
         return replace(self, selected=selected, skipped=(*self.skipped, (self.selected, reason)))
 
 
 def rank(info: DeviceInfo) -> int:
-    """Preference of a device before anything was measured; higher is better. A backend may name its own (`rank`), but
-    not for software devices."""
+    """Return the preference of a device before measurements; higher is better.
+
+    A backend may set its own `rank`, except for software devices.
+    """
     if info.type is DeviceType.SOFTWARE:
         return SOFTWARE
     own: int | None = None if info.fake else getattr(registry().backends.get(info.backend), "rank", None)
@@ -82,19 +84,22 @@ def rank(info: DeviceInfo) -> int:
 
 
 def reason(info: DeviceInfo, seconds: Mapping[str, float]) -> str:
-    """Why a device has its place, for people. seconds: of the devices that were measured (`token_seconds`)."""
+    """Explain the place of a device for people. seconds: `token_seconds` of the measured devices."""
     if info.type is DeviceType.SOFTWARE:
-        return "a CPU behind a GPU's API comes after the native CPU"
+        return "a CPU behind a GPU's API ranks below the native CPU"
     if info.request in seconds:
         return f"measured: {1e3 * seconds[info.request]:.3g} ms a token (`bitnet tune`)"
     if rank(info) == INTEGRATED and info.type is DeviceType.INTEGRATED:
-        return "reads the CPU's memory, and nobody measured whether it is quicker: see `bitnet tune`"
-    return "by its backend's rank; `bitnet tune` measures"
+        return "shares the CPU's memory; run `bitnet tune` to measure whether it is faster than the CPU"
+    return "by its backend's rank; not measured (`bitnet tune`)"
 
 
 def in_order(devices: Iterable[DeviceInfo]) -> list[DeviceInfo]:
-    """Best first: by rank, and those that `bitnet tune` measured in the order of their speed, in the places that they
-    have by rank together. A software device keeps its place."""
+    """Sort devices, best first.
+
+    The order is by rank; measured devices (`bitnet tune`) are sorted by speed among the positions they hold by rank.
+    Software devices keep their position.
+    """
     order = sorted(devices, key=lambda info: (-rank(info), info.backend, info.index))
     seconds = token_seconds((info for info in order if info.type is not DeviceType.SOFTWARE), kernels_hash)
     places = [at for at, info in enumerate(order) if info.request in seconds]
@@ -105,7 +110,7 @@ def in_order(devices: Iterable[DeviceInfo]) -> list[DeviceInfo]:
 
 
 def ranked(devices: Iterable[DeviceInfo]) -> list[DeviceInfo]:
-    """As `in_order`; hardware that several backends show counts once, under the best of them."""
+    """Sort as `in_order`, keeping a card that several backends list only under the best of them."""
     kept: list[DeviceInfo] = []
     for info in in_order(devices):
         if info.type not in _HARDWARE or not any(_same_card(info, other) for other in kept):
@@ -114,15 +119,18 @@ def ranked(devices: Iterable[DeviceInfo]) -> list[DeviceInfo]:
 
 
 def _same_card(one: DeviceInfo, other: DeviceInfo) -> bool:
-    """Whether two backends show one card. Two devices of one backend are never one."""
+    """Return whether two backends list the same card. Two devices of one backend are always different."""
     if one.backend == other.backend:
         return one.index == other.index
     return bool(_addresses(one) & _addresses(other))
 
 
 def _addresses(info: DeviceInfo) -> set[str]:
-    """What the physical id may mean. NVIDIA's OpenCL gives the slot of 0000:00:06.0 as device and function (0x30) in
-    some drivers and as the device alone (6, which then reads 0000:00:00.6) in others."""
+    """Return the PCI addresses that a physical id may mean.
+
+    For the card at 0000:00:06.0, some OpenCL drivers of NVIDIA report the slot as device and function (0x30), others as
+    the device alone (6, which then reads 0000:00:00.6).
+    """
     match = _PCI_ADDRESS.fullmatch(info.physical_id)
     if not match or info.backend != "opencl" or "nvidia" not in (info.vendor + info.name).lower():
         return {info.physical_id} - {""}
@@ -131,8 +139,9 @@ def _addresses(info: DeviceInfo) -> set[str]:
 
 
 def devices(only: Collection[str] | None = None) -> list[DeviceInfo]:
-    """All devices, or those of some backends, whose drivers alone are loaded. A driver that fails is left out
-    (`bitnet doctor` tells why). Under BITNET_GPU_FAKE the GPUs are those it names.
+    """List all devices. only: backends to list; no other driver is loaded.
+
+    A driver that fails is ignored (`bitnet doctor` explains it). BITNET_GPU_FAKE replaces the GPUs.
     """
     found = registry()
     fakes = fake_gpus()
@@ -144,25 +153,25 @@ def devices(only: Collection[str] | None = None) -> list[DeviceInfo]:
     listed = [info for name in cpus for info in found.devices(name) if info.type is DeviceType.CPU]
     for name in dict.fromkeys(parse_request(text).name for text in fakes):
         if name not in GPU_BACKENDS:
-            raise UsageError(f"BITNET_GPU_FAKE: '{name}' is no GPU backend. Use some of {', '.join(GPU_BACKENDS)}")
+            raise UsageError(f"BITNET_GPU_FAKE: '{name}' is not a GPU backend. Use some of {', '.join(GPU_BACKENDS)}")
         if only is None or name in only:
             listed.append(fake_info(name))
     return listed
 
 
 def gpu_available() -> bool:
-    """Whether a hardware GPU is there that some installed backend can use."""
+    """Return whether an installed backend can use a hardware GPU."""
     return any(info.type in _HARDWARE for info in devices())
 
 
 def open_device(
     request: str | DeviceRequest | None = None, fallback: bool = True
 ) -> tuple[Device, BackendStartupSummary]:
-    """Open the device that a request names.
+    """Open the device of a request.
 
-    None and "auto" are no choice of the caller, so BITNET_DEVICE applies. Only `auto` goes on to the next device when
-    one does not open, and not without `fallback`. DeviceNotFoundError, BackendUnavailableError or
-    BackendIncompatibleError if nothing fits, UsageError for a request outside the grammar.
+    For None and "auto", BITNET_DEVICE and the configuration file apply. If a device does not open, only `auto` with
+    `fallback` tries the next one. Raises DeviceNotFoundError, BackendUnavailableError or BackendIncompatibleError if no
+    device fits, UsageError for a request outside the grammar.
     """
     if not isinstance(request, DeviceRequest):
         request = resolve_request(None if request == AUTO.name else request)
@@ -175,15 +184,17 @@ def open_device(
         following = open_next(summary, error)
         if following is None:
             raise
-        log.warning("%s does not open (%s); going on with %s", first.request, error, following[0].info.request)
+        log.warning("%s does not open (%s); falling back to %s", first.request, error, following[0].info.request)
         opened = following
     log.info("%s", opened[1])
     return opened
 
 
 def open_next(summary: BackendStartupSummary, error: GpuError) -> tuple[Device, BackendStartupSummary] | None:
-    """After `summary.selected` failed: the next device in rank that opens. None where the caller named the device or
-    wants no other, or where nothing is left."""
+    """Open the next device in rank after `summary.selected` failed with `error`.
+
+    Return None if the caller named the device or forbids a fallback, or if no device is left.
+    """
     if summary.requested != AUTO or not summary.fallback:
         return None
     while following := next_devices(summary, error):
@@ -197,8 +208,10 @@ def open_next(summary: BackendStartupSummary, error: GpuError) -> tuple[Device, 
 
 
 def next_devices(summary: BackendStartupSummary, error: GpuError) -> list[DeviceInfo]:
-    """What is left to try, best first: not the same card under another backend where the card itself is the matter,
-    but so where the backend could not use it."""
+    """Return the devices left to try, best first.
+
+    If the card itself failed (lost, timed out, full), they exclude the same card under other backends.
+    """
     tried = [summary.selected, *(info for info, _ in summary.skipped)]
     left = [info for info in devices() if not any(info.request == other.request for other in tried)]
     if isinstance(error, DeviceLostError | GpuTimeoutError | OutOfMemoryError):
@@ -207,12 +220,12 @@ def next_devices(summary: BackendStartupSummary, error: GpuError) -> list[Device
 
 
 def open_listed(info: DeviceInfo) -> Device:
-    """Open a device that `devices` or `next_devices` listed."""
+    """Open a device listed by `devices` or `next_devices`."""
     return open_fake(info) if info.fake else registry().open(info)
 
 
 def _concerned(request: DeviceRequest) -> list[str] | None:
-    """The backends that a request can mean, so that no other driver is loaded for it; None for all."""
+    """Return the backends that a request can mean, so that no other driver is loaded; None for all."""
     if request.name in (AUTO.name, "gpu"):
         return None
     if str(request) == "cpu":
@@ -221,7 +234,7 @@ def _concerned(request: DeviceRequest) -> list[str] | None:
 
 
 def _fitting(present: Sequence[DeviceInfo], request: DeviceRequest) -> list[DeviceInfo]:
-    """The devices that a request may mean, best first; never empty."""
+    """Return the devices that match a request, best first. Raises DeviceNotFoundError if there is none."""
     if request.name == AUTO.name:
         fitting = ranked(present)
     elif request.name == "gpu":
@@ -244,18 +257,18 @@ def _fitting(present: Sequence[DeviceInfo], request: DeviceRequest) -> list[Devi
 
 
 def _is_card(info: DeviceInfo, card: str) -> bool:
-    """Whether the device is the card of a request, by its PCI address or UUID."""
+    """Return whether the device has the PCI address or UUID of a request; true for "" (any card)."""
     known = {_bare(info.physical_id), _bare(str(info.extra.get("uuid", "")))} - {""}
     return not card or card in _addresses(info) or _bare(card) in known
 
 
 def _bare(uuid: str) -> str:
-    """A UUID without what drivers write around its digits."""
+    """Return a UUID in lower case without the prefix and dashes that drivers add."""
     return uuid.lower().removeprefix("gpu-").replace("-", "")
 
 
 def _preferred(fitting: list[DeviceInfo], request: DeviceRequest) -> list[DeviceInfo]:
-    """`fitting` with the choice of the first plugin that makes one in front."""
+    """Return `fitting` with the device chosen by a plugin moved to the front."""
     if len(fitting) == 1:
         return fitting
     for plugin, function, names in registry().hook_functions("bitnet_select_device"):
@@ -264,7 +277,7 @@ def _preferred(fitting: list[DeviceInfo], request: DeviceRequest) -> list[Device
             choice = bounded(partial(function, **{n: arguments[n] for n in names}), plugin, "choosing a device")
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 - a plugin's policy must not stop the program
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything; its choice is optional
             log.warning("plugin %s failed to choose a device: %s", plugin, described(error))
             continue
         if choice is not None and (not isinstance(choice, DeviceInfo) or choice not in fitting):
@@ -275,14 +288,13 @@ def _preferred(fitting: list[DeviceInfo], request: DeviceRequest) -> list[Device
 
 
 def _detected(present: Sequence[DeviceInfo]) -> tuple[str, ...]:
-    """Backends with a device, best first. The reference device is always there, so it is named only where no other
-    CPU backend is."""
+    """Return the backends that have a device, best first; "numpy", which is always present, only without "cpu"."""
     names = list(dict.fromkeys(info.backend for info in in_order(present)))
     return tuple(name for name in names if name != "numpy" or "cpu" not in names)
 
 
 def _missing(request: DeviceRequest) -> GpuError:
-    """Why nothing fits, and what to install."""
+    """Return the error for a request that no device matches, with a hint what to install."""
     found = registry()
     failure = found.failure(request.name)
     if failure is not None and fake_gpus() is None:
@@ -290,7 +302,7 @@ def _missing(request: DeviceRequest) -> GpuError:
     if request.name == "gpu":
         reasons = [f"{entry.name}: {entry.reason}" for entry in found.quarantined]
         installed = [name for name in found.backends if name not in ("cpu", "numpy")]
-        hint = "`bitnet doctor` tells more" if installed else "Install a backend: " + install_hint(*backends_here())
+        hint = "`bitnet doctor` explains why" if installed else "Install a backend: " + install_hint(*backends_here())
         if request.card:
             return DeviceNotFoundError(f"no GPU has the address or UUID {request.card}", hint="See `bitnet devices -v`")
         return DeviceNotFoundError("no GPU found" + "".join(f"; {reason}" for reason in reasons), hint=hint)

@@ -1,4 +1,4 @@
-"""Compiled programs on disk, for every plugin whose driver gives them out: cubins, OpenCL binaries, pipeline caches."""
+"""Cache of compiled programs on disk: cubins, OpenCL binaries, pipeline caches."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ log = logging.getLogger(__name__)
 P = TypeVar("P")
 
 LIMIT = 256 << 20
-"""Bytes that the programs of one backend may take: a model compiles some tens of programs of at most 1 MB each."""
+"""Maximum bytes of one backend's programs: a model compiles some tens of programs of at most 1 MB each."""
 _ABANDONED = 3600.0
-"""Seconds after which a file that is being written is taken for one whose writer died."""
+"""Seconds after which a partial file counts as abandoned by its writer."""
 _DIGEST = hashlib.sha256().digest_size
 
 
 class ProgramCache:
-    """One folder of programs, each in a file with the hash of its key and content; several processes may share it.
+    """A folder of programs, each in a file with the hash of its key and content; processes may share it.
 
-    It never raises: a damaged program counts as absent, and where the folder cannot be written nothing is kept. When
-    the programs take more than `limit` bytes, those that were not used for the longest time go.
+    It never raises: a damaged program counts as absent, and an unwritable folder stores nothing. Beyond `limit` bytes,
+    the least recently used programs are deleted.
     """
 
     def __init__(self, backend: str, folder: Path | None = None, limit: int = LIMIT) -> None:
@@ -39,7 +39,7 @@ class ProgramCache:
 
     @staticmethod
     def key(*parts: str | bytes) -> str:
-        """Name all that the program depends on: source, constants, options, device, versions of driver and compiler."""
+        """Hash all that a program depends on: source, constants, options, device, versions of driver and compiler."""
         digest = hashlib.sha256()
         for part in parts:
             data = part.encode() if isinstance(part, str) else part
@@ -47,7 +47,7 @@ class ProgramCache:
         return digest.hexdigest()
 
     def load(self, key: str) -> bytes | None:
-        """The program, or None."""
+        """Return the program, None if it is absent or damaged."""
         path = self._path(key)
         try:
             content = path.read_bytes()
@@ -55,14 +55,14 @@ class ProgramCache:
             return None
         program = content[_DIGEST:]
         if content[:_DIGEST] != _digest(key, program):
-            log.info("the compiled program %s is damaged and will be made again", path)
+            log.info("the compiled program %s is damaged and will be rebuilt", path)
             return None
         with suppress(OSError):
-            os.utime(path)  # used last
+            os.utime(path)  # marks it as recently used
         return program
 
     def store(self, key: str, program: bytes) -> None:
-        """Keep it: whole or not at all."""
+        """Store a program atomically."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
@@ -75,18 +75,20 @@ class ProgramCache:
                 raise
             self._trim()
         except OSError as error:
-            log.info("compiled programs are not kept in %s: %s", self.folder, error)
+            log.info("compiled programs cannot be stored in %s: %s", self.folder, error)
 
     def program(
         self, key: str, load: Callable[[bytes], P], build: Callable[[], P], binary: Callable[[P], bytes | None]
     ) -> P:
-        """What the driver makes of the program that is kept; what `build` makes, and its `binary` kept, where there is
-        none or the driver does not take it back."""
+        """Return `load` of the cached program, or the result of `build`, whose `binary` is then stored.
+
+        It builds if no program is cached or if `load` raises a GpuError.
+        """
         if kept := self.load(key):
             try:
                 return load(kept)
-            except GpuError as error:  # as good as damaged
-                log.info("the driver refuses a cached program (%s), it is built again", error)
+            except GpuError as error:  # treated as damaged
+                log.info("the driver rejects a cached program (%s); it is rebuilt", error)
         program = build()
         if made := binary(program):
             self.store(key, made)
@@ -101,14 +103,14 @@ class ProgramCache:
             kept += nbytes
             abandoned = path.suffix == ".part" and used < time.time() - _ABANDONED
             if abandoned or (path.suffix == ".bin" and kept > self.limit):
-                with suppress(OSError):  # another process was quicker, or has it open
+                with suppress(OSError):  # another process deleted it or has it open
                     path.unlink()
 
     def _files(self) -> list[tuple[float, int, Path]]:
-        """(time of the last use, bytes, path)."""
+        """Return (time of last use, bytes, path) of every file."""
         found = []
         for path in self.folder.iterdir():
-            with suppress(OSError):  # another process dropped it
+            with suppress(OSError):  # another process deleted it
                 status = path.stat()
                 found.append((status.st_mtime, status.st_size, path))
         return found

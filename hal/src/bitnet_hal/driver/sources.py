@@ -1,4 +1,4 @@
-"""Kernel sources as one text, for compilers at run time that see no file system."""
+"""Kernel sources as one string, for run-time compilers without a file system."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from bitnet_hal.errors import UnsupportedError
 
 
 def source_text(folders: Sequence[Path], name: str, macros: Mapping[str, int], *, backend: str) -> str:
-    """`name` with `#define`s of the macros before it and each file that it includes, once, in place of the first
-    `#include "file"`. Files are looked for in `folders`, in this order. UnsupportedError where one is missing."""
+    """Return the source `name` with `#define`s of the macros in front and each included file inserted once.
+
+    folders: searched in this order. Raises UnsupportedError if a file is missing.
+    """
     defines = "".join(f"#define {macro} {value}\n" for macro, value in sorted(macros.items()))
     return defines + with_includes(folders, name, backend=backend)
 
 
 def with_includes(folders: Sequence[Path], name: str, *, backend: str) -> str:
-    """The text of `name` alone, with what it includes, for languages without a preprocessor."""
+    """Return the source `name` with its includes, for languages without a preprocessor. Arguments as above."""
     return _with_includes(folders, name, set(), backend)
 
 

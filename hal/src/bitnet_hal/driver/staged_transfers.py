@@ -1,4 +1,4 @@
-"""Devices whose bytes come and go through slots of page-locked memory."""
+"""Base class of devices whose transfers pass through slots of page-locked memory."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ if TYPE_CHECKING:
 
 
 class StagedDevice(BaseDevice[B, K]):
-    """Uploads take the slots in turn, downloads the last one. A plugin calls `_stage` when it opens the device, and
-    `_ring.drained` at the end of `_wait`."""
+    """A device whose uploads use all slots but the last in turn, and whose downloads use the last.
+
+    A plugin calls `_stage` when it opens the device, and `_ring.drained` at the end of `_wait`.
+    """
 
     def _stage(self, slots: Sequence[B], views: Sequence[memoryview]) -> None:
-        """slots: three buffers of one size or more, whose bytes the host sees as `views`."""
+        """Set the slots: three or more buffers of equal size, which the host accesses through `views`."""
         self._slots, self._views = slots, views
-        from bitnet_hal.driver.staging import StagingRing  # needs numpy, which plugins that list devices do without
+        from bitnet_hal.driver.staging import StagingRing  # imports numpy, which listing devices does not need
 
         self._ring: StagingRing[B] = StagingRing(views[:-1], _SlotCopies(self))
 
     def held_bytes(self) -> int:
-        """The slots', where host and device share memory."""
+        """Return the bytes of the slots if host and device share memory, else 0."""
         return sum(map(len, self._views)) if self.info.transfer is TransferMode.UNIFIED else 0
 
     @abstractmethod
     def _fence(self) -> Any:
-        """Something that is reached when all that is queued so far is done; the device begins."""
+        """Return a fence that is reached when all work queued so far is done, and submit that work."""
 
     @abstractmethod
     def _reach(self, fence: Any) -> None:
-        """Wait until it is reached; GpuTimeoutError after `timeout` seconds."""
+        """Wait for a fence. Raises GpuTimeoutError after `timeout` seconds."""
 
     def _upload(self, buffer: B, offset: int, source: memoryview) -> None:
         self._ring.upload(buffer, offset, source)
@@ -50,7 +52,7 @@ class StagedDevice(BaseDevice[B, K]):
 
 
 class _SlotCopies(Generic[B]):
-    """See bitnet_hal.driver.staging.Copies."""
+    """The `Copies` of a StagedDevice."""
 
     def __init__(self, device: StagedDevice[B, Any]) -> None:
         self._device = device

@@ -1,4 +1,4 @@
-"""Uploads through page-locked host memory: while the device copies from one slot, the host fills another."""
+"""Uploads through page-locked host memory: the host fills one slot while the device copies from another."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ B_contra = TypeVar("B_contra", contravariant=True)
 B = TypeVar("B")
 
 _ALIGNMENT = 64
-"""Copies start at multiples of this within a slot; some engines are slow at others."""
+"""Copies start at multiples of this many bytes in a slot; some copy engines are slow at other offsets."""
 _THREADS = min(4, os.cpu_count() or 1)
-"""Fill a slot together: one alone reads a mapped file at a tenth of what a GPU's bus takes."""
+"""Threads that fill a slot: a single one reads a mapped file at a tenth of the speed of a GPU's bus."""
 _LEAST = 8 << 20
-"""Bytes that are worth more than one thread: fewer are copied as soon as threads are told of them."""
+"""Copies smaller than this use one thread; dispatching to more costs as much as the copy."""
 
 
 class Copies(Protocol[B_contra]):
-    """What a plugin's queue does for the ring."""
+    """The operations of a plugin's queue that the ring needs."""
 
     def copy(self, slot: int, start: int, nbytes: int, buffer: B_contra, offset: int) -> None:
-        """Queue a copy of bytes `start`.. of a slot to `offset` of `buffer`, and see that the device begins."""
+        """Queue and submit a copy of `nbytes` from byte `start` of a slot to `offset` of `buffer`."""
 
     def fence(self) -> Any:
-        """Something that is reached when all that `copy` has queued so far is done."""
+        """Return a fence that is reached when all copies queued so far are done."""
 
     def wait(self, fence: Any) -> None:
-        """Until it is reached."""
+        """Wait for a fence."""
 
 
 class StagingRing(Generic[B]):
-    """Slots of equal size, used in turn. An upload returns when its bytes are in slots, not when they are copied.
+    """Slots of equal size, used in turn. An upload returns once its bytes are in slots, before the device copied them.
 
-    slots: two or more, each the bytes of memory that the device copies from. Whoever made them frees them, after
-    everything queued has finished.
+    slots: two or more memories that the device copies from. The caller frees them after everything queued has finished.
     """
 
     def __init__(self, slots: Sequence[memoryview], copies: Copies[B]) -> None:
         self._slots, self._copies = [np.frombuffer(slot, np.uint8) for slot in slots], copies
         self._fences: list[Any] = [None] * len(slots)
         self._turn = self._used = 0
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="bitnet-staging")  # started when first needed
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="bitnet-staging")  # threads start at first use
 
     def upload(self, buffer: B, offset: int, source: memoryview) -> None:
-        """Queue copies of `source`, bytes in one dimension, which may be reused on return."""
-        data, done = np.frombuffer(source, np.uint8), 0  # whose copies leave other threads their turn
+        """Queue copies of `source`, one-dimensional bytes, which may be reused on return."""
+        data = np.frombuffer(source, np.uint8)  # numpy copies without the GIL
+        done = 0
         while done < len(data):
             slot = self._slots[self._turn]
             if self._used >= len(slot):
@@ -62,7 +62,7 @@ class StagingRing(Generic[B]):
             done += size
 
     def drained(self) -> None:
-        """Everything queued has finished: all slots are free again. To be called after each wait for the queue."""
+        """Mark all slots as free. Call it after each wait for the queue."""
         self._fences = [None] * len(self._slots)
         self._used = 0
 

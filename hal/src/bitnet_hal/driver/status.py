@@ -1,4 +1,4 @@
-"""A driver's status as an exception: what the tables of all plugins have in common."""
+"""Mapping of driver status codes to exceptions, using each plugin's errors.toml."""
 
 from __future__ import annotations
 
@@ -21,24 +21,27 @@ from bitnet_hal.errors import (
 HINTS: dict[type[GpuError], str] = {
     DeviceLostError: "The device was reset or removed; open it again or choose another",
     GpuTimeoutError: "Set BITNET_GPU_TIMEOUT to more seconds, or choose another device",
-    KernelCompileError: "Update the driver; the compiler's text is in the log of this error",
-    LaunchError: "Update the driver; if it stays, report this with the output of `bitnet doctor --json`",
+    KernelCompileError: "Update the driver; the compiler's output is in the log of this error",
+    LaunchError: "Update the driver; if the error persists, report it with the output of `bitnet doctor --json`",
     OutOfMemoryError: "Use a smaller context or model, or close other programs that use the device",
     UnsupportedError: "Update the driver",
 }
-"""What to do, where a plugin knows nothing better."""
+"""Default hints, by class of error."""
 OPERATIONS: Mapping[str, type[GpuError]] = {
     "list devices": BackendUnavailableError,
     "open": BackendUnavailableError,
     "alloc": OutOfMemoryError,
     "compile": KernelCompileError,
 }
-"""What the failure of an operation is called where its status does not say; of any other it is a LaunchError."""
+"""Class of error by operation, for a status without a class; LaunchError for any other operation."""
 
 
 class StatusInfo(NamedTuple):
-    """What a driver's status means. kind: None where the operation decides; hint: what to do; name: the vendor's for a
-    status that is a number."""
+    """The meaning of a driver's status.
+
+    kind: class of error, None if the operation determines it. hint: advice for the user, "" for the default. name: the
+    vendor's name of a numeric status.
+    """
 
     kind: type[GpuError] | None
     hint: str
@@ -46,8 +49,11 @@ class StatusInfo(NamedTuple):
 
 
 def known(module: str) -> dict[str, StatusInfo]:
-    """The rows of errors.toml beside a module (its `__file__`), by status: `status = ["LaunchError", hint, name]`, with
-    a class of `bitnet_hal.errors`, or "" where the operation decides, and what else Known has."""
+    """Load errors.toml beside a module (its `__file__`): the StatusInfo by status.
+
+    A row is `status = ["LaunchError", hint, name]` with a class of `bitnet_hal.errors`, or "" if the operation
+    determines the class.
+    """
     rows = table(module, "errors.toml")
     return {
         status: StatusInfo(getattr(errors, kind) if kind else None, *more) for status, (kind, *more) in rows.items()
@@ -55,7 +61,7 @@ def known(module: str) -> dict[str, StatusInfo]:
 
 
 class ErrorDetails(TypedDict, total=False):
-    """What is known beside the status. requested, free: bytes, of an allocation; kernel, log: of a build."""
+    """Details beside the status. requested, free: bytes of an allocation. kernel, log: of a build."""
 
     requested: int
     free: int
@@ -74,8 +80,10 @@ def failure(
     said: str = "",
     **details: Unpack[ErrorDetails],
 ) -> GpuError:
-    """The exception to raise where `operation` gave a status. code: the status as the vendor spells it; said: the
-    driver's words, where it has some."""
+    """Build the exception for a failed operation.
+
+    code: the status in the vendor's spelling. said: the driver's message. "" selects a default.
+    """
     message = said or f"{operation} failed"
     if issubclass(kind, OutOfMemoryError):
         requested, free = details.get("requested", 0), details.get("free", -1)
@@ -90,10 +98,10 @@ def failure(
 
 
 class StatusCodes:
-    """What the numbers mean that an API returns, of which 0 is success.
+    """The status codes of a driver API, of which 0 is success.
 
-    table: `known` of the module, by number. spelled: a status and its name ("" for one that is not in the table) as the
-    vendor writes them. operations: what a failure is called where no row says so.
+    module: its errors.toml has the rows. spelled: formats a status and its name ("" if unknown) as the vendor does.
+    operations: class of error by operation, for a status without a class.
     """
 
     def __init__(
@@ -107,13 +115,13 @@ class StatusCodes:
         self._backend, self._spelled, self._operations = backend, spelled, operations
 
     def error(self, status: int, operation: str, **details: Unpack[ErrorDetails]) -> GpuError:
-        """The exception of a status, which is the log of a build too where there is no other."""
+        """Build the exception for a status code; without a compiler's log the code is used as the log."""
         kind, hint, name = self.table.get(status, StatusInfo(None, ""))
         kind, code = kind or self._operations.get(operation, LaunchError), self._spelled(status, name)
         details.setdefault("log", code)
         return failure(kind, operation, backend=self._backend, code=code, hint=hint, **details)
 
     def check(self, status: int, operation: str, **details: Unpack[ErrorDetails]) -> None:
-        """Raise the exception of a status, unless it is success."""
+        """Raise the exception for a status code unless it is 0."""
         if status:
             raise self.error(status, operation, **details)

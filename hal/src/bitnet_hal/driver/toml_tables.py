@@ -1,4 +1,4 @@
-"""Tables in TOML files beside a plugin's modules."""
+"""Loading of TOML files that lie beside a plugin's modules."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from typing import Any
 
 
 def table(module: str, name: str) -> dict[str, Any]:
-    """The file `name` beside a module, which says where it is by its `__file__`."""
+    """Load the TOML file `name` that lies next to `module` (its `__file__`)."""
     return tomllib.loads(Path(module).with_name(name).read_text(encoding="utf-8"))

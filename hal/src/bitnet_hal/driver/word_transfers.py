@@ -1,4 +1,4 @@
-"""Transfers of any number of bytes for drivers that move whole words of four."""
+"""Base class of devices whose drivers transfer whole words of 4 bytes only."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from bitnet_hal.base import BaseDevice
 from bitnet_hal.launches import B, K
 
 PART = 4 << 20
-"""Bytes that move at a time."""
+"""Maximum bytes of one driver call."""
 
 
 def words_of(nbytes: int, word: int = 4) -> int:
-    """Bytes of the words that hold so many bytes."""
+    """Round `nbytes` up to a multiple of `word` bytes."""
     return -(-nbytes // word) * word
 
 
 class WordDevice(BaseDevice[B, K]):
-    """Its buffers have room for the whole of their last word; offsets are multiples of four, as everywhere."""
+    """A device that transfers any number of bytes in whole words. Its buffers must extend to a whole last word."""
 
     @abstractmethod
     def _write(self, buffer: B, offset: int, source: memoryview) -> None:
-        """Whole words, PART bytes at most, which the caller may change when this returns."""
+        """Write whole words, at most PART bytes. The caller may change `source` once this returns."""
 
     @abstractmethod
     def _read(self, buffer: B, offset: int, nbytes: int) -> bytes:
-        """Any number of bytes up to PART, once they are there."""
+        """Wait for and return any number of bytes up to PART."""
 
     @abstractmethod
     def _move(self, source: B, source_at: int, target: B, target_at: int, nbytes: int) -> None:
-        """Whole words, from one place to another that does not overlap it."""
+        """Copy whole words between ranges that do not overlap."""
 
     def _upload(self, buffer: B, offset: int, source: memoryview) -> None:
-        """The bytes of a last word together with those that follow them in the buffer."""
+        """Write whole words, then merge the remaining bytes into the last word, which is read first."""
         words = len(source) // 4 * 4
         for start in range(0, words, PART):
             self._write(buffer, offset + start, source[start : min(start + PART, words)])

@@ -1,7 +1,7 @@
-"""Libraries of C by cffi: structs that keep alive all that they point to, statuses that become exceptions, lists that
-are counted first. For drivers whose structs begin with their type, as Vulkan's and Level Zero's do.
+"""C libraries through cffi, for drivers whose structs begin with their type, as Vulkan's and Level Zero's do.
 
-Core does not need cffi: a plugin brings its interface, and the library that it has opened.
+Structs keep alive everything they point to, status codes become exceptions, count-then-fill functions return lists.
+bitnet-hal does not depend on cffi: a plugin passes its FFI object and the library that it opened.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from weakref import WeakKeyDictionary
 from bitnet_hal.driver.status import ErrorDetails, StatusCodes
 
 Handle = Any
-"""A cffi value: cffi has no static types."""
+"""A cffi value; cffi has no static types."""
 _NOTHING: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
 class CffiLibrary:
-    """ffi, lib: cffi's. types: the enumerations that number the structs. always: by struct, fields that are the same in
-    all of its kind.
+    """A C library. ffi, lib: cffi's objects. types: names of the enumerations that number the struct types. always:
+    default fields by struct.
 
-    Functions are named, or given where they belong to an extension; arguments that are dicts become pointers to structs
-    with these fields, as `make` has them, for as long as the call takes. `operation` is what an exception says of a
-    failure.
+    A function is passed by name, or as a cffi pointer if it belongs to an extension. Arguments that are dicts become
+    pointers to structs with these fields, as in `make`, for the duration of the call. operation: names the call in
+    exceptions.
     """
 
     def __init__(
@@ -35,22 +35,28 @@ class CffiLibrary:
         types: Sequence[str],
         always: Mapping[str, Mapping[str, Any]] = _NOTHING,
     ) -> None:
-        self.ffi, self.lib, self.null, self._statuses, self._always = ffi, lib, ffi.NULL, statuses, always
+        self.ffi = ffi
+        self.lib = lib
+        self.null = ffi.NULL
+        self._statuses = statuses
+        self._always = always
         values = [row for one in types for row in ffi.typeof(one).relements.items()]
         self._types = {_letters(name.replace("_STRUCTURE_TYPE", "")): value for name, value in values}
         self._alive: WeakKeyDictionary[Handle, list[Any]] = WeakKeyDictionary()
 
     def make(self, name: str, **fields: Any) -> Handle:
-        """A pointer to a new struct `name`. Values: numbers, handles, pointers, dicts for structs and pointers to them,
-        and strings and lists for pointers to their items. Here and in the dicts types, what `always` has, and counts
-        are filled in."""
+        """Return a pointer to a new struct `name`.
+
+        Values are numbers, handles, pointers, dicts for structs and pointers to them, strings and lists for pointers to
+        items. Struct types, default fields (`always`) and counts of lists are filled in at every level.
+        """
         kept: list[Any] = []
         struct = self.ffi.new(f"{name} *", self._filled(self.ffi.typeof(name), fields, kept))
         self._alive[struct] = kept
         return struct
 
     def _filled(self, ctype: Any, value: Any, kept: list[Any]) -> Any:
-        """What cffi makes a value of this type from; `kept` gets what must live as long."""
+        """Return an initializer for `ctype`. Objects that must live as long as the value are appended to `kept`."""
         kept.append(value)
         if isinstance(value, dict) and ctype.kind == "pointer":
             kept.append(self.ffi.new(ctype, self._filled(ctype.item, value, kept)))
@@ -59,7 +65,7 @@ class CffiLibrary:
             name, types = ctype.cname.removeprefix("struct "), dict(ctype.fields)
             names, given = list(types), {**self._always.get(name, {}), **value}
             made: dict[str, Any] = {names[0]: self._types[_letters(name)]} if names[0].lower() == "stype" else {}
-            # the field before a pointer to several says how many they are
+            # the field before a pointer to several items is their count
             made |= {names[names.index(field) - 1]: len(one) for field, one in given.items() if isinstance(one, list)}
             return made | {field: self._filled(types[field].type, one, kept) for field, one in given.items()}
         if isinstance(value, str | list):
@@ -69,7 +75,7 @@ class CffiLibrary:
         return value
 
     def plain(self, value: Handle, ctype: Any = None) -> Any:
-        """A C value as Python's own: structs as dicts without their pointers, arrays as lists, text as a string."""
+        """Convert a C value to Python: structs to dicts without pointers, arrays to lists, char arrays to str."""
         ctype = ctype or (self.ffi.typeof(value) if isinstance(value, self.ffi.CData) else None)
         kind = ctype.kind if ctype else ""
         if kind == "struct":
@@ -80,7 +86,7 @@ class CffiLibrary:
         return [self.plain(item, ctype.item) for item in value] if kind == "array" else value
 
     def call(self, function: str | Handle, operation: str, *arguments: Any, **details: Unpack[ErrorDetails]) -> None:
-        """Call a function; the exception of its status, if it gives one."""
+        """Call a function. Raises the exception of its status if that is not 0."""
         called, kept, given = self._function(function), list[Any](), list(arguments)
         for at, fields in enumerate(given):
             if isinstance(fields, dict):
@@ -89,14 +95,14 @@ class CffiLibrary:
         self._statuses.check(status or 0, operation, **details)
 
     def given(self, function: str | Handle, operation: str, *arguments: Any, **details: Unpack[ErrorDetails]) -> Any:
-        """What a function puts where its last argument points, as `plain` has it."""
+        """Call a function that writes to its last argument, and return that value as `plain`."""
         ctype = self.ffi.typeof(self._function(function)).args[-1]
         place = self.ffi.new(ctype, *self._empty(ctype.item))
         self.call(function, operation, *arguments, place, **details)
         return self.plain(place[0])
 
     def listed(self, function: str | Handle, operation: str, *arguments: Any) -> list[Any]:
-        """What a function gives that first tells how many there are, as `plain` has it."""
+        """Call a count-then-fill function and return the items as `plain`."""
         kind, count = self.ffi.typeof(self._function(function)).args[-1].item, self.ffi.new("uint32_t *")
         self.call(function, operation, *arguments, count, self.null)
         items = self.ffi.new(self.ffi.getctype(kind, "[]"), self._empty(kind) * count[0] or count[0])
@@ -105,7 +111,7 @@ class CffiLibrary:
         return [self.plain(item, kind) for item in items[0 : count[0]]]
 
     def bytes_of(self, function: str | Handle, operation: str, *arguments: Any) -> bytes:
-        """What a function gives that first tells how many bytes there are."""
+        """Call a count-then-fill function of bytes and return them."""
         size = self.ffi.new("size_t *")
         self.call(function, operation, *arguments, size, self.null)
         data, kind = self.ffi.new("char[]", size[0]), self.ffi.typeof(self._function(function)).args[-1]
@@ -113,20 +119,23 @@ class CffiLibrary:
         return bytes(self.ffi.buffer(data, size[0]))
 
     def address(self, host: memoryview) -> int:
-        """Where these bytes are."""
+        """Return the address of these bytes."""
         return int(self.ffi.cast("uintptr_t", self.ffi.from_buffer(host)))
 
     def _function(self, function: str | Handle) -> Handle:
         return getattr(self.lib, function) if isinstance(function, str) else function
 
     def _empty(self, ctype: Any) -> list[Any]:
-        """What a new item of this type begins as."""
+        """Return the initializer of an empty item as a list, [] if the type needs none."""
         return [self._filled(ctype, {}, [])] if ctype.kind == "struct" else []
 
 
 class HandleRegistry:
-    """What functions of a library have made for a device. create, destroy: their names, by the kind of what they make;
-    around: what all of them want before their own arguments, and behind them."""
+    """Handles created for a device, destroyed in reverse order.
+
+    create, destroy: return a function's name for a kind of handle. around: arguments that all these functions take
+    before and after their own.
+    """
 
     def __init__(
         self,
@@ -135,31 +144,34 @@ class HandleRegistry:
         destroy: Callable[[str], str],
         around: tuple[Sequence[Handle], Sequence[Handle]] = ((), ()),
     ) -> None:
-        self._library, self._create, self._destroy, self._around = library, create, destroy, around
+        self._library = library
+        self._create = create
+        self._destroy = destroy
+        self._around = around
         self._living: dict[tuple[str, Handle], None] = {}
 
     def create(self, kind: str, *arguments: Any, operation: str = "") -> Handle:
-        """One more of them. operation: for an exception, the function's name where it is left out."""
+        """Create a handle. operation: names the call in exceptions; by default the function's name."""
         name, (before, behind) = self._create(kind), self._around
         return self.own(kind, self._library.given(name, operation or name, *before, *arguments, *behind))
 
     def own(self, kind: str, handle: Handle) -> Handle:
-        """Keep it."""
+        """Register a handle that another function created."""
         self._living[kind, handle] = None
         return handle
 
     def destroy(self, kind: str, handle: Handle) -> None:
-        """One of those that are kept, which nothing uses any more."""
+        """Destroy a handle that is no longer in use."""
         del self._living[kind, handle]
         name, (before, behind) = self._destroy(kind), self._around
         self._library.call(name, name, *before, handle, *behind)
 
     def close(self) -> None:
-        """Destroy all that is left, the last first."""
+        """Destroy all remaining handles, newest first."""
         for kind, handle in reversed(list(self._living)):
             self.destroy(kind, handle)
 
 
 def _letters(name: str) -> str:
-    """Of a struct or the name of its type: their capitals and underscores follow no rule."""
+    """Normalize the name of a struct or of its type, whose case and underscores are inconsistent."""
     return name.removesuffix("_t").replace("_", "").upper()

@@ -1,4 +1,4 @@
-"""Devices whose commands go into lists, which are closed, submitted with a fence, and come back when it is reached."""
+"""Base class of devices whose commands go into lists that are closed, submitted with a fence, and reused after it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from bitnet_hal.launches import B, BoundLaunch, K, LaunchRecording
 
 L = TypeVar("L")
 MOST_PENDING = 64
-"""Submissions under way, of which the first is waited for before there is another."""
+"""Maximum pending submissions; at the limit, the oldest is waited for."""
 
 
 class CommandListDevice(StagedDevice[B, K], Generic[B, K, L]):
-    """A recording is a closed list, which each replay submits again; nothing is created per submission once there are
-    lists and fences enough. What is submitted runs in order.
+    """A device with command lists. Submissions run in order; lists and fences are reused.
 
-    batch: commands of one submission: the device starts while the host still adds the rest, and none runs for long.
+    A recording is a closed list that each replay submits again.
+
+    batch: maximum commands per submission, so that the device starts while the host adds the rest, and no submission
+    runs for long.
     """
 
     batch: ClassVar[int]
@@ -31,41 +33,43 @@ class CommandListDevice(StagedDevice[B, K], Generic[B, K, L]):
         self._fences: list[Any] = []
         self._pending: deque[tuple[Any, L | None]] = deque()
 
-    # What a plugin writes, beside what StagedDevice leaves to it.
+    # Abstract methods, beside those of StagedDevice.
 
     @abstractmethod
     def _new_list(self) -> L:
-        """One that `_open_list` may open."""
+        """Create a command list, not yet open."""
 
     @abstractmethod
     def _open_list(self, commands: L, *, again: bool) -> None:
-        """Empty it, for commands whose first waits for all that was submitted before. again: it is submitted more than
-        once, also before it is done."""
+        """Clear and open a list. Its first command must wait for all earlier submissions.
+
+        again: the list will be submitted several times, possibly before it is done.
+        """
 
     @abstractmethod
     def _close_list(self, commands: L) -> None:
-        """No more commands come; what they wrote is visible to the host once the fence is reached."""
+        """Close a list. Results of its commands must be visible to the host once the fence is reached."""
 
     @abstractmethod
     def _new_fence(self) -> Any:
-        """One that a submission may reach."""
+        """Create a fence, not yet reached."""
 
     @abstractmethod
     def _execute(self, commands: L, fence: Any) -> None:
-        """Submit a closed list."""
+        """Submit a closed list with a fence."""
 
     @abstractmethod
     def _pass(self, fence: Any) -> None:
-        """Wait until it is reached, and make it ready to be used again; GpuTimeoutError after `timeout` seconds."""
+        """Wait for a fence and reset it. Raises GpuTimeoutError after `timeout` seconds."""
 
     @abstractmethod
     def _launch(self, commands: L, launch: BoundLaunch[B, K]) -> None:
-        """Add a launch, which waits for the command before it."""
+        """Add a launch, which waits for the previous command."""
 
-    # What it may use.
+    # Helpers for a plugin.
 
     def _commands(self) -> L:
-        """The open list, for one more command, which runs at the next `flush`."""
+        """Return the open list for one more command, which runs after the next `flush`."""
         if self._count >= self.batch:
             self.flush()
         if self._open is None:
@@ -74,13 +78,15 @@ class CommandListDevice(StagedDevice[B, K], Generic[B, K, L]):
         return self._open
 
     def flush(self) -> None:
-        """Submit what is open."""
+        """Submit the open list, if any."""
         if self._open is not None:
-            commands, self._open, self._count = self._open, None, 0
+            commands = self._open
+            self._open = None
+            self._count = 0
             self._close_list(commands)
             self._submit(commands, commands)
 
-    # What is the same for all.
+    # The implementation of BaseDevice's methods.
 
     def _emptied(self, *, again: bool) -> L:
         commands = self._spare.pop() if self._spare else self._new_list()
@@ -88,7 +94,7 @@ class CommandListDevice(StagedDevice[B, K], Generic[B, K, L]):
         return commands
 
     def _submit(self, commands: L, spare: L | None = None) -> None:
-        """spare: the list, where it may be used for other commands when it is done."""
+        """Submit a closed list. spare: the same list if it may be reused once done."""
         if len(self._pending) >= MOST_PENDING:
             self._reach(self._submitted - MOST_PENDING + 1)
         fence = self._fences.pop() if self._fences else self._new_fence()
@@ -97,12 +103,12 @@ class CommandListDevice(StagedDevice[B, K], Generic[B, K, L]):
         self._submitted += 1
 
     def _fence(self) -> int:
-        """How many submissions there are, with what is open."""
+        """Flush and return the number of submissions so far."""
         self.flush()
         return self._submitted
 
     def _reach(self, fence: int) -> None:
-        """The first `fence` submissions in turn, each for a bounded time."""
+        """Wait for the first `fence` submissions in turn, each for at most `timeout` seconds."""
         while self._submitted - len(self._pending) < fence:
             first, spare = self._pending[0]
             self._pass(first)

@@ -1,4 +1,4 @@
-"""Programs in OpenCL C: a kernel's arguments come from the catalogue, the rest from files."""
+"""Programs in OpenCL C: arguments are generated from the catalogue, bodies come from files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from bitnet_hal.kernels.spec import KernelSpec
 def program_source(
     folders: Sequence[Path], spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning, *, pointers: bool = False
 ) -> str:
-    """One kernel, complete: buffers, then one struct of their offsets and the parameters.
+    """Return the source of one kernel, whose arguments are the buffers and a struct of offsets and parameters.
 
-    A launch takes NVIDIA's driver about 0.1 us for each argument, and a token takes 150 launches. pointers: for an API
-    whose pointers may point into a buffer: pointers, then the parameters one by one. folders: where the kernel's file,
-    prelude.clh, and what they include are looked for, in this order. UnsupportedError where one is missing.
+    A struct is faster: each argument costs NVIDIA's driver about 0.1 us per launch, and a token takes 150 launches.
+
+    pointers: pass pointers (for an API whose pointers may point into a buffer) and the parameters one by one instead.
+    folders: searched in this order for the kernel's file, prelude.clh and included files.
+
+    Raises UnsupportedError if a file is missing.
     """
     names = [binding.name for binding in spec.bindings] + (["workspace"] if tuning.workspace else [])
     const = {binding.name: "const " for binding in spec.bindings if binding.access == "r"}

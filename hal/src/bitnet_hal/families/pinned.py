@@ -1,4 +1,4 @@
-"""Two slots of page-locked memory of a `StreamDevice`: one is at the host's disposal while the other is copied."""
+"""Two slots of page-locked memory of a `StreamDevice`: the host uses one while the other is copied."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class PinnedSlots:
-    """Slots of nbytes each. Copies are queued on the device's stream; a fence is one of two events, in turn.
+    """Two slots of nbytes each with an event each. Copies are queued on the device's stream.
 
-    operation: what errors name. For uploads see staging.Copies; for downloads there is `reading`.
+    operation: the name in errors. For uploads it implements staging.Copies, for downloads `read_async`.
     """
 
     def __init__(self, device: StreamDevice, nbytes: int, operation: str) -> None:
@@ -23,14 +23,15 @@ class PinnedSlots:
         self._turn = 0
 
     def copy(self, slot: int, start: int, nbytes: int, buffer: StreamBuffer, offset: int) -> None:
-        """Queue an upload from a slot."""
+        """Queue a copy from byte `start` of a slot to `offset` of a buffer."""
         device = self._device
         to, source = buffer.address + offset, self.slots[slot] + start
         device.check(device.calls.upload(to, source, nbytes, device.stream), self._operation)
 
     def read_async(self, address: int, nbytes: int) -> Callable[[memoryview], None]:
-        """Queue a download to the slot whose turn it is; see Device.read_async."""
-        device, slot = self._device, self.slots[1 - self._turn]
+        """Queue a download to the next slot and return the function that waits for it (`Device.read_async`)."""
+        device = self._device
+        slot = self.slots[1 - self._turn]
         device.call("MemcpyDtoHAsync", self._operation, slot, address, nbytes, device.stream)
         fence = self.fence()
 
@@ -42,17 +43,17 @@ class PinnedSlots:
         return read
 
     def fence(self) -> Any:
-        """An event behind what is queued: a slot's is waited for before the slot is used again."""
+        """Record and return an event behind all queued work. A slot is reused only after its event."""
         self._turn = 1 - self._turn
         self._device.call("EventRecord", self._operation, self._events[self._turn], self._device.stream)
         return self._events[self._turn]
 
     def wait(self, fence: Any) -> None:
-        """Bounded, as all waits."""
+        """Wait for an event. Raises GpuTimeoutError after the device's timeout."""
         self._device.until("EventQuery", fence, self._operation)
 
     def close(self) -> None:
-        """Free the page-locked memory."""
+        """Destroy the events and free the page-locked memory."""
         for event in self._events:
             getattr(self._device.api, f"{self._device.prefix}EventDestroy")(event)
         for slot in self.slots:
@@ -60,5 +61,5 @@ class PinnedSlots:
 
 
 def host_view(address: int, nbytes: int) -> memoryview:
-    """The bytes at an address of this process."""
+    """Return a view of `nbytes` at an address of this process."""
     return memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B")

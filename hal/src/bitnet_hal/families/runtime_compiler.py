@@ -1,4 +1,4 @@
-"""Compilers in a library with NVRTC's functions, as hipRTC's are: sources to device code, kept on disk."""
+"""Run-time compilers with NVRTC's functions (NVRTC, hipRTC), and their cache on disk."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from bitnet_hal.errors import KernelCompileError
 
 @dataclass(frozen=True, slots=True)
 class RuntimeCompiler:
-    """api: the library's Python module, whose functions start with `prefix`, take bytes and give (status, values...).
+    """A run-time compiler. api: its Python module, whose functions start with `prefix` and return (status, values...).
 
-    code: what they call the device code. hints: what to do, by status. reference: what destroys a program.
+    code: their name for device code ("CUBIN"). hints: advice by status. reference: converts a program to the argument
+    of DestroyProgram.
     """
 
     backend: str
@@ -25,7 +26,7 @@ class RuntimeCompiler:
     reference: Callable[[Any], Any] = lambda program: program
 
     def compile(self, name: str, source: str, architecture: str, options: Sequence[bytes]) -> bytes:
-        """One translation unit with the kernel `name`. KernelCompileError carries the compiler's log."""
+        """Compile one translation unit with the kernel `name`. Raises KernelCompileError with the compiler's log."""
 
         def call(function: str, *arguments: Any) -> Any:
             status, *values = getattr(self.api, self.prefix + function)(*arguments)
@@ -58,8 +59,9 @@ class RuntimeCompiler:
 
 
 def kept(backend: str, parts: Sequence[str | bytes], make: Callable[[], bytes]) -> bytes:
-    """The program that all of `parts` stand for, from the disk or made now."""
-    cache, key = ProgramCache(backend), ProgramCache.key(*parts)
+    """Return the cached program for a key of `parts`, or the result of `make`, which is stored."""
+    cache = ProgramCache(backend)
+    key = ProgramCache.key(*parts)
     program = cache.load(key)
     if program is None:
         program = make()

@@ -1,6 +1,6 @@
-"""Devices of drivers made like CUDA's, as HIP is: one stream, events on it, graphs of what it captures.
+"""Base class of devices with CUDA's programming model (CUDA, HIP): one stream, events, graphs by stream capture.
 
-The drivers' functions have the same names but for a prefix; `Calls` has those that have not, or other arguments.
+The functions of both drivers differ by a prefix; `Calls` holds those that differ in name or arguments.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.launches import CompiledKernel
 
 STAGING = 16 << 20
-"""Bytes of each of the two page-locked slots of uploads: one is filled while the other is copied."""
+"""Bytes of each of the two page-locked upload slots: one is filled while the other is copied."""
 NOT_READY = 600
-"""The status of what is still under way, in both drivers."""
+"""The status "not ready" of both drivers."""
 
 Result = tuple[Any, ...]
-"""A status, then the values of a call."""
+"""The result of a driver call: its status, then its values."""
 
 
 @dataclass(eq=False, slots=True)
 class StreamBuffer:
-    """A range of memory. address is what kernels see; host: where the host sees it, 0 for the device's own memory."""
+    """A buffer. address: of the device. host: the host's address, 0 for memory of the device."""
 
     address: int
     nbytes: int
     kind: MemoryKind
     host: int = 0
-    borrowed: bool = False  # the host's memory, lent to the device
+    borrowed: bool = False  # host memory that the caller owns
 
 
 @dataclass(eq=False, frozen=True, slots=True)
@@ -48,12 +48,12 @@ class StreamKernel(CompiledKernel):
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads per block."""
         return self.tuning.private["GROUP"]
 
     @property
     def shared(self) -> int:
-        """Bytes of dynamic shared memory."""
+        """Bytes of dynamic shared memory per block."""
         return self.tuning.private.get("SHARED", 0)
 
 
@@ -63,12 +63,12 @@ StreamRecorded = LaunchRecording[StreamBuffer, StreamKernel]
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What CUDA and HIP name differently. Addresses, bytes and streams in the order of their own functions."""
+    """Driver calls that CUDA and HIP name differently. Arguments are in the order of their own functions."""
 
-    select: Callable[[], Result]  # the device, for the calling thread
+    select: Callable[[], Result]  # make the device current in the calling thread
     create_stream: Callable[[], Result]
     create_event: Callable[[], Result]
-    capture: Callable[[Any], Result]  # begin, on a stream
+    capture: Callable[[Any], Result]  # begin capture on a stream
     instantiate: Callable[[Any], Result]
     alloc: Callable[[int, Any], Result]  # bytes, stream
     free: Callable[[int, Any], Result]
@@ -81,9 +81,9 @@ class Calls:
 
 
 class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
-    """prefix: of the driver's functions.
+    """A device with one stream. prefix: of the driver's functions.
 
-    ordered_free: `Calls.free` waits for nothing and takes effect behind what is queued.
+    ordered_free: `Calls.free` is ordered by the stream, so that it needs no wait.
     """
 
     prefix: ClassVar[str]
@@ -99,48 +99,48 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         self._readbacks = PinnedSlots(self, MAX_ASYNC_READ, "async-readback")
         self._staging = StagingRing([host_view(slot, STAGING) for slot in self._uploads.slots], self._uploads)
 
-    # What a plugin writes, beside `tuning`.
+    # Abstract methods, beside `tuning`.
 
     @abstractmethod
     def check(self, result: Result, operation: str, *, requested: int = 0, free: int = -1) -> Result:
-        """The values of a call; raises the error of its status. Sizes are bytes."""
+        """Return the values of a call's result, or raise the error of its status. requested, free: bytes."""
 
     @abstractmethod
     def address(self, pointer: Any) -> int:
-        """Of memory, as the driver's Python module gave it."""
+        """Convert a pointer of the driver's Python module to an address."""
 
     @abstractmethod
     def code(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> bytes:
-        """Of a kernel, for this GPU."""
+        """Return the device code of a kernel for this GPU."""
 
     @abstractmethod
     def queue(self, launch: StreamLaunch) -> None:
-        """Queue a launch on the stream, which may be capturing."""
+        """Queue a launch on the stream, possibly during capture."""
 
-    # What it may write.
+    # A method that a plugin may override.
 
     def _queue_all(self, launches: Sequence[StreamLaunch]) -> None:
-        """Queue what becomes a graph."""
+        """Queue launches during capture."""
         for launch in launches:
             self.queue(launch)
 
-    # The same for all.
+    # The implementation.
 
     def call(self, name: str, operation: str, *arguments: Any) -> Result:
-        """The values of the driver's function `prefix + name`."""
+        """Call the driver's function `prefix + name` and return its values."""
         return self.check(getattr(self.api, self.prefix + name)(*arguments), operation)
 
     def select(self) -> None:
-        """Several devices may be open in one thread: what calls the driver selects its own."""
+        """Make this device current: a thread may use several devices."""
         self.check(self.calls.select(), "select device")
 
     def free_memory(self) -> int:
-        """Bytes the driver reports as free, once everything freed has come back."""
+        """Wait for pending frees and return the bytes that the driver reports as free."""
         self._wait()
         return int(self.call("MemGetInfo", "query memory")[0])
 
     def pinned(self, nbytes: int) -> int:
-        """The address of so much page-locked memory."""
+        """Allocate page-locked memory and return its address."""
         return self.address(self.check(self.calls.alloc_host(nbytes), "alloc", requested=nbytes)[0])
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> StreamBuffer:
@@ -170,7 +170,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         self._staging.upload(buffer, offset, source)
 
     def _download(self, buffer: StreamBuffer, offset: int, target: memoryview) -> None:
-        self._wait()  # the copy itself waits without a bound
+        self._wait()  # the copy's own wait is unbounded
         to = ctypes.addressof((ctypes.c_char * target.nbytes).from_buffer(target))
         self.check(self.calls.download(to, buffer.address + offset, target.nbytes), "download")
 
@@ -180,7 +180,8 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
 
     def _copy(self, source: StreamBuffer, source_at: int, target: StreamBuffer, target_at: int, nbytes: int) -> None:
         self.select()
-        to, start = target.address + target_at, source.address + source_at
+        to = target.address + target_at
+        start = source.address + source_at
         self.check(self.calls.copy(to, start, nbytes, self.stream), "copy")
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> StreamKernel:
@@ -205,7 +206,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         recorded.native = self.graph_of(lambda: self._queue_all(recorded.launches))
 
     def graph_of(self, queue: Callable[[], None]) -> Any:
-        """An executable graph of what `queue` queues."""
+        """Capture the work that `queue` queues and return an executable graph."""
         self.check(self.calls.capture(self.stream), "record")
         try:
             queue()
@@ -217,7 +218,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
             self.call("GraphDestroy", "record", graph)
 
     def _replay(self, recorded: StreamRecorded) -> None:
-        if recorded.native is None:  # a driver without graphs
+        if recorded.native is None:  # the driver has no graphs
             super()._replay(recorded)
             return
         self.select()
@@ -240,7 +241,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
                 self.call("EventDestroy", "time", event)
 
     def _run_between(self, launches: Sequence[StreamLaunch], events: Sequence[Any]) -> None:
-        """Run launches once, the first event before them and one after each."""
+        """Queue launches once, with the first event before them and one after each."""
         self.call("EventRecord", "time", events[0], self.stream)
         for launch, event in zip(launches, events[1:], strict=True):
             self.queue(launch)
@@ -252,13 +253,13 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
         self._staging.drained()
 
     def until(self, query: str, handle: Any, operation: str) -> None:
-        """Ask until it is ready: the drivers' own waits have no bound. GpuTimeoutError after `timeout` seconds."""
+        """Poll until a stream or event is ready. Raises GpuTimeoutError after `timeout` seconds."""
         ask = getattr(self.api, self.prefix + query)
         self._until(lambda: int(ask(handle)[0]) != NOT_READY, operation)
         self.check(ask(handle), operation)
 
     def _close(self) -> None:
-        """A lost device refuses all of this, which changes nothing."""
+        """Free everything; calls that a lost device refuses are ignored."""
         self.calls.select()
         for module in self._modules.values():
             getattr(self.api, f"{self.prefix}ModuleUnload")(module)

@@ -1,1 +1,1 @@
-"""The choice of a kernel's variant and tile: queries, tables, and what `bitnet tune` measured."""
+"""The choice of a kernel's variant and tile: queries, tables, and the results of `bitnet tune`."""

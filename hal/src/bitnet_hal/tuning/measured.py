@@ -1,6 +1,6 @@
-"""What `bitnet tune` found on this machine, kept in the cache folder: how fast each device is, which tilings won.
+"""Results of `bitnet tune` in the cache folder: the speed of each device and its fastest tilings.
 
-An entry holds for one device, one driver and one state of the backend's kernels: its key is a hash of all three.
+An entry is valid for one device, one driver and one state of the backend's kernels; its key is a hash of all three.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from bitnet_hal.errors import BitnetError
 from bitnet_hal.output import new_file
 
 PRODUCT = frozenset({"rows", "outs", "width"})
-"""Parameters of a product that its tiling may depend on."""
+"""Parameters of a matrix product on which its tiling may depend."""
 KernelsHash = Callable[[str], str]
 """Name of a backend -> hash of its kernels (`discovery.registry.kernels_hash`)."""
 LONGEST = 4 << 20
-"""Bytes of the file; a device's tilings take a few kilobytes."""
+"""Maximum bytes of the file; the tilings of a device take a few kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of one device. token_seconds: of a decode step of the model that was measured. tilings: by `tiling_key`."""
+    """The measurements of one device. token_seconds: seconds of a decode step of `model`. tilings: by `tiling_key`."""
 
     model: str
     token_seconds: float
@@ -37,13 +37,13 @@ class Measured:
 
 
 def tiling_key(kernel: str, constants: Mapping[str, int], params: Mapping[str, int | float]) -> str:
-    """Names a product: what its tiling may depend on."""
+    """Return the key of a product: kernel, constants and sizes."""
     sizes = " ".join(f"{name}={params[name]}" for name in sorted(PRODUCT))
     return " ".join([kernel, *(f"{name}={value}" for name, value in sorted(constants.items())), sizes])
 
 
 def measured(info: DeviceInfo, kernels_hash: KernelsHash) -> Measured | None:
-    """What is known of a device; None where it was not measured, or its driver or kernels are others by now."""
+    """Return the measurements of a device, None if there are none for its present driver and kernels."""
     entry = _read().get(info.request)
     if info.fake or not isinstance(entry, dict) or entry.get("key") != device_key(info, kernels_hash):
         return None
@@ -51,20 +51,20 @@ def measured(info: DeviceInfo, kernels_hash: KernelsHash) -> Measured | None:
 
 
 def tilings(info: DeviceInfo, kernels_hash: KernelsHash) -> Mapping[str, Tuning]:
-    """Return the tilings that won on a device, by `tiling_key`; none if it offers no choice."""
+    """Return the fastest tilings of a device by `tiling_key`, {} if it offers no choice."""
     known = measured(info, kernels_hash) if "tunings" in info.features else None
     return known.tilings if known else {}
 
 
 def token_seconds(devices: Iterable[DeviceInfo], kernels_hash: KernelsHash) -> dict[str, float]:
-    """Seconds a token of those devices that were measured on the same model as the first one, by request."""
+    """Return seconds per token by request, for devices measured on the same model as the first one."""
     found = {info.request: known for info in devices if (known := measured(info, kernels_hash))}
     model = next((known.model for known in found.values()), "")
     return {request: known.token_seconds for request, known in found.items() if known.model == model}
 
 
 def keep(results: Iterable[tuple[DeviceInfo, Measured]], kernels_hash: KernelsHash) -> None:
-    """Keep these results beside those of other devices; nothing is kept where nothing can be written."""
+    """Add results to the file. An unwritable folder is ignored."""
     entries = _read()
     for info, result in results:
         earlier = measured(info, kernels_hash)
@@ -83,13 +83,13 @@ def keep(results: Iterable[tuple[DeviceInfo, Measured]], kernels_hash: KernelsHa
 
 
 def device_key(info: DeviceInfo, kernels_hash: KernelsHash) -> str:
-    """Hash of the device, its driver and the backend's kernels."""
+    """Return the hash of a device, its driver and the backend's kernels."""
     parts = (info.request, info.name, info.driver, info.physical_id, kernels_hash(info.backend))
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def path() -> Path:
-    """The file."""
+    """Return the path of the file."""
     return platformdirs.user_cache_path("bitnet", appauthor=False) / "tuned.json"
 
 
@@ -103,7 +103,7 @@ def _read() -> dict[str, Any]:
 
 
 def _entry(entry: Mapping[str, Any]) -> Measured | None:
-    """None for an entry that nobody wrote this way."""
+    """Parse an entry of the file; None if it is invalid."""
     try:
         seconds = float(entry["token_seconds"])
         tilings = {str(name): _tuning(found) for name, found in entry["tilings"].items()}
@@ -113,5 +113,6 @@ def _entry(entry: Mapping[str, Any]) -> Measured | None:
 
 
 def _tuning(found: Mapping[str, Any]) -> Tuning:
-    tile, private = ({str(k): int(v) for k, v in found[name].items()} for name in ("tile", "private"))
+    tile = {str(name): int(value) for name, value in found["tile"].items()}
+    private = {str(name): int(value) for name, value in found["private"].items()}
     return Tuning(tile, str(found["variant"]), private, int(found["workspace"]))

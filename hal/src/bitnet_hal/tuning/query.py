@@ -1,4 +1,4 @@
-"""A launch that a plugin is asked to tune."""
+"""Queries for the tuning of a launch."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 
 FEW_ROWS = 8
-"""Rows up to which a step is a decode step."""
+"""Maximum rows of a decode step."""
 
 
-def shared_heads(params: Params, most: int) -> int:
-    """Query heads of a group, `most` at most, which have one key/value head."""
+def shared_heads(params: Params, limit: int) -> int:
+    """Return the largest divisor, at most `limit`, of the number of query heads per key/value head."""
     group = int(params["n_heads"]) // int(params["n_kv_heads"])
-    return max(n for n in range(1, most + 1) if group % n == 0)
+    return max(n for n in range(1, limit + 1) if group % n == 0)
 
 
 @dataclass(frozen=True, slots=True)
 class TuningQuery:
-    """What `Device.tuning` is given, and the device. UnsupportedError for an optional kernel that it does not offer.
+    """The arguments of `Device.tuning` and the device. Raises UnsupportedError for a kernel it does not offer.
 
-    wanted["rows"] is that constant or parameter, as a whole number; `"k" in wanted` says whether there is one.
+    query["rows"] is the constant or parameter of this name as an int; `"k" in query` tests for one.
     """
 
     spec: KernelSpec
@@ -42,32 +42,36 @@ class TuningQuery:
         return int(self.constants[name] if name in self.constants else self.params[name])
 
     def of_device(self, name: str) -> int:
-        """What DeviceInfo.extra has by this name, as a whole number."""
+        """Return an entry of DeviceInfo.extra as an int."""
         return int(self.info.extra[name])
 
     def size(self, name: str) -> int:
-        """A constant or parameter, or `room`, or else what DeviceInfo.extra has by this name."""
-        return self[name] if name in self else self.room if name == "room" else self.of_device(name)
+        """Return the constant or parameter `name`, or `padded_rows`, or an entry of DeviceInfo.extra."""
+        if name in self:
+            return self[name]
+        return self.padded_rows if name == "padded_rows" else self.of_device(name)
 
     @property
-    def room(self) -> int:
-        """Rows that a tile or a workspace is for: a power of two, so that few kernels serve all numbers of rows."""
+    def padded_rows(self) -> int:
+        """The rows rounded up to a power of two, so that few compiled kernels serve all numbers of rows."""
         return 1 << (self["rows"] - 1).bit_length()
 
-    def shared_heads(self, most: int) -> int:
-        """Query heads that one group takes, of those with the same key/value head."""
-        return shared_heads(self.params, most)
+    def shared_heads(self, limit: int) -> int:
+        """Return the number of query heads for one workgroup (`shared_heads`)."""
+        return shared_heads(self.params, limit)
 
     def unsupported(self, why: str) -> UnsupportedError:
-        """To be raised for a launch that another kernel does better, or this one not at all."""
+        """Return the error to raise if this kernel cannot serve the launch, or another one serves it better."""
         return UnsupportedError(
             f"{self.spec.name}: {why}", backend=self.info.backend, device=self.info.name, operation="tuning"
         )
 
 
 class TuningMixin:
-    """Before the base of a device whose tunings are functions of `TuningQuery`. choose: what `tuning` gives; offered:
-    what `tunings` gives."""
+    """A mixin for devices that choose tunings with functions of `TuningQuery`; list it before the base class.
+
+    select_tuning: implements `tuning`. candidate_tunings: implements `tunings`.
+    """
 
     info: DeviceInfo
     select_tuning: Callable[[TuningQuery], Tuning]

@@ -1,4 +1,4 @@
-"""Tunings as data: rows for each kernel, of which a launch takes the first that suits it."""
+"""Tunings as data: a launch uses the first matching row of its kernel's table."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from bitnet_hal.tuning.query import TuningQuery
 
 @dataclass(frozen=True, slots=True)
 class TuningRow:
-    """A tuning for launches whose sizes (`TuningQuery.size`) are at most `max` and multiples of `multiple_of`, on
-    devices with groups of its GROUP work-items. Its constants are numbers, sizes by name, or [a number, a size],
-    multiplied. unsupported: why such launches are not served, in place of a tuning."""
+    """A tuning and the launches that it matches.
+
+    max, multiple_of: limits and divisors of sizes (`TuningQuery.size`) by name. The private constant GROUP must not
+    exceed the device's maximum. Values of tile and private are numbers, names of sizes, or [factor, name] products.
+    unsupported: instead of a tuning, the reason why such launches are not supported.
+    """
 
     tile: Mapping[str, Any] = field(default_factory=dict)
     variant: str = ""
@@ -24,17 +27,16 @@ class TuningRow:
     multiple_of: Mapping[str, int] = field(default_factory=dict)
     unsupported: str = ""
 
-    def suits(self, query: TuningQuery, max_group: int) -> bool:
-        """Whether a launch may take it."""
-        few = all(query.size(name) <= limit for name, limit in self.max.items())
-        whole = all(query.size(name) % factor == 0 for name, factor in self.multiple_of.items())
-        return few and whole and _number(self.private.get("GROUP", 1), query.size) <= max_group
+    def matches(self, query: TuningQuery, max_group: int) -> bool:
+        """Return whether the row applies to a launch."""
+        within = all(query.size(name) <= limit for name, limit in self.max.items())
+        divisible = all(query.size(name) % factor == 0 for name, factor in self.multiple_of.items())
+        return within and divisible and _number(self.private.get("GROUP", 1), query.size) <= max_group
 
     def tuning(self, size: Callable[[str], int]) -> Tuning:
-        """Of a launch, whose sizes have their names."""
-        tile, private = (
-            {name: _number(value, size) for name, value in constants.items()} for constants in (self.tile, self.private)
-        )
+        """Return the tuning with sizes by name filled in."""
+        tile = {name: _number(value, size) for name, value in self.tile.items()}
+        private = {name: _number(value, size) for name, value in self.private.items()}
         return Tuning(tile, self.variant, private)
 
 
@@ -43,20 +45,22 @@ def _number(value: int | str | list[Any], size: Callable[[str], int]) -> int:
         return value
     if isinstance(value, str):
         return size(value)
-    times, name = value
-    return int(times) * size(name)
+    factor, name = value
+    return int(factor) * size(name)
 
 
 class TuningTable:
-    """content: of a TOML file: a list of tables for each kernel, with fields of TuningRow, all of which may be left
-    out."""
+    """A table of tunings. content: a parsed TOML file, with a list of rows (fields of TuningRow) per kernel."""
 
     def __init__(self, content: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         self.rows = {kernel: tuple(TuningRow(**row) for row in rows) for kernel, rows in content.items()}
 
     def tune(self, query: TuningQuery, max_group: int = 1 << 16) -> Tuning:
-        """For one launch on a device with groups of at most `max_group`; UnsupportedError where no row suits it."""
-        row = next((row for row in self.rows.get(query.spec.name, ()) if row.suits(query, max_group)), None)
+        """Return the tuning of a launch on a device with at most `max_group` work-items per group.
+
+        Raises UnsupportedError if no row matches.
+        """
+        row = next((row for row in self.rows.get(query.spec.name, ()) if row.matches(query, max_group)), None)
         if row and row.unsupported:
             raise query.unsupported(row.unsupported)
         if row:

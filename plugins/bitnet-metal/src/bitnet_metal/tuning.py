@@ -26,7 +26,7 @@ def _product(query: TuningQuery, family: Family) -> Tuning:
         raise query.unsupported(f"sums of {query['width']} columns are not exact in f32, only of {WIDEST}")
     if query["rows"] > family["few_rows"]:
         return Tuning({"TILE_N": 64, "TILE_T": 32, "SPLITS": 1}, "tiled", {"GROUP": 128})
-    tile = {"TILE_N": family["product"] // 8, "TILE_T": query.room, "SPLITS": 1}
+    tile = {"TILE_N": family["product"] // 8, "TILE_T": query.padded_rows, "SPLITS": 1}
     return Tuning(tile, private={"GROUP": family["product"]})
 
 
@@ -52,19 +52,19 @@ def _attention(query: TuningQuery, family: Family) -> Tuning:
     tile = {"TILE_N": heads, "TILE_T": 1, "SPLITS": splits}
     if splits == 1:
         return Tuning(tile, private=head)
-    return Tuning(tile, "split", head, 4 * query.room * query["n_heads"] * splits * (head["HEAD_DIM"] + 2))
+    return Tuning(tile, "split", head, 4 * query.padded_rows * query["n_heads"] * splits * (head["HEAD_DIM"] + 2))
 
 
 def _dense(query: TuningQuery, family: Family) -> Tuning:
     fast = int(query["DTYPE"] <= 2 and query["width"] % 4 == 0)  # f32, f16, bf16
-    tile = {"TILE_N": GROUP // 16, "TILE_T": min(4, query.room)}
+    tile = {"TILE_N": GROUP // 16, "TILE_T": min(4, query.padded_rows)}
     return Tuning(tile, private={"GROUP": GROUP, "FAST": fast})
 
 
 def _choice(query: TuningQuery, family: Family) -> Tuning:
     if "k" in query or query["vocab"] < SPLIT_TOKENS:
         return Tuning({"SPLITS": 1}, private={"GROUP": GROUP})
-    return Tuning({"SPLITS": SPLITS}, "split", {"GROUP": GROUP}, 8 * query.room * SPLITS)
+    return Tuning({"SPLITS": SPLITS}, "split", {"GROUP": GROUP}, 8 * query.padded_rows * SPLITS)
 
 
 _CHOICES: dict[str, Callable[[TuningQuery, Family], Tuning]] = {

@@ -64,7 +64,7 @@ def _ternary(query: TuningQuery, family: Family) -> Tuning | None:
     if rows > FEW_ROWS or not family["subgroups"]:
         return None
     tile_n, private = _lanes(query, family, rows)
-    tile_t = min(query.room, 2 if family["software"] else FEW_ROWS)
+    tile_t = min(query.padded_rows, 2 if family["software"] else FEW_ROWS)
     return Tuning({"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "few", private)
 
 
@@ -80,7 +80,7 @@ def _dense(query: TuningQuery, family: Family) -> Tuning | None:
     if not wave or query["DTYPE"] != 1 or family["software"] or width % 8 or width > 8192:
         return None
     private = {"GROUP": 128, "WIDTH": width, "LANES": wave, "BATCH": 2 if rows == 1 else 4}
-    return Tuning({"TILE_N": 128 // wave * 8, "TILE_T": min(8, query.room)}, "few", private)
+    return Tuning({"TILE_N": 128 // wave * 8, "TILE_T": min(8, query.padded_rows)}, "few", private)
 
 
 def _attention(query: TuningQuery, family: Family) -> Tuning | None:
@@ -89,7 +89,7 @@ def _attention(query: TuningQuery, family: Family) -> Tuning | None:
     few, wave = query["rows"] <= FEW_ROWS, family["subgroups"]
     if few and wave and dim % 8 == 0 and dim <= 256 and heads <= MOST_GROUP_HEADS:
         lanes = next(n for n in (32, 16, 8, 4, 2, 1) if n <= wave and dim // 8 % n == 0)
-        splits, room = min(16, query["max_blocks"]), max(FEW_ROWS, query.room)
+        splits, room = min(16, query["max_blocks"]), max(FEW_ROWS, query.padded_rows)
         private = {"GROUP": heads * wave, "HEADS": heads, "DIM": dim, "LANES": lanes, "ROOM": room}
         private["BATCH"] = family["loads"]
         words = query["n_kv_heads"] + query["n_heads"] * splits * (dim + 2)
@@ -104,7 +104,7 @@ def _attention(query: TuningQuery, family: Family) -> Tuning | None:
 def _argmax(query: TuningQuery, family: Family) -> Tuning | None:
     if not family["subgroups"]:
         return None
-    (group, batch), room = family["split"], max(FEW_ROWS, query.room)
+    (group, batch), room = family["split"], max(FEW_ROWS, query.padded_rows)
     splits, private = min(32, ceil_div(query["vocab"], group * batch)), {"GROUP": group, "BATCH": batch, "ROOM": room}
     return Tuning({"SPLITS": splits}, "split", private, 4 * room * (4 * splits + 1))
 

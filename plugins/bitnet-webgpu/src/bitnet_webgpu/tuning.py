@@ -49,7 +49,7 @@ def _product(query: TuningQuery) -> Tuning:
     if rows > FEW_ROWS:
         large = rows * query["outs"] >= LARGE
         return Tuning({"TILE_N": 64, "TILE_T": 128 if large else 64, "SPLITS": 1}, "tiled")
-    return Tuning({"TILE_N": GROUP // lanes, "TILE_T": query.room, "SPLITS": 1}, private={"LANES": lanes})
+    return Tuning({"TILE_N": GROUP // lanes, "TILE_T": query.padded_rows, "SPLITS": 1}, private={"LANES": lanes})
 
 
 def _norm_product(query: TuningQuery) -> Tuning:
@@ -80,7 +80,7 @@ def _attention(query: TuningQuery) -> Tuning:
     tile = {"TILE_N": together, "TILE_T": 1, "SPLITS": splits}
     if splits == 1:
         return Tuning(tile, private=_head(query))
-    return Tuning(tile, "split", _head(query), 4 * query.room * heads * splits * (dim + 2))
+    return Tuning(tile, "split", _head(query), 4 * query.padded_rows * heads * splits * (dim + 2))
 
 
 def _dense(query: TuningQuery) -> Tuning:
@@ -91,7 +91,7 @@ def _dense(query: TuningQuery) -> Tuning:
 def _argmax(query: TuningQuery) -> Tuning:
     if query["vocab"] < SPLIT_TOKENS:
         return Tuning({"SPLITS": 1})
-    return Tuning({"SPLITS": SPLITS}, "split", workspace=8 * query.room * SPLITS)
+    return Tuning({"SPLITS": SPLITS}, "split", workspace=8 * query.padded_rows * SPLITS)
 
 
 _CHOICES: dict[str, Callable[[TuningQuery], Tuning]] = {

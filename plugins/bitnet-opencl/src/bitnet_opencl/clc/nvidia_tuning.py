@@ -42,7 +42,7 @@ def _products(query: TuningQuery) -> Tuning:
         return Tuning({"TILE_N": tile_n, "TILE_T": 64, "SPLITS": 1}, "mma", {"GROUP": 128})
     blocks = "BLOCK" in query
     lanes, depth = (16, 3) if blocks or outs > 8192 else (32, 4)
-    tile = {"TILE_N": 256 // lanes, "TILE_T": min(query.room, FEW_ROWS), "SPLITS": 1}
+    tile = {"TILE_N": 256 // lanes, "TILE_T": min(query.padded_rows, FEW_ROWS), "SPLITS": 1}
     private = {"GROUP": 128, "LANES": lanes}
     if not blocks:
         depth = min(depth, ceil_div(width // 64, lanes)) if width >= 1024 else 1
@@ -54,7 +54,7 @@ def _dense(query: TuningQuery) -> Tuning:
     width = query["width"]
     private = {"GROUP": 128, "LANES": LANES, "ROWS": 2, "ALIGNED": int(width % 8 == 0)}
     private |= {"WIDTH": width} if width >= 1024 else {}
-    return Tuning({"TILE_N": 8, "TILE_T": min(query.room, 4)}, private=private)
+    return Tuning({"TILE_N": 8, "TILE_T": min(query.padded_rows, 4)}, private=private)
 
 
 def _attention(query: TuningQuery) -> Tuning:
@@ -81,7 +81,7 @@ def _teams(query: TuningQuery, variant: str = "") -> Tuning:
     if active > LANES:
         raise query.unsupported(f"it is not served for heads of {head_dim} elements")
     heads = query.shared_heads(HEADS)
-    groups = query.room * (query["n_heads"] // heads)  # so that prompts of any length share few programs
+    groups = query.padded_rows * (query["n_heads"] // heads)  # so that prompts of any length share few programs
     splits = min(MOST_SPLITS, ceil_div(2 * query.of_device("compute_units"), groups)) if query.of_device("ptx") else 1
     workspace = _parts(groups, splits, heads, active) if splits > 1 else 0
     team = {"LANES": 1 << (active - 1).bit_length(), "HEAD_DIM": head_dim, "KEYS": 2, "HEADS": heads}
