@@ -1,4 +1,4 @@
-"""The device. Its memory is the host's until your driver's calls take the place of each body."""
+"""The device. It uses host memory until you replace each method's body by your driver's calls."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from bitnet_hal.plugin import BaseDevice, BoundLaunch, DeviceInfo, DeviceType, K
 ALIGNMENT = 64
 DTYPES = {"u8": np.uint8, "i8": np.int8, "i32": np.int32, "f32": np.float32}
 TILES = {"TILE_N": 64, "TILE_T": 1}
-"""Outputs and rows that one workgroup of your kernels computes; core makes the grid of them."""
+"""Outputs (N) and rows (T) per workgroup of your kernels; core derives the grid from them."""
 
 
 def device_info() -> DeviceInfo:
-    """Ask the driver for all of this."""
-    return DeviceInfo("newbackend", 0, "a device to be", DeviceType.SOFTWARE, alignment=ALIGNMENT)
+    """Return the description of the device; replace it by the driver's own."""
+    return DeviceInfo("newbackend", 0, "reference kernels on the host", DeviceType.CPU, alignment=ALIGNMENT)
 
 
 @dataclass(eq=False)
 class NewBackendBuffer:
-    """Keep the driver's handle here."""
+    """A buffer; add the driver's handle here."""
 
     data: npt.NDArray[np.uint8]
     nbytes: int
@@ -34,7 +34,7 @@ class NewBackendBuffer:
 
 @dataclass(frozen=True, eq=False)
 class NewBackendKernel:
-    """run(arrays by binding name, parameters, constants)."""
+    """A compiled kernel. run: function of (arrays by binding name, parameters, constants)."""
 
     spec: KernelSpec
     constants: Mapping[str, int]
@@ -43,18 +43,20 @@ class NewBackendKernel:
 
 
 class NewBackendDevice(BaseDevice[NewBackendBuffer, NewBackendKernel]):
-    """What is your driver's. The contract is `bitnet_hal.device.Device`; BaseDevice keeps its rules, and has more
-    methods that may be written: `_wrap`, `_record`, `_replay`, `_timings`, `_forget`, `_release`."""
+    """The driver's part of a device. BaseDevice keeps the rules of the contract (`bitnet_hal.device.Device`).
+
+    Methods that may be overridden too: `_wrap`, `_record`, `_replay`, `_timings`, `_forget`, `_release`.
+    """
 
     def __init__(self) -> None:
         super().__init__(device_info())
 
     def free_memory(self) -> int:
-        """-1: not known."""
+        """Return -1: unknown."""
         return -1
 
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
-        """The tiles that a kernel is compiled with, and its workspace where its workgroups exchange something."""
+        """Choose the tiles of a kernel, and a workspace if its workgroups exchange data."""
         return Tuning({name: TILES.get(name, 1) for name in spec.tuning})
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> NewBackendBuffer:
@@ -78,7 +80,7 @@ class NewBackendDevice(BaseDevice[NewBackendBuffer, NewBackendKernel]):
         target.data[target_at : target_at + nbytes] = source.data[source_at : source_at + nbytes]
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> NewBackendKernel:
-        """Build kernels/<name>; KernelCompileError with the compiler's log if it does not build."""
+        """Build kernels/<name>. Raise KernelCompileError with the compiler's log if it does not build."""
         try:
             module = importlib.import_module(f"bitnet_newbackend.kernels.{spec.name}")
         except ModuleNotFoundError as exc:
@@ -98,7 +100,7 @@ class NewBackendDevice(BaseDevice[NewBackendBuffer, NewBackendKernel]):
         launch.kernel.run(arrays, spec.unpack(launch.params), launch.kernel.constants)
 
     def _wait(self) -> None:
-        """For the queue, `self.timeout` seconds at most."""
+        """Wait for the queue, at most `self.timeout` seconds."""
 
     def _close(self) -> None:
         """Free kernels, queue and context."""

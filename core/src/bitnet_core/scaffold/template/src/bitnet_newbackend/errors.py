@@ -1,4 +1,4 @@
-"""Native status codes, and the one place where they become errors of bitnet."""
+"""Native status codes and their mapping to errors of bitnet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bitnet_hal.errors import DeviceLostError, GpuError, LaunchError, OutOfMemor
 
 
 class Status(IntEnum):
-    """The driver's codes; these three are examples."""
+    """Status codes of the driver; these three are examples."""
 
     SUCCESS = 0
     OUT_OF_MEMORY = 1
@@ -19,12 +19,12 @@ TABLE: dict[int, tuple[type[GpuError], str, str]] = {
     Status.OUT_OF_MEMORY: (OutOfMemoryError, "out of device memory", "Use a smaller model or context"),
     Status.DEVICE_LOST: (DeviceLostError, "the device is gone", "Check the system's log"),
 }
-"""Status -> class, message, what to do. Everything else is a LaunchError."""
+"""Status -> (class, message, hint). Any other status is a LaunchError."""
 _OTHER = (LaunchError, "the driver refused", "Update the driver")
 
 
 def check(status: int, operation: str, *, requested: int = 0, free: int = -1) -> None:
-    """Raise the error that TABLE gives for a status other than success."""
+    """Raise the error for a status code unless it is success. requested, free: bytes, for out-of-memory errors."""
     if status == Status.SUCCESS:
         return
     kind, message, hint = TABLE.get(status, _OTHER)

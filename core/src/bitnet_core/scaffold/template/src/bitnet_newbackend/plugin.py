@@ -1,4 +1,4 @@
-"""Entry point: light to import; the driver is loaded when devices are asked for."""
+"""Entry point of the backend. Importing it loads no driver."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ class NewBackendBackend:
 
     name = "newbackend"
     api = (2, 1)
+    rank = -1  # `--device auto` never prefers the reference kernels; remove this line once your hardware computes
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Load the driver here; where it is absent, raise BackendUnavailableError with the reason and the fix."""
+        """Load the driver and list its devices. Raise BackendUnavailableError with reason and fix if it is absent."""
         from bitnet_newbackend.device import device_info
 
         return [device_info()]
 
     def open(self, index: int) -> Device:
-        """One of `devices()`."""
+        """Open one of `devices()`. Raises DeviceNotFoundError if there is none with this index."""
         from bitnet_hal.errors import DeviceNotFoundError
 
         from bitnet_newbackend.device import NewBackendDevice
@@ -38,5 +39,5 @@ class NewBackendBackend:
 
 @hookimpl
 def bitnet_backend() -> NewBackendBackend:
-    """Offer the backend to core."""
+    """Return the backend."""
     return NewBackendBackend()

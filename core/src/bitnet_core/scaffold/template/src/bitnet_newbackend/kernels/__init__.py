@@ -1,6 +1,6 @@
 """One kernel per file: file name = function name = catalogue name.
 
-A kernel gets its operands as flat numpy arrays by binding name, the parameters, and the constants, and writes its
-outputs in place; `bitnet_hal.kernels.catalogue` says what it computes, and `bitnet_hal.reference` shows it. Put
-your own language in their place and let `device.compile` build it.
+At first each is the reference implementation, a function of flat numpy arrays by binding name, parameters and constants
+that writes its outputs in place. `bitnet kernels NAME` describes a kernel, `bitnet_hal.reference` has its code. Replace
+them one by one by sources in your own language, which `_compile` in `device.py` builds.
 """
