@@ -88,7 +88,7 @@ def _declared(backend: str) -> set[str]:
         folder = ROOT / "plugins" / KNOWN[backend].package / "src" / package
     files = [folder / name for name in ("describe.py", "devices.toml", "adapters.toml")]
     text = "\n".join(file.read_text(encoding="utf-8") for file in files if file.exists())
-    names = set(re.findall(r'"([a-z0-9_-]+)"', text)) | set(re.findall(r"^([a-z0-9_]+) = ", text, re.MULTILINE))
+    names = set(re.findall(r'"([a-z0-9_-]+)"', text)) | set(re.findall(r"^([a-z0-9_-]+) = ", text, re.MULTILINE))
     return names | (DELTA_KERNELS if "DELTA_KERNELS" in text else set())
 
 

@@ -1,4 +1,4 @@
-"""From a kernel's Python function to machine code."""
+"""Compilation of a kernel's Python function to machine code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCALARS = {"u32": types.int64, "f32": types.float32}
 
 @dataclass(frozen=True, eq=False)
 class ToyKernel:
-    """run(group x, group y, *bindings, *params, *constants) is one workgroup."""
+    """A compiled kernel. run(group x, group y, *bindings, *params, *constants) computes one workgroup."""
 
     spec: KernelSpec
     constants: Mapping[str, int]
@@ -28,7 +28,7 @@ class ToyKernel:
 
 
 def find(name: str) -> Callable[..., None]:
-    """The function of one kernel: file name = function name = catalogue name."""
+    """Import the function of a kernel: file name = function name = catalogue name."""
     try:
         module = importlib.import_module(f"bitnet_toy.kernels.{name}")
     except ModuleNotFoundError as exc:
@@ -39,7 +39,7 @@ def find(name: str) -> Callable[..., None]:
 
 # --8<-- [start:build]
 def build(function: Callable[..., None], spec: KernelSpec) -> Callable[..., None]:
-    """Compile for the types that the catalogue states; KernelCompileError with numba's text."""
+    """Compile for the catalogue's types. Raises KernelCompileError with numba's message."""
     names = (*spec.constants, *spec.tuning)
     signature = types.void(
         types.int64,

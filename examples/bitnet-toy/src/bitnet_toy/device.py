@@ -28,12 +28,12 @@ from bitnet_toy.errors import check
 ALIGNMENT = 16
 DTYPES = {"u8": np.uint8, "i8": np.int8, "i32": np.int32, "f32": np.float32}
 TILES = {"TILE_N": 64, "TILE_T": 1}
-"""Tuning constants: outputs and rows of one workgroup."""
+"""Tuning constants: outputs (N) and rows (T) per workgroup."""
 
 
 # --8<-- [start:info]
 def device_info() -> DeviceInfo:
-    """What the host is."""
+    """Return the description of the host."""
     total = psutil.virtual_memory().total
     return DeviceInfo(
         backend="toy",
@@ -54,7 +54,7 @@ def device_info() -> DeviceInfo:
 
 @dataclass(eq=False)
 class ToyBuffer:
-    """Bytes."""
+    """A buffer in host memory."""
 
     data: npt.NDArray[np.uint8]
     nbytes: int
@@ -62,14 +62,14 @@ class ToyBuffer:
 
 
 class ToyDevice(BaseDevice[ToyBuffer, ToyKernel]):
-    """What BaseDevice leaves to a plugin; the rules of the contract are kept there."""
+    """The driver's part of a device; BaseDevice keeps the rules of the contract."""
 
     def __init__(self) -> None:
         super().__init__(device_info())
         self._built: dict[str, Callable[..., None]] = {}
 
     def free_memory(self) -> int:
-        """Bytes that the operating system could still give."""
+        """Return the bytes that the operating system can still provide."""
         return int(psutil.virtual_memory().available)
 
     # --8<-- [start:memory]
@@ -94,11 +94,11 @@ class ToyDevice(BaseDevice[ToyBuffer, ToyKernel]):
     # --8<-- [end:transfers]
     # --8<-- [start:kernels]
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
-        """The same tiles for everything, and one workgroup where a kernel could be split."""
+        """Return the same tiles for all kernels, and no splitting over workgroups."""
         return Tuning({name: TILES.get(name, 1) for name in spec.tuning})
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> ToyKernel:
-        if spec.name not in self._built:  # machine code is made once per kernel: constants are arguments of it
+        if spec.name not in self._built:  # one compilation per kernel: constants are arguments
             self._built[spec.name] = build(find(spec.name), spec)
         return ToyKernel(spec, MappingProxyType(dict(constants)), tuning, self._built[spec.name])
 
@@ -128,7 +128,7 @@ class ToyDevice(BaseDevice[ToyBuffer, ToyKernel]):
 
     # --8<-- [end:recordings]
     def _wait(self) -> None:
-        pass  # nothing is ever pending
+        pass  # launches finish before they return
 
     def _close(self) -> None:
         self._built.clear()

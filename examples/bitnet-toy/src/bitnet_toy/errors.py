@@ -1,7 +1,7 @@
-"""What numba and Python raise, as errors of bitnet: one table, one place.
+"""Mapping of exceptions of numba and Python to errors of bitnet.
 
-The driver of a GPU answers with numbers; its plugin has an enum of them and a function `check(status, operation)`.
-Here the driver is Python, so its status is an exception.
+The driver of a GPU returns status codes; its plugin has an enum of them and a function `check(status, operation)`. Here
+the driver is Python, so its status is an exception.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TABLE: tuple[tuple[type[Exception], type[GpuError], str, str], ...] = (
     ),
     (Exception, LaunchError, "{kernel} failed: {exc}", "Report this with the output of `bitnet doctor --json`"),
 )
-"""(what is raised, what it becomes, message, what to do): the first line that fits."""
+"""Rows (exception, class of error, message, hint); the first matching row applies."""
 
 
 @contextmanager
 def check(operation: str, *, kernel: str = "", requested: int = 0, free: int = -1) -> Iterator[None]:
-    """Turn what the block raises into the error that TABLE gives, with its cause."""
+    """Convert exceptions of the block by TABLE, keeping them as the cause. requested, free: bytes."""
     try:
         yield
     except Exception as exc:

@@ -1,4 +1,4 @@
-"""Entry point of the toy backend: light to import; numba is loaded when devices are asked for."""
+"""Entry point of the toy backend; importing it does not load numba."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 
 
 class ToyBackend:
-    """One device: the host, through numba."""
+    """A backend with one device: the host, through numba."""
 
     name = "toy"
     api = (2, 1)
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """The host; BackendUnavailableError if numba cannot be loaded."""
+        """Return the host. Raises BackendUnavailableError if numba cannot be loaded."""
         from bitnet_hal.errors import BackendUnavailableError
 
         try:
@@ -32,7 +32,7 @@ class ToyBackend:
         return [device_info()]
 
     def open(self, index: int) -> Device:
-        """The host."""
+        """Open the host. Raises DeviceNotFoundError unless the index is 0."""
         from bitnet_hal.errors import DeviceNotFoundError
 
         if index != 0:
@@ -44,5 +44,5 @@ class ToyBackend:
 
 @hookimpl
 def bitnet_backend() -> ToyBackend:
-    """Offer the backend to core."""
+    """Return the backend."""
     return ToyBackend()

@@ -1,1 +1,1 @@
-"""One kernel per file; the function is one workgroup (gx, gy) of the grid. `floats` and `tables` are shared by them."""
+"""One kernel per file: a function that computes the workgroup (gx, gy) of the grid. They share `floats` and `tables`."""

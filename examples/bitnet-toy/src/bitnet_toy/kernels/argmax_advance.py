@@ -1,4 +1,4 @@
-"""The greedy token of a row into history and step, which moves on by one position.
+"""Append the greedy token of a row to history and step, and advance the row by one position.
 
 logits f32[rows][stride], the first vocab of each row; mask i32[rows][ceil(vocab / 32)] (MASK); index i32[rows]; tables
 i32[sequences][max_blocks]; step i32[*][4]; history i32[*][ring + 1]. A workgroup: one row of logits.

@@ -1,4 +1,4 @@
-"""Rows of the paged cache."""
+"""Access to rows of the paged KV cache."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from bitnet_toy.kernels.tables import signed
 
 @device_function
 def row_at(slot: Any, head: int, n_kv_heads: int, row_bytes: int) -> Any:
-    """Byte address of (slot, head)."""
+    """Return the byte offset of (slot, head)."""
     return ((slot // 64 * n_kv_heads + head) * 64 + slot % 64) * row_bytes
 
 
 @device_function
 def store_row(cache: U8, at: int, x: F32, kv: int) -> None:
-    """Encode one row: f32, f16, or an f32 scale and int8 codes."""
+    """Encode one row: as f32 (kv 0), f16 (1), or an f32 scale and int8 codes (2)."""
     absmax = np.float32(0)
     for value in x:
         absmax = max(absmax, abs(value))
@@ -46,7 +46,7 @@ def store_row(cache: U8, at: int, x: F32, kv: int) -> None:
 
 @device_function
 def load(cache: U8, at: int, d: int, kv: int) -> Any:
-    """Element d of the row at byte `at`."""
+    """Return element d of the row at byte `at`."""
     if kv == 0:
         return read_f32(cache, at + 4 * d)
     if kv == 1:

@@ -1,4 +1,4 @@
-"""x[t, :] = table[token[t] - first, :] where the table holds that token.
+"""x[t, :] = table[token[t] - first, :] if the table holds that token.
 
 table: count rows of DTYPE; step i32[rows][4]; x f32[rows][hidden]. A workgroup: TILE_N columns of row gy.
 """

@@ -1,4 +1,4 @@
-"""x[t, k] = (code[r, k] - 1) * wscale[r, k / BLOCK], r = token[t] - first, where the table holds that token.
+"""x[t, k] = (code[r, k] - 1) * wscale[r, k / BLOCK], r = token[t] - first, if the table holds that token.
 
 w u8[count][width / 4] in I2_S blocks; wscale f32[count][ceil(width / BLOCK)]; step i32[rows][4]; x f32[rows][hidden].
 A workgroup: TILE_N columns of row gy.

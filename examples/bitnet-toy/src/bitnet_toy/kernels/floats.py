@@ -1,4 +1,4 @@
-"""Bits to f32 and back, for kernels."""
+"""Conversions between bits and f32, for kernels."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ZERO = np.float32(0)
 
 
 def device_function(function: F) -> F:
-    """Compiled when a kernel calls it. numpy's error model: a division by zero gives Inf, not an exception."""
+    """Compile a function that kernels call. With numpy's error model a division by zero is Inf, not an exception."""
     compiled: F = numba.njit(error_model="numpy", cache=True)(function)  # type: ignore[assignment]  # called as it is
     return compiled
 
 
 @device_function
 def half_to_float(bits: Any) -> Any:
-    """f32 of f16 bits."""
+    """Convert f16 bits to f32."""
     sign = np.float32(-1 if bits & 0x8000 else 1)
     exponent, fraction = (bits >> 10) & 31, bits & 1023
     if exponent == 31:
@@ -39,7 +39,7 @@ def half_to_float(bits: Any) -> Any:
 
 @device_function
 def float_to_half(x: Any) -> Any:
-    """f16 bits of an f32, rounded to nearest even."""
+    """Convert f32 to f16 bits, rounded to nearest even."""
     bits = np.int64(np.float32(x).view(np.uint32))
     sign, rest = (bits >> 16) & 0x8000, bits & 0x7FFFFFFF
     if rest > 0x7F800000:
@@ -53,20 +53,20 @@ def float_to_half(x: Any) -> Any:
 
 @device_function
 def read_f16(data: U8, at: int) -> Any:
-    """f32 of the two bytes at `at`."""
+    """Read an f16 at byte `at` as f32."""
     return half_to_float(np.int64(data[at]) | np.int64(data[at + 1]) << 8)
 
 
 @device_function
 def read_bf16(data: U8, at: int) -> Any:
-    """f32 of the two bytes at `at`: the upper half of an f32."""
+    """Read a bf16 (the upper half of an f32) at byte `at` as f32."""
     bits = np.uint32(data[at]) | np.uint32(data[at + 1]) << np.uint32(8)
     return np.uint32(bits << np.uint32(16)).view(np.float32)
 
 
 @device_function
 def read_f32(data: U8, at: int) -> Any:
-    """f32 of the four bytes at `at`."""
+    """Read an f32 at byte `at`."""
     low = np.uint32(data[at]) | np.uint32(data[at + 1]) << np.uint32(8)
     high = np.uint32(data[at + 2]) | np.uint32(data[at + 3]) << np.uint32(8)
     return np.uint32(low | high << np.uint32(16)).view(np.float32)
@@ -74,7 +74,7 @@ def read_f32(data: U8, at: int) -> Any:
 
 @device_function
 def write_f32(data: U8, at: int, x: Any) -> None:
-    """The four bytes of an f32."""
+    """Write an f32 at byte `at`."""
     bits = np.float32(x).view(np.uint32)
     for byte in range(4):
         data[at + byte] = np.uint8((bits >> np.uint32(8 * byte)) & np.uint32(255))

@@ -16,7 +16,7 @@ from bitnet_toy.kernels.quantize import norm_factor, quantize_row
 
 @device_function
 def relu2(gate: Any) -> Any:
-    """max(gate, 0)^2 in which a NaN stays NaN."""
+    """Return max(gate, 0)^2; NaN stays NaN."""
     return ZERO if gate <= ZERO else gate * gate
 
 

@@ -1,4 +1,4 @@
-"""What the norms share: the factor of RMSNorm, and int8 quantization of one row."""
+"""Shared by the norms: the factor of RMSNorm, and int8 quantization of one row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bitnet_toy.kernels.floats import F32, I8, I32, device_function, to_int8
 
 @device_function
 def norm_factor(y: F32, first: int, width: int, eps: float) -> Any:
-    """1 / sqrt(mean(y^2) + eps), NaN if the sum is not finite."""
+    """Return 1 / sqrt(mean(y^2) + eps), NaN if the sum is not finite."""
     total = np.float32(0)
     for k in range(width):
         total += y[first + k] * y[first + k]
@@ -23,8 +23,11 @@ def norm_factor(y: F32, first: int, width: int, eps: float) -> Any:
 
 @device_function
 def quantize_row(y: F32, q: I8, scale: F32, qsum: I32, row: int, stride: int, ablock: int) -> None:
-    """q = round(y * 127 / absmax), zeros up to stride: absmax of every `ablock` columns, scale and qsum of every 32 of
-    them; where ablock is 0, all are of the row. A row without an answer gets scale = NaN and zeros."""
+    """Write q = round(y * 127 / absmax), and zeros up to stride.
+
+    absmax covers `ablock` columns, scale and qsum are stored per 32 columns; with ablock 0 all three cover the row. If
+    absmax is not finite, scale is NaN and q is 0.
+    """
     sound = True
     for value in y:
         sound = sound and np.isfinite(value)

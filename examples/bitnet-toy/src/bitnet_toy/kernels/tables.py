@@ -11,13 +11,13 @@ from bitnet_toy.kernels.floats import U8, device_function, read_bf16, read_f16, 
 
 @device_function
 def signed(byte: Any) -> Any:
-    """A byte as a signed number."""
+    """Convert a byte to a signed integer."""
     return np.int64(byte) - (256 if byte > 127 else 0)
 
 
 @device_function
 def element(table: U8, dtype: int, at: int) -> Any:
-    """Element number `at` of a table of DTYPE, as f32."""
+    """Return element `at` of a table of DTYPE as f32."""
     if dtype == 0:
         return read_f32(table, 4 * at)
     if dtype == 1:
@@ -32,7 +32,7 @@ def element(table: U8, dtype: int, at: int) -> Any:
 
 @device_function
 def _q6_k(table: U8, at: int) -> Any:
-    """d * scale * (q - 32): ql[128] low nibbles, qh[64] high pairs, i8 scales[16], f16 d."""
+    """Return d * scale * (q - 32) of a q6_K block: ql[128] low nibbles, qh[64] high pairs, i8 scales[16], f16 d."""
     block, i = at // 256 * 210, at % 256
     half, quarter, column = i // 128, i % 128 // 32, i % 32
     low = table[block + 64 * half + 32 * (quarter % 2) + column]
