@@ -1,1 +1,1 @@
-"""One kernel per file: a function that computes the workgroup (gx, gy) of the grid. They share `floats` and `tables`."""
+"""One kernel per file: a function that computes workgroup (gx, gy) of the grid. They share `floats` and `tables`."""

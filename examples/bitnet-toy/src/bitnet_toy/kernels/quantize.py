@@ -26,7 +26,7 @@ def quantize_row(y: F32, q: I8, scale: F32, qsum: I32, row: int, stride: int, ab
     """Write q = round(y * 127 / absmax), and zeros up to stride.
 
     absmax covers `ablock` columns, scale and qsum are stored per 32 columns; with ablock 0 all three cover the row. If
-    absmax is not finite, scale is NaN and q is 0.
+    any value is not finite, scale is NaN and q is 0.
     """
     sound = True
     for value in y:
