@@ -28,7 +28,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedLaunches:
     """A device's recording, its launches and their number by kernel name."""
 
     recording: Recording
@@ -37,7 +37,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class PreparedKernel:
     """A compiled kernel and the workspace that all its launches share, None if it needs none."""
 
     kernel: Kernel
@@ -57,7 +57,7 @@ class Launcher:
         self.device = device
         self.counts: Counter[str] = Counter()
         self.workspace_bytes = 0
-        self._compiled: dict[tuple[object, ...], Compiled] = {}
+        self._compiled: dict[tuple[object, ...], PreparedKernel] = {}
         self.tilings: Mapping[str, Tuning] = tilings or {}
 
     def prepare(
@@ -74,7 +74,7 @@ class Launcher:
 
     def compiled(
         self, spec: KernelSpec, params: Mapping[str, int | float], constants: Mapping[str, int]
-    ) -> tuple[Compiled, Grid]:
+    ) -> tuple[PreparedKernel, Grid]:
         """Return the kernel with the tuning chosen for these parameters, and the grid."""
         spec.check_constants(constants)
         tuning = self._measured(spec, constants, params) or self.device.tuning(spec, constants, params)
@@ -103,13 +103,13 @@ class Launcher:
                 operation="launch",
             )
 
-    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> Compiled:
+    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> PreparedKernel:
         key = (spec.name, *sorted(constants.items()), tuning.key)
         compiled = self._compiled.get(key)
         if compiled is None:
             kernel = self._built(spec, constants, tuning)
             workspace = self.device.alloc(tuning.workspace) if tuning.workspace else None
-            compiled = self._compiled[key] = Compiled(kernel, workspace)
+            compiled = self._compiled[key] = PreparedKernel(kernel, workspace)
             self.workspace_bytes += tuning.workspace
         return compiled
 
@@ -135,14 +135,14 @@ class Launcher:
             self.device.launch(launch.kernel, launch.grid, launch.views, launch.params)
             self.counts[launch.kernel.spec.name] += 1
 
-    def record(self, launches: Sequence[Launch]) -> Recorded:
+    def record(self, launches: Sequence[Launch]) -> RecordedLaunches:
         """Record launches for `replay` without running them."""
         with self.device.record() as recording:
             for launch in launches:
                 self.device.launch(launch.kernel, launch.grid, launch.views, launch.params)
-        return Recorded(recording, tuple(launches), Counter(launch.kernel.spec.name for launch in launches))
+        return RecordedLaunches(recording, tuple(launches), Counter(launch.kernel.spec.name for launch in launches))
 
-    def replay(self, recorded: Recorded, times: int = 1) -> None:
+    def replay(self, recorded: RecordedLaunches, times: int = 1) -> None:
         """Replay a recording `times` times."""
         done = 0
         try:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bitnet_hal.device import Device
 from bitnet_hal.errors import DEVICE_FAILURES, DeviceLostError, GpuError, OutOfMemoryError, UsageError
 from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
-from bitnet_hal.launcher import Recorded
+from bitnet_hal.launcher import RecordedLaunches
 
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
 from bitnet_core.engine.kv_cache.cache import KVCache
@@ -241,7 +241,7 @@ class Engine:
         self._ready()
         return self.block_pool.cached
 
-    def recordings(self) -> dict[str, Recorded]:
+    def recordings(self) -> dict[str, RecordedLaunches]:
         """Steps that were recorded, by what they do, for profiling an engine that has nothing else to do."""
         return self._ready().recordings()
 

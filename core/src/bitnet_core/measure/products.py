@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from bitnet_hal.device import Device, Kernel, TunableDevice, Tuning
-from bitnet_hal.launcher import Launch, Launcher, Recorded
+from bitnet_hal.launcher import Launch, Launcher, RecordedLaunches
 from bitnet_hal.tuning.measured import PRODUCT, tiling_key
 
 from bitnet_core.engine.engine import Engine
@@ -103,7 +103,7 @@ class ProductTimer:
         finally:
             launcher.release()
 
-    def _replays(self, launcher: Launcher, recorded: Recorded, times: int) -> float:
+    def _replays(self, launcher: Launcher, recorded: RecordedLaunches, times: int) -> float:
         began = self._clock()
         launcher.replay(recorded, times)
         self._device.synchronize()

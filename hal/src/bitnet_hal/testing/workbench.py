@@ -14,7 +14,7 @@ from bitnet_hal.device import Backend, Buffer, Device, DeviceInfo, Kernel, View,
 from bitnet_hal.errors import KernelCompileError, UnsupportedError
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.kernels.types import Grid
-from bitnet_hal.launcher import Compiled, Launcher
+from bitnet_hal.launcher import Launcher, PreparedKernel
 from bitnet_hal.testing.cases.case import SENTINEL, Array, Arrays, Case, CaseLaunch
 
 GUARD = 256
@@ -25,7 +25,7 @@ GUARD = 256
 class Prepared:
     """A launch with its operands on the device."""
 
-    compiled: Compiled
+    compiled: PreparedKernel
     grid: Grid
     views: dict[str, View]
     params: bytes
@@ -119,7 +119,7 @@ class Bench:
 
     def compiled(
         self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
-    ) -> tuple[Compiled, Grid]:
+    ) -> tuple[PreparedKernel, Grid]:
         """As core compiles it for such a launch; the rule skips if the device lacks the kernel or does not compile it,
         which `test_kernel_is_offered` fails for."""
         try:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device
-from bitnet_hal.launcher import Launch, Launcher, Recorded
+from bitnet_hal.launcher import Launch, Launcher, RecordedLaunches
 
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows
@@ -54,8 +54,8 @@ class Runner:
             self._decode.free()
             raise
         self._prompt: Scratch | None = None
-        self._bodies: OrderedDict[int, list[Launch] | Recorded] = OrderedDict()
-        self._recordings: dict[tuple[str, int], Recorded] = {}
+        self._bodies: OrderedDict[int, list[Launch] | RecordedLaunches] = OrderedDict()
+        self._recordings: dict[tuple[str, int], RecordedLaunches] = {}
         self.multi_step = MultiStepDecoder(device, launcher, self._decode, cache, partial(self._recorded, "greedy"))
         self._row_masks: WeakKeyDictionary[Scratch, RowMasks] = WeakKeyDictionary()
 
@@ -176,11 +176,13 @@ class Runner:
             found = self._row_masks[scratch] = RowMasks(scratch, self.tokens)
         return found
 
-    def recordings(self) -> dict[str, Recorded]:
+    def recordings(self) -> dict[str, RecordedLaunches]:
         """All recordings by what they do. Replaying one advances its rows: only allowed between requests."""
         self.multi_step.forget()
         found = {f"{kind} decode, {size} rows": recorded for (kind, size), recorded in self._recordings.items()}
-        prompts = {f"prompt, {rows} rows": body for rows, body in self._bodies.items() if isinstance(body, Recorded)}
+        prompts = {
+            f"prompt, {rows} rows": body for rows, body in self._bodies.items() if isinstance(body, RecordedLaunches)
+        }
         return found | prompts
 
     def drop_scratch(self) -> bool:
@@ -218,7 +220,7 @@ class Runner:
             body = self.plan.body(scratch, self.cache, rows)
             self.launcher.run(body)
         else:
-            if not isinstance(body, Recorded):
+            if not isinstance(body, RecordedLaunches):
                 body = self.launcher.record(body)
             self.launcher.replay(body)
         self._bodies[rows] = body
@@ -226,8 +228,8 @@ class Runner:
             self._close(self._bodies.popitem(last=False)[1])
 
     @staticmethod
-    def _close(body: list[Launch] | Recorded) -> None:
-        if isinstance(body, Recorded):
+    def _close(body: list[Launch] | RecordedLaunches) -> None:
+        if isinstance(body, RecordedLaunches):
             body.recording.close()
 
     def _replay_uploaded(self, kind: str, rows: Sequence[ScheduledTokens]) -> None:
@@ -238,7 +240,7 @@ class Runner:
         self._decode.upload("step", build_batch(self.cache, rows, size))
         self.launcher.replay(recorded)
 
-    def _recorded(self, kind: str, size: int) -> Recorded:
+    def _recorded(self, kind: str, size: int) -> RecordedLaunches:
         """The recording of a decode step; kind is "logits", "greedy", or "top" and a number."""
         recorded = self._recordings.get((kind, size))
         if recorded is None:

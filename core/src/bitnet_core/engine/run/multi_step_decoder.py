@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import MAX_ASYNC_READ, AsyncReadbackDevice, Device, View
-from bitnet_hal.launcher import Launcher, Recorded
+from bitnet_hal.launcher import Launcher, RecordedLaunches
 
 from bitnet_core.engine.kv_cache.cache import KVCache
 from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_rows, unused_rows
@@ -42,7 +42,7 @@ class MultiStepDecoder:
         launcher: Launcher,
         scratch: Scratch,
         cache: KVCache,
-        recorded: Callable[[int], Recorded],
+        recorded: Callable[[int], RecordedLaunches],
     ) -> None:
         self._launcher, self._scratch, self._cache, self._recorded = launcher, scratch, cache, recorded
         self._read_async = (
