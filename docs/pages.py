@@ -15,7 +15,7 @@ from pathlib import Path
 from bitnet_core.hub.families import families
 from bitnet_hal.device import FEATURES
 from bitnet_hal.discovery.known import KNOWN
-from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, ROTATED_KERNELS
 from bitnet_hal.kernels.describe import describe_all, table
 from bitnet_hal.testing.tolerances import TOLERANCES
 from matrix import matrix
@@ -89,7 +89,8 @@ def _declared(backend: str) -> set[str]:
     files = [folder / name for name in ("describe.py", "devices.toml", "adapters.toml")]
     text = "\n".join(file.read_text(encoding="utf-8") for file in files if file.exists())
     names = set(re.findall(r'"([a-z0-9_-]+)"', text)) | set(re.findall(r"^([a-z0-9_-]+) = ", text, re.MULTILINE))
-    return names | (DELTA_KERNELS if "DELTA_KERNELS" in text else set())
+    sets = {"DELTA_KERNELS": DELTA_KERNELS, "ROTATED_KERNELS": ROTATED_KERNELS}
+    return names.union(*(kernels for name, kernels in sets.items() if name in text))
 
 
 def models() -> str:

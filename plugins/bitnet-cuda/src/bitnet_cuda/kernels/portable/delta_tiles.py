@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import ceil_div
-from bitnet_hal.kernels.spec import Constants, Params
-from bitnet_hal.tuning.query import FEW_ROWS
+from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
 
 from .tiles import MANY_ROWS, few, tuned
 
