@@ -17,7 +17,7 @@ InstallPlugin = Callable[..., Path]
 
 @pytest.fixture(scope="session", autouse=True)
 def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What was measured, remembered or configured on this machine has no say in tests."""
+    """Use empty cache and configuration folders, so that tests ignore this machine's."""
     with pytest.MonkeyPatch.context() as patched:
         for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
             patched.setenv(name, str(tmp_path_factory.mktemp(name.lower())))

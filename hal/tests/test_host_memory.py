@@ -1,4 +1,4 @@
-"""The host's memory is as psutil, which the package does without, has it."""
+"""Memory sizes agree with psutil, which the package itself does not need."""
 
 from __future__ import annotations
 

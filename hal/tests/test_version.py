@@ -1,4 +1,4 @@
-"""The package's version and the contract's are one."""
+"""The version of the package is the version of the contract."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_reference_keeps_up_with_it() -> None:
 
 @pytest.mark.skipif(not PAGE.exists(), reason="runs in a checkout of the repository")
 def test_the_page_lists_every_kernel_and_this_version() -> None:
-    """An author who ports a plugin reads there what each kernel needs since his version."""
+    """The page of versions has a row for every kernel and for this version."""
     page = PAGE.read_text(encoding="utf-8")
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("|")]
     listed = {name for row in rows for name in re.findall(r"`([a-z0-9_]+)`", row)}

@@ -1,4 +1,4 @@
-"""Drivers that hang or crash where they are asked for their devices."""
+"""Drivers that hang or crash while listing their devices."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from bitnet_hal.errors import BackendUnavailableError
 
 HANGS = "import time\nBackend.devices = lambda self: time.sleep(60)"
 CRASHES = "import os, signal\nBackend.devices = lambda self: os.kill(os.getpid(), signal.SIGSEGV)"
+EXITS = "import os\nBackend.devices = lambda self: os._exit(3)"
 ORPHAN = """
 import os, threading, time
 from pathlib import Path
@@ -54,14 +55,16 @@ def test_a_driver_that_hangs_or_crashes_hides_nobody(
 ) -> None:
     install_plugin("cuda", HANGS)
     install_plugin("rocm", CRASHES)
+    install_plugin("opencl", EXITS)
     install_plugin("vulkan", COUNTS.format(path=str(tmp_path / "calls")))
     started = time.monotonic()
     with caplog.at_level(logging.WARNING):
         assert [info.backend for info in devices()] == ["numpy", "vulkan"]
     assert time.monotonic() - started < 30
     assert "the driver of cuda does not answer after 2 s" in caplog.text
-    assert {entry.name: entry.stage for entry in registry().quarantined} == {"cuda": Stage.DRIVER, "rocm": Stage.DRIVER}
-    for name, reason in (("cuda", "does not answer within 6 s"), ("rocm", "SIGSEGV")):
+    reasons = {"cuda": "does not answer within 6 s", "rocm": "SIGSEGV", "opencl": "code 0x3"}
+    assert {entry.name: entry.stage for entry in registry().quarantined} == dict.fromkeys(reasons, Stage.DRIVER)
+    for name, reason in reasons.items():
         with pytest.raises(BackendUnavailableError, match=reason):
             open_device(name)
 

@@ -1,4 +1,4 @@
-"""What errors tell a user to install: folders of a checkout until core itself came from an index."""
+"""Install hints of errors: folders of a checkout, or names if bitnet-hal came from an index."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GIT = {"url": "https://example.org/bitnet.git", "vcs_info": {"vcs": "git", "comm
 
 @pytest.fixture
 def origin(monkeypatch: pytest.MonkeyPatch):
-    """origin(direct_url.json or None): core was installed so."""
+    """Return a function that sets direct_url.json of the installed package, None for an index."""
 
     def set_origin(document: dict[str, object] | None) -> None:
         text = None if document is None else json.dumps(document)

@@ -1,4 +1,4 @@
-"""Plugins that fail are put in quarantine, each with its stage and reason; the others work."""
+"""Plugins that fail are quarantined with stage and reason; the others work."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_device_that_cannot_be_is_left_out_alone(install_plugin, bad: str, rea
 
 
 def test_the_index_of_a_device_is_its_own(install_plugin) -> None:
-    """A plugin that leaves out the card at ordinal 0 still opens the one at ordinal 1."""
+    """A plugin that skips the card at ordinal 0 still opens the one at ordinal 1."""
     install_plugin(
         "vendor",
         """
@@ -135,8 +135,8 @@ def test_names_that_core_does_not_know_are_ignored(install_plugin, caplog: pytes
 def test_drivers_are_asked_at_the_same_time_but_for_one_that_two_backends_share(
     install_plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """cuda and opencl wait for each other; vulkan and webgpu, whose driver may be one, never meet. What is told of them
-    stands in the order of their names."""
+    """cuda and opencl run in parallel; vulkan and webgpu, which may share a driver, do not. Reports keep the order of
+    names."""
     monkeypatch.setattr("bitnet_hal.discovery.registry.unresponsive_drivers", lambda _: {})
     monkeypatch.setattr("builtins.inside", [], raising=False)
     asked = """

@@ -1,4 +1,4 @@
-"""The request grammar and where a request comes from."""
+"""The grammar of device requests and their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which device a request gets."""
+"""The device selected for a request."""
 
 from __future__ import annotations
 

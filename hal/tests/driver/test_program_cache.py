@@ -1,4 +1,4 @@
-"""Compiled programs on disk: what goes in comes out, or nothing does."""
+"""The cache of compiled programs returns a stored program unchanged, or nothing."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ for turn in range(50):
 
 
 def test_processes_share_a_folder(tmp_path: Path) -> None:
-    """Four at once, on the same keys, with a limit that drops some: nobody sees half a program."""
+    """Four processes use the same keys under a limit that deletes some; none reads a partial program."""
     started = [subprocess.Popen([sys.executable, "-c", WORK, str(tmp_path), str(number)]) for number in range(4)]
     assert [process.wait(60) for process in started] == [0, 0, 0, 0]
     assert not list(tmp_path.glob("*.part"))

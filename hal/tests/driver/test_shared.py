@@ -1,4 +1,4 @@
-"""What plugins share of their tables of errors, of devices found, and of tunings."""
+"""Status codes, enumeration and tuning tables."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_device_tuned_by_functions() -> None:
 
 
 def test_the_device_with_an_index() -> None:
-    """Indexes need not be consecutive."""
+    """Devices are found by index even if indexes have gaps."""
     found = [EnumeratedDevice(index, DeviceInfo("toy", index, f"card {index}", DeviceType.GPU)) for index in (0, 3)]
     assert by_index(found, 3, "toy") is found[1]
     with pytest.raises(DeviceNotFoundError, match="there is no device toy:1") as caught:

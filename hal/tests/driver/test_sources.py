@@ -1,4 +1,4 @@
-"""What plugins share: kernel sources as one text, bounded waits, errors worded alike."""
+"""Kernel sources as one string, bounded waits and messages of errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_includes_come_once_and_the_first_folder_wins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workspace", [0, 16])
 def test_a_program_in_opencl_c(tmp_path: Path, workspace: int) -> None:
-    """Offsets in one struct, or pointers alone."""
+    """Arguments are buffers and a struct of offsets, or pointers."""
     (tmp_path / "prelude.clh").write_text("prelude\n")
     (tmp_path / "embed_rows_few.cl").write_text("kernel\n")
     spec = CATALOGUE["embed_rows"]

@@ -14,7 +14,7 @@ from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
 
 
 class Engine:
-    """A device that copies as late as it may: when a fence is waited for, or at the end."""
+    """A device that copies as late as allowed: at the wait for a fence, or at the end."""
 
     def __init__(self, slots: int, nbytes: int) -> None:
         self.memory = [bytearray(nbytes) for _ in range(slots)]
@@ -37,7 +37,7 @@ class Engine:
 @pytest.mark.parametrize("slots", [2, 3, 4])
 @pytest.mark.parametrize("least", [staging._LEAST, 16])
 def test_every_byte_arrives(slots: int, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where several threads fill a slot."""
+    """Every byte arrives, even if several threads fill a slot."""
     monkeypatch.setattr(staging, "_LEAST", least)
     rng = np.random.default_rng(slots)
     engine = Engine(slots, 256)
@@ -76,7 +76,7 @@ def test_after_a_wait_for_the_queue_all_slots_are_free() -> None:
 
 
 class StagedNumpy(StagedDevice[NumpyBuffer, NumpyKernel], NumpyDevice):
-    """Bytes go through slots of 256 bytes."""
+    """A device whose transfers use slots of 256 bytes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Transfers of any number of bytes where a driver moves whole words."""
+"""Transfers of any number of bytes with a driver that moves whole words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Memory:
 
 
 class Words(WordDevice[Memory, Any]):
-    """Refuses what such a driver would."""
+    """A device that rejects partial words, as such a driver does."""
 
     def __init__(self) -> None:
         super().__init__(DeviceInfo("toy", 0, "words", DeviceType.GPU))
@@ -50,7 +50,7 @@ class Words(WordDevice[Memory, Any]):
         raise AssertionError("nothing is launched here")
 
     def _done(self, *_: object) -> None:
-        """Nothing is queued."""
+        """Return at once: nothing is queued."""
 
     free_memory = tuning = _compile = _run = _none
     _free = _wait = _close = _done

@@ -1,4 +1,4 @@
-"""Libraries by cffi, here one whose functions are Python's."""
+"""CffiLibrary with a library whose functions are written in Python."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def acme(tmp_path: Path) -> CffiLibrary:
 
 
 def test_structs_keep_what_they_point_to(acme: CffiLibrary) -> None:
-    """Also where a struct is copied into another one, or nobody else holds what is listed."""
+    """Pointers stay valid in a struct copied into another one, and in lists without other references."""
     made = acme.make("acme_layer_info_t", parts=[{"text": "m" * 200}, {"flags": 1}], first={"text": "n" * 200})
     gc.collect()
     trash = [acme.make("acme_layer_info_t", parts=[{"text": "x" * 200}]) for _ in range(200)]
@@ -79,7 +79,7 @@ def test_structs_keep_what_they_point_to(acme: CffiLibrary) -> None:
 
 
 def test_what_functions_give(acme: CffiLibrary) -> None:
-    """Numbers, structs whose type is filled in, lists, bytes."""
+    """Results are numbers, structs with their type filled in, lists or bytes."""
     assert acme.given("square", "test", 12) == 144
     assert acme.given(acme.lib.square, "test", 3) == 9
     expected = {"sType": 9, "uuid": [7, 7, 7, 7], "name": "card", "part": {"flags": 0}}
@@ -91,7 +91,7 @@ def test_what_functions_give(acme: CffiLibrary) -> None:
 
 
 def test_dicts_are_structs_of_the_type_that_a_function_wants(acme: CffiLibrary) -> None:
-    """And pointers to one within a struct."""
+    """Structs within a struct may be passed by pointer."""
     assert acme.given("make_layer", "test", {"parts": [{}, {}], "only": {"text": "only"}}) == 523
 
 

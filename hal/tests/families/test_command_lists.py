@@ -1,4 +1,4 @@
-"""Command lists of a device that carries them out as late as it may: when somebody waits for their fence."""
+"""CommandListDevice on a device that runs lists as late as allowed: at the wait for their fence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Command = tuple[Any, ...]
 
 @dataclass(eq=False)
 class List:
-    """again: it is submitted more than once; on_its_way: how often."""
+    """A command list. again: it may be submitted repeatedly. on_its_way: number of pending submissions."""
 
     commands: list[Command] = field(default_factory=list)
     open: bool = False
@@ -28,7 +28,7 @@ class List:
 
 
 class Listed(CommandListDevice[NumpyBuffer, NumpyKernel, List], NumpyDevice):
-    """fences: lists of whether each is reached, empty until it is used."""
+    """A device of lists. A fence is a list: empty while unused, else [reached]."""
 
     batch = 4
 
@@ -109,7 +109,7 @@ def test_no_more_lists_and_fences_than_are_under_way(device: Listed) -> None:
 
 
 def test_a_recording_is_one_list_that_is_submitted_again(device: Listed) -> None:
-    """Between what was queued before and what comes after; its list is used again when it is forgotten."""
+    """A replay runs between earlier and later work, and its list is reused after the recording is closed."""
     launcher, spec = Launcher(device), CATALOGUE["rms_norm"]
     step, gamma, x, y = (device.alloc(nbytes) for nbytes in (4, 256, 256, 256))
     ones = np.ones(64, np.float32)

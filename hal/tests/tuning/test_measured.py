@@ -1,4 +1,4 @@
-"""What `bitnet tune` keeps decides which device `auto` takes and which tiling a product gets."""
+"""Results of `bitnet tune` determine the device of `auto` and the tiling of a product."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def machine(install_plugin) -> list[DeviceInfo]:
-    """An integrated GPU, the native CPU and a CPU behind OpenCL."""
+    """Return an integrated GPU, the native CPU and a CPU behind OpenCL."""
     install_plugin("vulkan", "Backend.devices = lambda self: [DeviceInfo('vulkan', 0, 'iGPU', DeviceType.INTEGRATED)]")
     install_plugin("cpu", "Backend.devices = lambda self: [DeviceInfo('cpu', 0, 'native', DeviceType.CPU)]")
     install_plugin("opencl", "Backend.devices = lambda self: [DeviceInfo('opencl', 0, 'pocl', DeviceType.SOFTWARE)]")
