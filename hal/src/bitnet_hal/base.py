@@ -206,7 +206,8 @@ class BaseDevice(Ownership[B, K], ABC):
         """See Device."""
         with self._entered("copy"):
             check_transfer("copy", src.nbytes, dst.nbytes, src.offset, dst.offset)
-            source, target = self._own(src.buffer), self._own(dst.buffer)
+            source = self._own(src.buffer)
+            target = self._own(dst.buffer)
             if source is target and abs(src.offset - dst.offset) < src.nbytes:
                 raise ValueError("copy between overlapping views")
             if src.nbytes:
@@ -323,4 +324,5 @@ class BaseDevice(Ownership[B, K], ABC):
     def _drop(self, recording: LaunchRecording[B, K]) -> None:
         with suppress(GpuError):  # a lost device has nothing left to free
             self._forget(recording)
-        recording.launches, recording.native = (), None
+        recording.launches = ()
+        recording.native = None

@@ -26,7 +26,8 @@ def check_launch(kernel: Kernel, grid: Grid, views: Sequence[View], params: byte
 
     A written view must not overlap another one. Minimum sizes come from the catalogue (`Binding.elements`).
     """
-    spec, workspace = kernel.spec, kernel.tuning.workspace
+    spec = kernel.spec
+    workspace = kernel.tuning.workspace
     count = len(spec.bindings) + (workspace > 0)
     if len(views) != count:
         raise ValueError(f"{spec.name} binds {count} views, not {len(views)}")
@@ -69,5 +70,6 @@ def _check_overlaps(kernel: Kernel, views: Sequence[View], names: Sequence[str])
 @lru_cache(maxsize=1024)
 def _least_bytes(spec: KernelSpec, params: bytes, constants: tuple[tuple[str, int], ...]) -> tuple[int, ...]:
     """Return the minimum bytes of each view. Cached: all layers of a model launch kernels with the same parameters."""
-    values, semantic = spec.unpack(params), dict(constants)
+    values = spec.unpack(params)
+    semantic = dict(constants)
     return tuple(binding.nbytes(values, semantic) for binding in spec.bindings)

@@ -72,7 +72,8 @@ class _Watched:
     """The guarded context manager of `record`. Exceptions of the block itself pass unchanged."""
 
     def __init__(self, inner: AbstractContextManager[Any], wrong: Wrong) -> None:
-        self._inner, self._wrong = inner, wrong
+        self._inner = inner
+        self._wrong = wrong
 
     def __enter__(self) -> Any:
         try:

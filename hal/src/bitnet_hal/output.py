@@ -95,7 +95,8 @@ def _check_folder(path: Path, error: type[BitnetError]) -> None:
 def _same(path: Path, source: Path) -> bool:
     """Return whether `path` is the source, possibly through a link, or a file inside it."""
     try:
-        place, source = path.resolve(), source.resolve()
+        place = path.resolve()
+        source = source.resolve()
         return place.samefile(source) or source in place.parents
     except (OSError, RuntimeError):  # one of them does not exist
         return False

@@ -9,7 +9,9 @@ from functools import cache
 
 import importlib_metadata
 
-AMD, INTEL, NVIDIA = "0x1002", "0x8086", "0x10de"
+AMD = "0x1002"
+INTEL = "0x8086"
+NVIDIA = "0x10de"
 PCI_VENDORS = {AMD: "AMD", INTEL: "Intel", NVIDIA: "NVIDIA"}
 _PC = ("linux", "win32")
 

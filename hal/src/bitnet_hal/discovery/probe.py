@@ -48,7 +48,8 @@ class Machine:
 
 def probe() -> Machine:
     """Survey all installed backends. Each driver is asked once per process."""
-    present, found = devices(), registry()
+    present = devices()
+    found = registry()
     left_out = {entry.name: entry for entry in found.quarantined}
     states = []
     for name in dict.fromkeys([*KNOWN, *found.backends, *left_out]):

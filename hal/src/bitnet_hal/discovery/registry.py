@@ -128,7 +128,8 @@ class Registry:
         unasked = [name for name in names if name not in self._devices]
         before = len(self.quarantined)
         queues = by_driver(unasked)
-        pool, answered = ThreadPoolExecutor(len(queues) + 1), False
+        pool = ThreadPoolExecutor(len(queues) + 1)
+        answered = False
         try:
             imported = pool.submit(_import_modules, [name for queue in queues for name in queue[1:]])
             for found in pool.map(lambda queue: self._looked_in_turn(queue, imported), queues):
@@ -165,7 +166,8 @@ class Registry:
 
     def _listed(self, name: str) -> tuple[DeviceInfo, ...]:
         """List the usable devices of a backend; each of the others gets its own quarantine entry."""
-        backend, usable = self.backends[name], list[DeviceInfo]()
+        backend = self.backends[name]
+        usable = list[DeviceInfo]()
         listed = tuple(islice(backend.devices(), MAX_DEVICES))
         for info in listed:
             if problem := validate(backend, info, usable):

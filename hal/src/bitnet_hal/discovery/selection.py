@@ -134,7 +134,9 @@ def _addresses(info: DeviceInfo) -> set[str]:
     match = _PCI_ADDRESS.fullmatch(info.physical_id)
     if not match or info.backend != "opencl" or "nvidia" not in (info.vendor + info.name).lower():
         return {info.physical_id} - {""}
-    place, device, function = match[1], int(match[2], 16), int(match[3])
+    place = match[1]
+    device = int(match[2], 16)
+    function = int(match[3])
     return {info.physical_id, f"{place}:{device * 8 + function:02x}.0"}
 
 

@@ -22,7 +22,8 @@ class StagedDevice(BaseDevice[B, K]):
 
     def _stage(self, slots: Sequence[B], views: Sequence[memoryview]) -> None:
         """Set the slots: three or more buffers of equal size, which the host accesses through `views`."""
-        self._slots, self._views = slots, views
+        self._slots = slots
+        self._views = views
         from bitnet_hal.driver.staging import StagingRing  # imports numpy, which listing devices does not need
 
         self._ring: StagingRing[B] = StagingRing(views[:-1], _SlotCopies(self))
@@ -56,7 +57,8 @@ class _SlotCopies(Generic[B]):
 
     def __init__(self, device: StagedDevice[B, Any]) -> None:
         self._device = device
-        self.fence, self.wait = device._fence, device._reach
+        self.fence = device._fence
+        self.wait = device._reach
 
     def copy(self, slot: int, start: int, nbytes: int, buffer: B, offset: int) -> None:
         self._device._copy(self._device._slots[slot], start, buffer, offset, nbytes)

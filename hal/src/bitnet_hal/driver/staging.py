@@ -41,7 +41,8 @@ class StagingRing(Generic[B]):
     """
 
     def __init__(self, slots: Sequence[memoryview], copies: Copies[B]) -> None:
-        self._slots, self._copies = [np.frombuffer(slot, np.uint8) for slot in slots], copies
+        self._slots = [np.frombuffer(slot, np.uint8) for slot in slots]
+        self._copies = copies
         self._fences: list[Any] = [None] * len(slots)
         self._turn = self._used = 0
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="bitnet-staging")  # threads start at first use
@@ -76,7 +77,8 @@ class StagingRing(Generic[B]):
 
     def _next(self) -> None:
         self._fences[self._turn] = self._copies.fence()
-        self._turn, self._used = (self._turn + 1) % len(self._slots), 0
+        self._turn = (self._turn + 1) % len(self._slots)
+        self._used = 0
         fence, self._fences[self._turn] = self._fences[self._turn], None
         if fence is not None:
             self._copies.wait(fence)

@@ -86,7 +86,8 @@ def failure(
     """
     message = said or f"{operation} failed"
     if issubclass(kind, OutOfMemoryError):
-        requested, free = details.get("requested", 0), details.get("free", -1)
+        requested = details.get("requested", 0)
+        free = details.get("free", -1)
         message = f"cannot allocate {requested:,} bytes" if requested else "out of memory"
         message += f", {free:,} are free" if requested and free >= 0 else ""
     if issubclass(kind, GpuTimeoutError):
@@ -112,12 +113,15 @@ class StatusCodes:
         operations: Mapping[str, type[GpuError]] = OPERATIONS,
     ) -> None:
         self.table = {int(status, 0): row for status, row in known(module).items()}
-        self._backend, self._spelled, self._operations = backend, spelled, operations
+        self._backend = backend
+        self._spelled = spelled
+        self._operations = operations
 
     def error(self, status: int, operation: str, **details: Unpack[ErrorDetails]) -> GpuError:
         """Build the exception for a status code; without a compiler's log the code is used as the log."""
         kind, hint, name = self.table.get(status, StatusInfo(None, ""))
-        kind, code = kind or self._operations.get(operation, LaunchError), self._spelled(status, name)
+        kind = kind or self._operations.get(operation, LaunchError)
+        code = self._spelled(status, name)
         details.setdefault("log", code)
         return failure(kind, operation, backend=self._backend, code=code, hint=hint, **details)
 

@@ -62,8 +62,10 @@ class CffiLibrary:
             kept.append(self.ffi.new(ctype, self._filled(ctype.item, value, kept)))
             return kept[-1]
         if isinstance(value, dict):
-            name, types = ctype.cname.removeprefix("struct "), dict(ctype.fields)
-            names, given = list(types), {**self._always.get(name, {}), **value}
+            name = ctype.cname.removeprefix("struct ")
+            types = dict(ctype.fields)
+            names = list(types)
+            given = {**self._always.get(name, {}), **value}
             made: dict[str, Any] = {names[0]: self._types[_letters(name)]} if names[0].lower() == "stype" else {}
             # the field before a pointer to several items is their count
             made |= {names[names.index(field) - 1]: len(one) for field, one in given.items() if isinstance(one, list)}
@@ -87,7 +89,9 @@ class CffiLibrary:
 
     def call(self, function: str | Handle, operation: str, *arguments: Any, **details: Unpack[ErrorDetails]) -> None:
         """Call a function. Raises the exception of its status if that is not 0."""
-        called, kept, given = self._function(function), list[Any](), list(arguments)
+        called = self._function(function)
+        kept = list[Any]()
+        given = list(arguments)
         for at, fields in enumerate(given):
             if isinstance(fields, dict):
                 given[at] = self._filled(self.ffi.typeof(called).args[at], fields, kept)
@@ -103,7 +107,8 @@ class CffiLibrary:
 
     def listed(self, function: str | Handle, operation: str, *arguments: Any) -> list[Any]:
         """Call a count-then-fill function and return the items as `plain`."""
-        kind, count = self.ffi.typeof(self._function(function)).args[-1].item, self.ffi.new("uint32_t *")
+        kind = self.ffi.typeof(self._function(function)).args[-1].item
+        count = self.ffi.new("uint32_t *")
         self.call(function, operation, *arguments, count, self.null)
         items = self.ffi.new(self.ffi.getctype(kind, "[]"), self._empty(kind) * count[0] or count[0])
         if count[0]:
@@ -114,7 +119,8 @@ class CffiLibrary:
         """Call a count-then-fill function of bytes and return them."""
         size = self.ffi.new("size_t *")
         self.call(function, operation, *arguments, size, self.null)
-        data, kind = self.ffi.new("char[]", size[0]), self.ffi.typeof(self._function(function)).args[-1]
+        data = self.ffi.new("char[]", size[0])
+        kind = self.ffi.typeof(self._function(function)).args[-1]
         self.call(function, operation, *arguments, size, self.ffi.cast(kind, data))
         return bytes(self.ffi.buffer(data, size[0]))
 
@@ -152,7 +158,8 @@ class HandleRegistry:
 
     def create(self, kind: str, *arguments: Any, operation: str = "") -> Handle:
         """Create a handle. operation: names the call in exceptions; by default the function's name."""
-        name, (before, behind) = self._create(kind), self._around
+        name = self._create(kind)
+        before, behind = self._around
         return self.own(kind, self._library.given(name, operation or name, *before, *arguments, *behind))
 
     def own(self, kind: str, handle: Handle) -> Handle:
@@ -163,7 +170,8 @@ class HandleRegistry:
     def destroy(self, kind: str, handle: Handle) -> None:
         """Destroy a handle that is no longer in use."""
         del self._living[kind, handle]
-        name, (before, behind) = self._destroy(kind), self._around
+        name = self._destroy(kind)
+        before, behind = self._around
         self._library.call(name, name, *before, handle, *behind)
 
     def close(self) -> None:

@@ -28,10 +28,12 @@ def program_source(
     offsets = [("ulong", f"{name}_offset") for name in names]
     params = [("uint" if param.kind == "u32" else "float", param.name) for param in spec.params]
     if pointers:
-        struct, arguments = "", buffers + [f"const {kind} {name}" for kind, name in params]
+        struct = ""
+        arguments = buffers + [f"const {kind} {name}" for kind, name in params]
         values = [f"const {kind} {name} = 0;" for kind, name in offsets]
     else:
-        fields, arguments = offsets + params, [*buffers, "const launch_arguments launch"]
+        fields = offsets + params
+        arguments = [*buffers, "const launch_arguments launch"]
         struct = f"typedef struct {{ {' '.join(f'{kind} {name};' for kind, name in fields)} }} launch_arguments;\n"
         values = [f"const {kind} {name} = launch.{name};" for kind, name in fields]
     if not tuning.workspace:

@@ -17,7 +17,8 @@ class PinnedSlots:
     """
 
     def __init__(self, device: StreamDevice, nbytes: int, operation: str) -> None:
-        self._device, self._operation = device, operation
+        self._device = device
+        self._operation = operation
         self.slots = [device.pinned(nbytes) for _ in range(2)]
         self._events = [device.check(device.calls.create_event(), "create event")[0] for _ in range(2)]
         self._turn = 0
@@ -25,7 +26,8 @@ class PinnedSlots:
     def copy(self, slot: int, start: int, nbytes: int, buffer: StreamBuffer, offset: int) -> None:
         """Queue a copy from byte `start` of a slot to `offset` of a buffer."""
         device = self._device
-        to, source = buffer.address + offset, self.slots[slot] + start
+        to = buffer.address + offset
+        source = self.slots[slot] + start
         device.check(device.calls.upload(to, source, nbytes, device.stream), self._operation)
 
     def read_async(self, address: int, nbytes: int) -> Callable[[memoryview], None]:

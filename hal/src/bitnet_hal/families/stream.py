@@ -91,7 +91,8 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
 
     def __init__(self, info: DeviceInfo, api: Any, calls: Calls) -> None:
         super().__init__(info)
-        self.api, self.calls = api, calls
+        self.api = api
+        self.calls = calls
         self.select()
         self.stream = self.check(calls.create_stream(), "open")[0]
         self._modules: dict[int, Any] = {}
