@@ -37,7 +37,7 @@ def test_a_receipt_never_takes_the_place_of_the_model(bitnet, tmp_path: Path) ->
         for arguments in ([], ["--force"]):
             result = bitnet("run", "x", "-m", model, "-n", 1, "--device", "numpy", "--receipt", place, *arguments)
             assert result.code == 14
-            assert "model that is read" in result.err
+            assert "model being read" in result.err
     assert model.read_bytes() == before
 
 

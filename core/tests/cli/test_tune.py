@@ -46,7 +46,7 @@ def test_every_device_is_timed_and_kept(bitnet, install_plugin) -> None:
     shown = json.loads(bitnet("devices", "--json").out)
     assert {info["device"]: info["place"].split(":")[0] for info in shown} == {
         "numpy:0": "measured",
-        "vulkan:0": "by its backend's rank; `bitnet tune` measures",
+        "vulkan:0": "by its backend's rank; not measured (`bitnet tune`)",
     }
     assert "numpy:0" in bitnet("tune", "--synthetic", "tiny").out
 
