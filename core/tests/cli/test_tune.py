@@ -66,7 +66,7 @@ def test_what_is_not_begun_in_time_is_named(install_plugin) -> None:
     install_plugin("vulkan")
     ticks = iter([0.0, *[100.0] * 9])
     found = tune(SyntheticSource("tiny"), "tiny", limit=10.0, clock=lambda: next(ticks))
-    assert [speed.reason for speed in found] == ["not begun within 10 s"] * 2
+    assert [speed.reason for speed in found] == ["not started within 10 s"] * 2
 
 
 class TunableDevice(NumpyDevice):

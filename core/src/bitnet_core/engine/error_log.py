@@ -19,7 +19,7 @@ class ErrorRecord:
 
 
 class ErrorLog:
-    """counts: number of errors by class name. recent: the last _KEPT of them."""
+    """The last _KEPT errors in `recent`, and in `counts` the number of all errors by class name."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

@@ -23,7 +23,7 @@ from bitnet_core.plan.weights import DeviceWeights
 
 
 def closed() -> UsageError:
-    """What using a model after its end raises."""
+    """Return the error for uses of a model after `close`."""
     return UsageError("the model is closed")
 
 
@@ -58,23 +58,23 @@ class Worker:
 
     @property
     def loaded(self) -> bool:
-        """Whether there are weights on the device."""
+        """True if the weights are on the device."""
         return self._weights is not None
 
     @property
     def weights(self) -> DeviceWeights:
-        """UsageError where there are none, or none any more."""
+        """The weights. Raises UsageError if they are not loaded or were freed."""
         if self._weights is None:
             raise closed()
         return self._weights
 
     @property
     def cache_bytes(self) -> int:
-        """Of keys and values, and of the states of delta nets."""
+        """Bytes of keys and values and of the states of delta nets."""
         return cache_bytes(self.config, self.options.kv_dtype, self.blocks, self.sequences + self.checkpoints)
 
     def load(self, progress: Progress | None) -> None:
-        """Put the weights there, if they are not. UnsupportedError where the device lacks kernels of such models."""
+        """Load the weights if needed. Raises UnsupportedError if the device lacks kernels for this architecture."""
         if self._weights is None:
             self._check_kernels()
             weights = upload(self.source, self.device, self._scheduler.context, progress)
@@ -98,7 +98,7 @@ class Worker:
             )
 
     def runner(self) -> Runner:
-        """The runner, built with an empty cache if there is none."""
+        """Return the runner; creates it with an empty cache if there is none."""
         if self._runner is None:
             cache = KVCache(
                 self.device,
@@ -120,7 +120,7 @@ class Worker:
         return self._runner
 
     def memory(self) -> dict[str, int | float]:
-        """Bytes on the device, and how the pool that they come from fares."""
+        """Return the bytes on the device by use, and the statistics of the buffer pool."""
         stats = self.pool.stats()
         return {
             "weights_bytes": self.weights.nbytes,
@@ -141,7 +141,7 @@ class Worker:
         return self.pool.trim() > 0 or dropped
 
     def drop_runner(self) -> None:
-        """Free the cache and all scratch; texts under way compute their tokens again."""
+        """Free the cache and all scratch; running requests are recomputed."""
         if self._runner is not None:
             self._scheduler.detach()
             self._runner.free()
@@ -149,11 +149,11 @@ class Worker:
         self.pool.trim()
 
     def abandon(self) -> None:
-        """Forget it all, for a device that is closed or lost."""
+        """Forget weights and runner without freeing them: the device is lost or about to be closed."""
         self._weights, self._runner = None, None
 
     def free(self) -> None:
-        """Give back everything on the device, which stays open; may be called twice."""
+        """Free everything on the device, which stays open; may be called twice."""
         if self._weights is None:  # never loaded, or lost with the device
             return
         self.drop_runner()

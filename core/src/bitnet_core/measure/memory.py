@@ -1,14 +1,15 @@
-"""Memory of the host."""
+"""Memory use of the host."""
 
 from __future__ import annotations
 
 
 def host_memory() -> dict[str, float]:
-    """Resident bytes of this process (pages of a mapped model file count), bytes of the machine, what is used of them
-    by all programs, and the process's share in percent."""
-    import psutil  # where it is used: a first text must come at once
+    """Return the resident bytes of this process (with the pages of a mapped model file), the bytes of the machine and
+    those used by all programs, and the share of this process in percent."""
+    import psutil  # here, because a first token should not wait for the import
 
-    resident, machine = psutil.Process().memory_info().rss, psutil.virtual_memory()
+    resident = psutil.Process().memory_info().rss
+    machine = psutil.virtual_memory()
     return {
         "resident_bytes": resident,
         "total_bytes": machine.total,

@@ -1,4 +1,4 @@
-"""Weights of a model file, placed in device memory in the form that the plan binds."""
+"""Load the weights of a model file into device memory, in the form that the plan binds."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from bitnet_core.plan.shared_buffers import SharedBuffers
 from bitnet_core.plan.weights import DeltaWeights, Dense, DensePart, DeviceWeights, LayerWeights, Linear, LinearPart
 
 UPLOAD_CHUNK = 32 << 20
-"""Bytes handed to the device at once, so that pages of a mapped file need not all stay in memory."""
+"""Bytes per upload, so that the pages of a mapped file need not all stay in memory."""
 
 LAYERS_AHEAD = 2
-"""Layers that are in memory while they are read, the one that is placed with them."""
+"""Number of layers that are in host memory at once, including the one being uploaded."""
 
-FORGOTTEN = 256 << 20
-"""Bytes after whose upload the file's pages are let go of: those that are needed again have to be found again."""
+RELEASE_BYTES = 256 << 20
+"""Release the pages of the mapped file after uploading this many bytes; pages needed again are re-read."""
 
 _WIDEST_BLOCK = 256
-"""Columns of a weight scale where a whole row has the same one."""
+"""Columns per weight scale on the device if the file has one scale per row."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with (what is under way, units done, units in all): ("load", bytes, bytes) here."""
+"""Called with (stage, units done, units in total): ("load", bytes, bytes) here."""
 
 
 def weight_bytes(source: ModelSource) -> int:
-    """Bytes of all matrices of a model as the device will hold them (norms and scales, far below 1 %, left out)."""
+    """Return the bytes of all matrices of a model on the device (without norms and scales, which are far below 1 %)."""
     return _linear_bytes(source.config) + _table_bytes(source)
 
 
@@ -62,17 +62,17 @@ def _table_names(config: ModelConfig) -> tuple[str, ...]:
 
 
 def upload(source: ModelSource, device: Device, positions: int, progress: Progress | None = None) -> DeviceWeights:
-    """Place a model on a device, with a rotary table for `positions` positions.
+    """Upload a model to a device, with a rotary table for `positions` positions.
 
-    Raises ModelError where a tensor does not have the shape that the configuration promises, and whatever the device
-    raises; then everything that was placed so far is given back.
+    Raises ModelError if a tensor does not have the shape that the configuration states, and GpuErrors of the device;
+    all buffers are then freed.
     """
     uploader = _Uploader(source, device, progress)
     try:
         return uploader.all(positions)
     except BaseException:
         for buffer in uploader.buffers:
-            with suppress(GpuError):  # a lost device; what led here is the error that counts
+            with suppress(GpuError):  # of a lost device: the first error is reported
                 device.free(buffer)
         raise
 
@@ -84,7 +84,7 @@ class _Uploader:
         self.buffers: list[Buffer] = []
         self.hosts: list[npt.NDArray[Any]] = []
         self.allocated = self.wrapped = self.done = 0
-        self.total = self.forgotten = 0
+        self.total = self.released = 0
         limits = [limit for limit in (device.info.max_binding, device.info.max_allocation) if limit]
         self.limit = min(limits, default=0)
         self.unified = device.info.transfer is TransferMode.UNIFIED
@@ -97,13 +97,17 @@ class _Uploader:
         with reader_pool() as readers:
             if config.ternary_tables:
                 self._read_ahead(_table_names(config), readers)
-            tables = self._tables() if self.unified else {}  # while little else takes the host's memory
-            layers = tuple(self._read_once(self._layer(i, readers)) for i in range(config.n_layers))
+            tables = self._tables() if self.unified else {}  # first, while host memory is free
+            layers: list[LayerWeights] = []
+            for number in range(config.n_layers):
+                layers.append(self._layer(number, readers))
+                if self.done - self.released >= RELEASE_BYTES:
+                    self._release_pages()
             tables = tables or self._tables()
-        self._forget()
+        self._release_pages()
         return DeviceWeights(
             config=config,
-            layers=layers,
+            layers=tuple(layers),
             embedding=tables["token_embd"],
             head=tables.get("output", tables["token_embd"]),
             output_norm=self._norm("output_norm", config.hidden),
@@ -117,22 +121,17 @@ class _Uploader:
         )
 
     def _signs(self) -> dict[int, View]:
-        """Of the inputs of all matrices, where they are rotated."""
+        """Upload the sign vectors of rotated weights, by width; {} if weights are not rotated."""
         if not self.config.hadamard:
             return {}
         widths = {columns for _, columns in matrices(self.config).values()} | {self.config.hidden}
         return {width: self._norm(signs_name(width), width) for width in sorted(widths)}
 
-    def _read_once(self, layer: LayerWeights) -> LayerWeights:
-        if self.done - self.forgotten >= FORGOTTEN:
-            self._forget()
-        return layer
-
-    def _forget(self) -> None:
-        """Where all weights are copies, the file's pages should not count as this process's memory beside them."""
+    def _release_pages(self) -> None:
+        """Release the pages of the mapped file, unless weights on the device view them."""
         if all(_own_memory(host) for host in self.hosts):
             self.source.release()
-        self.forgotten = self.done
+        self.released = self.done
 
     def _rope(self, positions: int) -> View:
         table = rope_table(self.config, positions, self._rope_factors(positions))
@@ -154,15 +153,16 @@ class _Uploader:
         return factors
 
     def _read_ahead(self, names: Iterable[str], readers: Executor) -> None:
-        """Where memory is shared with the host, it counts more than time."""
+        """Start reading matrices in threads; not on devices that share the host's memory, to save it."""
         for name in names:
             if name not in self.being_read and not self.unified:
                 self.being_read[name] = readers.submit(self.source.ternary, name)
 
     def _layer(self, number: int, readers: Executor) -> LayerWeights:
-        """readers: they go on with the next layer."""
+        """Upload a layer while `readers` read the next ones."""
         config, prefix = self.config, f"blk.{number}."
-        is_delta, sub_norms = config.is_delta(number), config.sub_norms
+        is_delta = config.is_delta(number)
+        sub_norms = config.sub_norms
         linears = config.linears(number)
         inputs = ("attn_qkv",) if is_delta else ("attn_q", "attn_k", "attn_v")
         normed = config.qk_norm and not is_delta
@@ -186,7 +186,7 @@ class _Uploader:
         )
 
     def _delta(self, prefix: str, net: DeltaNet) -> DeltaWeights:
-        """What a delta net has beside its ternary matrices."""
+        """Upload the parameters of a delta net other than its ternary matrices."""
         conv = self._floats(prefix + "ssm_conv1d", (net.channels, net.conv))
         return DeltaWeights(
             conv=self._vector(dense.decode(conv.data, conv.dtype, conv.columns)),
@@ -197,7 +197,7 @@ class _Uploader:
         )
 
     def _gates(self, prefix: str, shape: tuple[int, int]) -> Dense:
-        """ssm_alpha and ssm_beta, one below the other."""
+        """Upload ssm_alpha and ssm_beta, stacked by rows."""
         alpha, beta = (self._floats(prefix + name, shape) for name in ("ssm_alpha", "ssm_beta"))
         if alpha.dtype != beta.dtype:
             raise ModelError(
@@ -213,7 +213,8 @@ class _Uploader:
     def _inputs(
         self, prefix: str, shapes: Mapping[str, tuple[int, int]], names: Sequence[str]
     ) -> tuple[Linear, Linear | None, Linear | None]:
-        """Queries, keys and values; the gate beside them, if there is one; and both as one, where that is possible."""
+        """Upload QKV and, in a hybrid model, the gate. Returns both, and both stacked in one matrix if they are
+        adjacent."""
         if not self.config.delta:
             return self._linear(prefix, shapes, *names), None, None
         weights = [self._ternary(prefix + name, shapes[name]) for name in (*names, "attn_gate")]
@@ -224,8 +225,10 @@ class _Uploader:
         return self._stacked(weights[:-1]), self._stacked(weights[-1:]), None
 
     def _neighbours(self, weights: Sequence[TernaryWeight], first: int) -> bool:
-        """Whether matrices of one kind fit in one binding, and the rows from `first` on in a view of their own."""
-        blocks, row = {self._block(weight) for weight in weights}, weights[0].width // 4
+        """Return True if the matrices fit in one binding and the rows from `first` on are aligned for a separate
+        view."""
+        blocks = {self._block(weight) for weight in weights}
+        row = weights[0].width // 4
         if len(blocks) > 1 or 0 < self.limit < row * sum(weight.rows for weight in weights):
             return False
         block = blocks.pop()
@@ -233,11 +236,11 @@ class _Uploader:
         return not any(first * size % self.device.info.alignment for size in (row, scales))
 
     def _linear(self, prefix: str, shapes: Mapping[str, tuple[int, int]], *names: str) -> Linear:
-        """The named matrices of a layer, which share their input."""
+        """Upload matrices of a layer that share their input, stacked by rows."""
         return self._stacked([self._ternary(prefix + name, shapes[name]) for name in names])
 
     def _stacked(self, weights: Sequence[TernaryWeight]) -> Linear:
-        """Stack matrices; neighbours whose scales are of one kind share a launch where they are copied."""
+        """Stack matrices by rows. Copied neighbours with the same kind of scales share a launch."""
         parts: list[LinearPart] = []
         first = 0
         for block, group in groupby(weights, self._block):
@@ -250,7 +253,7 @@ class _Uploader:
         return Linear(first, weights[0].columns, tuple(parts))
 
     def _block(self, weight: TernaryWeight) -> int:
-        """Columns of a scale on the device: activations in blocks come with weight scales in blocks alone."""
+        """Return the columns per scale on the device; grouped activation scales need grouped weight scales."""
         return weight.block or (_WIDEST_BLOCK if self.config.activation_group_size else 0)
 
     def _ternary(self, name: str, shape: tuple[int, int]) -> TernaryWeight:
@@ -268,7 +271,7 @@ class _Uploader:
         return {name: self._table(name) for name in _table_names(self.config)}
 
     def _table(self, name: str) -> Dense | Linear:
-        """token_embd or output, in parts that the device can bind."""
+        """Upload token_embd or output, in parts that the device can bind."""
         shape = self.config.vocab, self.config.hidden
         if self.config.ternary_tables:
             return self._stacked([self._ternary(name, shape)])
@@ -276,7 +279,7 @@ class _Uploader:
         return self._dense([weight])
 
     def _dense(self, weights: Sequence[DenseWeight]) -> Dense:
-        """Matrices of one type, stacked."""
+        """Upload matrices of one type, stacked by rows."""
         data, first = [weight.data for weight in weights], weights[0]
         parts = tuple(DensePart(view, start, count) for start, count, view in self._rows(data))
         return Dense(DENSE_TYPES.index(first.dtype), sum(map(len, data)), first.columns, parts)
@@ -295,7 +298,8 @@ class _Uploader:
         return view
 
     def _rows(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]]:
-        """Place u8[rows, row_bytes] arrays: (first row, rows, view) of every part, without copies where possible."""
+        """Upload u8[rows, row_bytes] arrays, or wrap them without a copy on a unified device. Returns (first row, rows,
+        view) of every part."""
         arrays = [np.ascontiguousarray(array) for array in arrays]
         placed = self._wrapped(arrays) if self.unified else None
         return self._copied(arrays) if placed is None else placed
@@ -363,14 +367,14 @@ class _Uploader:
 
 
 def _own_memory(array: npt.NDArray[Any]) -> bool:
-    """Whether numpy made the memory, which a mapped file's is not."""
+    """Return True if numpy allocated the memory; False for a mapped file's."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array.base is None
 
 
 def _row_scales(weight: TernaryWeight, block: int) -> npt.NDArray[np.float32]:
-    """f32[rows] where block is 0, else f32[rows, ceil(width / block)] with zeros for blocks that are all padding."""
+    """Return f32[rows] if block is 0, else f32[rows, ceil(width / block)] with zeros for blocks of padding only."""
     rows = np.broadcast_to(weight.scales.reshape(-1), (weight.rows,)) if weight.scale_kind != "block" else weight.scales
     if not block:
         return rows.astype(np.float32)

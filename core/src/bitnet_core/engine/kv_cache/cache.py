@@ -12,13 +12,13 @@ from bitnet_core.plan.pool import MemoryPool
 
 
 def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
-    """Bytes of one block in one layer's key (or value) buffer."""
+    """Return the bytes of one block in one layer's key (or value) buffer."""
     return KV_BLOCK * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim)
 
 
-def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, req_indices: int) -> int:
-    """Bytes of a cache without its block tables; lanes: number of states."""
-    return 2 * config.attention_layers * blocks * block_bytes(config, kv_dtype) + req_indices * config.state_bytes
+def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, states: int) -> int:
+    """Return the bytes of a cache without its block tables. states: number of delta net states."""
+    return 2 * config.attention_layers * blocks * block_bytes(config, kv_dtype) + states * config.state_bytes
 
 
 class KVCache:
@@ -91,8 +91,9 @@ class KVCache:
     def _states(self, net: DeltaNet) -> tuple[View, View]:
         """Allocate the states of one delta net: f32[n, taps - 1, channels] and f32[n, heads, key_dim, value_dim], n =
         sequences + checkpoints. Kernels zero them at position 0."""
-        req_indices, (inputs, heads) = self.sequences + self.checkpoints, net.state_sizes
-        return self._alloc(4 * req_indices * inputs), self._alloc(4 * req_indices * heads)
+        rows = self.sequences + self.checkpoints
+        inputs, heads = net.state_sizes
+        return self._alloc(4 * rows * inputs), self._alloc(4 * rows * heads)
 
     def copy_states(self, source: int, target: int) -> None:
         """Copy the states of all delta nets from one row to another."""

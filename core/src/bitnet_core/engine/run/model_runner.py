@@ -62,8 +62,8 @@ class Runner:
     def forward(
         self, scheduled: Sequence[ScheduledTokens], wanted: Sequence[int], chunk: int
     ) -> npt.NDArray[np.float32]:
-        """Compute the rows of `scheduled`, at most `chunk`; f32[len(wanted), V] logits of the rows numbered
-        `wanted`."""
+        """Compute the rows of `scheduled`, at most `chunk`; returns f32[len(wanted), V], the logits of the rows
+        numbered `wanted`."""
         steps = self.prompt_step(scheduled, wanted, [LogitsRequest(0)] * len(wanted), chunk, self.vocab)
         rows = [top_logits.full() for top_logits in steps]
         return np.stack(rows) if rows else np.empty((0, self.vocab), np.float32)
@@ -112,10 +112,8 @@ class Runner:
         short = sum(logits_request.k > 0 for logits_request in logits_requests) if self.shortlists else 0
         listed: list[TopLogits] = []
         if short:
-            k, masks = (
-                self._list_length(logits_requests),
-                [logits_request.mask() for logits_request in logits_requests if logits_request.mask is not None],
-            )
+            k = self._list_length(logits_requests)
+            masks = [logits_request.mask() for logits_request in logits_requests if logits_request.mask is not None]
             if masks:
                 self._masks(scratch).upload(masks, short)
             self.launcher.run([self.plan.shortlist(scratch, short, k, masked=bool(masks))])
@@ -123,7 +121,7 @@ class Runner:
         return listed + self._whole(scratch, short, len(logits_requests), columns)
 
     def _short(self, logits_requests: Sequence[LogitsRequest]) -> bool:
-        """Whether unmasked top-k lists satisfy all requests."""
+        """Return True if unmasked top-k lists satisfy all requests."""
         return self.shortlists and all(
             logits_request.k and not logits_request.rest and logits_request.mask is None
             for logits_request in logits_requests
@@ -177,7 +175,7 @@ class Runner:
         return found
 
     def recordings(self) -> dict[str, Recorded]:
-        """All recordings by what they do. Replaying one advances its rows: only allowed between requests."""
+        """Return all recordings by name. Replaying one advances its rows, so it is only allowed without requests."""
         self.multi_step.forget()
         found = {f"{kind} decode, {size} rows": recorded for (kind, size), recorded in self._recordings.items()}
         prompts = {f"prompt, {rows} rows": body for rows, body in self._bodies.items() if isinstance(body, Recorded)}
@@ -194,7 +192,7 @@ class Runner:
         return True
 
     def free(self) -> None:
-        """Give back scratch, recordings and the cache, but not the weights."""
+        """Free scratch, recordings and the cache, but not the weights."""
         for recorded in self._recordings.values():
             recorded.recording.close()
         self._recordings.clear()
@@ -212,7 +210,8 @@ class Runner:
         return self._prompt
 
     def _run_body(self, scratch: Scratch, rows: int) -> None:
-        """All layers over a prompt step: direct launches at first, a recording for a row count that comes again."""
+        """Run all layers over a prompt step: by direct launches the first time, by a recording for a repeated row
+        count."""
         body = self._bodies.pop(rows, None)
         if body is None:
             body = self.plan.body(scratch, self.cache, rows)
@@ -239,7 +238,7 @@ class Runner:
         self.launcher.replay(recorded)
 
     def _recorded(self, kind: str, size: int) -> Recorded:
-        """The recording of a decode step; kind is "logits", "greedy", or "top" and a number."""
+        """Return the recording of a decode step. kind: "logits", "greedy", or "top" followed by the list length."""
         recorded = self._recordings.get((kind, size))
         if recorded is None:
             launches = self.plan.body(self._decode, self.cache, size, decode=True)

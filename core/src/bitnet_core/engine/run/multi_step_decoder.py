@@ -1,4 +1,4 @@
-"""Multi-step greedy decoding: the device advances its rows by itself, and further steps can be queued ahead.
+"""Multi-step greedy decoding: the device advances its rows by itself, and further steps can be queued in advance.
 
 The device works in queue order. A row whose request turns out to have ended goes on in the steps that were queued
 before: it writes behind the request's end, into blocks that belonged to the request when the steps were queued; their
@@ -34,7 +34,8 @@ class StepsInFlight:
 
 
 class MultiStepDecoder:
-    """The rows in the step buffer of `scratch`. recorded(n): the recording of a greedy step of n rows."""
+    """Decoder of the rows in the step buffer of `scratch`. recorded(n): returns the recording of a greedy step of n
+    rows."""
 
     def __init__(
         self,
@@ -48,17 +49,15 @@ class MultiStepDecoder:
         self._read_async = (
             cast(AsyncReadbackDevice, device).read_async if "async-readback" in device.info.features else None
         )
-        self._rows: dict[
-            ScheduledTokens, int
-        ] = {}  # places in the step buffer of what it holds once `_ahead` is asked for
-        self._moving: set[int] = set()  # places whose rows every replay moves on
+        self._rows: dict[ScheduledTokens, int] = {}  # next rows, after `_ahead`, and their places in the step buffer
+        self._moving: set[int] = set()  # places whose rows every replay advances
         self._size = 0  # rows of a replay
         self._history_used = HISTORY
         self._ahead: StepsInFlight | None = None  # follows `_rows`
 
     @property
     def can_run_ahead(self) -> bool:
-        """Whether steps can be queued while the host waits for earlier ones."""
+        """True if steps can be queued while the host waits for earlier ones."""
         return self._read_async is not None
 
     def queued(self, rows: Sequence[ScheduledTokens]) -> int:
@@ -112,7 +111,7 @@ class MultiStepDecoder:
         self._rows, self._moving = {}, set()
         self._size = self._padded_rows(len(rows))
         self._scratch.upload("step", build_batch(self._cache, rows, self._size))
-        self._history_used = HISTORY  # counts begin anew
+        self._history_used = HISTORY  # the ring restarts
         self._rows = {row: buffer_row for buffer_row, row in enumerate(rows)}
         self._moving = set(self._rows.values())
 

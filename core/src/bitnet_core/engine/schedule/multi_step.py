@@ -67,8 +67,9 @@ class MultiStepScheduler:
         return self.step_count.length(tokens_left, waiting=waiting, followed=self._runs_ahead(runner))
 
     def _runs_ahead(self, runner: Runner) -> bool:
-        """Whether to queue further steps before the last ones are read, so that the device never waits for the host.
-        Not while requests wait for admission, and not in recurrent models, whose states cannot go back."""
+        """Return True if further steps are queued before the last ones are read, so that the device never waits for
+        the host. Not while requests wait for admission, and not in recurrent models, whose states cannot be rolled
+        back."""
         return runner.multi_step.can_run_ahead and not self._admission.waiting and not self._admission.recurrent
 
     def _ahead(self, runner: Runner, count: int) -> tuple[int, list[Request]]:
@@ -82,7 +83,7 @@ class MultiStepScheduler:
         return (ahead, list(tokens_left)) if ahead and admission.reserve_free(tokens_left, count + ahead) else (0, [])
 
     def _may_draft(self) -> bool:
-        """Whether draft tokens are worth looking for."""
+        """Return True if it pays to look for draft tokens."""
         return self.prompt_lookup == "on" or (self.prompt_lookup == "auto" and self.step_count.slow)
 
     def _draft(self, request: Request, chunk: int) -> list[int]:

@@ -20,7 +20,7 @@ class RequestOutput(NamedTuple):
 
 
 class StepResults:
-    """Results of steps. counts, seconds, errors: as in Scheduler."""
+    """Bookkeeping of step results. counts, seconds, errors: as in Scheduler."""
 
     def __init__(self, admission: Admission, counts: dict[str, int], errors: ErrorLog) -> None:
         self._admission, self._counts, self._errors = admission, counts, errors
@@ -63,7 +63,7 @@ class StepResults:
         token = rows[-1].token if rows else None
         try:
             return self.accept_tokens(request, count, [] if token is None else [token])
-        except Exception as exc:  # noqa: BLE001 - a constraint's own; the neighbours have no part in it
+        except Exception as exc:  # noqa: BLE001 - a constraint's error must not end the other requests
             return self.fail(request, exc)
 
     def fail(self, request: Request, error: Exception, tokens: tuple[int, ...] = ()) -> RequestOutput:

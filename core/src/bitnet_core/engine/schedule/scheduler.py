@@ -35,9 +35,9 @@ class Scheduler:
 
     stream_interval: as in StepCountPolicy. waiting, running: the requests. counts: the counters of engine.counters, the
     evictions of discarded block pools, and the tokens of decode-only steps ("decoded_tokens"). seconds: of steps with
-    prompts ("prefill") and without ("decode"). errors: what ended requests, and what the engine adds. recurrent: layers
-    keep a state per request, so that a prefix can be reused only up to a state checkpoint, and a failed step may have
-    advanced the states.
+    prompts ("prefill") and without ("decode"). errors: those that ended requests, and those that the engine adds.
+    recurrent: layers keep a state per request, so that a prefix can be reused only up to a state checkpoint, and a
+    failed step may have advanced the states.
     """
 
     def __init__(self, context: int, chunk: int, stream_interval: float = 0.1, *, recurrent: bool = False) -> None:
@@ -67,7 +67,7 @@ class Scheduler:
         return self._admission.max_model_len
 
     def add_request(self, request: Request) -> None:
-        """Queue a request. UsageError if the prompt is empty or leaves no token for the answer."""
+        """Queue a request. Raises UsageError if the prompt is empty or leaves no token for the answer."""
         if not request.tokens:
             raise UsageError("the prompt is empty")
         if len(request.tokens) >= self.max_model_len:
@@ -118,7 +118,7 @@ class Scheduler:
         self._admission.finish(request, reason)
 
     def borrow_index(self, tokens: int) -> AbstractContextManager[int]:
-        """See Admission."""
+        """Lend a request slot, as Admission.borrow_index."""
         return self._admission.borrow_index(tokens)
 
     def _admit(self) -> None:

@@ -45,7 +45,7 @@ class StepCountPolicy:
 
     @property
     def slow(self) -> bool:
-        """Whether a step takes so long that drafting is affordable at every token."""
+        """True if a step takes so long that drafting is affordable at every token."""
         return self.token_seconds * _MIN_UNCHECKED_TOKENS > self.seconds
 
     def _short(self) -> int:
