@@ -286,7 +286,8 @@ class Engine:
         return self.worker.runner()
 
     def _step(self) -> list[RequestOutput]:
-        self._ready()
+        if not self.worker.ready:
+            self._ready()
         return self.scheduler.step()
 
     def _score(self, ids: list[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int) -> None:
@@ -308,7 +309,7 @@ class Engine:
 
     def _guarded(self, action: Callable[[], T]) -> T:
         """Run an action and retry it after recovery: free memory step by step, or continue on the next device."""
-        recovery = OomRecovery(self)
+        recovery: OomRecovery | None = None
         while True:
             try:
                 return action()
@@ -316,6 +317,7 @@ class Engine:
                 self.scheduler.errors.add(exc)
                 if not self.worker.loaded:  # nothing can be freed yet
                     raise
+                recovery = recovery or OomRecovery(self)
                 recovery.recover(exc)
             except DEVICE_FAILURES as exc:
                 self.scheduler.errors.add(exc)

@@ -31,7 +31,7 @@ class Worker:
     """Everything an engine keeps on a device; attaches each new runner to the scheduler.
 
     blocks: number of cache blocks, by the options; a smaller number takes effect with the next runner. sequences:
-    largest number of concurrent requests; checkpoints: number of state checkpoints.
+    largest number of concurrent requests; checkpoints: number of state checkpoints. ready: True while a runner exists.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Worker:
         self._scheduler = scheduler
         self._weights: DeviceWeights | None = None
         self._runner: Runner | None = None
+        self.ready = False
 
     @property
     def loaded(self) -> bool:
@@ -117,6 +118,7 @@ class Worker:
                 raise
             self.block_pool = BlockPool(self.blocks, self.options.eviction)
             self._scheduler.attach(self._runner, self.block_pool)
+            self.ready = True
         return self._runner
 
     def memory(self) -> dict[str, int | float]:
@@ -143,6 +145,7 @@ class Worker:
     def drop_runner(self) -> None:
         """Free the cache and all scratch; running requests are recomputed."""
         if self._runner is not None:
+            self.ready = False
             self._scheduler.detach()
             self._runner.free()
             self._runner = None
@@ -150,7 +153,9 @@ class Worker:
 
     def abandon(self) -> None:
         """Forget weights and runner without freeing them: the device is lost or about to be closed."""
-        self._weights, self._runner = None, None
+        self.ready = False
+        self._weights = None
+        self._runner = None
 
     def free(self) -> None:
         """Free everything on the device, which stays open; may be called twice."""

@@ -110,11 +110,13 @@ class Scratch:
     def upload(self, name: str, values: npt.NDArray[np.int32], first: int = 0) -> None:
         """Copy a C-contiguous array to an i32 buffer, from row `first` on."""
         at = first * self._row_bytes[name]
-        self._pool.upload(View(self._buffers[name], at, values.nbytes), values.data.cast("B"))
+        self.device.upload(View(self._buffers[name], at, values.nbytes), values.data.cast("B"))
+        self._pool.moved_bytes += values.nbytes
 
     def download(self, name: str, out: npt.NDArray[np.float32] | npt.NDArray[np.int32]) -> None:
         """Read the start of a buffer into a C-contiguous array."""
-        self._pool.download(View(self._buffers[name], 0, out.nbytes), out.data.cast("B"))
+        self.device.download(View(self._buffers[name], 0, out.nbytes), out.data.cast("B"))
+        self._pool.moved_bytes += out.nbytes
 
     def free(self) -> None:
         """Give all buffers back to the pool."""

@@ -46,7 +46,7 @@ class KVCache:
         net = config.delta
         self._rows = np.full((sequences, self.max_blocks), -1, np.int32)
         self._tables: list[list[int]] = [[] for _ in range(sequences)]
-        self._changed: set[int] = set()  # requests whose tables the device does not have yet
+        self.changed_tables: set[int] = set()  # table rows that the device does not have yet
         try:
             self.keys = tuple(self._alloc(size) for _ in range(layers))
             self.values = tuple(self._alloc(size) for _ in range(layers))
@@ -65,17 +65,18 @@ class KVCache:
         row = self._rows[req_index]
         row[: len(blocks)] = blocks
         row[len(blocks) :] = -1
-        self._changed.add(req_index)
+        self.changed_tables.add(req_index)
 
     def upload_tables(self) -> None:
         """Upload changed tables, adjacent ones at once; call it before queueing work that uses them."""
-        while self._changed:
-            first = end = min(self._changed)
-            while end in self._changed:
+        while self.changed_tables:
+            first = end = min(self.changed_tables)
+            while end in self.changed_tables:
                 end += 1
             rows = self._rows[first:end]
-            self._pool.upload(self.tables.part(first * self._rows[0].nbytes, rows.nbytes), rows.data.cast("B"))
-            self._changed.difference_update(range(first, end))
+            self._device.upload(self.tables.part(first * self._rows[0].nbytes, rows.nbytes), rows.data.cast("B"))
+            self._pool.moved_bytes += rows.nbytes
+            self.changed_tables.difference_update(range(first, end))
 
     def slots(self, req_indices: npt.NDArray[np.int64], positions: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Map positions of requests to cache slots, i32[n]; -1 if the block is missing."""

@@ -32,7 +32,8 @@ class Request:
 
     error: why the request ended, if finish_reason is "error". added, admitted: time.perf_counter() when it was queued
     and when it was first admitted. prefill_seconds, decode_seconds: durations of the steps up to and after its first
-    token.
+    token. prefilling: True until a step has generated the first token. greedy: True if the device can choose the
+    tokens: no constraint, greedy sampling of raw logits.
     """
 
     tokens: list[int]
@@ -43,6 +44,8 @@ class Request:
     scored: Scored | None = None  # receives the logits after every prompt token
     id: int = field(default_factory=lambda: next(_ids))
     prompt_tokens: int = field(init=False)
+    greedy: bool = field(init=False)
+    prefilling: bool = True
     computed: int = 0
     cached_tokens: int = 0  # prompt tokens whose keys and values came from an earlier request
     blocks: list[int] = field(default_factory=list)
@@ -58,6 +61,7 @@ class Request:
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.tokens)
+        self.greedy = self.constraint is None and self.sampler.greedy
 
     @property
     def generated(self) -> list[int]:
@@ -73,11 +77,6 @@ class Request:
     def pending(self) -> int:
         """Number of tokens that are not computed yet; 1 while decoding."""
         return len(self.tokens) - self.computed
-
-    @property
-    def greedy(self) -> bool:
-        """True if the device can choose the tokens: no constraint, greedy sampling of raw logits."""
-        return self.constraint is None and self.sampler.greedy
 
     def block_hashes(self, upto: int) -> list[bytes]:
         """Return the hashes of the full blocks within the first `upto` tokens."""

@@ -52,7 +52,7 @@ class Admission:
 
     def tokens_left(self, request: Request) -> int:
         """Number of tokens that the request may still generate."""
-        return min(request.max_tokens - request.generated_tokens, self.max_model_len - len(request.tokens))
+        return min(request.prompt_tokens + request.max_tokens, self.max_model_len) - len(request.tokens)
 
     def finish(self, request: Request, reason: FinishReason) -> None:
         """End a request now; its full blocks stay in the cache for reuse."""
@@ -141,8 +141,8 @@ class Admission:
     def reserve(self, extra: int) -> None:
         """Allocate blocks for `extra` more tokens of every running request; preempts the last one while there are too
         few."""
-        wanted = [(request, min(len(request.tokens) + extra, self.max_model_len)) for request in self.running]
-        for request, tokens in wanted:
+        for request in self.running.copy():
+            tokens = min(len(request.tokens) + extra, self.max_model_len)
             while len(request.blocks) * KV_BLOCK < tokens and request in self.running:
                 if not self._grow(request, tokens):
                     self.preempt(self.running[-1])

@@ -73,17 +73,20 @@ class StepResults:
         self._admission.finish(request, "error")
         return RequestOutput(request, tokens)
 
-    def add_time(self, taking_part: list[tuple[Request, bool]], seconds: float, done: list[RequestOutput]) -> None:
-        """Add the duration of a step. taking_part: its requests, and whether each was still in prefill."""
-        for request, prefilling in taking_part:
-            if prefilling:
+    def add_time(self, requests: list[Request], seconds: float, done: list[RequestOutput]) -> None:
+        """Add the duration of a step to its requests and to the totals."""
+        prompts = False
+        for request in requests:
+            if request.prefilling:
+                prompts = True
                 request.prefill_seconds += seconds
+                request.prefilling = len(request.tokens) == request.prompt_tokens
             else:
                 request.decode_seconds += seconds
-        prompts = any(prefilling for _, prefilling in taking_part)
         self.seconds["prefill" if prompts else "decode"] += seconds
         if not prompts:
-            self._counts["decoded_tokens"] += sum(len(output.tokens) for output in done)
+            for output in done:
+                self._counts["decoded_tokens"] += len(output.tokens)
 
 
 def _up_to_the_end(request: Request, tokens: list[int], tokens_left: int) -> list[int]:

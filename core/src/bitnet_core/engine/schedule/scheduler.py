@@ -80,27 +80,28 @@ class Scheduler:
     def step(self) -> list[RequestOutput]:
         """Run one step; returns [] when there is nothing to do."""
         queued = self.multi_step.queued(self._runner)
-        if not queued:  # steps in flight are read first
+        if self.waiting and not queued:  # steps in flight are read first
             self._admit()
         done: list[RequestOutput] = []
         if self.running:
-            taking_part = [(request, request.generated_tokens == 0) for request in self.running]
+            requests = self.running.copy()
             began = time.perf_counter()
             try:
                 done = self._advance(queued)
             except Exception:
                 self._start_over()
                 raise
-            self._results.add_time(taking_part, time.perf_counter() - began, done)
+            self._results.add_time(requests, time.perf_counter() - began, done)
         outputs, self._ended = self._ended + done, []
         return outputs
 
     def _advance(self, queued: int) -> list[RequestOutput]:
-        if any(request.pending > 1 or request.scored for request in self.running):
-            return self._mixed()
-        if all(request.greedy for request in self.running):
-            return self.multi_step.step(self._runner, queued, self.chunk)
-        return self._sampled()
+        greedy = True
+        for request in self.running:
+            if request.computed + 1 < len(request.tokens) or request.scored:
+                return self._mixed()
+            greedy = greedy and request.greedy
+        return self.multi_step.step(self._runner, queued, self.chunk) if greedy else self._sampled()
 
     def _start_over(self) -> None:
         """Preempt every request of a recurrent model: a failed step may have advanced their states."""
