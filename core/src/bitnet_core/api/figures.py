@@ -11,7 +11,7 @@ from bitnet_hal.device import DeviceType
 from bitnet_hal.discovery.selection import BackendStartupSummary
 
 from bitnet_core.engine.engine import Engine
-from bitnet_core.measure.memory import host_memory
+from bitnet_core.measure.host_memory import host_memory
 
 
 def stats_of(engine: Engine, summary: BackendStartupSummary) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary.i2_s import Layout
 from bitnet_core.hub import local
 from bitnet_core.model.source import ModelSource
-from bitnet_core.plan.upload import Progress
+from bitnet_core.progress import Progress
 from bitnet_core.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = ["load", "open_source", "settle_layout"]

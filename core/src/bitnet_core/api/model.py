@@ -40,7 +40,7 @@ from bitnet_core.engine.sampling.defaults import sampling_defaults
 from bitnet_core.engine.worker import closed
 from bitnet_core.measure.profiling import StepProfile, profile
 from bitnet_core.model.source import ModelSource
-from bitnet_core.plan.upload import Progress
+from bitnet_core.progress import Progress
 from bitnet_core.reference.float_model import FloatModel
 from bitnet_core.structured import Grammars, grammar_of
 from bitnet_core.tokenizer import StreamDecoder, Tokenizer

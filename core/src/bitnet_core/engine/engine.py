@@ -29,9 +29,9 @@ from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.schedule.scheduler import Scheduler
 from bitnet_core.engine.worker import Worker, closed
 from bitnet_core.model.source import ModelSource
+from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.memory import DeviceMemoryPlan, plan_memory
-from bitnet_core.plan.upload import Progress
-from bitnet_core.plan.weights import DeviceWeights
+from bitnet_core.progress import Progress
 
 log = logging.getLogger(__name__)
 

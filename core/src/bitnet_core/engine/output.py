@@ -13,7 +13,7 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.request.reasoning import Reasoning
 from bitnet_core.engine.request.request import FinishReason, Request
 from bitnet_core.engine.sampling.logprobs import TokenScore
-from bitnet_core.plan.upload import Progress
+from bitnet_core.progress import Progress
 
 
 class Decoder(Protocol):

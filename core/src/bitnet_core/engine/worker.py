@@ -14,12 +14,13 @@ from bitnet_core.engine.options import EngineOptions, free_share
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.schedule.scheduler import Scheduler
 from bitnet_core.model.source import ModelSource
+from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.hybrid import needed_kernels
 from bitnet_core.plan.lm_head_int8 import add_lm_head_int8
 from bitnet_core.plan.memory import plan_memory
 from bitnet_core.plan.pool import MemoryPool
-from bitnet_core.plan.upload import Progress, upload
-from bitnet_core.plan.weights import DeviceWeights
+from bitnet_core.plan.upload import upload
+from bitnet_core.progress import Progress
 
 
 def closed() -> UsageError:

@@ -15,7 +15,7 @@ from bitnet_hal.kernels.catalogue import CATALOGUE, DENSE_TYPES
 from bitnet_hal.kernels.types import DENSE_BLOCKS, DenseType
 from bitnet_hal.launcher import Launcher
 
-from bitnet_core.plan.upload import Progress
+from bitnet_core.progress import Progress
 
 _TABLE_BYTES = 1 << 30  # larger than any cache
 _LEAST_BYTES = 64 << 20  # below, a cache may hold the table

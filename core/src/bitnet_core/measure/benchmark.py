@@ -15,10 +15,10 @@ from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_by
 from bitnet_core.engine.engine import Engine
 from bitnet_core.formats.names import matrices
 from bitnet_core.measure.bandwidth import read_bandwidth
-from bitnet_core.measure.memory import host_memory
+from bitnet_core.measure.host_memory import host_memory
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.weights import padded
-from bitnet_core.plan.upload import Progress
+from bitnet_core.progress import Progress
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model

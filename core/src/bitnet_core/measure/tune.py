@@ -20,7 +20,7 @@ from bitnet_core.engine.options import EngineOptions
 from bitnet_core.measure.products import ProductTime, time_products
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
-from bitnet_core.plan.upload import Progress
+from bitnet_core.progress import Progress
 
 LIMIT = 10.0
 """Seconds for all devices together; devices that have not started by then are skipped."""

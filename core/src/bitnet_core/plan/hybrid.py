@@ -11,9 +11,9 @@ from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, SIGMOID, SILU
 from bitnet_hal.launcher import Launch
 
 from bitnet_core.model.config import DeltaNet, ModelConfig
+from bitnet_core.plan.device_weights import DeltaWeights, LayerWeights, Linear
 from bitnet_core.plan.layers import CacheViews, Plan, Values
 from bitnet_core.plan.scratch import Scratch
-from bitnet_core.plan.weights import DeltaWeights, LayerWeights, Linear
 
 _UNIT_EPS = 1e-6
 """Epsilon of the L2 norm of queries and keys (Qwen3.5's l2norm)."""

@@ -15,8 +15,8 @@ from bitnet_hal.kernels.catalogue import CATALOGUE, KV_TYPES, RELU2, SILU, kv_ro
 from bitnet_hal.kernels.sizes import row_scales
 from bitnet_hal.launcher import Launch, Launcher
 
+from bitnet_core.plan.device_weights import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
 from bitnet_core.plan.scratch import HISTORY, Scratch
-from bitnet_core.plan.weights import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
 
 log = logging.getLogger(__name__)
 

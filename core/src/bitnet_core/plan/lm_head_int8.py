@@ -10,7 +10,7 @@ from bitnet_hal.errors import OutOfMemoryError, UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE, DENSE_TYPES, ceil_div
 from bitnet_hal.launcher import Launcher
 
-from bitnet_core.plan.weights import Dense, DeviceWeights, Int8LmHead
+from bitnet_core.plan.device_weights import Dense, DeviceWeights, Int8LmHead
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from itertools import groupby
@@ -22,8 +22,17 @@ from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.rope import factors_name, rope_table
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import DenseWeight, TernaryWeight, padded
+from bitnet_core.plan.device_weights import (
+    DeltaWeights,
+    Dense,
+    DensePart,
+    DeviceWeights,
+    LayerWeights,
+    Linear,
+    LinearPart,
+)
 from bitnet_core.plan.shared_buffers import SharedBuffers
-from bitnet_core.plan.weights import DeltaWeights, Dense, DensePart, DeviceWeights, LayerWeights, Linear, LinearPart
+from bitnet_core.progress import Progress
 
 UPLOAD_CHUNK = 32 << 20
 """Bytes per upload, so that the pages of a mapped file need not all stay in memory."""
@@ -36,9 +45,6 @@ RELEASE_BYTES = 256 << 20
 
 _WIDEST_BLOCK = 256
 """Columns per weight scale on the device if the file has one scale per row."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with (stage, units done, units in total): ("load", bytes, bytes) here."""
 
 
 def weight_bytes(source: ModelSource) -> int:

@@ -17,11 +17,11 @@ from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_ro
 from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
 from bitnet_core.engine.run.row_masks import RowMasks
 from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
+from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.hybrid import HybridPlan
 from bitnet_core.plan.layers import Plan
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.scratch import SHORTLIST, Scratch, logit_rows
-from bitnet_core.plan.weights import DeviceWeights
 
 _LISTS = (1, 16, 64, SHORTLIST)
 """Lengths of top-k lists; few, so that few recordings serve all."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bitnet_core.engine.sampling.candidates import Filters, Floats, tail_bounds, weights_of
+from bitnet_core.engine.sampling.candidates import Doubles, Filters, tail_bounds, weights_of
 from bitnet_core.engine.sampling.logits import Logits, TopLogits
 from bitnet_core.engine.sampling.sampler import Sampler
 
@@ -41,14 +41,14 @@ def sample_batch(samplers: Sequence[Sampler], lists: Sequence[TopLogits]) -> lis
     return [token if token >= 0 else None for token in tokens]
 
 
-def _tails(listed: Logits, totals: Floats, others: int, filters: Sequence[Filters]) -> Floats:
+def _tails(listed: Logits, totals: Doubles, others: int, filters: Sequence[Filters]) -> Doubles:
     """Return candidates.tail_bounds of every row as f64[rows, 2]; totals: f64[rows, 2]."""
     temperature = np.array([one.temperature for one in filters])
     peak = listed[:, 0].astype(np.float64)
     return np.stack(tail_bounds(listed, totals[:, 0], totals[:, 1], others, peak, temperature), axis=1)
 
 
-def _draw(logits: Logits, filters: Sequence[Filters], tails: Floats, uniforms: Floats) -> npt.NDArray[np.int64]:
+def _draw(logits: Logits, filters: Sequence[Filters], tails: Doubles, uniforms: Doubles) -> npt.NDArray[np.int64]:
     """Return candidates.draw of every row of f32[rows, k], -1 for None. Filtered candidates get weight 0, which changes
     no sum."""
     rows, size = logits.shape
@@ -82,7 +82,7 @@ def _draw(logits: Logits, filters: Sequence[Filters], tails: Floats, uniforms: F
 
 
 def _before(
-    weights: Floats, share: Floats, tails: tuple[Floats, Floats], below: np.ufunc
+    weights: Doubles, share: Doubles, tails: tuple[Doubles, Doubles], below: np.ufunc
 ) -> list[npt.NDArray[np.int64]]:
     """Count the cumulative weights of each row below `share` of their total plus the tail, for both bounds of the
     tail."""

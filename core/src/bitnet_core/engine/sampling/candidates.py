@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bitnet_core.engine.sampling.logits import Logits
 
-Floats = npt.NDArray[np.float64]
+Doubles = npt.NDArray[np.float64]
 
 Tail = tuple[float, float]
 """Least and largest possible sum of the weights of the candidates beyond a list."""
@@ -53,8 +53,8 @@ def weights_of(
 
 
 def tail_bounds(
-    listed: Logits, largest: Floats, log_sum: Floats, others: int, peak: Floats, temperature: Floats
-) -> tuple[Floats, Floats]:
+    listed: Logits, largest: Doubles, log_sum: Doubles, others: int, peak: Doubles, temperature: Doubles
+) -> tuple[Doubles, Doubles]:
     """Return the least and the largest sum of the weights of `others` logits beyond each list of f32[..., k] logits.
 
     largest, log_sum: the row's total (logits.TopLogits). peak: the logit of weight 1. Arguments are f64[...]; bounds
