@@ -66,7 +66,7 @@ class BenchResult:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One measured run. prefill_seconds: until every request has its first token. decode_seconds, decoded: duration and
+    """A measured run. prefill_seconds: until every request has its first token. decode_seconds, decoded: duration and
     tokens of the steps in which all requests were decoding."""
 
     prefill_seconds: float

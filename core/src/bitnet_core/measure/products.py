@@ -14,11 +14,11 @@ from bitnet_hal.tuning.measured import PRODUCT, tiling_key
 from bitnet_core.engine.engine import Engine
 
 _RUNS = 3
-"""Measurements per tuning."""
+"""Number of measurements per tuning."""
 _LONG = 2e-3
 """Approximate duration of a measurement in seconds."""
 _LAUNCHES = 4
-"""Launches per recording."""
+"""Number of launches per recording."""
 _GAIN = 0.97
 """A tuning replaces the device's own choice if it takes less than this share of its time."""
 
@@ -27,8 +27,8 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class ProductTime:
-    """One product of a decode step. seconds: with the best tuning; usual: with the device's own choice; tuning: the
-    best one, None if it is the device's own choice."""
+    """The times of one product of a decode step. seconds: with the best tuning; usual: with the device's own choice;
+    tuning: the best one, None if it is the device's own choice."""
 
     key: str  # measured.tiling_key
     launches: int  # in the step

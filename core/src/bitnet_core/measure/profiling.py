@@ -22,7 +22,7 @@ _LEAST_SHARE = 1000
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One launch, or all launches of a kernel in a step. nbytes: of its operands, each counted once."""
+    """The time of one launch, or of all launches of a kernel in a step. nbytes: of its operands, each counted once."""
 
     kernel: str
     launches: int

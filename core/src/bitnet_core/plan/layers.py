@@ -37,11 +37,11 @@ class CacheViews(Protocol):
 
     @property
     def states(self) -> tuple[tuple[View, View], ...]:
-        """For each delta net: the last inputs of the convolution, and the states of the heads."""
+        """The last inputs of the convolution and the states of the heads, for each delta net."""
 
     @property
     def tables(self) -> View:
-        """i32[sequences, max_blocks]"""
+        """Block tables, i32[sequences, max_blocks]."""
 
     @property
     def max_blocks(self) -> int: ...

@@ -16,7 +16,7 @@ from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
 
 @dataclass(slots=True, eq=False)
 class SampleRow:
-    """One row of a request whose logits are needed. scored_at: its position if request.scored receives its logits, else
+    """A row of a request whose logits are needed. scored_at: its position if request.scored receives its logits, else
     -1. chooses: True if the next token is sampled from it. token, error: the outcome."""
 
     request: Request

@@ -105,7 +105,7 @@ class MultiStepDecoder:
         return size == self._size and self._history().nbytes <= MAX_ASYNC_READ
 
     def _continues(self, rows: Sequence[ScheduledTokens]) -> bool:
-        """Whether the device has these rows already and no smaller recording would do."""
+        """Return True if the device holds these rows and a smaller recording would not do."""
         return self._rows.keys() >= set(rows) and padded_rows(len(rows), self._cache.sequences) == self._size
 
     def _put(self, rows: Sequence[ScheduledTokens]) -> None:

@@ -31,8 +31,9 @@ _TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How tokens are chosen. Filters apply in this order: repetition penalty, presence and frequency penalty, logit
-    bias, temperature, top-k, top-p, min-p, each on what the one before left (as in the transformers library).
+    """Sampling parameters of a request. Filters apply in this order: repetition penalty, presence and frequency
+    penalty, logit bias, temperature, top-k, top-p, min-p, each on the result of the one before (as in the transformers
+    library).
 
     temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 switch those filters off (top_p 0 leaves the likeliest token);
     seed None draws one. repetition_penalty is for all tokens so far, presence_penalty (once a token) and
