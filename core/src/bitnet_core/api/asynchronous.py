@@ -18,7 +18,8 @@ class AsyncGeneration:
     """
 
     def __init__(self, begin: Callable[[], GenerationStream], threads: Executor) -> None:
-        self._begin, self._threads = begin, threads
+        self._begin = begin
+        self._threads = threads
         self._stream: GenerationStream | None = None
 
     @property

@@ -60,7 +60,8 @@ class Model:
         options: EngineOptions,
         progress: Progress | None = None,
     ) -> None:
-        self.source, self.summary = source, summary
+        self.source = source
+        self.summary = summary
         self.config = options.config_of(source.config)
         self.defaults = sampling_defaults(source)
         self._template: ChatTemplate | None = None

@@ -215,7 +215,8 @@ class Engine:
     def averages(self) -> dict[str, float]:
         """Return the seconds of all steps with and without prompts, the seconds per decoded token, and the bytes copied
         per token."""
-        counts, seconds = self.scheduler.counts, self.scheduler.seconds
+        counts = self.scheduler.counts
+        seconds = self.scheduler.seconds
         tokens = counts["prompt_tokens"] + counts["generated_tokens"]
         return {
             "prefill_seconds": seconds["prefill"],
@@ -226,7 +227,8 @@ class Engine:
 
     def figures(self) -> dict[str, int | float]:
         """Return the values of GAUGES and COUNTERS by name."""
-        pool, counts = self.block_pool, self.scheduler.counts
+        pool = self.block_pool
+        counts = self.scheduler.counts
         return {
             "running": len(self.scheduler.running),
             "waiting": len(self.scheduler.waiting),
@@ -337,7 +339,8 @@ class Engine:
             self._give_up_device()
         failure = "was lost" if lost else "failed"
         log.warning("%s %s (%s); continuing on %s", info.request, failure, error, device.info.request)
-        self._counts, self._moved = self.kernel_launches_by_device, self.moved_bytes
+        self._counts = self.kernel_launches_by_device
+        self._moved = self.moved_bytes
         self._use(device)
 
     def _give_up_device(self) -> None:
@@ -385,5 +388,6 @@ class Engine:
             return False
         self.worker.drop_runner()
         self.sequences = max(self.sequences // 2, 1)
-        self.worker.sequences, self.worker.checkpoints = self.sequences, self.worker.checkpoints // 2
+        self.worker.sequences = self.sequences
+        self.worker.checkpoints = self.worker.checkpoints // 2
         return True

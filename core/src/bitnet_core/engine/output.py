@@ -75,15 +75,18 @@ class StopFilter:
         found = [at for stop in self.stops if (at := self._held.find(stop)) >= 0]
         if found:
             self.stopped = True
-            shown, self._held = self._held[: min(found)], ""
+            shown = self._held[: min(found)]
+            self._held = ""
             return shown
         keep = max((_overlap(self._held, stop) for stop in self.stops), default=0)
-        shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        shown = self._held[: len(self._held) - keep]
+        self._held = self._held[len(self._held) - keep :]
         return shown
 
     def flush(self) -> str:
         """Return the text that was held back, at the end of the output."""
-        held, self._held = self._held, ""
+        held = self._held
+        self._held = ""
         return held
 
 
@@ -102,7 +105,9 @@ class OutputProcessor:
         self, request: Request, decoder: Decoder, stops: StopFilter, reasoning: Reasoning | None = None
     ) -> None:
         self.request = request
-        self._decoder, self._stops, self._reasoning = decoder, stops, reasoning
+        self._decoder = decoder
+        self._stops = stops
+        self._reasoning = reasoning
         self._text: list[str] = []
         self._reasoning_text: list[str] = []
         self._seen = 0  # generated tokens that were turned into text
@@ -151,7 +156,8 @@ class OutputProcessor:
         chunks = [TextChunk("", None)]
         while self.behind:
             chunks.append(self.advance())
-        text, reasoning = "".join(chunk.text for chunk in chunks), "".join(chunk.reasoning for chunk in chunks)
+        text = "".join(chunk.text for chunk in chunks)
+        reasoning = "".join(chunk.reasoning for chunk in chunks)
         return TextChunk(text, chunks[-1].token, reasoning)
 
     def end(self) -> list[TextChunk]:
@@ -196,7 +202,9 @@ class GenerationStream:
     """Iterator over the TextChunks of one request; `result` is available after the iteration."""
 
     def __init__(self, engine: Engine, output: OutputProcessor, progress: Progress | None = None) -> None:
-        self._engine, self._output, self._progress = engine, output, progress
+        self._engine = engine
+        self._output = output
+        self._progress = progress
         self._sequence = output.request
         self._chunks: deque[TextChunk] = deque()
         self._result: Generation | None = None

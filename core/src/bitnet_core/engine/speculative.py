@@ -14,9 +14,10 @@ DRAFT_TOKENS = BATCH_INVARIANT_ROWS - 1
 """Draft tokens that a step verifies beside the certain one."""
 _LENGTHS = (3, 2, 1)
 """Lengths of the n-grams that are looked up, the longest first."""
-_FIRST_CHECKS, _WARM_UPS = 6, 2
-"""Number of verifications before their gain is judged, and how many of these are not timed (they compile and
-record)."""
+_FIRST_CHECKS = 6
+"""Number of verifications before their gain is judged."""
+_WARM_UPS = 2
+"""Number of verifications at first that are not timed, because they compile and record."""
 _LAST_CHECKS = 8
 """Number of verifications that the running means cover."""
 _AGAIN = 16

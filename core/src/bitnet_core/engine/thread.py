@@ -45,7 +45,8 @@ class EngineThread(Generic[M]):
         self.model: M | None = None
         self.error: Exception | None = None
         self.stepping_since: float | None = None
-        self._load, self._deliver = load, deliver
+        self._load = load
+        self._deliver = deliver
         self._commands: deque[tuple[Callable[[M], Any], Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._closing = False

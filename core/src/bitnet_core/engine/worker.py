@@ -44,8 +44,11 @@ class Worker:
         sequences: int,
         checkpoints: int,
     ) -> None:
-        self.source, self.device, self.options = source, device, options
-        self.sequences, self.checkpoints = sequences, checkpoints
+        self.source = source
+        self.device = device
+        self.options = options
+        self.sequences = sequences
+        self.checkpoints = checkpoints
         self.config = options.config_of(source.config)
         self.launcher = Launcher(device, tilings(device.info, kernels_hash))
         self.pool = MemoryPool(device, options.pool)

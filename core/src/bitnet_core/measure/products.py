@@ -61,7 +61,9 @@ class ProductTimer:
     """A timer of launches on a device with any tuning."""
 
     def __init__(self, device: Device, deadline: float, clock: Clock) -> None:
-        self._device, self._deadline, self._clock = device, deadline, clock
+        self._device = device
+        self._deadline = deadline
+        self._clock = clock
 
     def measure(self, key: str, launches: Sequence[Launch], vocab: int) -> ProductTime:
         """Time a product by the first of its launches. vocab: rows of the head's matrix."""
@@ -83,13 +85,15 @@ class ProductTimer:
 
     def _candidates(self, launch: Launch, params: Mapping[str, int | float]) -> Sequence[Tuning]:
         """Return the tunings to try, the device's own choice first."""
-        spec, constants = launch.kernel.spec, _semantic(launch.kernel)
+        spec = launch.kernel.spec
+        constants = _semantic(launch.kernel)
         if "tunings" in self._device.info.features:
             return cast(TunableDevice, self._device).tunings(spec, constants, params)
         return [self._device.tuning(spec, constants, params)]
 
     def _seconds(self, launch: Launch, params: Mapping[str, int | float], tuning: Tuning) -> float:
-        spec, constants = launch.kernel.spec, _semantic(launch.kernel)
+        spec = launch.kernel.spec
+        constants = _semantic(launch.kernel)
         launcher = Launcher(self._device)
         if "tunings" in self._device.info.features:
             launcher.tilings = {tiling_key(spec.name, constants, params): tuning}

@@ -135,7 +135,8 @@ def _note(chunk: dict[str, Any], at: float, answer: Answer) -> None:
         answer.chunks += 1
         if answer.first:
             answer.gaps.append(at - answer.last)
-        answer.first, answer.last = answer.first or at, at
+        answer.first = answer.first or at
+        answer.last = at
 
 
 async def _ask(target: SplitResult, key: str, path: str, body: dict[str, Any] | None) -> Any:

@@ -49,7 +49,8 @@ class HybridPlan(Plan):
 
     def head(self, scratch: Scratch, rows: int, wanted: int, keep: int = 0) -> list[Launch]:
         """Return the launches of the head, as Plan.head."""
-        head, normed = self.weights.head, scratch.view("normed", wanted)
+        head = self.weights.head
+        normed = scratch.view("normed", wanted)
         norm = self._rms_norm(scratch, rows, wanted, "index", self.weights.output_norm, normed)
         if isinstance(head, Linear):
             logits = scratch.view("logits", wanted)
@@ -68,7 +69,8 @@ class HybridPlan(Plan):
         """Return the views of QKV and of the gate, and the launches that compute them from the norm of x. For a delta
         net the normed x is also kept in `plain`. A single row uses one product for both."""
         assert layer.gate is not None
-        qkv, gate = layer.qkv, layer.gate
+        qkv = layer.qkv
+        gate = layer.gate
         launches = self._normed(scratch, rows, layer.attn_norm, qkv, keep=layer.delta is not None)
         if rows == 1 < scratch.rows and layer.inputs:  # scratch for two rows holds both results
             both = scratch.view("qkv", 1, 4 * (qkv.outs + gate.outs))

@@ -51,7 +51,8 @@ class Plan:
     """A builder of the launches of one model on one device, with cache rows of type `kv_dtype` (KV_TYPES)."""
 
     def __init__(self, weights: DeviceWeights, launcher: Launcher, kv_dtype: str) -> None:
-        self.weights, self.launcher = weights, launcher
+        self.weights = weights
+        self.launcher = launcher
         self.config = config = weights.config
         self.kv = KV_TYPES.index(kv_dtype)
         self.ablock = config.activation_group_size
@@ -170,7 +171,9 @@ class Plan:
 
     def _embedded(self, scratch: Scratch, rows: int, x: View) -> list[Launch]:
         """Copy rows of the embedding table to x[rows, H]."""
-        embedding, hidden, step = self.weights.embedding, self.config.hidden, scratch.view("step", rows)
+        embedding = self.weights.embedding
+        hidden = self.config.hidden
+        step = scratch.view("step", rows)
         if isinstance(embedding, Linear):
             return [
                 self.launcher.prepare(
@@ -203,7 +206,8 @@ class Plan:
         block = matrices[0].parts[0].block
         if any(len(matrix.parts) > 1 or matrix.parts[0].block != block for matrix in matrices):
             return None
-        config, x = self.config, scratch.view("x", 1)
+        config = self.config
+        x = scratch.view("x", 1)
         norms = layer.attn_norm, layer.attn_sub_norm, layer.ffn_norm, layer.ffn_sub_norm
         operands = [
             view
@@ -273,7 +277,8 @@ class Plan:
         heads: View,
     ) -> list[Launch]:
         """Compute heads[rows, q_width] from qkv in two launches."""
-        queries, step = scratch.view("queries", rows), scratch.view("step", rows)
+        queries = scratch.view("queries", rows)
+        step = scratch.view("step", rows)
         return [
             self.launcher.prepare(
                 CATALOGUE["rope_store_kv"],
@@ -290,8 +295,10 @@ class Plan:
         ]
 
     def _feed_forward(self, scratch: Scratch, rows: int, layer: LayerWeights) -> list[Launch]:
-        config, down = self.config, layer.ffn_down
-        x, m = scratch.view("x", rows), scratch.view("gate_up", rows, 4 * config.ffn)
+        config = self.config
+        down = layer.ffn_down
+        x = scratch.view("x", rows)
+        m = scratch.view("gate_up", rows, 4 * config.ffn)
         if glu := self._norm_matmul_glu(rows, x, m, layer):
             return [glu, *self._norm_matmul(scratch, rows, m, layer.ffn_sub_norm, down, x, add=1)]
         if glu := self._matmul_glu(scratch, rows, m, layer):
@@ -315,7 +322,8 @@ class Plan:
 
     def _norm_matmul_glu(self, rows: int, x: View, m: View, layer: LayerWeights) -> Launch | None:
         """Compute m[rows, F] of a few rows in one launch, if gate and up are in one part."""
-        up, config = layer.gate_up, self.config
+        up = layer.gate_up
+        config = self.config
         if rows > FEW_ROWS or len(up.parts) > 1:
             return None
         part = up.parts[0]
@@ -327,7 +335,8 @@ class Plan:
 
     def _matmul_glu(self, scratch: Scratch, rows: int, m: View, layer: LayerWeights) -> Launch | None:
         """Compute m[rows, F] from the quantized input, if gate and up are in one part."""
-        up, part = layer.gate_up, layer.gate_up.parts[0]
+        up = layer.gate_up
+        part = layer.gate_up.parts[0]
         if len(up.parts) > 1:
             return None
         shape: Values = {"rows": rows, "outs": self.config.ffn, "width": up.width}

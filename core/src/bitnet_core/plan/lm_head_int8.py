@@ -29,7 +29,8 @@ def add_lm_head_int8(weights: DeviceWeights, launcher: Launcher, choice: AutoOnO
     choice: "auto" adds it on CPUs, whose decoding is limited by reading the head, and on devices with the feature
     "lm-head-int8", if the table is large and memory is free; "on" always. Raises the device's GpuError.
     """
-    head, device = weights.head, launcher.device
+    head = weights.head
+    device = launcher.device
     if choice == "off" or not isinstance(head, Dense) or head.dtype != DENSE_TYPES.index("f16") or len(head.parts) != 1:
         return
     if not device.info.kernels >= KERNELS or head.columns % 4:

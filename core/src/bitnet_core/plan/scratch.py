@@ -78,7 +78,9 @@ class Scratch:
     """The buffers for steps of up to `rows` rows with up to `wanted` rows of logits."""
 
     def __init__(self, device: Device, pool: MemoryPool, config: ModelConfig, rows: int, wanted: int) -> None:
-        self.device, self.rows, self.wanted = device, rows, wanted
+        self.device = device
+        self.rows = rows
+        self.wanted = wanted
         self._pool = pool
         step, head = scratch_row_bytes(config)
         self._row_bytes = step | head

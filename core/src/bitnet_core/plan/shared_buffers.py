@@ -17,7 +17,8 @@ class SharedBuffers:
     """An allocator of small views. alloc: allocates a buffer of a number of bytes. alignment: of views, in bytes."""
 
     def __init__(self, alloc: Callable[[int], View], alignment: int) -> None:
-        self._alloc, self._alignment = alloc, alignment
+        self._alloc = alloc
+        self._alignment = alignment
         self._left: View | None = None
 
     def view(self, nbytes: int) -> View:

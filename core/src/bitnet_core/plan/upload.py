@@ -53,7 +53,8 @@ def weight_bytes(source: ModelSource) -> int:
 
 
 def _table_bytes(source: ModelSource) -> int:
-    config, names = source.config, _table_names(source.config)
+    config = source.config
+    names = _table_names(source.config)
     if config.ternary_tables:
         return len(names) * config.vocab * padded(config.hidden) // 4
     return sum(source.dense(name).data.nbytes for name in names)
@@ -85,7 +86,9 @@ def upload(source: ModelSource, device: Device, positions: int, progress: Progre
 
 class _Uploader:
     def __init__(self, source: ModelSource, device: Device, progress: Progress | None) -> None:
-        self.source, self.device, self.progress = source, device, progress
+        self.source = source
+        self.device = device
+        self.progress = progress
         self.config = source.config
         self.buffers: list[Buffer] = []
         self.hosts: list[npt.NDArray[Any]] = []
@@ -153,7 +156,8 @@ class _Uploader:
         name = factors_name(self.config, positions)
         if not self.source.has(name):
             return None
-        factors, size = self.source.vector(name), self.config.rotary_pairs
+        factors = self.source.vector(name)
+        size = self.config.rotary_pairs
         if factors.shape != (size,) or not ((factors > 0) & np.isfinite(factors)).all():
             raise ModelError(f"{self.source.path}: {name} must be {size} positive numbers")
         return factors
@@ -166,7 +170,8 @@ class _Uploader:
 
     def _layer(self, number: int, readers: Executor) -> LayerWeights:
         """Upload a layer while `readers` read the next ones."""
-        config, prefix = self.config, f"blk.{number}."
+        config = self.config
+        prefix = f"blk.{number}."
         is_delta = config.is_delta(number)
         sub_norms = config.sub_norms
         linears = config.linears(number)
@@ -286,7 +291,8 @@ class _Uploader:
 
     def _dense(self, weights: Sequence[DenseWeight]) -> Dense:
         """Upload matrices of one type, stacked by rows."""
-        data, first = [weight.data for weight in weights], weights[0]
+        data = [weight.data for weight in weights]
+        first = weights[0]
         parts = tuple(DensePart(view, start, count) for start, count, view in self._rows(data))
         return Dense(DENSE_TYPES.index(first.dtype), sum(map(len, data)), first.columns, parts)
 
@@ -348,7 +354,8 @@ class _Uploader:
         start = 0  # row of the stack where `array` begins
         for array in arrays:
             for first, count, view in placed:
-                row, end = max(first, start), min(first + count, start + len(array))
+                row = max(first, start)
+                end = min(first + count, start + len(array))
                 while row < end:
                     piece = array[row - start : min(row + chunk, end) - start]
                     self.device.upload(view.part((row - first) * row_bytes, piece.nbytes), piece.reshape(-1).data)

@@ -43,7 +43,8 @@ class BlockPool:
     """Blocks 0..total - 1, each free, owned by requests, or cached for reuse until the eviction policy takes it."""
 
     def __init__(self, total: int, eviction: Eviction = "lru") -> None:
-        self.total, self.eviction = total, eviction
+        self.total = total
+        self.eviction = eviction
         self.evictions = 0
         self._free = list(range(total - 1, -1, -1))
         self._owners: dict[int, int] = {}

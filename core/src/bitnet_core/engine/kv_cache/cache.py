@@ -37,10 +37,14 @@ class KVCache:
         context: int,
         checkpoints: int = 0,
     ) -> None:
-        self._device, self._pool = device, pool
-        self.blocks, self.sequences, self.checkpoints = blocks, sequences, checkpoints
+        self._device = device
+        self._pool = pool
+        self.blocks = blocks
+        self.sequences = sequences
+        self.checkpoints = checkpoints
         self.max_blocks = ceil_div(context, KV_BLOCK)
-        size, layers = blocks * block_bytes(config, kv_dtype), config.attention_layers
+        size = blocks * block_bytes(config, kv_dtype)
+        layers = config.attention_layers
         self.nbytes = cache_bytes(config, kv_dtype, blocks, sequences + checkpoints)
         self._buffers: list[Buffer] = []
         net = config.delta

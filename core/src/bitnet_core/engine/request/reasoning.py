@@ -23,7 +23,8 @@ class Reasoning:
         """Track the next token; returns True for a tag, which is not shown."""
         if token not in self._tags:
             return False
-        self.inside, self._begun = self._tags[token], False
+        self.inside = self._tags[token]
+        self._begun = False
         return True
 
     def trimmed(self, text: str) -> str:

@@ -69,7 +69,8 @@ class SampleRow:
             self.error = exc
 
     def _compute_mask(self) -> Mask:
-        constraint, vocab = self.request.constraint, self.request.sampler.vocab
+        constraint = self.request.constraint
+        vocab = self.request.sampler.vocab
         try:
             if constraint is not None:
                 return constraint.mask()

@@ -42,10 +42,14 @@ class Runner:
         cache: KVCache,
         kv_dtype: str,
     ) -> None:
-        self.device, self.launcher, self.pool = device, launcher, pool
-        self.weights, self.cache = weights, cache
+        self.device = device
+        self.launcher = launcher
+        self.pool = pool
+        self.weights = weights
+        self.cache = cache
         self.plan = (HybridPlan if weights.config.delta else Plan)(weights, launcher, kv_dtype)
-        self.vocab, self.tokens = weights.config.vocab, weights.config.tokens
+        self.vocab = weights.config.vocab
+        self.tokens = weights.config.tokens
         self.shortlists = "top_k" in device.info.kernels
         self._decode = Scratch(device, pool, weights.config, cache.sequences, cache.sequences)
         try:
@@ -135,7 +139,8 @@ class Runner:
         self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], k: int, columns: int
     ) -> list[TopLogits]:
         """Read top-k lists from the device."""
-        rows, rest = len(logits_requests), any(logits_request.rest for logits_request in logits_requests)
+        rows = len(logits_requests)
+        rest = any(logits_request.rest for logits_request in logits_requests)
         ids_at, values_at, totals_at = (view.offset // 4 for view in scratch.lists(rows, k))
         words = np.empty(totals_at + 2 * rows if rest else values_at + rows * k, np.int32)
         scratch.download("lists", words)
@@ -205,7 +210,8 @@ class Runner:
         memory."""
         if self._prompt is None or self._prompt.rows < rows:
             self.drop_scratch()
-            config, capacity = self.weights.config, min(chunk, 1 << (rows - 1).bit_length())
+            config = self.weights.config
+            capacity = min(chunk, 1 << (rows - 1).bit_length())
             self._prompt = Scratch(self.device, self.pool, config, capacity, logit_rows(config, capacity))
         return self._prompt
 

@@ -110,7 +110,8 @@ class MultiStepDecoder:
 
     def _put(self, rows: Sequence[ScheduledTokens]) -> None:
         """Upload rows in place of the present ones."""
-        self._rows, self._moving = {}, set()
+        self._rows = {}
+        self._moving = set()
         size = padded_rows(len(rows), self._cache.sequences)
         if self._recording is None or size != self._size:
             self._recording = self._recorded(size)

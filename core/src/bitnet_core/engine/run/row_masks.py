@@ -15,7 +15,8 @@ class RowMasks:
     """The mask buffer of a scratch: constrained rows come first, all other rows allow every token."""
 
     def __init__(self, scratch: Scratch, tokens: int) -> None:
-        self._scratch, self._words = scratch, ceil_div(tokens, 32)
+        self._scratch = scratch
+        self._words = ceil_div(tokens, 32)
         self._open = np.zeros(scratch.wanted, np.bool_)  # rows that are known to allow everything
 
     def upload(self, masks: Sequence[Mask], rows: int) -> None:

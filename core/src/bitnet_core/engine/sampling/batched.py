@@ -72,7 +72,8 @@ def _draw(logits: Logits, filters: Sequence[Filters], tails: Doubles, uniforms: 
         unknown |= (top_p[:, 0] < 1) & ((low != high) | ((high > counts) & (most > 0)))
         keep(top_p[:, 0] < 1, np.minimum(high, counts))
     if min_p.any():
-        below, filtered = weights < min_p * weights[:, :1], min_p[:, 0] > 0
+        below = weights < min_p * weights[:, :1]
+        filtered = min_p[:, 0] > 0
         unknown |= filtered & (most > 0) & ~below[:, -1]
         weights[below] = 0
         keep(filtered, counts.copy())

@@ -100,17 +100,20 @@ def draw(logits: Logits, filters: Filters, tail: Tail, uniform: float) -> int | 
     if filters.top_k:
         if len(weights) < filters.top_k and tail[1] > 0:
             return None
-        weights, tail = weights[: filters.top_k], NOTHING
+        weights = weights[: filters.top_k]
+        tail = NOTHING
     if filters.top_p < 1:
         sums = np.cumsum(weights)
         low, high = (int(np.searchsorted(sums, filters.top_p * (sums[-1] + more))) + 1 for more in tail)
         if low != high or (high > len(weights) and tail[1] > 0):
             return None
-        weights, tail = weights[:high], NOTHING
+        weights = weights[:high]
+        tail = NOTHING
     if filters.min_p > 0:
         if tail[1] > 0 and weights[-1] >= filters.min_p * weights[0]:
             return None
-        weights, tail = np.where(weights >= filters.min_p * weights[0], weights, 0.0), NOTHING
+        weights = np.where(weights >= filters.min_p * weights[0], weights, 0.0)
+        tail = NOTHING
     sums = np.cumsum(weights)
     low, high = (int(np.searchsorted(sums, uniform * (sums[-1] + more), side="right")) for more in tail)
     if tail[1] > 0:

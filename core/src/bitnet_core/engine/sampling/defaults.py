@@ -56,7 +56,8 @@ def sampling_defaults(source: ModelSource) -> SamplingDefaults:
 
     Raises ModelError for values out of range.
     """
-    metadata, generation = source.metadata, source.metadata.get("generation_config")
+    metadata = source.metadata
+    generation = source.metadata.get("generation_config")
     if isinstance(generation, Mapping):
         if generation.get("do_sample") is not True:
             return SamplingDefaults()

@@ -124,7 +124,8 @@ class Sampler:
         self._random = np.random.Generator(np.random.PCG64(self.seed))
         self._number: float | None = None
         self._logits_request: LogitsRequest | None = None  # the same for every token if logits are raw
-        self._prompt_tokens, self._noted = prompt_tokens, 0
+        self._prompt_tokens = prompt_tokens
+        self._noted = 0
         self._times: dict[int, int] = {}  # token -> how often it was generated; 0: it is in the prompt only
 
     def logits_request(self, tokens: Sequence[int]) -> LogitsRequest:
@@ -139,7 +140,8 @@ class Sampler:
             return LogitsRequest(1)
         if not params.lowering or (params.logprobs is not None and not params.raw):
             return LogitsRequest(0)
-        needed, named = self._sure_length(tokens), params.logprobs
+        needed = self._sure_length(tokens)
+        named = params.logprobs
         return LogitsRequest(min(max(needed, named or 0), SHORTLIST), rest=named is not None or needed > SHORTLIST)
 
     def _sure_length(self, tokens: Sequence[int]) -> int:
@@ -186,7 +188,9 @@ class Sampler:
         if not len(ids):
             raise forbidden()
         _check(values[[0, -1]])
-        params, given, uncertain = self.params, values, values[:0]
+        params = self.params
+        given = values
+        uncertain = values[:0]
         sure = not others or self._sure_length(tokens) <= len(ids)
         if not params.raw:
             ids, values = _in_order(ids, self._lowered(ids, values, tokens))
@@ -211,7 +215,8 @@ class Sampler:
 
     def _drawn(self, logits: Logits) -> int:
         """Draw a token from all logits."""
-        params, uniform = self.params, self.uniform()
+        params = self.params
+        uniform = self.uniform()
         self.used()
         ids = ids_of_largest(logits, params.top_k or SHORTLIST)
         if params.top_k == 0 and params.top_p == 1 and params.min_p == 0:
@@ -264,7 +269,8 @@ class Sampler:
 
     def _penalized(self, logits: Logits, times: Logits) -> Logits:
         """Return the penalized logits of tokens that were generated `times` times (0: in the prompt only)."""
-        params, factor = self.params, np.float32(self.params.repetition_penalty)
+        params = self.params
+        factor = np.float32(self.params.repetition_penalty)
         repeated = np.where(logits > 0, logits / factor, logits * factor)
         once = np.float32(params.presence_penalty) * (times > 0)
         return np.asarray(repeated - once - np.float32(params.frequency_penalty) * times, np.float32)

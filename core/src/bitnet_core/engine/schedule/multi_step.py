@@ -26,7 +26,9 @@ class MultiStepScheduler:
     ) -> None:
         self.step_count = StepCountPolicy(stream_interval)
         self.prompt_lookup: AutoOnOff = "off"
-        self._admission, self._results, self._counts = admission, results, counts
+        self._admission = admission
+        self._results = results
+        self._counts = counts
         self._acceptance = AcceptanceStats()
 
     def restart(self, runner: Runner) -> None:
@@ -122,7 +124,8 @@ class MultiStepScheduler:
         self._acceptance.update(time.perf_counter() - began, len(tokens))
         self._counts["draft_tokens"] += len(draft)
         self._counts["accepted_tokens"] += accepted
-        output, error = self._results.accept_tokens(request, len(tokens), tokens), rows[accepted].error
+        output = self._results.accept_tokens(request, len(tokens), tokens)
+        error = rows[accepted].error
         if error is not None and request.finish_reason is None:
             output = self._results.fail(request, error, output.tokens)
         return [output]

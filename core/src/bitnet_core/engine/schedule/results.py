@@ -23,12 +23,15 @@ class StepResults:
     """Bookkeeping of step results. counts, seconds, errors: as in Scheduler."""
 
     def __init__(self, admission: Admission, counts: dict[str, int], errors: ErrorLog) -> None:
-        self._admission, self._counts, self._errors = admission, counts, errors
+        self._admission = admission
+        self._counts = counts
+        self._errors = errors
         self.seconds: dict[str, float] = {"prefill": 0.0, "decode": 0.0}
 
     def accept_tokens(self, request: Request, count: int, tokens: list[int]) -> RequestOutput:
         """Add `count` computed rows and their tokens, up to the request's end."""
-        before, tokens_left = request.computed, self._admission.tokens_left(request)
+        before = request.computed
+        tokens_left = self._admission.tokens_left(request)
         if request.constraint is None and len(tokens) < tokens_left and request.stop_token_ids.isdisjoint(tokens):
             accepted = tokens
             request.tokens += accepted

@@ -42,11 +42,13 @@ class Scheduler:
 
     def __init__(self, context: int, chunk: int, stream_interval: float = 0.1, *, recurrent: bool = False) -> None:
         self.recurrent = recurrent
-        self.context, self.chunk = context, chunk
+        self.context = context
+        self.chunk = chunk
         self.counts = zeros()
         self.errors = ErrorLog()
         self._admission = Admission(context, self.counts, recurrent=recurrent)
-        self.waiting, self.running = self._admission.waiting, self._admission.running
+        self.waiting = self._admission.waiting
+        self.running = self._admission.running
         self._results = StepResults(self._admission, self.counts, self.errors)
         self.seconds = self._results.seconds
         self.multi_step = MultiStepScheduler(self._admission, self._results, self.counts, stream_interval)
@@ -92,7 +94,8 @@ class Scheduler:
                 self._start_over()
                 raise
             self._results.add_time(requests, time.perf_counter() - began, done)
-        outputs, self._ended = self._ended + done, []
+        outputs = self._ended + done
+        self._ended = []
         return outputs
 
     def _advance(self, queued: int) -> list[RequestOutput]:
@@ -111,7 +114,8 @@ class Scheduler:
     def fail_all(self, error: Exception) -> list[RequestOutput]:
         """End every request with an error that none of them caused."""
         outputs = [self._results.fail(request, error) for request in (*self.running, *self.waiting)]
-        outputs, self._ended = self._ended + outputs, []
+        outputs = self._ended + outputs
+        self._ended = []
         return outputs
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
@@ -134,7 +138,8 @@ class Scheduler:
         scheduled: list[ScheduledTokens] = []
         numbers: dict[SampleRow, int] = {}
         taken: list[tuple[Request, int, list[SampleRow]]] = []
-        used, decoding = 0, sum(request.pending == 1 for request in self.running)
+        used = 0
+        decoding = sum(request.pending == 1 for request in self.running)
         chunk = min(self.chunk, max(_SHARED_ROWS, decoding)) if decoding else self.chunk
         for request in sorted(self.running, key=lambda s: s.pending > 1):
             count = min(request.pending, chunk - used, _SCORED_ROWS if request.scored else chunk)
