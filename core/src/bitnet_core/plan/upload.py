@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import Buffer, Device, TransferMode, View, whole
+from bitnet_hal.device import Device, View
 from bitnet_hal.errors import GpuError, UsageError
 from bitnet_hal.kernels.catalogue import DENSE_TYPES, ceil_div
 
@@ -31,11 +30,8 @@ from bitnet_core.plan.device_weights import (
     Linear,
     LinearPart,
 )
-from bitnet_core.plan.shared_buffers import SharedBuffers
+from bitnet_core.plan.weight_memory import WeightMemory
 from bitnet_core.progress import Progress
-
-UPLOAD_CHUNK = 32 << 20
-"""Bytes per upload, so that the pages of a mapped file need not all stay in memory."""
 
 LAYERS_AHEAD = 2
 """Number of layers that are in host memory at once, including the one being uploaded."""
@@ -78,7 +74,7 @@ def upload(source: ModelSource, device: Device, positions: int, progress: Progre
     try:
         return uploader.all(positions)
     except BaseException:
-        for buffer in uploader.buffers:
+        for buffer in uploader.memory.buffers:
             with suppress(GpuError):  # of a lost device: the first error is reported
                 device.free(buffer)
         raise
@@ -90,14 +86,10 @@ class _Uploader:
         self.device = device
         self.progress = progress
         self.config = source.config
-        self.buffers: list[Buffer] = []
-        self.hosts: list[npt.NDArray[Any]] = []
-        self.allocated = self.wrapped = self.done = 0
-        self.total = self.released = 0
-        limits = [limit for limit in (device.info.max_binding, device.info.max_allocation) if limit]
-        self.limit = min(limits, default=0)
-        self.unified = device.info.transfer is TransferMode.UNIFIED
-        self.vectors = SharedBuffers(self._buffer, device.info.alignment)
+        self.memory = WeightMemory(device, source.path, self._advance)
+        self.done = 0
+        self.total = 0
+        self.released = 0
         self.being_read: dict[str, Future[TernaryWeight]] = {}
 
     def all(self, positions: int) -> DeviceWeights:
@@ -106,7 +98,7 @@ class _Uploader:
         with reader_pool() as readers:
             if config.ternary_tables:
                 self._read_ahead(_table_names(config), readers)
-            tables = self._tables() if self.unified else {}  # first, while host memory is free
+            tables = self._tables() if self.memory.unified else {}  # first, while host memory is free
             layers: list[LayerWeights] = []
             for number in range(config.n_layers):
                 layers.append(self._layer(number, readers))
@@ -122,10 +114,10 @@ class _Uploader:
             output_norm=self._norm("output_norm", config.hidden),
             rope=self._rope(positions),
             positions=positions,
-            nbytes=self.allocated,
-            wrapped_bytes=self.wrapped,
-            _buffers=self.buffers,
-            _hosts=self.hosts,
+            nbytes=self.memory.allocated,
+            wrapped_bytes=self.memory.wrapped,
+            _buffers=self.memory.buffers,
+            _hosts=self.memory.hosts,
             signs=self._signs(),
         )
 
@@ -138,19 +130,19 @@ class _Uploader:
 
     def _release_pages(self) -> None:
         """Release the pages of the mapped file, unless weights on the device view them."""
-        if all(_own_memory(host) for host in self.hosts):
+        if not self.memory.views_file:
             self.source.release()
         self.released = self.done
 
     def _rope(self, positions: int) -> View:
         table = rope_table(self.config, positions, self._rope_factors(positions))
-        if 0 < self.limit < table.nbytes:
-            fits = positions * self.limit // table.nbytes
+        if 0 < self.memory.limit < table.nbytes:
+            fits = positions * self.memory.limit // table.nbytes
             raise UsageError(
                 f"the rotations of {positions:,} positions take {table.nbytes:,} bytes, and {self.device.info.request} "
-                f"binds {self.limit:,} at most. Use a context of {fits:,} tokens or fewer"
+                f"binds {self.memory.limit:,} at most. Use a context of {fits:,} tokens or fewer"
             )
-        return self._vector(table)
+        return self.memory.vector(table)
 
     def _rope_factors(self, positions: int) -> npt.NDArray[np.float32] | None:
         name = factors_name(self.config, positions)
@@ -165,7 +157,7 @@ class _Uploader:
     def _read_ahead(self, names: Iterable[str], readers: Executor) -> None:
         """Start reading matrices in threads; not on devices that share the host's memory, to save it."""
         for name in names:
-            if name not in self.being_read and not self.unified:
+            if name not in self.being_read and not self.memory.unified:
                 self.being_read[name] = readers.submit(self.source.ternary, name)
 
     def _layer(self, number: int, readers: Executor) -> LayerWeights:
@@ -200,7 +192,7 @@ class _Uploader:
         """Upload the parameters of a delta net other than its ternary matrices."""
         conv = self._floats(prefix + "ssm_conv1d", (net.channels, net.conv))
         return DeltaWeights(
-            conv=self._vector(dense.decode(conv.data, conv.dtype, conv.columns)),
+            conv=self.memory.vector(dense.decode(conv.data, conv.dtype, conv.columns)),
             gates=self._gates(prefix, (net.value_heads, self.config.hidden)),
             rate=self._norm(prefix + "ssm_a", net.value_heads),
             dt=self._norm(prefix + "ssm_dt", net.value_heads),
@@ -230,7 +222,7 @@ class _Uploader:
             return self._linear(prefix, shapes, *names), None, None
         weights = [self._ternary(prefix + name, shapes[name]) for name in (*names, "attn_gate")]
         first = sum(weight.rows for weight in weights[:-1])
-        if not self.unified and self._neighbours(weights, first):
+        if not self.memory.unified and self._neighbours(weights, first):
             both = self._stacked(weights)
             return *both.split(first), both
         return self._stacked(weights[:-1]), self._stacked(weights[-1:]), None
@@ -240,7 +232,7 @@ class _Uploader:
         view."""
         blocks = {self._block(weight) for weight in weights}
         row = weights[0].width // 4
-        if len(blocks) > 1 or 0 < self.limit < row * sum(weight.rows for weight in weights):
+        if len(blocks) > 1 or 0 < self.memory.limit < row * sum(weight.rows for weight in weights):
             return False
         block = blocks.pop()
         scales = 4 * (ceil_div(weights[0].width, block) if block else 1)
@@ -257,8 +249,8 @@ class _Uploader:
         for block, group in groupby(weights, self._block):
             same = list(group)
             scales = np.concatenate([_row_scales(weight, block) for weight in same])
-            for start, count, view in self._rows([weight.codes for weight in same]):
-                part = self._vector(scales[start : start + count])
+            for start, count, view in self.memory.rows([weight.codes for weight in same]):
+                part = self.memory.vector(scales[start : start + count])
                 parts.append(LinearPart(view, part, count, first + start, block))
             first += len(scales)
         return Linear(first, weights[0].columns, tuple(parts))
@@ -293,97 +285,19 @@ class _Uploader:
         """Upload matrices of one type, stacked by rows."""
         data = [weight.data for weight in weights]
         first = weights[0]
-        parts = tuple(DensePart(view, start, count) for start, count, view in self._rows(data))
+        parts = tuple(DensePart(view, start, count) for start, count, view in self.memory.rows(data))
         return Dense(DENSE_TYPES.index(first.dtype), sum(map(len, data)), first.columns, parts)
 
     def _norm(self, name: str, size: int) -> View:
         values = self.source.vector(name)
         if values.shape != (size,):
             raise ModelError(f"{self.source.path}: {name} has shape {list(values.shape)}, not [{size}]")
-        return self._vector(values)
-
-    def _vector(self, values: npt.NDArray[np.float32]) -> View:
-        flat = np.ascontiguousarray(values, np.float32).reshape(-1)
-        view = self.vectors.view(flat.nbytes)
-        self.allocated += flat.nbytes
-        self.device.upload(view, flat.data.cast("B"))
-        return view
-
-    def _rows(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]]:
-        """Upload u8[rows, row_bytes] arrays, or wrap them without a copy on a unified device. Returns (first row, rows,
-        view) of every part."""
-        arrays = [np.ascontiguousarray(array) for array in arrays]
-        placed = self._wrapped(arrays) if self.unified else None
-        return self._copied(arrays) if placed is None else placed
-
-    def _rows_per_part(self, row_bytes: int, rows: int) -> int:
-        if not self.limit:
-            return rows
-        if row_bytes > self.limit:
-            raise ModelError(f"{self.source.path}: a matrix row of {row_bytes} bytes exceeds what the device can bind")
-        return min(rows, self.limit // row_bytes)
-
-    def _wrapped(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]] | None:
-        placed: list[tuple[int, int, View]] = []
-        first = 0
-        for array in arrays:
-            step = self._rows_per_part(array.shape[1], len(array))
-            for start in range(0, len(array), step):
-                piece = array[start : start + step]
-                buffer = self.device.wrap(piece.reshape(-1).data)
-                if buffer is None:
-                    for _, _, view in placed:
-                        self.device.free(view.buffer)
-                    return None
-                placed.append((first + start, len(piece), View(buffer, 0, piece.nbytes)))
-            first += len(array)
-        self.buffers += [view.buffer for _, _, view in placed]
-        self.hosts += arrays
-        for array in arrays:
-            self.wrapped += array.nbytes
-            self._advance(array.nbytes)
-        return placed
-
-    def _copied(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]]:
-        row_bytes = arrays[0].shape[1]
-        rows = sum(len(array) for array in arrays)
-        step = self._rows_per_part(row_bytes, rows)
-        parts = [(first, min(step, rows - first)) for first in range(0, rows, step)]
-        placed = [(first, count, self._alloc(count * row_bytes)) for first, count in parts]
-        chunk = max(1, UPLOAD_CHUNK // row_bytes)
-        start = 0  # row of the stack where `array` begins
-        for array in arrays:
-            for first, count, view in placed:
-                row = max(first, start)
-                end = min(first + count, start + len(array))
-                while row < end:
-                    piece = array[row - start : min(row + chunk, end) - start]
-                    self.device.upload(view.part((row - first) * row_bytes, piece.nbytes), piece.reshape(-1).data)
-                    row += len(piece)
-                    self._advance(piece.nbytes)
-            start += len(array)
-        return placed
-
-    def _alloc(self, nbytes: int) -> View:
-        self.allocated += nbytes
-        return self._buffer(nbytes)
-
-    def _buffer(self, nbytes: int) -> View:
-        buffer = self.device.alloc(nbytes)
-        self.buffers.append(buffer)
-        return whole(buffer).part(0, nbytes)
+        return self.memory.vector(values)
 
     def _advance(self, nbytes: int) -> None:
         self.done += nbytes
         if self.progress:
             self.progress("load", min(self.done, self.total), self.total)
-
-
-def _own_memory(array: npt.NDArray[Any]) -> bool:
-    """Return True if numpy allocated the memory; False for a mapped file's."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array.base is None
 
 
 def _row_scales(weight: TernaryWeight, block: int) -> npt.NDArray[np.float32]:
