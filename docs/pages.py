@@ -1,7 +1,7 @@
 """Fills the generated parts of the pages, so that they can be read in a plain checkout: `python docs/pages.py`.
 
-Between `<!-- NAME -->` and `<!-- end -->` stands what NAME gives: `kernels`, `tolerances`, `matrix`, `models`, or
-`include FILE[:SECTION]`, where a section lies between two comments `--8<-- [start:SECTION]` and
+Between `<!-- NAME -->` and `<!-- end -->` stands what NAME gives: `kernels`, `tolerances`, `matrix`, `models`,
+`optional`, or `include FILE[:SECTION]`, where a section lies between two comments `--8<-- [start:SECTION]` and
 `--8<-- [end:SECTION]` of the file.
 """
 
@@ -16,9 +16,10 @@ from bitnet_core.hub.families import families
 from bitnet_hal.kernels.describe import describe_all, table
 from bitnet_hal.testing.tolerances import TOLERANCES
 from matrix import matrix
+from optional import optional
 
 ROOT = Path(__file__).parents[1]
-_NAMES = r"kernels|tolerances|matrix|models|include ([^ :]+)(?::(\w+))?"
+_NAMES = r"kernels|tolerances|matrix|models|optional|include ([^ :]+)(?::(\w+))?"
 _BLOCK = re.compile(rf"<!-- ({_NAMES}) -->\n.*?<!-- end -->", re.DOTALL)
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml"}
 
@@ -30,11 +31,7 @@ def filled(page: str) -> str:
 
 def _fill(block: re.Match[str]) -> str:
     name, file, section = block.groups()
-    text = (
-        {"kernels": describe_all, "tolerances": tolerances, "matrix": matrix, "models": models}[name]()
-        if file is None
-        else include(file, section)
-    )
+    text = _PARTS[name]() if file is None else include(file, section)
     return f"<!-- {name} -->\n{text.rstrip()}\n<!-- end -->"
 
 
@@ -63,6 +60,9 @@ def models() -> str:
     """The table of known models."""
     rows = [(f"{f.name} ({f.publisher})", f.sizes, f.licence, f.forms, f.does) for f in families()]
     return table(("family", "sizes", "licence", "forms", "what bitnet does"), *rows)
+
+
+_PARTS = {"kernels": describe_all, "tolerances": tolerances, "matrix": matrix, "models": models, "optional": optional}
 
 
 def main() -> None:
