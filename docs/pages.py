@@ -1,7 +1,7 @@
-"""Fill the generated parts of the pages, so that they can be read in a plain checkout: `python docs/pages.py`.
+"""Fills the generated parts of the pages, so that they can be read in a plain checkout: `python docs/pages.py`.
 
-A block from `<!-- NAME -->` to `<!-- end -->` holds the output of NAME: `kernels`, `offers`, `tolerances`, `matrix`,
-`models`, or `include FILE[:SECTION]`. A section lies between the comments `--8<-- [start:SECTION]` and
+A block from `<!-- NAME -->` to `<!-- end -->` holds the output of NAME: `kernels`, `tolerances`, `matrix`, `models`,
+`optional`, `features`, or `include FILE[:SECTION]`. A section lies between the comments `--8<-- [start:SECTION]` and
 `--8<-- [end:SECTION]` of the file.
 """
 
@@ -15,40 +15,30 @@ from pathlib import Path
 from bitnet_core.hub.families import families
 from bitnet_hal.device import FEATURES
 from bitnet_hal.discovery.known import KNOWN
-from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, ROTATED_KERNELS
 from bitnet_hal.kernels.describe import describe_all, table
 from bitnet_hal.testing.tolerances import TOLERANCES
 from matrix import matrix
+from optional import optional
 
 ROOT = Path(__file__).parents[1]
-_NAMES = r"kernels|offers|tolerances|matrix|models|include ([^ :]+)(?::(\w+))?"
+_NAMES = r"kernels|features|tolerances|matrix|models|optional|include ([^ :]+)(?::(\w+))?"
 _BLOCK = re.compile(rf"<!-- ({_NAMES}) -->\n.*?<!-- end -->", re.DOTALL)
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml"}
 
 
 def filled(page: str) -> str:
-    """Return a page with its generated parts up to date."""
+    """A page with its generated parts as they should be."""
     return _BLOCK.sub(_fill, page)
 
 
 def _fill(block: re.Match[str]) -> str:
     name, file, section = block.groups()
-    text = (
-        {
-            "kernels": describe_all,
-            "offers": offers,
-            "tolerances": tolerances,
-            "matrix": matrix,
-            "models": models,
-        }[name]()
-        if file is None
-        else include(file, section)
-    )
+    text = _PARTS[name]() if file is None else include(file, section)
     return f"<!-- {name} -->\n{text.rstrip()}\n<!-- end -->"
 
 
 def include(file: str, section: str | None) -> str:
-    """Return a file of the repository, or one section of it, as a code block."""
+    """A file of the repository, or one section of it, as a block of code."""
     text = (ROOT / file).read_text(encoding="utf-8")
     if section is not None:
         text = text.split(f"--8<-- [start:{section}]\n", 1)[1].split(f"--8<-- [end:{section}]", 1)[0]
@@ -59,7 +49,7 @@ def include(file: str, section: str | None) -> str:
 
 
 def tolerances() -> str:
-    """Return the table of the kit's tolerances."""
+    """The table of the kit's tolerances."""
     head = ("kernel", "relative", "of the row's largest", "int8 codes")
     rows = [
         (f"`{name}`", *(f"{value:g}" if value else "exact" for value in (t.relative, t.scaled, t.codes)))
@@ -68,35 +58,38 @@ def tolerances() -> str:
     return table(head, *rows)
 
 
-def offers() -> str:
-    """Return the tables of optional kernels and features by backend, as the plugins' sources declare them."""
-    optional = [spec.name for spec in CATALOGUE.values() if not spec.base]
-    declared = {name: _declared(name) for name in KNOWN}
-    tables = []
-    for title, names in (("optional kernel", optional), ("feature", sorted(FEATURES))):
-        rows = [(f"`{name}`", *("yes" if name in declared[backend] else "" for backend in KNOWN)) for name in names]
-        tables.append(table((title, *KNOWN), *rows))
-    return "\n\n".join(tables)
+def features() -> str:
+    """Return the table of features by backend, as the sources that describe its devices declare them."""
+    columns = {name: _quoted(name) for name in KNOWN}
+    rows = [(f"`{name}`", *("yes" if name in found else "" for found in columns.values())) for name in sorted(FEATURES)]
+    return table(("feature", *(f"`{name}`" for name in columns)), *rows)
 
 
-def _declared(backend: str) -> set[str]:
-    """Return the quoted names in the module and the tables that describe a backend's devices."""
-    package = KNOWN[backend].package.replace("bitnet-", "bitnet_")
+def _quoted(backend: str) -> set[str]:
+    """Return the names in the module and the tables that describe a backend's devices."""
+    package = KNOWN[backend].package
+    folder = ROOT / "plugins" / package / "src" / package.replace("-", "_")
     if backend == "numpy":
         folder = ROOT / "hal" / "src" / "bitnet_hal" / "reference"
-    else:
-        folder = ROOT / "plugins" / KNOWN[backend].package / "src" / package
     files = [folder / name for name in ("describe.py", "devices.toml", "adapters.toml")]
     text = "\n".join(file.read_text(encoding="utf-8") for file in files if file.exists())
-    names = set(re.findall(r'"([a-z0-9_-]+)"', text)) | set(re.findall(r"^([a-z0-9_-]+) = ", text, re.MULTILINE))
-    sets = {"DELTA_KERNELS": DELTA_KERNELS, "ROTATED_KERNELS": ROTATED_KERNELS}
-    return names.union(*(kernels for name, kernels in sets.items() if name in text))
+    return set(re.findall(r'"([a-z0-9_-]+)"', text)) | set(re.findall(r"^([a-z0-9_-]+) = ", text, re.MULTILINE))
 
 
 def models() -> str:
-    """Return the table of known models."""
+    """The table of known models."""
     rows = [(f"{f.name} ({f.publisher})", f.sizes, f.licence, f.forms, f.does) for f in families()]
     return table(("family", "sizes", "licence", "forms", "what bitnet does"), *rows)
+
+
+_PARTS = {
+    "features": features,
+    "kernels": describe_all,
+    "tolerances": tolerances,
+    "matrix": matrix,
+    "models": models,
+    "optional": optional,
+}
 
 
 def main() -> None:

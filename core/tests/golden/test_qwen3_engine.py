@@ -18,7 +18,7 @@ from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.sampling.constraint import Mask
 from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.formats.open import open_model
-from bitnet_core.plan.weights import Linear
+from bitnet_core.plan.device_weights import Linear
 from bitnet_core.reference.float_model import FloatModel
 from bitnet_hal.reference.device import NumpyDevice
 

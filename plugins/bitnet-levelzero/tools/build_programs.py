@@ -39,8 +39,9 @@ def programs() -> Iterator[tuple[str, KernelSpec, dict[str, int], Tuning]]:
         spec = CATALOGUE[kernel]
         for values in product(*spec.constants.values()):
             constants = dict(zip(spec.constants, values, strict=True))
-            for tuning in (row.tuning({}.__getitem__) for row in rows):  # which name no sizes
-                yield program_name(spec, constants, tuning), spec, constants, tuning
+            tunings = [row.tuning({}.__getitem__) for row in rows if not row.unsupported]  # which name no sizes
+            named = {program_name(spec, constants, tuning): tuning for tuning in tunings}  # rows may share one
+            yield from ((name, spec, constants, tuning) for name, tuning in named.items())
 
 
 def build(job: tuple[str, KernelSpec, dict[str, int], Tuning]) -> tuple[str, bytes]:

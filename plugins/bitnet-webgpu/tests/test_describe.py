@@ -68,12 +68,12 @@ def test_each_absence_is_served() -> None:
     poor = describe.describe(adapter(), 0)
     assert poor.features == {"tunings"}
     assert poor.extra["subgroups"] == 1
-    assert poor.kernels == {"top_k", "norm_matmul", "norm_matmul_glu"}, "rope_attention binds ten buffers"
+    assert poor.kernels == {*KNOWN["everywhere"], "norm_matmul", "norm_matmul_glu"}, "rope_attention binds ten buffers"
     found = adapter(features=tuple(KNOWN["features"]), max_storage_buffers_per_shader_stage=10)
     rich = describe.describe(found, 0)
     assert rich.features == {"tunings", "timings"}
     assert rich.extra["subgroups"] == 32
-    assert rich.kernels == {"top_k", *KNOWN["fused"]}
+    assert rich.kernels == {*KNOWN["everywhere"], *KNOWN["fused"]}
     assert describe.describe(adapter(vendor=1, features=("subgroup",)), 0).extra["subgroups"] == 1
 
 

@@ -24,7 +24,10 @@ pytestmark = pytest.mark.slow
 
 JOINED = tuple(KNOWN["fused"])
 SPLIT = ("attention", "argmax_advance")
-REDUCING = ("matmul_dense", "rms_norm", "rms_norm_quantize", "glu_norm_quantize", "rope_store_kv", "top_k")
+REDUCING = (
+    *("matmul_dense", "rms_norm", "rms_norm_quantize", "glu_norm_quantize", "rope_store_kv", "top_k"),
+    *("gated_rms_norm", "norm_rotate_quantize"),
+)
 """Tuned alike everywhere, but for subgroups, which software adapters go without."""
 ONE_ROW = ("norm_matmul", "norm_matmul_glu")
 """Several rows are left to the kernels that these join."""
@@ -71,7 +74,7 @@ class AsGpu:
 
 def as_gpu(info: DeviceInfo, subgroups: int) -> DeviceInfo:
     extra = {**info.extra, "subgroups": subgroups}
-    return replace(info, type=DeviceType.GPU, kernels=info.kernels | {"top_k", *JOINED}, extra=extra)
+    return replace(info, type=DeviceType.GPU, kernels=info.kernels | {*KNOWN["everywhere"], *JOINED}, extra=extra)
 
 
 def bench_of(request: pytest.FixtureRequest, subgroups: int) -> Iterator[Bench]:

@@ -35,7 +35,7 @@ PROMPT = "Once upon a time there was a shy fox named Mia. Next door lived Otto, 
 CASES = [
     case
     for spec in CATALOGUE.values()
-    if spec.base or spec.name in ("top_k", "norm_matmul", "norm_matmul_glu")
+    if spec.base or spec.name in (*describe.KNOWN["everywhere"], "norm_matmul", "norm_matmul_glu")
     for case in cases_of(spec.name)[::4]
     if not any(word in case.id for word in LARGE)
 ]

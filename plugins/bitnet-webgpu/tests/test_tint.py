@@ -50,7 +50,7 @@ def compiled(node: Path, folder: Path) -> dict[str, list[str]]:
 
 def write_sources(folder: Path) -> set[str]:
     """A file for every text of a kernel that a GPU or a CPU may be given for the kit's cases; the kernels' names."""
-    optional = frozenset({"top_k", *KNOWN["fused"]})
+    optional = frozenset({*KNOWN["everywhere"], *KNOWN["fused"]})
     texts = set[tuple[str, str]]()
     for kind, subgroups in product((DeviceType.GPU, DeviceType.SOFTWARE), PROLOGUES):
         extra = {"workgroup_storage": 16384, "subgroups": subgroups}
@@ -69,7 +69,7 @@ def write_sources(folder: Path) -> set[str]:
 
 def test_tint_accepts_every_kernel(node: Path, tmp_path: Path) -> None:
     names = write_sources(tmp_path)
-    assert names == {spec.name for spec in CATALOGUE.values() if spec.base} | {"top_k", *KNOWN["fused"]}
+    assert names == {spec.name for spec in CATALOGUE.values() if spec.base} | {*KNOWN["everywhere"], *KNOWN["fused"]}
     found = compiled(node, tmp_path)
     assert len(found) == len(list(tmp_path.iterdir()))
     assert not {file: errors for file, errors in found.items() if errors}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bitnet_hal.errors import BackendUnavailableError, GpuError
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS
 from bitnet_hal.plugin import DeviceInfo, DeviceType, Handle, TransferMode, filter_devices, pci_address
 
 from bitnet_levelzero import api
@@ -102,7 +103,7 @@ def describe(made_by: Handle, card: Handle, device: Handle, index: int) -> Level
         alignment=ALIGNMENT,
         transfer=TransferMode.UNIFIED if integrated else TransferMode.EXPLICIT_COPY,
         physical_id=physical_id(card),
-        kernels=frozenset({"top_k"}),
+        kernels=DELTA_KERNELS | ROTATED_KERNELS | {"top_k"},
         features=frozenset({"timings"}),
         extra=MappingProxyType(
             {

@@ -5,12 +5,13 @@ from __future__ import annotations
 import platform
 from types import MappingProxyType
 
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS
 from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, filter_devices
 
 from bitnet_metal.driver import BACKEND, Handle, module, unavailable
 
 FAMILIES = (10, 9, 8, 7)  # from 7 (M1) on simd_sum and simdgroup_matrix exist; a later GPU counts as the newest
-OPTIONAL = frozenset({"top_k", "norm_matmul", "norm_matmul_glu", "rope_attention"})
+OPTIONAL = DELTA_KERNELS | ROTATED_KERNELS | {"top_k", "norm_matmul", "norm_matmul_glu", "rope_attention"}
 
 
 def usable() -> list[EnumeratedDevice]:

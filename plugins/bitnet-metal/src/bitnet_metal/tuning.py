@@ -11,6 +11,8 @@ GROUP = 256  # threads of a threadgroup, where nothing speaks for others
 ALONE = {"GROUP": GROUP}
 WIDEST = 65_535  # columns of a product whose sums are exact: kernels/codes.h proves it
 ROOMS = (1024, 2048, 4096, 8192, 16384)  # columns that a norm in its product's launch has memory for; a library each
+ROTATIONS, KEYS = (1024, 4096), (64, 128, 256, 1024)  # columns of a transform, and keys of a head, likewise
+WHOLE_ROWS = 64  # of more rows a threadgroup norms and rotates all, where these are fused
 SPLIT_TOKENS, SPLITS = 8192, 32  # logits from which on a row is searched by several threadgroups, and how many
 Family = Mapping[str, int]  # a row of families.toml
 FAMILIES: dict[str, Family] = table(__file__, "families.toml")
@@ -67,6 +69,39 @@ def _choice(query: TuningQuery, family: Family) -> Tuning:
     return Tuning({"SPLITS": SPLITS}, "split", {"GROUP": GROUP}, 8 * query.padded_rows * SPLITS)
 
 
+def _rotation(query: TuningQuery, family: Family) -> Tuning:
+    room = next((room for room in ROTATIONS if query["block"] <= room), 0)
+    if not room:
+        raise query.unsupported(f"a rotation of {query['block']} columns at a time is larger than {ROTATIONS[-1]}")
+    return Tuning(private={"GROUP": GROUP, "ROOM": room})
+
+
+def _rotated(query: TuningQuery, family: Family) -> Tuning:
+    """A rotation with what stands before it and the quantizer: a thread has four columns."""
+    block, norm = query["block"], "NORM" in query and query["NORM"] == 1
+    private = {"GROUP": block // 4, "ROOM": ROTATIONS[0]}
+    if block > ROTATIONS[0] or block % 128:
+        raise query.unsupported(f"rotations of {block} columns are not fused")
+    if query.spec.name == "gated_rotate_quantize":
+        private["HEAD_DIM"] = dim = query["head_dim"]
+        if dim % 4 or (norm and block % dim):
+            raise query.unsupported(f"heads of {dim} elements are not fused")
+        return Tuning({"TILE_N": 1}, private=private)
+    whole = norm and query["rows"] > WHOLE_ROWS
+    return Tuning({"TILE_N": query["width"] // block if whole else 1}, private=private)
+
+
+def _convolution(query: TuningQuery, family: Family) -> Tuning:
+    """Many rows are shared out in strips."""
+    few = query["rows"] <= 8
+    return Tuning({"TILE_N": 64 if few else 32}, private={"GROUP": 64 if few else GROUP})
+
+
+def _delta_rule(query: TuningQuery, family: Family) -> Tuning:
+    room = next(room for room in KEYS if query["key_dim"] <= room)
+    return Tuning({"TILE_N": 32}, private={"GROUP": 256, "ROOM": room})
+
+
 _CHOICES: dict[str, Callable[[TuningQuery, Family], Tuning]] = {
     **dict.fromkeys(("embed_rows", "embed_rows_ternary"), lambda *_: Tuning({"TILE_N": GROUP}, private=ALONE)),
     **dict.fromkeys(("rms_norm", "rms_norm_quantize", "glu_norm_quantize"), lambda *_: Tuning(private=ALONE)),
@@ -74,6 +109,12 @@ _CHOICES: dict[str, Callable[[TuningQuery, Family], Tuning]] = {
     **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), _norm_product),
     **dict.fromkeys(("attention", "rope_attention"), _attention),
     **dict.fromkeys(("argmax_advance", "top_k"), _choice),
+    **dict.fromkeys(("norm_rotate_quantize", "glu_rotate_quantize", "gated_rotate_quantize"), _rotated),
+    "hadamard_rotate": _rotation,
+    "glu": lambda *_: Tuning(private=ALONE),
+    "causal_conv1d": _convolution,
+    "gated_delta_rule": _delta_rule,
+    "gated_rms_norm": lambda *_: Tuning(private={"GROUP": 64}),
     "rope_store_kv": lambda query, _: Tuning({"TILE_N": 4}, private=_head(query)),
     "matmul_dense": _dense,
 }

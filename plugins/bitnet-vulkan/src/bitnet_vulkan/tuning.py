@@ -15,6 +15,10 @@ MOST_GROUP_HEADS = 8
 """Query heads of one key/value head that the split attention keeps in registers."""
 MATRIX_TILES = ((64, 64, 32), (128, 64, 32), (128, 128, 64))
 """Outputs and rows of a tile on matrix units, and rows of one of its four subgroups."""
+NARROW = 256
+"""Rows of a table (gates of delta nets) up to which each is a workgroup's, where rows of activations are few."""
+MOST_ROTATED, WHOLE_ROWS = 1024, 64
+"""Most columns of a rotation that is fused with its neighbours; of more rows a workgroup norms and rotates all."""
 MEETING_WORDS = 9 * 32
 """Counters of meeting.glsl."""
 Family = Mapping[str, Any]  # a row of families.toml, and DeviceInfo.extra
@@ -77,6 +81,8 @@ def _norm_matmul(query: TuningQuery, family: Family) -> Tuning:
 
 def _dense(query: TuningQuery, family: Family) -> Tuning | None:
     rows, width, wave = query["rows"], query["width"], family["subgroups"]
+    if query["outs"] <= NARROW and rows <= FEW_ROWS and not family["software"]:
+        return Tuning({"TILE_N": 1, "TILE_T": query.padded_rows}, private={"GROUP": 256})
     if not wave or query["DTYPE"] != 1 or family["software"] or width % 8 or width > 8192:
         return None
     private = {"GROUP": 128, "WIDTH": width, "LANES": wave, "BATCH": 2 if rows == 1 else 4}
@@ -131,10 +137,26 @@ def _layer(query: TuningQuery, family: Family) -> Tuning:
     return Tuning({"MEMBERS": members}, "resident", private | shape, 4 * words)
 
 
+def _rotated(query: TuningQuery, family: Family) -> Tuning:
+    """A rotation with what stands before it and the quantizer: an invocation has four columns."""
+    block, norm = query["block"], "NORM" in query and query["NORM"] == 1
+    private = {"GROUP": block // 4, "WIDTH": block}
+    if block > MOST_ROTATED or block % 128 or private["GROUP"] < family["subgroups"]:
+        raise query.unsupported(f"rotations of {block} columns are not fused")
+    if query.spec.name == "gated_rotate_quantize":
+        private["DIM"] = dim = query["head_dim"]
+        if dim % 4 or (norm and block % dim):
+            raise query.unsupported(f"heads of {dim} elements are not fused")
+        return Tuning({"TILE_N": 1}, private=private)
+    whole = norm and query["rows"] > WHOLE_ROWS
+    return Tuning({"TILE_N": query["width"] // block if whole else 1}, private=private)
+
+
 _FORMULAS: dict[str, Callable[[TuningQuery, Family], Tuning | None]] = {  # None: the table has it
     **dict.fromkeys(("attention", "rope_attention"), _attention),
     **dict.fromkeys(("matmul_ternary", "matmul_ternary_block"), _ternary),
     **dict.fromkeys(("norm_matmul", "norm_matmul_glu"), _norm_matmul),
+    **dict.fromkeys(("norm_rotate_quantize", "glu_rotate_quantize", "gated_rotate_quantize"), _rotated),
     "argmax_advance": _argmax,
     "decoder_layer": _layer,
     "matmul_dense": _dense,

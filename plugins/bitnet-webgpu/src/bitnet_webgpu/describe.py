@@ -65,7 +65,7 @@ def describe(adapter: Handle, index: int) -> DeviceInfo:
         max_binding=limits["max-storage-buffer-binding-size"] // 16 * 16,
         max_grid=(GROUPS, GROUPS, GROUPS),
         alignment=max(16, limits["min-storage-buffer-offset-alignment"]),
-        kernels=frozenset(["top_k", *(name for name, count in fused.items() if count <= buffers)]),
+        kernels=frozenset([*KNOWN["everywhere"], *(name for name, count in fused.items() if count <= buffers)]),
         features=frozenset({"tunings", "timings"} if "timestamp-query" in adapter.features else {"tunings"}),
         extra=MappingProxyType(extra),
     )

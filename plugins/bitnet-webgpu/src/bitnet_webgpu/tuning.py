@@ -22,6 +22,10 @@ LARGE = 1 << 21
 WIDEST = 16384
 """Columns of a row that is normed in every workgroup: 32 threads keep eight vec4 of 64 codes each, and GROUP threads
 four times 16 columns."""
+NARROW = 256
+"""Rows of a table (gates of delta nets) up to which each is a workgroup's, where rows of activations are few."""
+MOST_ROTATED, WHOLE_ROWS = 4 * GROUP, 64
+"""Most columns of a rotation that is fused with its neighbours; of more rows a workgroup norms and rotates all."""
 PLAIN = TuningTable(table(__file__, "tunings.toml"))
 
 
@@ -84,6 +88,8 @@ def _attention(query: TuningQuery) -> Tuning:
 
 
 def _dense(query: TuningQuery) -> Tuning:
+    if query["outs"] <= NARROW and query["rows"] <= FEW_ROWS:
+        return Tuning({"TILE_N": 1, "TILE_T": 1}, "narrow")
     fast = query["DTYPE"] in (1, 2) and query["width"] % 8 == 0  # f16 and bf16
     return Tuning({"TILE_N": GROUP // 8, "TILE_T": 1}, private={"FAST": int(fast)})
 
@@ -94,9 +100,25 @@ def _argmax(query: TuningQuery) -> Tuning:
     return Tuning({"SPLITS": SPLITS}, "split", workspace=8 * query.padded_rows * SPLITS)
 
 
+def _rotated(query: TuningQuery) -> Tuning:
+    """A rotation with what stands before it and the quantizer: a thread has four columns."""
+    block, norm = query["block"], "NORM" in query and query["NORM"] == 1
+    private = {"GROUP": block // 4, "HADAMARD": block}
+    if block > MOST_ROTATED or block % 128:
+        raise query.unsupported(f"rotations of {block} columns are not fused")
+    if query.spec.name == "gated_rotate_quantize":
+        private["HEAD_DIM"] = dim = query["head_dim"]
+        if dim % 4 or (norm and block % dim):
+            raise query.unsupported(f"heads of {dim} elements are not fused")
+        return Tuning({"TILE_N": 1}, private=private)
+    whole = norm and query["rows"] > WHOLE_ROWS
+    return Tuning({"TILE_N": query["width"] // block if whole else 1}, private=private)
+
+
 _CHOICES: dict[str, Callable[[TuningQuery], Tuning]] = {
     "argmax_advance": _argmax,
     "attention": _attention,
+    **dict.fromkeys(("norm_rotate_quantize", "glu_rotate_quantize", "gated_rotate_quantize"), _rotated),
     "matmul_dense": _dense,
     "matmul_ternary": _product,
     "matmul_ternary_block": _product,

@@ -1,5 +1,6 @@
 // Rows, normed where NORM is 1, to codes of absmax quantization (conventions in `bitnet kernels all`).
 // Row: what gives element k < columns, by at(k).
+#include "four_columns.h"
 struct Found {
     float factor;  // of the norm
     float absmax;
@@ -38,22 +39,6 @@ inline float4 four(Row row, device const float *gamma, uint k, uint columns, flo
                   normed(row, gamma, k + 2, columns, factor), normed(row, gamma, k + 3, columns, factor));
 }
 
-inline float absmax_of(float4 y) { return max(max(fabs(y.x), fabs(y.y)), max(fabs(y.z), fabs(y.w))); }
-
-inline char4 codes_of(float4 y, float inverse) {
-    return char4(clamp(rint(y * inverse), float4(-128.0f), float4(127.0f)));
-}
-
-inline int sum_of(char4 codes) { return int(codes.x) + int(codes.y) + int(codes.z) + int(codes.w); }
-
-// Of ABLOCK columns, of which a lane holds four: eight neighbours have 32, a simdgroup has 128.
-inline float block_max(float x) {
-    if (ABLOCK == 128) return simd_max(x);
-    x = max(x, simd_shuffle_xor(x, ushort(1)));
-    x = max(x, simd_shuffle_xor(x, ushort(2)));
-    return max(x, simd_shuffle_xor(x, ushort(4)));
-}
-
 // Columns 4 i .. 4 i + 3, and the absmax that they share: of the row, or of ABLOCK columns.
 template <class Row>
 inline char4 codes_at(Row row, device const float *gamma, uint i, uint columns, Found found, thread float &absmax) {
@@ -62,10 +47,4 @@ inline char4 codes_at(Row row, device const float *gamma, uint i, uint columns, 
     char4 codes = char4(0);
     if (!found.bad) codes = codes_of(y, 127.0f / absmax);
     return codes;
-}
-
-inline int sum_of_32(int x) {
-    x += simd_shuffle_xor(x, ushort(1));
-    x += simd_shuffle_xor(x, ushort(2));
-    return x + simd_shuffle_xor(x, ushort(4));
 }

@@ -14,6 +14,8 @@ MOST_SPLITS = 32
 """Parts of the positions that a row's attention is split into."""
 JOINED_ROWS = 2
 """Up to this many rows a norm in every group costs less than a launch of its own."""
+NARROW = 256
+"""Rows of a table up to which each is a group's, where rows of activations are few."""
 LANES, HEADS = 32, 4
 """Of a warp. Query heads of a group, at most, which share a key/value head."""
 LOCAL_BYTES = 49152
@@ -52,6 +54,8 @@ def _products(query: TuningQuery) -> Tuning:
 
 def _dense(query: TuningQuery) -> Tuning:
     width = query["width"]
+    if query["outs"] <= NARROW and query["rows"] <= FEW_ROWS:
+        return Tuning({"TILE_N": 1, "TILE_T": query.padded_rows}, "narrow", {"GROUP": 256})
     private = {"GROUP": 128, "LANES": LANES, "ROWS": 2, "ALIGNED": int(width % 8 == 0)}
     private |= {"WIDTH": width} if width >= 1024 else {}
     return Tuning({"TILE_N": 8, "TILE_T": min(query.padded_rows, 4)}, private=private)

@@ -35,6 +35,9 @@ layout(constant_id = 22) const uint QKNORM = 0;
 layout(constant_id = 23) const uint MASK = 0;
 layout(constant_id = 24) const uint ROOM = 8;   // rows that the workspace has room for
 layout(constant_id = 25) const uint ROWS = 1;   // rows of the gate's matrix that a lane has at once
+layout(constant_id = 26) const uint INVERSE = 0;
+layout(constant_id = 27) const uint EACH = 1;   // keys of a head's state that an invocation has
+layout(constant_id = 28) const uint KEEP = 0;
 
 const uint KV_BLOCK = 64;
 #ifdef SUBGROUP

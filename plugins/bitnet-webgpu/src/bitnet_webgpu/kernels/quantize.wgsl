@@ -1,6 +1,7 @@
 // Absmax quantization of rows, normed where NORM is 1 (conventions in `bitnet kernels all`). With z = x gamma and m = max|z|
 // the codes are round(z 127 / m), but for the least absmax: so the sum of squares and m are one reduction, and the root is
 // only a factor. A value that is NaN or Inf makes one of the two so.
+#include "four_columns.wgsl"
 
 struct Row { factor: f32, absmax: f32, bad: bool } // absmax of what is normed
 
@@ -15,30 +16,7 @@ fn absmax_of(most: u32, factor: f32) -> f32 {
     return max(bitcast<f32>(most) * factor, select(1e-5, 1e-20, ABLOCK != 0u));
 }
 
-fn largest_bits(z: vec4<f32>) -> u32 {
-    let bits = bitcast<vec4<u32>>(z) & vec4<u32>(0x7fffffffu);
-    return max(max(bits.x, bits.y), max(bits.z, bits.w));
-}
-
-var<workgroup> sizes: array<u32, GROUP>;
-
-fn block_bits(own: u32, columns: u32, thread: u32) -> u32 { // the largest of ABLOCK columns, of which a thread has so many
-    let threads = max(ABLOCK, 32u) / columns;
-    sizes[thread] = own;
-    workgroupBarrier(); // another one has to stand before the next call
-    var most = 0u;
-    for (var i = 0u; i < threads; i += 1u) { most = max(most, sizes[thread / threads * threads + i]); }
-    return most;
-}
-
 fn codes_of(z: vec4<f32>, found: Row, absmax: f32) -> vec4<i32> {
     if (found.bad) { return vec4<i32>(0); }
     return vec4<i32>(clamp(round(z * (found.factor * (127.0 / absmax))), vec4<f32>(-128.0), vec4<f32>(127.0)));
 }
-
-fn word_of(c: vec4<i32>) -> u32 {
-    let u = bitcast<vec4<u32>>(c) & vec4<u32>(0xffu);
-    return u.x | (u.y << 8u) | (u.z << 16u) | (u.w << 24u);
-}
-
-fn sum_of(c: vec4<i32>) -> i32 { return c.x + c.y + c.z + c.w; }

@@ -220,7 +220,7 @@ KERNEL decoder_layer(ARGUMENTS) {
             UNROLL
             for (uint j = 0; j < UP_ROWS; ++j) {
                 const uint r = start + j * SETS + lid / LANES;
-                if (r < rows_of(FFN) && lane == 0) m[first_of(FFN) + r] = glu(values[j], values[UP_ROWS + j]);
+                if (r < rows_of(FFN) && lane == 0) m[first_of(FFN) + r] = gated(values[j], values[UP_ROWS + j]);
             }
         }
     }

@@ -4,8 +4,8 @@
 // or [rows, stride / 32] where ABLOCK is not 0.
 // One group per row.
 #include "glu.clh"
-#define VALUE(i) glu(row[i], row[width + (i)])
-#define VALUE16(i) glu16(vload16(0, row + (i)), vload16(0, row + width + (i)))
+#define VALUE(i) gated(row[i], row[width + (i)])
+#define VALUE16(i) gated16(vload16(0, row + (i)), vload16(0, row + width + (i)))
 KERNEL glu_norm_quantize(ARGUMENTS) {
     PARAMETERS
     AT_IN(float, gate_up);

@@ -31,5 +31,5 @@ KERNEL norm_matmul_glu(ARGUMENTS) {
     multiply(values, word, factor, MOST_ROWS, WIDTH, row, codes, scratch);
     UNROLL
     for (uint r = 0; r < MOST_ROWS; r += 2)
-        if (lane == 0 && n0 + r / 2 < outs) m[(ulong)t * outs + n0 + r / 2] = glu(values[r], values[r + 1]);
+        if (lane == 0 && n0 + r / 2 < outs) m[(ulong)t * outs + n0 + r / 2] = gated(values[r], values[r + 1]);
 }
