@@ -7,6 +7,7 @@ from pathlib import Path
 
 import bitnet_core
 import pytest
+from bitnet_cuda.describe import device_infos
 from bitnet_cuda.device import CudaDevice
 
 HERE = Path(__file__).parent
@@ -35,7 +36,7 @@ def test_greedy_text(block: int) -> None:
 @pytest.mark.parametrize("rows", [64, 200])
 def test_the_delta_rule_stays_near_float64_for_8192_positions(rows: int) -> None:
     """Row by row (64 rows are few), and in chunks, which steps of 200 rows cut anywhere."""
-    device = CudaDevice(0)
+    device = CudaDevice(device_infos()[0])
     found = delta_error.errors(device, delta_error.drawn(8192, 2, 1, 32, 16), rows)
     device.close()
     assert max(found.values()) < 2e-6, found
