@@ -94,7 +94,7 @@ def test_the_table_of_errors_says_what_auto_does() -> None:
     rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", page("backends/errors.md"), re.MULTILINE)
     kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, GpuError)}
     assert {name for name, _ in rows} == {kind.__name__ for kind in kinds - {GpuError}}
-    assert {name for name, does in rows if "goes on with the next device" in does} == {
+    assert {name for name, does in rows if "falls back to the next device" in does} == {
         kind.__name__ for kind in DEVICE_FAILURES
     }
 
