@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bitnet_hal.testing.targets import Target
     from bitnet_hal.testing.workbench import Bench
 
-pytest.register_assert_rewrite("bitnet_hal.testing.areas", "bitnet_hal.testing.workbench", "bitnet_hal.testing.compare")
+pytest.register_assert_rewrite("bitnet_hal.testing.rules", "bitnet_hal.testing.workbench", "bitnet_hal.testing.compare")
 
 RESULTS: pytest.StashKey[Results] = pytest.StashKey()
 PERF, REPORT = "--bitnet-perf", "--bitnet-report"

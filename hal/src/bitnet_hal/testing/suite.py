@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import pytest
 
 from bitnet_hal.device import Backend
-from bitnet_hal.testing.areas.devices import DeviceRules
-from bitnet_hal.testing.areas.errors import ErrorRules
-from bitnet_hal.testing.areas.kernels import KernelRules
-from bitnet_hal.testing.areas.liveness import LivenessRules
-from bitnet_hal.testing.areas.memory import MemoryRules
-from bitnet_hal.testing.areas.plugin import PluginRules
-from bitnet_hal.testing.areas.recordings import RecordingRules
-from bitnet_hal.testing.areas.speed import SpeedRules
+from bitnet_hal.testing.rules.devices import DeviceRules
+from bitnet_hal.testing.rules.errors import ErrorRules
+from bitnet_hal.testing.rules.kernels import KernelRules
+from bitnet_hal.testing.rules.liveness import LivenessRules
+from bitnet_hal.testing.rules.memory import MemoryRules
+from bitnet_hal.testing.rules.plugin import PluginRules
+from bitnet_hal.testing.rules.recordings import RecordingRules
+from bitnet_hal.testing.rules.speed import SpeedRules
 
 RULES = "bitnet.conformance"
 """Entry-point group of rules that need more than this package: `model` are bitnet-core's about whole models."""

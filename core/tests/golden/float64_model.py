@@ -1,24 +1,29 @@
-"""A model in float64 on the host, with activations as they are: what rounding them to int8 on a device is measured by.
+"""A model in float64 on the host, with activations that are not rounded to int8: it shows the cost of rounding.
 
 Written from the published formulas and not from the kernels. Slow: every matrix is unpacked each time it is used.
+
+    python core/tests/golden/float64_model.py MODEL FILE    # the perplexity of a text, beside `bitnet perplexity`
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.errors import UsageError
-from bitnet_hal.reference.dense import decode_table
-from bitnet_hal.reference.float64 import hadamard, sigmoid
-from bitnet_hal.reference.ternary import unpack_codes
-
+from bitnet_core.engine.perplexity import perplexity
 from bitnet_core.formats.names import signs_name
+from bitnet_core.formats.open import open_model
+from bitnet_core.model.config import DeltaNet
 from bitnet_core.model.rope import factors_name, rope_table
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import TernaryWeight
-from bitnet_core.reference.float_delta import convolved, delta_rule, regrouped
+from bitnet_core.tokenizer import load_tokenizer
+from bitnet_hal.errors import UsageError
+from bitnet_hal.reference.dense import decode_table
+from bitnet_hal.reference.ternary import unpack_codes
 
 Array = npt.NDArray[np.float64]
 
@@ -26,13 +31,14 @@ LONGEST = 2048
 """Most tokens of a window: every layer holds all of them."""
 
 _ROWS = 4096
-"""Rows of a matrix unpacked at a time."""
+"""Rows of a matrix unpacked in one piece."""
+_L2_EPS = 1e-6
 
 
 class FloatModel:
-    """Scores tokens as an engine does (engine.perplexity); texts cannot be made with it.
+    """Computes logits as an engine does (`engine.perplexity.Scoring`), without a cache and without generation.
 
-    max_model_len: most tokens at a time: the context, or the model's, but no more than LONGEST.
+    max_model_len: most tokens of a window: `context`, or the model's own, and at most LONGEST.
     """
 
     def __init__(self, source: ModelSource, context: int | None = None) -> None:
@@ -40,7 +46,7 @@ class FloatModel:
         self.max_model_len = min(context or self.config.context, LONGEST)
 
     def score(self, tokens: Sequence[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int = 0) -> None:
-        """Hand f32[n, V] logits after every token, n <= chunk (0: all) at a time, to `use(first position, logits)`."""
+        """Call `use(first position, f32[n, V] logits)` for at most `chunk` tokens (0: all) per call."""
         if not 0 < len(tokens) <= self.max_model_len:
             raise UsageError(f"logits are for 1 to {self.max_model_len} tokens, not {len(tokens)}")
         if any(not 0 <= token < self.config.vocab for token in tokens):
@@ -53,13 +59,13 @@ class FloatModel:
             use(first, np.concatenate(parts, axis=1).astype(np.float32))
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
-        """f32[T, V] logits after every token."""
+        """Return the logits f32[T, V] after every token."""
         found: list[npt.NDArray[np.float32]] = []
         self.score(tokens, lambda _, part: found.append(part))
         return found[0]
 
     def _hidden(self, tokens: npt.NDArray[np.int64]) -> Array:
-        """f64[T, H] that the head multiplies."""
+        """Return the final hidden rows f64[T, H], normed."""
         config = self.config
         name = factors_name(config, len(tokens))
         factors = self.source.vector(name) if self.source.has(name) else None
@@ -113,7 +119,7 @@ class FloatModel:
         return self._normed(heads, f"{layer}{name}_norm") if normed else heads
 
     def _rotated(self, x: Array, angles: Array) -> Array:
-        """The pairs (j, j + d/2), or (2j, 2j + 1), of x f64[T, heads, d] turned by angles f64[T, d/2, 2] (cos, sin)."""
+        """Rotate the pairs (j, j + d/2), or (2j, 2j + 1), of x f64[T, heads, d] by angles f64[T, d/2, 2]."""
         half = x.shape[2] // 2
         if self.config.rope_interleaved:
             one, other = slice(0, None, 2), slice(1, None, 2)
@@ -141,7 +147,7 @@ class FloatModel:
         return np.asarray(x * self.source.vector(signs_name(x.shape[1])))
 
     def _turned(self, x: Array) -> Array:
-        """What the ternary matrices of the model multiply in place of x."""
+        """Return x, or its Hadamard transform for a rotated model: the input of the ternary matrices."""
         return hadamard(self._signed(x), self.config.hadamard) if self.config.hadamard else x
 
     def _floats(self, name: str) -> Array:
@@ -153,7 +159,7 @@ class FloatModel:
         return np.concatenate([x @ part.T for part in _parts(self.source.ternary(name))], axis=1)
 
     def _table(self, name: str) -> Iterator[Array]:
-        """Rows of the embedding or the head, some at a time."""
+        """Yield the rows of the embedding or the head in parts f64[n, H]."""
         if self.config.ternary_tables:
             yield from _parts(self.source.ternary(name))
             return
@@ -163,7 +169,7 @@ class FloatModel:
 
 
 def _parts(weight: TernaryWeight) -> Iterator[Array]:
-    """f64[n, columns] rows of a ternary matrix, n <= _ROWS."""
+    """Yield the rows of a ternary matrix in parts f64[n, columns], n <= _ROWS."""
     scales = weight.scales if weight.scale_kind == "block" else weight.scales.reshape(-1, 1)
     scales = np.broadcast_to(scales, (weight.rows, scales.shape[1]))
     for first in range(0, weight.rows, _ROWS):
@@ -171,3 +177,78 @@ def _parts(weight: TernaryWeight) -> Iterator[Array]:
         signs = unpack_codes(weight.codes[rows])[:, : weight.columns].astype(np.float64) - 1
         spread = np.repeat(scales[rows], weight.block, axis=1)[:, : weight.columns] if weight.block else scales[rows]
         yield signs * spread
+
+
+def convolved(x: Array, weight: Array) -> Array:
+    """Return silu(y) with y[t, c] = sum_j weight[c, j] x[t - J + 1 + j, c], for x f64[T, C] and weight f64[C, J].
+
+    Inputs before the first are zeros.
+    """
+    taps = weight.shape[1]
+    padded = np.pad(x, ((taps - 1, 0), (0, 0)))
+    y = np.einsum("tcj,cj->tc", np.lib.stride_tricks.sliding_window_view(padded, taps, axis=0), weight)
+    return np.asarray(y * sigmoid(y))
+
+
+def delta_rule(net: DeltaNet, qkv: Array, decay: Array, beta: Array) -> Array:
+    """Run a gated delta net token by token; Yang et al. 2024 (arXiv 2412.06464) as in Qwen3.5.
+
+    qkv f64[T, channels], convolved; decay and beta f64[T, value_heads]; returns f64[T, value_heads, value_dim].
+    S *= decay; S += beta k (v - S^T k)^T; o = S^T q / sqrt(key_dim), with q and k of norm 1.
+    """
+    q, k, v = np.split(qkv, [net.key_width, 2 * net.key_width], axis=1)
+    q, k = (_unit(part.reshape(len(qkv), net.key_heads, net.key_dim)) for part in (q, k))
+    repeats = net.value_heads // net.key_heads
+    q, k = (np.tile(part, (1, repeats, 1)) for part in (q / np.sqrt(net.key_dim), k))  # head h reads h % key_heads
+    v = v.reshape(len(qkv), net.value_heads, net.value_dim)
+    state = np.zeros((net.value_heads, net.key_dim, net.value_dim))
+    out = np.empty_like(v)
+    for t in range(len(qkv)):
+        state *= decay[t][:, None, None]
+        error = v[t] - np.einsum("hkv,hk->hv", state, k[t])
+        state += (beta[t][:, None] * k[t])[:, :, None] * error[:, None, :]
+        out[t] = np.einsum("hkv,hk->hv", state, q[t])
+    return out
+
+
+def regrouped(net: DeltaNet, heads: Array) -> Array:
+    """Return f64[T, value_width]: heads f64[T, value_heads, value_dim] in the order of the columns of ssm_out."""
+    if net.regrouped:
+        heads = heads.reshape(len(heads), -1, net.key_heads, net.value_dim).swapaxes(1, 2)
+    return heads.reshape(len(heads), -1)
+
+
+def _unit(x: Array) -> Array:
+    return np.asarray(x / np.sqrt((x * x).sum(axis=-1, keepdims=True) + _L2_EPS))
+
+
+def hadamard(x: Array, block: int) -> Array:
+    """Multiply every `block` columns of x f64[..., K] by H[i, j] = (-1)^popcount(i & j) / sqrt(block)."""
+    parts = x.reshape(-1, block)
+    distance = 1
+    while distance < block:
+        pairs = parts.reshape(-1, block // (2 * distance), 2, distance)
+        parts = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2)
+        distance *= 2
+    return np.asarray(parts.reshape(x.shape) / np.sqrt(block))
+
+
+def sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def main() -> None:
+    """Print the perplexity of a text file with a GGUF file or a folder."""
+    parser = argparse.ArgumentParser(description="The perplexity of a text with activations in float64.")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--stride", type=int, help="tokens scored per window; half the context if not given")
+    given = parser.parse_args()
+    source = open_model(given.model)
+    tokenizer = load_tokenizer(source.tokenizer)
+    ids = tokenizer.encode(given.file.read_text(encoding="utf-8"), add_bos=tokenizer.add_bos)
+    print(f"{perplexity(FloatModel(source), ids, given.stride):.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -13,8 +13,8 @@ from bitnet_hal.errors import DeviceNotFoundError, GpuError, KernelCompileError,
 from bitnet_hal.kernels.base import MATMUL_TERNARY
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.kernels.spec import ITEM_BYTES
-from bitnet_hal.testing.areas.recordings import count, counter
 from bitnet_hal.testing.cases.registry import cases_of
+from bitnet_hal.testing.rules.recordings import count, counter
 from bitnet_hal.testing.workbench import Bench
 
 Failure = tuple[str, Callable[[], object], type[GpuError]]

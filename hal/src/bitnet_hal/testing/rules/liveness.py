@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bitnet_hal.device import Recording, View, whole
-from bitnet_hal.testing.areas.recordings import count, counter, permutation
+from bitnet_hal.testing.rules.recordings import count, counter, permutation
 from bitnet_hal.testing.workbench import Bench, Prepared
 
 WORDS = 64

@@ -6,8 +6,8 @@ import pytest
 
 from bitnet_hal.device import whole
 from bitnet_hal.kernels.catalogue import CATALOGUE
-from bitnet_hal.testing.areas.recordings import count, counter
 from bitnet_hal.testing.resident import resident
+from bitnet_hal.testing.rules.recordings import count, counter
 from bitnet_hal.testing.workbench import Bench
 
 METHODS = frozenset({"timings", "tunings", "async-readback"})
