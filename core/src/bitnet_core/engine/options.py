@@ -10,7 +10,8 @@ from typing import get_args
 
 from bitnet_hal.device import Device, DeviceInfo, DeviceType
 from bitnet_hal.errors import UsageError
-from bitnet_hal.kernels.catalogue import ABLOCKS, KV_BLOCK, KV_TYPES, ceil_div
+from bitnet_hal.kernels.catalogue import ABLOCKS, KV_BLOCK, KV_TYPES
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.kv_cache.block_pool import Eviction
 from bitnet_core.engine.kv_cache.cache import block_bytes, cache_bytes

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from bitnet_hal.device import View
 from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, SIGMOID, SILU
+from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.launcher import Launch, Launcher
 
 from bitnet_core.model.config import DeltaNet, ModelConfig
-from bitnet_core.plan.layers import CacheViews, Plan, Values
+from bitnet_core.plan.layers import CacheViews, Plan
 from bitnet_core.plan.scratch import Scratch
 from bitnet_core.plan.weights import DeltaWeights, DeviceWeights, LayerWeights, Linear
 
@@ -84,7 +85,7 @@ class HybridPlan(Plan):
         heads = scratch.view("heads", rows, width)
         qkv = scratch.view("qkv", rows, 4 * layer.qkv.outs)
         gated = (heads, scratch.view("gate", rows, width), layer.attn_norm, scratch.view("plain", rows, width))
-        shape: Values = {"rows": rows, "n_heads": config.n_heads, "head_dim": config.head_dim, "groups": 1}
+        shape: ParamDict = {"rows": rows, "n_heads": config.n_heads, "head_dim": config.head_dim, "groups": 1}
         return [
             *self._attend(scratch, cache, rows, layer, qkv, caches, heads),
             self._gated_norm(shape, gated, {"NORM": 0, "ACT": SIGMOID}),
@@ -125,7 +126,7 @@ class HybridPlan(Plan):
             ),
         ]
 
-    def _gated_norm(self, shape: Values, views: tuple[View, ...], constants: dict[str, int]) -> Launch:
+    def _gated_norm(self, shape: ParamDict, views: tuple[View, ...], constants: dict[str, int]) -> Launch:
         params = shape | {"eps": self.config.norm_eps}
         return self.launcher.prepare(CATALOGUE["gated_rms_norm"], params, views, constants)
 
@@ -178,7 +179,7 @@ class HybridPlan(Plan):
         )
 
 
-def _shape(net: DeltaNet) -> Values:
+def _shape(net: DeltaNet) -> ParamDict:
     return {
         "n_heads": net.value_heads,
         "n_key_heads": net.key_heads,

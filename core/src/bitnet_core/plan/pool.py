@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bitnet_hal.device import Buffer, Device, MemoryKind, View
+from bitnet_hal.rounding import round_up
 
 _GRANULE = 256
 """Sizes are rounded up to this, so that nearly equal requests share buffers."""
@@ -70,7 +71,7 @@ class MemoryPool:
 
     def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> Buffer:
         """A buffer of at least `nbytes` > 0, its content undefined."""
-        size = -(-nbytes // _GRANULE) * _GRANULE
+        size = round_up(nbytes, _GRANULE)
         self._clean()
         kept = self._cached.get((kind, size))
         if kept:

@@ -12,7 +12,6 @@ from bitnet_hal.kernels.params import (
     SIGMOID,
     SILU,
     STEP_FIELDS,
-    ceil_div,
     kv_row_bytes,
 )
 from bitnet_hal.kernels.spec import KernelSpec
@@ -28,7 +27,6 @@ __all__ = [
     "SIGMOID",
     "SILU",
     "STEP_FIELDS",
-    "ceil_div",
     "kv_row_bytes",
 ]
 

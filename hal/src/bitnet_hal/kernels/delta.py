@@ -7,10 +7,11 @@ src/models/qwen35.cpp for how Qwen3.5 puts them together.
 from __future__ import annotations
 
 from bitnet_hal.kernels import sizes
-from bitnet_hal.kernels.params import ANY, EPS, RELU2, ROWS, SIGMOID, SILU, STEP_FIELDS, ceil_div, per_row, u32
+from bitnet_hal.kernels.params import ANY, EPS, RELU2, ROWS, SIGMOID, SILU, STEP_FIELDS, per_row, u32
 from bitnet_hal.kernels.sizes import product
 from bitnet_hal.kernels.spec import Binding, Constants, KernelSpec, Params
 from bitnet_hal.kernels.types import Grid
+from bitnet_hal.rounding import ceil_div
 
 STEP = Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS))
 

@@ -15,7 +15,6 @@ from bitnet_hal.kernels.params import (
     ROWS,
     SILU,
     STEP_FIELDS,
-    ceil_div,
     heads_by_rows,
     outs_by_rows,
     outs_by_rows_split,
@@ -24,6 +23,7 @@ from bitnet_hal.kernels.params import (
 from bitnet_hal.kernels.sizes import product
 from bitnet_hal.kernels.spec import Access, Binding, Constants, KernelSpec, Params, Size
 from bitnet_hal.kernels.types import Grid
+from bitnet_hal.rounding import ceil_div
 
 SCALES = {"BLOCK": (0, *BLOCKS), "ABLOCK": ABLOCKS}
 """An ABLOCK comes with a BLOCK alone."""

@@ -8,10 +8,11 @@ approximate logits' lower bounds; rows whose upper bound is below it are not amo
 from __future__ import annotations
 
 from bitnet_hal.kernels import sizes
-from bitnet_hal.kernels.params import ROWS, ceil_div, outs_by_rows, u32
+from bitnet_hal.kernels.params import ROWS, outs_by_rows, u32
 from bitnet_hal.kernels.sizes import product
 from bitnet_hal.kernels.spec import Binding, Constants, KernelSpec, Params
 from bitnet_hal.kernels.types import Grid
+from bitnet_hal.rounding import ceil_div
 
 HEAD_GROUP = 64
 """Consecutive rows of the head whose best lower bound is kept."""

@@ -6,6 +6,7 @@ from bitnet_hal.kernels import sizes
 from bitnet_hal.kernels.sizes import product
 from bitnet_hal.kernels.spec import Binding, Constants, Param, Params
 from bitnet_hal.kernels.types import DenseType, Grid
+from bitnet_hal.rounding import ceil_div
 
 KV_BLOCK = 64
 """Cache slots of one block."""
@@ -15,11 +16,6 @@ DENSE_TYPES: tuple[DenseType, ...] = ("f32", "f16", "bf16", "q8_0", "q6_K")
 RELU2, SILU, SIGMOID = 0, 1, 2
 STEP_FIELDS = 4
 """i32 values of one row of the step buffer."""
-
-
-def ceil_div(a: int, b: int) -> int:
-    """a / b, rounded up."""
-    return -(-a // b)
 
 
 def kv_row_bytes(kv: int, head_dim: int) -> int:

@@ -7,6 +7,7 @@ from math import prod
 
 from bitnet_hal.kernels.spec import Constants, Params, Size
 from bitnet_hal.kernels.types import DENSE_BLOCKS, DenseType
+from bitnet_hal.rounding import ceil_div
 
 SCALE_COLUMNS = 32
 """Columns for which quantized activations have a scale and a sum, where ABLOCK is not 0."""
@@ -55,7 +56,7 @@ def strided_rows(columns: str) -> Size:
 
 def mask_words(params: Params, constants: Constants) -> int:
     """A bit for each token, whole words a row."""
-    return int(params["rows"]) * -(-int(params["vocab"]) // 32)
+    return int(params["rows"]) * ceil_div(int(params["vocab"]), 32)
 
 
 def dense_rows(types: Sequence[DenseType], rows: str, columns: str) -> Size:
@@ -82,7 +83,7 @@ def block_scales(times: int = 1, rows: str = "outs") -> Size:
 
     def elements(params: Params, constants: Constants) -> int:
         block = constants["BLOCK"]
-        return times * int(params[rows]) * (-(-int(params["width"]) // block) if block else 1)
+        return times * int(params[rows]) * (ceil_div(int(params["width"]), block) if block else 1)
 
     return elements
 

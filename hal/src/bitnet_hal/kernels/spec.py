@@ -13,7 +13,11 @@ ElementType = Literal["u8", "i8", "i32", "f32"]
 Access = Literal["r", "w", "rw"]
 
 Params = Mapping[str, int | float]
+"""The parameters of a launch, by name."""
+ParamDict = dict[str, int | float]
+"""Params that are put together with `|`."""
 Constants = Mapping[str, int]
+"""Compile-time constants, by name: those of a kernel, or its tile."""
 Size = Callable[[Params, Constants], int]
 
 ITEM_BYTES: Mapping[ElementType, int] = {"u8": 1, "i8": 1, "i32": 4, "f32": 4}

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
+from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.reference.quantize import F32, Arrays, rms_normalize
+from bitnet_hal.rounding import ceil_div
 
 U8 = npt.NDArray[np.uint8]
 

@@ -7,6 +7,7 @@ import numpy.typing as npt
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.reference.quantize import F32, Arrays
+from bitnet_hal.rounding import ceil_div
 
 
 def _candidates(a: Arrays, p: Params, c: Constants) -> tuple[F32, npt.NDArray[np.bool_]]:
@@ -15,7 +16,7 @@ def _candidates(a: Arrays, p: Params, c: Constants) -> tuple[F32, npt.NDArray[np
     logits = np.lib.stride_tricks.as_strided(a["logits"], (rows, vocab), (4 * stride, 4))
     if not c["MASK"]:
         return logits, np.ones((rows, vocab), bool)
-    words = a["mask"][: rows * -(-vocab // 32)].reshape(rows, -1).astype("<i4")
+    words = a["mask"][: rows * ceil_div(vocab, 32)].reshape(rows, -1).astype("<i4")
     bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
     return logits, bits[:, :vocab].astype(bool)
 

@@ -11,6 +11,7 @@ from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.kernels.types import DENSE_BLOCKS, DenseType
 from bitnet_hal.reference.quantize import F32, Arrays, output_block
 from bitnet_hal.reference.ternary import unpack_codes
+from bitnet_hal.rounding import ceil_div
 
 U8 = npt.NDArray[np.uint8]
 _CHUNK = 1 << 20
@@ -71,7 +72,7 @@ def embed_rows_ternary(a: Arrays, p: Params, c: Constants) -> None:
     """x[t] = (codes - 1) * scales of the rows that this part of the table holds."""
     rows, hidden, width, first, count = (int(p[name]) for name in ("rows", "hidden", "width", "first", "count"))
     table = a["w"][: count * width // 4].reshape(count, width // 4)
-    wscale = a["wscale"][: count * -(-width // c["BLOCK"])].reshape(count, -1)
+    wscale = a["wscale"][: count * ceil_div(width, c["BLOCK"])].reshape(count, -1)
     tokens = a["step"][: rows * 4].reshape(rows, 4)[:, 0].astype(np.int64) - first
     mine = np.flatnonzero((tokens >= 0) & (tokens < count))
     signs = unpack_codes(table[tokens[mine]]).astype(np.float32) - np.float32(1)

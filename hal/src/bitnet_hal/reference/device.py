@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -13,7 +12,7 @@ from bitnet_hal.base import BaseDevice, BoundLaunch, LaunchRecording
 from bitnet_hal.device import DeviceInfo, MemoryKind, Tuning
 from bitnet_hal.errors import OutOfMemoryError
 from bitnet_hal.host_memory import available_memory
-from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 from bitnet_hal.reference import describe
 from bitnet_hal.reference.meanings import MEANINGS
 
@@ -32,7 +31,7 @@ class NumpyKernel:
     """A meaning with its constants."""
 
     spec: KernelSpec
-    constants: Mapping[str, int]
+    constants: Constants
     tuning: Tuning
 
 
@@ -46,7 +45,7 @@ class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
         """Bytes the operating system could still give."""
         return available_memory()
 
-    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
+    def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
         """Tiles mean nothing here: one workgroup covers everything."""
         return Tuning({name: _EVERYTHING if name.startswith("TILE_") else 1 for name in spec.tuning})
 
@@ -80,7 +79,7 @@ class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
     def _copy(self, source: NumpyBuffer, source_at: int, target: NumpyBuffer, target_at: int, nbytes: int) -> None:
         target.data[target_at : target_at + nbytes] = source.data[source_at : source_at + nbytes]
 
-    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> NumpyKernel:
+    def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> NumpyKernel:
         return NumpyKernel(spec, MappingProxyType(dict(constants)), tuning)
 
     def _run(self, launch: BoundLaunch[NumpyBuffer, NumpyKernel]) -> None:

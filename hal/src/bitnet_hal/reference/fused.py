@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.kernels.sizes import row_scales
 from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.reference.attention import attention, rope_store_kv
 from bitnet_hal.reference.quantize import Arrays, gated, rms_norm_quantize
 from bitnet_hal.reference.ternary import matmul_ternary, matmul_ternary_block
+from bitnet_hal.rounding import ceil_div
 
 
 def _product(a: Arrays, p: Params, c: Constants, y: Arrays, shape: Params, add: int) -> None:

@@ -7,6 +7,7 @@ from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
 from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.reference.dense import U8, decode_table
 from bitnet_hal.reference.quantize import F32, Arrays
+from bitnet_hal.rounding import ceil_div
 
 _CHUNK = 1 << 20
 """Elements of the head decoded at a time."""
@@ -55,7 +56,7 @@ def refine_logits(a: Arrays, p: Params, c: Constants) -> None:
     rows, outs, width, k = (int(p[name]) for name in ("rows", "outs", "width", "k"))
     x = a["x"][: rows * width].reshape(rows, width)
     logits, table = _logits(a, p), _table(a, p)
-    bound = a["bound"][: rows * -(-outs // HEAD_GROUP)].reshape(rows, -1)
+    bound = a["bound"][: rows * ceil_div(outs, HEAD_GROUP)].reshape(rows, -1)
     for row, length in enumerate(_length(x)[:, 0]):
         threshold = np.sort(bound[row])[-k] if k <= bound.shape[1] and not np.isnan(bound[row]).any() else np.nan
         open_ids = np.flatnonzero(~(logits[row] + a["error"][:outs] * length < threshold))

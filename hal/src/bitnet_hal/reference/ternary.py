@@ -7,6 +7,7 @@ import numpy.typing as npt
 from bitnet_hal.kernels.sizes import SCALE_COLUMNS
 from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.reference.quantize import F32, Arrays, output_block
+from bitnet_hal.rounding import ceil_div
 
 _CHUNK = 1 << 19
 """Weights unpacked at a time: f32 copies of that many stay in the cache."""
@@ -66,7 +67,7 @@ def matmul_ternary_block(a: Arrays, p: Params, c: Constants) -> None:
     w, q, _, y = _operands(a, p)
     rows, outs, width = q.shape[0], w.shape[0], q.shape[1]
     block, part = c["BLOCK"], SCALE_COLUMNS if c["ABLOCK"] else c["BLOCK"]
-    wscale = a["wscale"][: outs * -(-width // block)].reshape(outs, -1)
+    wscale = a["wscale"][: outs * ceil_div(width, block)].reshape(outs, -1)
     scale = a["scale"][: rows * (width // part)].reshape(rows, -1) if c["ABLOCK"] else None
     value = np.zeros((rows, outs), dtype=np.float32)
     step = max(1, _CHUNK // width)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.case import Array, Arrays, CaseLaunch
 
 _SLACK = 1e-5
@@ -35,7 +36,7 @@ def check_refined(what: str, launch: CaseLaunch, actual: Array) -> None:
     rows, outs, width, stride, k = (int(p[name]) for name in ("rows", "outs", "width", "stride", "k"))
     x = a["x"].reshape(rows, width).astype(np.float64)
     w = a["w"].view("<f2").reshape(outs, width).astype(np.float64)
-    bound = a["bound"].reshape(rows, -(-outs // HEAD_GROUP)).astype(np.float64)
+    bound = a["bound"].reshape(rows, ceil_div(outs, HEAD_GROUP)).astype(np.float64)
     for row in range(rows):
         first = row * stride
         got, approx = (array[first : first + outs] for array in (actual, a["logits"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from bitnet_hal.device import View
 from bitnet_hal.kernels.catalogue import CATALOGUE, kv_row_bytes
+from bitnet_hal.kernels.spec import ParamDict, Params
 from bitnet_hal.testing.cases.case import DTYPES
 from bitnet_hal.testing.workbench import Bench, Prepared
 
@@ -32,7 +33,7 @@ class Shape:
 
     kernel: str
     label: str
-    params: Mapping[str, int | float]
+    params: Params
     sizes: tuple[int, ...]
     constants: dict[str, int]
 
@@ -74,7 +75,7 @@ class SpeedResult:
 
 
 def _ternary(label: str, rows: int, outs: int, width: int) -> Iterator[Shape]:
-    params: dict[str, int | float] = {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0}
+    params: ParamDict = {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0}
     weights, q = outs * width // 4, rows * width
     yield Shape("matmul_ternary", label, params, (weights, outs, q, rows, rows, rows * outs), {"ADD": 0})
     if label == "gate_up":

@@ -10,12 +10,11 @@ import pytest
 
 from bitnet_hal.device import Backend, DeviceInfo
 from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.hooks import ENTRY_POINT_GROUP
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.testing.cases.case import Case
 from bitnet_hal.testing.cases.registry import all_cases
 from bitnet_hal.testing.speed import Shape, shapes
-
-GROUP = "bitnet.backends"
 
 
 @dataclass(frozen=True)
@@ -38,19 +37,19 @@ def entry_point_of(cls: type) -> tuple[str, str] | None:
     named = getattr(cls, "backend", None)
     if not isinstance(named, str):
         return None
-    for entry in entry_points(group=GROUP, name=named):
+    for entry in entry_points(group=ENTRY_POINT_GROUP, name=named):
         return entry.name, entry.module
-    installed = ", ".join(sorted(entry_points(group=GROUP).names)) or "none"
+    installed = ", ".join(sorted(entry_points(group=ENTRY_POINT_GROUP).names)) or "none"
     raise pytest.UsageError(
-        f"{cls.__name__}: no installed distribution has an entry point {named!r} in {GROUP} (installed: {installed}). "
-        "Install the plugin, or set `backend` to a Backend."
+        f"{cls.__name__}: no installed distribution has an entry point {named!r} in {ENTRY_POINT_GROUP} "
+        f"(installed: {installed}). Install the plugin, or set `backend` to a Backend."
     )
 
 
 def backend_of(cls: type) -> Backend:
     """The backend that a class names or gives."""
     if entry := entry_point_of(cls):
-        (found,) = list(entry_points(group=GROUP, name=entry[0]))[:1]
+        (found,) = list(entry_points(group=ENTRY_POINT_GROUP, name=entry[0]))[:1]
         made: Backend = found.load().bitnet_backend()
         return made
     given = getattr(cls, "backend", None)

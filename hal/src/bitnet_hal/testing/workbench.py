@@ -12,7 +12,7 @@ import pytest
 
 from bitnet_hal.device import Backend, Buffer, Device, DeviceInfo, Kernel, View, whole
 from bitnet_hal.errors import KernelCompileError, UnsupportedError
-from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 from bitnet_hal.kernels.types import Grid
 from bitnet_hal.launcher import Compiled, Launcher
 from bitnet_hal.testing.cases.case import SENTINEL, Array, Arrays, Case, CaseLaunch
@@ -117,9 +117,7 @@ class Bench:
         assert (contents[end:] == SENTINEL).all(), f"{what}: bytes past the end of the operand were overwritten"
         return contents[view.offset : end].view(dtype)
 
-    def compiled(
-        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
-    ) -> tuple[Compiled, Grid]:
+    def compiled(self, spec: KernelSpec, constants: Constants, params: Params) -> tuple[Compiled, Grid]:
         """As core compiles it for such a launch; the rule skips if the device lacks the kernel or does not compile it,
         which `test_kernel_is_offered` fails for."""
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.sampling.constraint import Constraint, Mask
 
@@ -43,7 +44,7 @@ class ReasoningLimit:
         self, reasoning: Reasoning, limit: int, ending: Sequence[int], vocab: int, inner: Constraint | None = None
     ) -> None:
         self._reasoning, self._left, self._ending, self._inner = reasoning, limit, list(ending), inner
-        self._anything: Mask = np.full(-(-vocab // 32), -1, np.int32)
+        self._anything: Mask = np.full(ceil_div(vocab, 32), -1, np.int32)
         self._forced = 0  # tokens of the ending that were taken
 
     def mask(self) -> Mask:

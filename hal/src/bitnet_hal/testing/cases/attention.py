@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
+from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
+from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.reference.attention import encode_cache_rows
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import block_tables, normal, step_rows
 
@@ -45,7 +47,7 @@ def _cache(rng: Rng, batch: Batch, tables: Array, n_blocks: int) -> Array:
     return cache
 
 
-def cached(rng: Rng, batch: Batch) -> tuple[dict[str, int | float], dict[str, Array]]:
+def cached(rng: Rng, batch: Batch) -> tuple[ParamDict, dict[str, Array]]:
     """The parameters of attention, and k_cache, v_cache, step and tables."""
     rows, (n_heads, n_kv), head_dim = len(batch.rows), batch.heads, batch.head_dim
     lengths = batch.lengths()
@@ -54,7 +56,7 @@ def cached(rng: Rng, batch: Batch) -> tuple[dict[str, int | float], dict[str, Ar
     tables = block_tables(rng, lengths, max_blocks, n_blocks)
     sequences, positions = (np.array(column) for column in zip(*batch.rows, strict=True))
     slots = tables[sequences, positions // KV_BLOCK] * KV_BLOCK + positions % KV_BLOCK
-    params: dict[str, int | float] = {
+    params: ParamDict = {
         "rows": rows,
         "n_heads": n_heads,
         "n_kv_heads": n_kv,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_hal.kernels.catalogue import CATALOGUE
-from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.kernels.spec import KernelSpec, ParamDict
 from bitnet_hal.reference.meanings import MEANINGS
 
 Array = npt.NDArray[Any]
@@ -30,7 +30,7 @@ class CaseLaunch:
     arrays: by binding name; a binding with access "w" may be left out and starts as sentinel bytes (see `outputs`).
     """
 
-    params: dict[str, int | float]
+    params: ParamDict
     arrays: Arrays
     constants: dict[str, int] = field(default_factory=dict)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK
+from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import block_tables, mask_bits, normal, step_rows
 
@@ -35,7 +36,7 @@ def _argmax(
     }
     if edit:
         edit(arrays)
-    params: dict[str, int | float] = {"rows": rows, "vocab": vocab, "stride": stride or vocab}
+    params: ParamDict = {"rows": rows, "vocab": vocab, "stride": stride or vocab}
     return CaseLaunch(params | {"max_blocks": max_blocks, "ring": RING}, arrays, {"MASK": masked})
 
 

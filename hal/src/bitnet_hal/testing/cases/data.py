@@ -7,12 +7,13 @@ import numpy.typing as npt
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.kernels.sizes import SCALE_COLUMNS
+from bitnet_hal.rounding import ceil_div, round_up
 from bitnet_hal.testing.cases.case import Array, Rng
 
 
 def padded(width: int) -> int:
     """Columns rounded up to a ternary block."""
-    return -(-width // 128) * 128
+    return round_up(width, 128)
 
 
 def normal(rng: Rng, *shape: int) -> npt.NDArray[np.float32]:
@@ -93,6 +94,6 @@ def block_tables(rng: Rng, lengths: list[int], max_blocks: int, n_blocks: int) -
     free = rng.permutation(n_blocks).tolist()
     tables = np.full((len(lengths), max_blocks), -1, dtype=np.int32)
     for sequence, length in enumerate(lengths):
-        for block in range(-(-length // KV_BLOCK)):
+        for block in range(ceil_div(length, KV_BLOCK)):
             tables[sequence, block] = free.pop()
     return tables

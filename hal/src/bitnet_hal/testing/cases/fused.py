@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.attention import STALE, Batch, cached
 from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import activations, block_activations, normal, padded, ternary
@@ -40,7 +41,7 @@ def _inputs(rng: Rng, rows: int, columns: int, norm: int, ablock: int = 0) -> tu
 
 
 def _weight_scales(rng: Rng, outs: int, width: int, block: int) -> Array:
-    return rng.uniform(0.1, 2, outs * (-(-width // block) if block else 1))
+    return rng.uniform(0.1, 2, outs * (ceil_div(width, block) if block else 1))
 
 
 def _norm_matmul(

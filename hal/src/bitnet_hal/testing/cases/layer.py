@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitnet_hal.kernels.catalogue import KV_TYPES, RELU2, SILU, ceil_div
+from bitnet_hal.kernels.catalogue import KV_TYPES, RELU2, SILU
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.attention import Batch, cached
 from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng
 from bitnet_hal.testing.cases.data import normal, padded, ternary

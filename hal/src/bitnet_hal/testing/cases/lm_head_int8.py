@@ -8,6 +8,7 @@ import numpy as np
 
 from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
 from bitnet_hal.reference.lm_head_int8 import approx_logits, pack_head
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import normal
 
@@ -47,7 +48,7 @@ def _packed(rng: Rng, rows: int, outs: int, width: int, stride: int, edit: Edit 
         **launch.arrays,
         "x": x,
         "logits": normal(rng, rows, stride or outs).reshape(-1),
-        "bound": np.empty(rows * -(-outs // HEAD_GROUP), np.float32),
+        "bound": np.empty(rows * ceil_div(outs, HEAD_GROUP), np.float32),
     }
 
 

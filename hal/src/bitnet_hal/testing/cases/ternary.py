@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.sizes import SCALE_COLUMNS
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.case import Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import (
     activations,
@@ -87,7 +88,7 @@ def _block(
 ) -> CaseLaunch:
     launch = _build(rng, rows, outs, columns, add, exact)
     width = padded(columns)
-    count = outs * -(-width // block)
+    count = outs * ceil_div(width, block)
     launch.arrays["wscale"] = np.exp2(rng.integers(-1, 2, count)) if exact else rng.uniform(0.1, 2, count)
     launch.constants.update(BLOCK=block, ABLOCK=ablock)
     if ablock:
