@@ -360,7 +360,7 @@ def test_a_wrong_integer_is_said_to_be_where_it_is() -> None:
 
 def test_a_missing_tuning_constant_is_named(judge: Callable[..., str]) -> None:
     verdict = judge(TuningMissing, "test_kernel", case=CASES[PLAIN])
-    assert "matmul_dense: a tile of {'TILE_N': 1}, not of TILE_N, TILE_T" in verdict
+    assert "matmul_dense: the tile {'TILE_N': 1} must have TILE_N, TILE_T" in verdict
 
 
 class PoolOfSets(NumpyDevice):

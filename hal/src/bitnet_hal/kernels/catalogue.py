@@ -1,4 +1,4 @@
-"""Every kernel that a device can offer, by name. Their conventions are in `bitnet_hal.kernels.conventions`."""
+"""Every kernel that a device can offer, by name; `bitnet_hal.kernels.conventions` explains the notation."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ CATALOGUE: dict[str, KernelSpec] = {
         delta.GATED_RMS_NORM,
     )
 }
-"""Every kernel by name."""
+"""Every kernel by name; the order is that of the documentation."""
 
 DELTA_KERNELS = frozenset(
     spec.name
     for spec in (delta.HADAMARD_ROTATE, delta.GLU, delta.CAUSAL_CONV1D, delta.GATED_DELTA_RULE, delta.GATED_RMS_NORM)
 )
-"""What a device offers that computes models with delta nets, rotated ones too."""
+"""The kernels that a device must offer for models with gated delta nets, with or without rotated weights."""

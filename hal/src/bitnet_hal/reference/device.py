@@ -19,7 +19,7 @@ from bitnet_hal.reference.meanings import MEANINGS
 
 @dataclass(eq=False, slots=True)
 class NumpyBuffer:
-    """Bytes in host memory."""
+    """A buffer in host memory."""
 
     data: npt.NDArray[np.uint8]
     nbytes: int
@@ -28,7 +28,7 @@ class NumpyBuffer:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NumpyKernel:
-    """A meaning with its constants."""
+    """A reference function with its constants."""
 
     spec: KernelSpec
     constants: Constants
@@ -36,17 +36,17 @@ class NumpyKernel:
 
 
 class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
-    """Runs every launch at once, in the calling thread."""
+    """A device that runs every launch immediately, in the calling thread."""
 
     def __init__(self, info: DeviceInfo | None = None) -> None:
         super().__init__(info or describe.numpy_info())
 
     def free_memory(self) -> int:
-        """Bytes the operating system could still give."""
+        """Return the bytes that the operating system can still provide."""
         return available_memory()
 
     def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
-        """Tiles mean nothing here: one workgroup covers everything."""
+        """Return one tile that covers the whole launch: numpy has no workgroups."""
         return Tuning({name: _EVERYTHING if name.startswith("TILE_") else 1 for name in spec.tuning})
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> NumpyBuffer:
@@ -100,7 +100,7 @@ class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
         return times
 
     def _wait(self) -> None:
-        pass  # nothing is ever pending
+        pass  # every call is synchronous
 
     def _close(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Every catalogue kernel as a numpy function of (arrays by binding name, parameters, constants)."""
+"""The reference of every kernel: a numpy function of (arrays by binding name, parameters, constants)."""
 
 from __future__ import annotations
 
@@ -35,4 +35,5 @@ MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "gated_delta_rule": delta.gated_delta_rule,
     "gated_rms_norm": delta.gated_rms_norm,
 }
-"""Arrays are flat, of the binding's dtype, and may be longer than the launch needs."""
+"""Reference function by kernel name. Arrays are flat, have the binding's dtype, and may be longer than the launch
+needs."""
