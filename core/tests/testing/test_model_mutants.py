@@ -22,7 +22,7 @@ def test_a_model_that_forgets_is_rejected(judge: Callable[..., str], monkeypatch
 
     monkeypatch.setattr(device, "MEANINGS", {**MEANINGS, "attention": forgetful})
     verdict = judge(device.NumpyDevice, "test_the_shipped_model_says_what_it_should", kv_dtype="f16")
-    assert "the model should say" in verdict
+    assert "after the prompt differs: expected" in verdict
 
 
 def unnormed_heads(a: Any, p: Any, c: Any) -> None:
@@ -76,7 +76,7 @@ def test_a_faulty_model_with_scales_of_blocks_is_rejected(
                 super()._run(launch)
 
     verdict = judge(Faulty, "test_a_model_with_scales_of_blocks_says_what_numpy_says")
-    assert ("must never be chosen" if fault is every_id else "the device takes") in verdict
+    assert ("must never be chosen" if fault is every_id else "the device chose") in verdict
 
 
 def test_a_device_whose_rows_differ_among_others_is_rejected(judge: Callable[..., str]) -> None:

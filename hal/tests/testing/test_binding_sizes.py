@@ -23,7 +23,7 @@ def test_every_binding_states_its_size(kernel: str) -> None:
         launch = case.launch()
         for binding in case.spec.bindings:
             needed, there = binding.nbytes(launch.params, launch.constants), launch.arrays[binding.name].nbytes
-            if any(launch.constants[name] == 0 for name in SWITCHES if f"where {name} is 0" in binding.shape):
+            if any(launch.constants[name] == 0 for name in SWITCHES if f"if {name} is 0" in binding.shape):
                 assert needed == 0, f"{case.id}: {binding.name}"
             elif any(words in binding.shape for words in LOWER_BOUNDS):
                 assert 0 < needed <= there, f"{case.id}: {binding.name}"

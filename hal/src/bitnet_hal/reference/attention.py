@@ -49,10 +49,13 @@ def _rotate(x: F32, cos: F32, sin: F32, interleaved: bool) -> F32:
     """Return x[T, heads, D], each pair of elements rotated by cos, sin [T, D / 2]."""
     half = x.shape[2] // 2
     if interleaved:
-        first, second = slice(0, None, 2), slice(1, None, 2)
+        first = slice(0, None, 2)
+        second = slice(1, None, 2)
     else:
-        first, second = slice(0, half), slice(half, None)
-    cos, sin = cos[:, None], sin[:, None]
+        first = slice(0, half)
+        second = slice(half, None)
+    cos = cos[:, None]
+    sin = sin[:, None]
     out = np.empty_like(x)
     out[..., first] = x[..., first] * cos - x[..., second] * sin
     out[..., second] = x[..., second] * cos + x[..., first] * sin
@@ -88,12 +91,14 @@ def _history(cache: U8, blocks: npt.NDArray[np.int64], length: int, kv: int, hea
 def attention(a: Arrays, p: Params, c: Constants) -> None:
     """Compute out = softmax(scale * q . K) V for every row and head."""
     rows, n_heads, n_kv, head_dim = sizes(p, "rows", "n_heads", "n_kv_heads", "head_dim")
-    max_blocks, group = int(p["max_blocks"]), n_heads // n_kv
+    max_blocks = int(p["max_blocks"])
+    group = n_heads // n_kv
     q = a["q"][: rows * n_heads * head_dim].reshape(rows, n_kv, group, head_dim)
     out = a["out"][: rows * n_heads * head_dim].reshape(rows, n_kv, group, head_dim)
     step = a["step"][: rows * 4].reshape(rows, 4).astype(np.int64)
     tables = a["tables"].reshape(-1, max_blocks).astype(np.int64)
-    k_cache, v_cache = _cache(a["k_cache"], p), _cache(a["v_cache"], p)
+    k_cache = _cache(a["k_cache"], p)
+    v_cache = _cache(a["v_cache"], p)
     out[step[:, 1] < 0] = 0
     for sequence in np.unique(step[step[:, 1] >= 0, 3]):
         mine = np.flatnonzero((step[:, 3] == sequence) & (step[:, 1] >= 0))

@@ -25,7 +25,8 @@ def argmax_advance(a: Arrays, p: Params, c: Constants) -> None:
     """Append the greedy token of each row to its history and advance its row of step by one position."""
     rows, max_blocks, ring = sizes(p, "rows", "max_blocks", "ring")
     logits, allowed = _candidates(a, p, c)
-    tables, step = a["tables"].reshape(-1, max_blocks), a["step"].reshape(-1, 4)
+    tables = a["tables"].reshape(-1, max_blocks)
+    step = a["step"].reshape(-1, 4)
     history = a["history"].reshape(-1, ring + 1)
     for scores, may, row in zip(logits, allowed, a["index"][:rows].tolist(), strict=True):
         if step[row, 1] < 0:
@@ -47,14 +48,17 @@ def top_k(a: Arrays, p: Params, c: Constants) -> None:
     """Write the k largest logits of each row in descending order, and the maximum and log-sum-exp of all."""
     rows, k = sizes(p, "rows", "k")
     logits, allowed = _candidates(a, p, c)
-    ids, values = a["ids"][: rows * k].reshape(rows, k), a["values"][: rows * k].reshape(rows, k)
+    ids = a["ids"][: rows * k].reshape(rows, k)
+    values = a["values"][: rows * k].reshape(rows, k)
     total = a["total"][: rows * 2].reshape(rows, 2)
-    ids[:], values[:] = -1, -np.inf
+    ids[:] = -1
+    values[:] = -np.inf
     for row in range(rows):
         tokens = np.flatnonzero(allowed[row])
         scores = logits[row, tokens]
         nan = np.isnan(scores)
         order = np.lexsort((~nan, -np.where(nan, np.float32(np.inf), scores)))[:k]
-        ids[row, : order.size], values[row, : order.size] = tokens[order], scores[order]
+        ids[row, : order.size] = tokens[order]
+        values[row, : order.size] = scores[order]
         most = scores.max(initial=np.float32(-np.inf))
         total[row] = most, np.log(np.sum(np.exp(scores - most), dtype=np.float64))

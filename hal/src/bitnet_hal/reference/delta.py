@@ -36,7 +36,8 @@ def walsh_hadamard(x: F32, block: int) -> F32:
 def hadamard_rotate(a: Arrays, p: Params, c: Constants) -> None:
     """Compute y = H(signs * x), or signs * H(x) if INVERSE is 1."""
     rows, width, block = sizes(p, "rows", "width", "block")
-    x, signs = _rows(a, "x", rows, width), _rows(a, "signs", width)
+    x = _rows(a, "x", rows, width)
+    signs = _rows(a, "signs", width)
     turned = signs * walsh_hadamard(x, block) if c["INVERSE"] else walsh_hadamard(signs * x, block)
     _rows(a, "y", rows, width)[:] = turned
 
@@ -60,7 +61,8 @@ def _runs(a: Arrays, rows: int) -> Iterator[tuple[int, npt.NDArray[np.int64], bo
 def causal_conv1d(a: Arrays, p: Params, c: Constants) -> None:
     """Compute y = silu(sum_j weight[c, j] * the last `taps` inputs of channel c) and keep the last inputs as state."""
     rows, channels, taps = sizes(p, "rows", "channels", "taps")
-    x, y = _rows(a, "x", rows, channels), _rows(a, "y", rows, channels)
+    x = _rows(a, "x", rows, channels)
+    y = _rows(a, "y", rows, channels)
     weight = _rows(a, "weight", channels, taps)
     states = _states(a, taps - 1, channels)
     y[:] = 0
@@ -81,10 +83,12 @@ def gated_delta_rule(a: Arrays, p: Params, c: Constants) -> None:
     keys = groups * key_dim
     qkv = _rows(a, "qkv", rows, 2 * keys + heads * value_dim)
     gates = _rows(a, "gates", rows, 2, heads)
-    eps, repeats = float(p["eps"]), (1, heads // groups, 1)
+    eps = float(p["eps"])
+    repeats = (1, heads // groups, 1)
     q = _unit(qkv[:, :keys].reshape(rows, groups, key_dim), eps) * np.float32(key_dim**-0.5)
     k = _unit(qkv[:, keys : 2 * keys].reshape(rows, groups, key_dim), eps)
-    q, k = np.tile(q, repeats), np.tile(k, repeats)
+    q = np.tile(q, repeats)
+    k = np.tile(k, repeats)
     v = qkv[:, 2 * keys :].reshape(rows, heads, value_dim)
     decay = np.exp(_rows(a, "rate", heads) * np.logaddexp(np.float32(0), gates[:, 0] + _rows(a, "dt", heads)))
     beta = np.float32(1) / (np.float32(1) + np.exp(-gates[:, 1]))
@@ -109,7 +113,8 @@ def _unit(x: F32, eps: float) -> F32:
 def gated_rms_norm(a: Arrays, p: Params, c: Constants) -> None:
     """Compute y = norm(x) * act(gate), with the heads of a group next to each other."""
     rows, heads, dim, groups = sizes(p, "rows", "n_heads", "head_dim", "groups")
-    x, gate = _rows(a, "x", rows, heads, dim), _rows(a, "gate", rows, heads, dim)
+    x = _rows(a, "x", rows, heads, dim)
+    gate = _rows(a, "gate", rows, heads, dim)
     if c["NORM"]:
         x = rms_normalize(x, a["gamma"][:dim], float(p["eps"]))
     open_ = (gate if c["ACT"] == SILU else np.float32(1)) / (np.float32(1) + np.exp(-gate))

@@ -17,7 +17,8 @@ ALIGNMENT = 64
 
 def numpy_info() -> DeviceInfo:
     """Return the description of the only device of the numpy backend."""
-    total, version = total_memory(), _version()
+    total = total_memory()
+    version = _version()
     return DeviceInfo(
         backend="numpy",
         index=0,

@@ -83,7 +83,8 @@ class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
         return NumpyKernel(spec, MappingProxyType(dict(constants)), tuning)
 
     def _run(self, launch: BoundLaunch[NumpyBuffer, NumpyKernel]) -> None:
-        spec, constants = launch.kernel.spec, launch.kernel.constants
+        spec = launch.kernel.spec
+        constants = launch.kernel.constants
         arrays = {}
         for binding, (buffer, offset, nbytes) in zip(spec.bindings, launch.bound, strict=True):
             dtype = np.dtype(_DTYPES[binding.dtype])

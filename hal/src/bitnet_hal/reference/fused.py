@@ -52,7 +52,8 @@ def matmul_ternary_glu(a: Arrays, p: Params, c: Constants) -> None:
 
 def rope_attention(a: Arrays, p: Params, c: Constants) -> None:
     """Run rope_store_kv, then attention; rows without a slot are treated as unused."""
-    rows, size = int(p["rows"]), int(p["n_heads"]) * int(p["head_dim"])
+    rows = int(p["rows"])
+    size = int(p["n_heads"]) * int(p["head_dim"])
     step = a["step"][: rows * 4].reshape(rows, 4).copy()
     step[step[:, 2] < 0, 1] = -1
     q = np.empty(rows * size, np.float32)
@@ -62,7 +63,9 @@ def rope_attention(a: Arrays, p: Params, c: Constants) -> None:
 
 def decoder_layer(a: Arrays, p: Params, c: Constants) -> None:
     """Run the five launches of a layer for one row."""
-    hidden, ffn, queries = int(p["hidden"]), int(p["ffn"]), int(p["n_heads"]) * int(p["head_dim"])
+    hidden = int(p["hidden"])
+    ffn = int(p["ffn"])
+    queries = int(p["n_heads"]) * int(p["head_dim"])
     outs = queries + 2 * int(p["n_kv_heads"]) * int(p["head_dim"])
 
     def shape(columns: int, rows: int) -> Params:

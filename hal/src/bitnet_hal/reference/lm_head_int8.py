@@ -21,7 +21,8 @@ def _table(a: Arrays, p: Params) -> U8:
 def pack_head(a: Arrays, p: Params, c: Constants) -> None:
     """Write codes, scales and error norms of every row."""
     outs, width = sizes(p, "outs", "width")
-    table, codes = _table(a, p), a["codes"][: outs * width].reshape(outs, width)
+    table = _table(a, p)
+    codes = a["codes"][: outs * width].reshape(outs, width)
     rounding = 3.0 * (width + 64) * 2.0**-24
     step = max(1, _CHUNK // width)
     for first in range(0, outs, step):
@@ -55,7 +56,8 @@ def refine_logits(a: Arrays, p: Params, c: Constants) -> None:
     """Replace approximate logits that may be among the k largest with exact ones."""
     rows, outs, width, k = sizes(p, "rows", "outs", "width", "k")
     x = a["x"][: rows * width].reshape(rows, width)
-    logits, table = _logits(a, p), _table(a, p)
+    logits = _logits(a, p)
+    table = _table(a, p)
     bound = a["bound"][: rows * ceil_div(outs, HEAD_GROUP)].reshape(rows, -1)
     for row, length in enumerate(_length(x)[:, 0]):
         threshold = np.sort(bound[row])[-k] if k <= bound.shape[1] and not np.isnan(bound[row]).any() else np.nan
@@ -64,7 +66,8 @@ def refine_logits(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def _logits(a: Arrays, p: Params) -> F32:
-    shape, stride = (int(p["rows"]), int(p["outs"])), 4 * int(p["stride"])
+    shape = (int(p["rows"]), int(p["outs"]))
+    stride = 4 * int(p["stride"])
     flat: F32 = a["logits"]
     rows: F32 = np.lib.stride_tricks.as_strided(flat, shape, (stride, 4))
     return rows

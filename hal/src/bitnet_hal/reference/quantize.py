@@ -61,7 +61,9 @@ def quantize_blocks(y: F32, block: int) -> tuple[npt.NDArray[np.int8], F32, npt.
 
 
 def _store(y: F32, a: Arrays, p: Params, block: int) -> None:
-    rows, width, stride = y.shape[0], y.shape[1], int(p["stride"])
+    rows = y.shape[0]
+    width = y.shape[1]
+    stride = int(p["stride"])
     q = a["q"][: rows * stride].reshape(rows, stride)
     if not block:
         q[:, :width], a["scale"][:rows], a["qsum"][:rows] = quantize_rows(y)
@@ -92,7 +94,8 @@ def glu_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
     """Compute m = act(gate) * up, norm it if NORM is 1, and quantize it."""
     rows, width = sizes(p, "rows", "width")
     gate_up = a["gate_up"][: rows * 2 * width].reshape(rows, 2, width)
-    gate, up = gate_up[:, 0], gate_up[:, 1]
+    gate = gate_up[:, 0]
+    up = gate_up[:, 1]
     m = gated(gate, up, c["ACT"])
     if c["NORM"]:
         m = rms_normalize(m, a["gamma"][:width], float(p["eps"]))

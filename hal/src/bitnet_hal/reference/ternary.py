@@ -67,8 +67,11 @@ def matmul_ternary_block(a: Arrays, p: Params, c: Constants) -> None:
     """Compute y (+)= sum over groups of wscale * (sum of the group) * scale; SCALE_COLUMNS lie within one weight
     group."""
     w, q, _, y = _operands(a, p)
-    rows, outs, width = q.shape[0], w.shape[0], q.shape[1]
-    block, part = c["BLOCK"], SCALE_COLUMNS if c["ABLOCK"] else c["BLOCK"]
+    rows = q.shape[0]
+    outs = w.shape[0]
+    width = q.shape[1]
+    block = c["BLOCK"]
+    part = SCALE_COLUMNS if c["ABLOCK"] else c["BLOCK"]
     wscale = a["wscale"][: outs * ceil_div(width, block)].reshape(outs, -1)
     scale = a["scale"][: rows * (width // part)].reshape(rows, -1) if c["ABLOCK"] else None
     value = np.zeros((rows, outs), dtype=np.float32)

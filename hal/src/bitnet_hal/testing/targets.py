@@ -1,4 +1,4 @@
-"""From a conformance class to its backend and devices."""
+"""Find the backend and devices of a conformance class."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bitnet_hal.testing.speed import Shape, shapes
 
 @dataclass(frozen=True)
 class Target:
-    """One device to test, or the reason why there is none."""
+    """A device to test, or the reason that there is none."""
 
     backend: Backend
     index: int = -1
@@ -28,12 +28,15 @@ class Target:
 
     @property
     def id(self) -> str:
-        """As pytest shows it."""
+        """Return the pytest id."""
         return self.info.request if self.info else f"{self.backend.name}:none"
 
 
 def entry_point_of(cls: type) -> tuple[str, str] | None:
-    """(name, module) of the entry point that a class names; None where it gives an object."""
+    """Return (name, module) of the entry point that a class names; None if `backend` is an object.
+
+    Raises pytest.UsageError if no such entry point is installed.
+    """
     named = getattr(cls, "backend", None)
     if not isinstance(named, str):
         return None
@@ -47,7 +50,7 @@ def entry_point_of(cls: type) -> tuple[str, str] | None:
 
 
 def backend_of(cls: type) -> Backend:
-    """The backend that a class names or gives."""
+    """Return the backend that a class names or holds. Raises pytest.UsageError if it sets none."""
     if entry := entry_point_of(cls):
         (found,) = list(entry_points(group=ENTRY_POINT_GROUP, name=entry[0]))[:1]
         made: Backend = found.load().bitnet_backend()
@@ -60,7 +63,7 @@ def backend_of(cls: type) -> Backend:
 
 
 def targets_of(cls: type) -> Sequence[Target]:
-    """Every device of the class's backend; one absent target where there is none."""
+    """Return every device of the class's backend, or one target with the reason that there is none."""
     backend = backend_of(cls)
     try:
         infos = backend.devices()
@@ -72,7 +75,7 @@ def targets_of(cls: type) -> Sequence[Target]:
 
 
 def operands_for(name: str, target: Target) -> Sequence[str | Case | Shape]:
-    """The kernels that a device has, or their cases, or the shapes to time."""
+    """Return a device's kernels, the cases of these, or the shapes to time, as the fixture `name` asks."""
     optional = target.info.kernels if target.info else frozenset()
     kernels = [name for name, spec in CATALOGUE.items() if spec.base or name in optional]
     if name == "kernel":

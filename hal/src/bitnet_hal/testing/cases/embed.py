@@ -1,4 +1,4 @@
-"""embed_rows and embed_rows_ternary."""
+"""Cases of embed_rows and embed_rows_ternary."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _ternary(rng: Rng, rows: int, hidden: int, block: int, first: int = 0, count
 
 
 def cases() -> Iterator[Case]:
-    """All five table types, widths that fill no workgroup, a table bound in parts."""
+    """Yield all five table types, widths that fill no workgroup, a table bound in parts."""
     for dtype, widths in (
         (0, (1, 127, 2560)),
         (1, (63, 128, 129)),

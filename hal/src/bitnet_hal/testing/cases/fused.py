@@ -1,4 +1,4 @@
-"""norm_matmul, norm_matmul_glu, matmul_ternary_glu and rope_attention."""
+"""Cases of norm_matmul, norm_matmul_glu, matmul_ternary_glu and rope_attention."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ SCALES = ((128, 32), (64, 32), (256, 32), (128, 0), (128, 128))
 
 
 def _inputs(rng: Rng, rows: int, columns: int, norm: int, ablock: int = 0) -> tuple[Array, Array]:
-    """(x, gamma) whose normed columns are whole numbers of quantization steps, so that every device, whatever the order
-    of its sums, gets the same codes: one code that differs would change all of y."""
+    """Return (x, gamma) whose normed columns are whole quantization steps.
+
+    Every device then gets the same codes in any order of its sums; a single different code would change all of y.
+    """
     codes = rng.integers(-127, 128, (rows, columns)).astype(np.float32)
     codes[:, rng.integers(columns)] = 127
     if ablock:
@@ -71,7 +73,7 @@ def _norm_matmul(
 
 
 def _part_of_y(rng: Rng, add: int) -> CaseLaunch:
-    """y[2, 100] of which columns 13..52 are this matrix's."""
+    """Write columns 13..52 of y[2, 100]."""
     launch = _norm_matmul(rng, 2, 40, 256, 1, add)
     launch.params.update(y_stride=100, y_first=13)
     launch.arrays["y"] = normal(rng, 2, 100)
@@ -79,12 +81,16 @@ def _part_of_y(rng: Rng, add: int) -> CaseLaunch:
 
 
 def _spoiled(rng: Rng) -> CaseLaunch:
-    """NaN, Inf, a sum of squares that overflows, zeros, values at and below the absmax floor; row 5 is sound."""
+    """Set rows to NaN, Inf, a sum of squares that overflows, zeros, and values around the absmax floor; row 5 stays
+    finite."""
     launch = _norm_matmul(rng, 7, 33, 300)
     x = launch.arrays["x"]
-    x[0, -1], x[1, 0], x[2, 7] = np.nan, -np.inf, 3e25
+    x[0, -1] = np.nan
+    x[1, 0] = -np.inf
+    x[2, 7] = 3e25
     x[3] = 0
-    x[4], x[6] = x[4] * np.float32(1e-12), x[6] * np.float32(1e12)
+    x[4] = x[4] * np.float32(1e-12)
+    x[6] = x[6] * np.float32(1e12)
     return launch
 
 
@@ -106,7 +112,7 @@ def _glu(
             "x": x,
             "gamma": gamma,
             "w": ternary(rng, 2 * outs, width, columns),
-            # gates of a few units: SiLU takes neither 0 nor all of them
+            # gates of a few units, at which SiLU is neither 0 nor the identity
             "wscale": _weight_scales(rng, 2 * outs, width, block) / (columns**0.5 if norm else 1),
             "m": blank(rows * outs, "f32"),
         },
@@ -133,15 +139,16 @@ def _matmul_glu(
 
 
 def _nan_matmul_glu(rng: Rng) -> CaseLaunch:
-    """As _nan_glu: a spoiled row has a scale that is NaN."""
+    """Mark a row by scale = NaN, as in _nan_glu."""
     launch = _matmul_glu(rng, 9, 40, 256)
     launch.arrays["scale"][1] = np.nan
-    launch.arrays["q"][1], launch.arrays["qsum"][1] = 0, 0
+    launch.arrays["q"][1] = 0
+    launch.arrays["qsum"][1] = 0
     return launch
 
 
 def _nan_glu(rng: Rng) -> CaseLaunch:
-    """A spoiled row gives NaN in every column, also where max(g, 0) would swallow it."""
+    """Put a NaN into a row: all its columns must become NaN, although max(g, 0) would hide it."""
     launch = _glu(rng, 3, 40, 200)
     launch.arrays["x"][1, 100] = np.nan
     return launch
@@ -150,9 +157,14 @@ def _nan_glu(rng: Rng) -> CaseLaunch:
 def _rope_attention(
     rng: Rng, batch: Batch, interleaved: int = 0, without_slot: tuple[int, ...] = (), norm: int = 0
 ) -> CaseLaunch:
-    """Keys, and (cos, sin), are such that no rotated key rounds, unless heads are normed: then all devices cache the
-    same. Caches are stale at the rows' own slots."""
-    rows, (n_heads, n_kv), head_dim = len(batch.rows), batch.heads, batch.head_dim
+    """Choose keys and (cos, sin) so that no rotated key rounds and all devices cache the same, unless heads are
+    normed.
+
+    The rows' own slots are stale before the launch.
+    """
+    rows = len(batch.rows)
+    n_heads, n_kv = batch.heads
+    head_dim = batch.head_dim
     params, arrays = cached(rng, batch)
     step = arrays["step"]
     for name in ("k_cache", "v_cache"):
@@ -170,14 +182,15 @@ def _rope_attention(
 
 
 def _nan_qkv(rng: Rng) -> CaseLaunch:
-    """NaN in a query spoils that head, in a new key the heads that share it."""
+    """Put NaN into a query, which must spoil that head, and into a new key, which must spoil the heads that share
+    it."""
     launch = _rope_attention(rng, Batch([(0, 10), (1, 70), (2, 12), (3, 200)], (4, 2)))
     launch.arrays["qkv"][0, 2, 5] = launch.arrays["qkv"][1, 4, 3] = np.nan
     return launch
 
 
 def cases() -> Iterator[Case]:
-    """Odd shapes, parts of y, spoiled rows; every cache type, head size and length for attention."""
+    """Yield odd shapes, parts of y, rows with NaN; every cache type, head size and length for attention."""
     name = "norm_matmul"
     for t, n, k in SHAPES:
         yield Case(name, f"t{t}-n{n}-k{k}", _norm_matmul, (t, n, k))
@@ -241,9 +254,9 @@ def _attention_cases() -> Iterator[Case]:
     for position in (62, 63, 64, 65, 127, 128, 129, 1030):
         batches[f"position-{position}"] = Batch([(0, position)], (8, 2))
     batches["batch"] = Batch([(s, 40 * s + 1) for s in range(8)], (4, 1), 80)
-    for head_dim in (64, 128):  # more rows than it takes to keep a GPU busy, and more positions than it takes at a time
+    for head_dim in (64, 128):  # more rows than keep a GPU busy, and more positions than one pass covers
         batches[f"many-rows-d{head_dim}"] = Batch([(s, 29 * s) for s in range(22)], (16, 4), head_dim)
-    batches["many-parts"] = Batch([(0, 2600)], (4, 1), 128)  # where positions are shared
+    batches["many-parts"] = Batch([(0, 2600)], (4, 1), 128)  # with positions split among workgroups
     batches["parts-of-two-rows"] = Batch([(0, 700), (1, 290)], (8, 2))
     batches["many-heads"] = Batch([(0, 150), (1, 20)], (24, 2), 128)
     batches["wide-heads"] = Batch([(0, 150), (1, 20)], (4, 4), 256)

@@ -1,4 +1,4 @@
-"""decoder_layer."""
+"""Cases of decoder_layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bitnet_hal.testing.cases.rope import head_gammas, rope_table
 
 @dataclass(frozen=True)
 class LayerShape:
-    """A layer, and the position of its row (-1: an unused one)."""
+    """The sizes of a layer, and the position of its row (-1: an unused row)."""
 
     hidden: int = 256
     ffn: int = 384
@@ -34,7 +34,7 @@ class LayerShape:
 
 
 def _matrix(rng: Rng, name: str, rows: int, columns: int, block: int) -> Arrays:
-    """Codes, scales that keep results of about the size of the inputs, and gamma of what they multiply."""
+    """Return codes, scales that keep results near the inputs' magnitude, and the gamma of the inputs."""
     width = padded(columns)
     scales = rows * (ceil_div(width, block) if block else 1)
     return {
@@ -45,7 +45,10 @@ def _matrix(rng: Rng, name: str, rows: int, columns: int, block: int) -> Arrays:
 
 
 def _build(rng: Rng, shape: LayerShape) -> CaseLaunch:
-    hidden, ffn, (n_heads, n_kv), dim = shape.hidden, shape.ffn, shape.heads, shape.head_dim
+    hidden = shape.hidden
+    ffn = shape.ffn
+    n_heads, n_kv = shape.heads
+    dim = shape.head_dim
     batch = Batch([(0, shape.position)] if shape.position >= 0 else [(0, 3), (0, -1)], shape.heads, dim, shape.kv)
     params, arrays = cached(rng, batch)
     del params["rows"]
@@ -78,7 +81,7 @@ def _build(rng: Rng, shape: LayerShape) -> CaseLaunch:
 
 
 def _nan(rng: Rng) -> CaseLaunch:
-    """A NaN in x makes the whole row NaN."""
+    """Put a NaN into x: the whole row must become NaN."""
     launch = _build(rng, LayerShape())
     row: Array = launch.arrays["x"]
     row[100] = np.nan
@@ -86,7 +89,7 @@ def _nan(rng: Rng) -> CaseLaunch:
 
 
 def cases() -> Iterator[Case]:
-    """Both activations, with and without sub-norms, every cache type, block scales, normed heads, odd widths."""
+    """Yield both activations, with and without sub-norms, every cache type, group scales, normed heads, odd widths."""
     shapes: dict[str, LayerShape] = {f"{cache}-cache": LayerShape(kv=kv) for kv, cache in enumerate(KV_TYPES)}
     shapes |= {f"position-{position}": LayerShape(position=position) for position in (0, 63, 64, 700)}
     shapes["silu-plain"] = LayerShape(act=SILU, norm=0)

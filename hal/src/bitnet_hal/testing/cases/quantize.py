@@ -1,4 +1,4 @@
-"""rms_norm_quantize, glu_norm_quantize and rms_norm."""
+"""Cases of rms_norm_quantize, glu_norm_quantize and rms_norm."""
 
 from __future__ import annotations
 
@@ -58,29 +58,33 @@ def _zero_rows(x: Array) -> None:
 
 
 def _nan_inf(x: Array) -> None:
-    """A NaN at the end, +Inf at the start, -Inf in the middle; rows 0, 2 and 4 stay sound."""
-    x[1, -1], x[3, 0], x[5, x.shape[1] // 2] = np.nan, np.inf, -np.inf
+    """Put NaN at the end, +Inf at the start, -Inf in the middle; rows 0, 2 and 4 stay finite."""
+    x[1, -1] = np.nan
+    x[3, 0] = np.inf
+    x[5, x.shape[1] // 2] = -np.inf
 
 
 def _overflow(x: Array) -> None:
-    """Finite values whose squares are not; the row before stays sound."""
+    """Set finite values whose squares overflow; the row before stays small."""
     x[1, 3] = 3e25
 
 
 def _nan_gate(gate_up: Array) -> None:
-    """NaN in the gate, where max(g, 0) would swallow it; Inf and NaN in the up half."""
+    """Put NaN into the gate, where max(g, 0) would hide it, and Inf and NaN into the up half."""
     width = gate_up.shape[1] // 2
-    gate_up[1, width - 1], gate_up[3, 0], gate_up[5, width + 1] = np.nan, np.inf, np.nan
+    gate_up[1, width - 1] = np.nan
+    gate_up[3, 0] = np.inf
+    gate_up[5, width + 1] = np.nan
     gate_up[5, 1] = 2
 
 
 def _scales(x: Array) -> None:
-    """Rows from 1e-12 to 1e12: the absmax floor below, large factors above."""
+    """Scale rows from 1e-12 to 1e12: below the absmax floor, and to large factors."""
     x *= np.logspace(-12, 12, x.shape[0], dtype=np.float32)[:, None]
 
 
 def _zero_blocks(x: Array) -> None:
-    """Whole blocks of zeros beside others, and one of tiny values that the floor of whole rows would make zeros."""
+    """Set whole groups to zeros, and one to tiny values that the floor of whole rows would make zeros."""
     x[:, 32:96] = 0
     x[:, 128:160] *= np.float32(1e-9)
 
@@ -90,18 +94,19 @@ def _outlier(x: Array) -> None:
 
 
 def _ties(x: Array) -> None:
-    """absmax = 127, so that the factor is 1 and every other value lies halfway between two codes."""
+    """Set absmax = 127, so that the factor is 1 and every other value is halfway between two codes."""
     x[:] = np.arange(x.shape[1], dtype=np.float32) % 126 - 62.5
-    x[:, 0], x[:, -1] = 127, -127
+    x[:, 0] = 127
+    x[:, -1] = -127
 
 
 def _big_gate(gate_up: Array) -> None:
-    """Squares far beyond f16's 65504, far below f32's end."""
+    """Set gates whose squares are far beyond f16's 65504 and far below f32's maximum."""
     gate_up *= np.float32(3000)
 
 
 def cases() -> Iterator[Case]:
-    """Widths around a block, all T, and what a norm or a rounding can get wrong."""
+    """Yield widths around a block, all T, and the inputs at which norms and rounding go wrong."""
     yield from _rms_cases()
     yield from _glu_cases()
     for rows, width in ((1, 1), (2, 127), (7, 128), (8, 129), (33, 2560), (1, 8640), (512, 64)):

@@ -1,1 +1,1 @@
-"""The rules, one module per area; `bitnet_hal.testing.suite` puts them together."""
+"""The rules by subject; `bitnet_hal.testing.suite` combines them."""

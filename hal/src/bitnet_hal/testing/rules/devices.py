@@ -1,4 +1,4 @@
-"""Devices: what they say of themselves, several at once, and nothing left when they close."""
+"""Rules about devices: their description, several devices at once, and cleanup on close."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ METHODS = frozenset({"timings", "tunings", "async-readback"})
 OPENINGS = 6
 GROWTH_PER_OPENING = 8 << 20
 HELD = 16 << 20
-"""Bytes that each opened device holds, and must give back, when it closes."""
+"""Bytes that each opened device allocates, and must free when it closes."""
 
 
 class DeviceRules:
-    """DeviceInfo, two devices at once, opening and closing."""
+    """Rules about DeviceInfo, two open devices, opening and closing."""
 
     def test_info_is_sound(self, bench: Bench) -> None:
-        """Names, sizes, alignment. Kernels and features that this core does not know are the plugin's own affair."""
+        """DeviceInfo must have a name, sizes and a valid alignment, and the open device must report the same one.
+
+        Kernels and features that are unknown to this version of the contract are allowed.
+        """
         info = bench.info
         assert (info.backend, info.index) == (bench.backend.name, bench.index)
         assert info.name, "the device has no name"
@@ -31,20 +34,23 @@ class DeviceRules:
         assert min(info.total_memory, info.max_allocation, info.max_binding) >= 0
         assert min(info.max_grid) >= 0
         base = {spec.name for spec in CATALOGUE.values() if spec.base}
-        assert not info.kernels & base, f"every device has these kernels: {sorted(info.kernels & base)}"
+        assert not info.kernels & base, (
+            f"DeviceInfo.kernels must name only optional kernels, not {sorted(info.kernels & base)}"
+        )
         for name in info.features & METHODS:
-            assert hasattr(bench.device, name), f"the device claims '{name}' and has no such method"
-        assert bench.device.info == info, "the open device describes itself in another way than its backend"
+            assert hasattr(bench.device, name), f"the device claims the feature '{name}' but has no such method"
+        assert bench.device.info == info, "the open device's info differs from the one that its backend lists"
 
     def test_listing_devices_is_repeatable(self, bench: Bench) -> None:
-        """The same devices in the same order."""
+        """`Backend.devices` must return the same devices in the same order each time."""
         assert list(bench.backend.devices()) == list(bench.backend.devices())
 
     def test_two_devices_at_once(self, bench: Bench) -> None:
-        """They do not share buffers, and closing one leaves the other alone."""
+        """Two open devices must not share buffers, and closing one must not affect the other."""
         other = bench.second()
         try:
-            mine, theirs = counter(bench), counter(other)
+            mine = counter(bench)
+            theirs = counter(other)
             mine.run(bench.device)
             theirs.run(other.device)
             theirs.run(other.device)
@@ -54,10 +60,10 @@ class DeviceRules:
         finally:
             other.close()
         mine.run(bench.device)
-        assert count(bench, mine) == 2, "closing another device stopped this one"
+        assert count(bench, mine) == 2, "closing another device affected this one"
 
     def test_closing_gives_everything_back(self, bench: Bench) -> None:
-        """Devices closed with buffers, kernels and recordings still in use leave nothing in the process."""
+        """`close` must free buffers, kernels and recordings that are still in use; a failure is a memory leak."""
         before = 0
         for opening in range(OPENINGS + 2):
             if opening == 2:

@@ -1,4 +1,4 @@
-"""Errors: the right class with the right words, and a device that works afterwards."""
+"""Rules about errors: the exception's class and text, and a device that still works afterwards."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from bitnet_hal.testing.rules.recordings import count, counter
 from bitnet_hal.testing.workbench import Bench
 
 Failure = tuple[str, Callable[[], object], type[GpuError]]
-"""(name, a call that raises, the class it must raise)."""
+"""(name, a call that raises, the exception class that it must raise)."""
 
 
 class ErrorRules:
-    """A plugin shows its own failures through two hooks; the other rules need none."""
+    """Rules about errors. A plugin provides its own failures through two hooks; the other rules need none."""
 
     def compile_broken_source(self, device: Device) -> None:
-        """Override: compile a kernel source that the compiler refuses. The rule expects KernelCompileError."""
+        """Override: compile a kernel source that the compiler rejects. The rule expects KernelCompileError."""
         pytest.skip("the test class does not override compile_broken_source()")
 
     def failures(self) -> Sequence[Failure]:
-        """Override: calls that raise the native failures of the plugin's error table, and the class of each."""
+        """Override: return calls that raise the native failures of the plugin's error table, each with its class."""
         return ()
 
     def test_a_source_that_does_not_compile_gives_the_log(self, bench: Bench) -> None:
-        """KernelCompileError with the kernel's name and the compiler's text."""
+        """KernelCompileError must hold the kernel's name and the compiler's log."""
         with pytest.raises(KernelCompileError) as caught:
             self.compile_broken_source(bench.device)
         assert caught.value.kernel, "the error does not name the kernel"
@@ -41,7 +41,7 @@ class ErrorRules:
         _still_works(bench)
 
     def test_native_failures_have_class_code_and_hint(self) -> None:
-        """Each native status becomes its class, with its native name, the operation and what to do."""
+        """Each native status must become its exception class, with native name, operation and hint."""
         failures = self.failures()
         if not failures:
             pytest.skip("the test class does not override failures()")
@@ -51,17 +51,17 @@ class ErrorRules:
             error = caught.value
             assert type(error) is kind, f"{name} became {type(error).__name__}, not {kind.__name__}"
             assert error.code, f"{name}: the error has no native code"
-            assert error.operation, f"{name}: the error does not say what was tried"
+            assert error.operation, f"{name}: the error has no operation"
             assert error.hint, f"{name}: the error has no hint"
 
     def test_opening_a_device_that_is_not_there(self, bench: Bench) -> None:
-        """DeviceNotFoundError."""
+        """`Backend.open` must raise DeviceNotFoundError for an index that is not listed."""
         for index in (-1, 1000):
             with pytest.raises(DeviceNotFoundError):
                 bench.backend.open(index)
 
     def test_a_kernel_outside_the_catalogue_is_unsupported(self, bench: Bench) -> None:
-        """UnsupportedError."""
+        """`compile` must raise UnsupportedError for an unknown kernel."""
         unknown = dataclasses.replace(MATMUL_TERNARY, name="no_such_kernel")
         with pytest.raises(UnsupportedError):
             bench.device.compile(unknown, {"ADD": 0}, counter(bench).kernel.tuning)
@@ -69,14 +69,14 @@ class ErrorRules:
 
     @pytest.mark.parametrize("constants", [{"ADD": 2}, {}])
     def test_semantic_constants_are_checked(self, bench: Bench, constants: dict[str, int]) -> None:
-        """ValueError for a value that the catalogue does not list, and for a missing one."""
+        """`compile` must raise ValueError for a missing constant, or a value that the catalogue does not list."""
         ones = counter(bench)
         with pytest.raises(ValueError):
             bench.device.compile(MATMUL_TERNARY, constants, ones.kernel.tuning)
         _still_works(bench)
 
     def test_a_compiled_kernel_knows_what_it_is(self, bench: Bench) -> None:
-        """spec, constants and tuning."""
+        """A compiled kernel must have its spec, constants and tuning as attributes."""
         ones = counter(bench)
         assert ones.kernel.spec is MATMUL_TERNARY
         assert dict(ones.kernel.constants) == {"ADD": 1}
@@ -84,9 +84,11 @@ class ErrorRules:
 
     @pytest.mark.parametrize("fault", ["missing-view", "extra-view", "short-params", "long-params", "unaligned-view"])
     def test_a_launch_that_does_not_fit_is_refused(self, bench: Bench, fault: str) -> None:
-        """ValueError before anything runs."""
+        """`launch` must raise ValueError for a wrong number of views, wrong parameter bytes or an unaligned view,
+        and run nothing."""
         ones = counter(bench)
-        views, params = ones.bound, ones.params
+        views = ones.bound
+        params = ones.params
         if fault == "missing-view":
             views.pop()
         elif fault == "extra-view":
@@ -101,9 +103,10 @@ class ErrorRules:
         _still_works(bench)
 
     def test_written_views_that_overlap_are_refused(self, bench: Bench) -> None:
-        """ValueError where a view that is written shares a byte with another; two that are read may share all."""
-        ones = counter(bench, rows=5 + bench.info.alignment // 20)  # as many scales of rows as of columns, at least
-        y, scale = ones.views["y"], ones.views["scale"]
+        """`launch` must raise ValueError if a written view overlaps another; views that are only read may overlap."""
+        ones = counter(bench, rows=5 + bench.info.alignment // 20)  # at least as many row scales as column scales
+        y = ones.views["y"]
+        scale = ones.views["scale"]
         for offset in (0, bench.info.alignment):
             shared = View(y.buffer, y.offset + offset, scale.nbytes)
             with pytest.raises(ValueError):
@@ -111,14 +114,14 @@ class ErrorRules:
         assert count(bench, ones) == 0
         part = View(scale.buffer, scale.offset, ones.views["wscale"].nbytes)
         dataclasses.replace(ones, views={**ones.views, "wscale": part}).run(bench.device)
-        assert count(bench, ones) == 1, "views that are only read may overlap"
+        assert count(bench, ones) == 1, "views that are only read must be allowed to overlap"
 
     def test_a_grid_beyond_the_largest_is_refused(self, bench: Bench) -> None:
-        """ValueError before anything runs, in each dimension that DeviceInfo.max_grid limits."""
+        """`launch` must raise ValueError for a grid beyond DeviceInfo.max_grid in any dimension, and run nothing."""
         ones = counter(bench)
         limits = [(axis, limit) for axis, limit in enumerate(bench.info.max_grid) if limit]
         if not limits:
-            pytest.skip("the device names no largest grid")
+            pytest.skip("the device has no grid limit")
         for axis, limit in limits:
             grid = [*ones.grid]
             grid[axis] = limit + 1
@@ -128,13 +131,13 @@ class ErrorRules:
         _still_works(bench)
 
     def test_views_that_are_too_short_are_refused(self, bench: Bench, kernel: str) -> None:
-        """ValueError before anything runs, for every binding: the catalogue says what a launch needs."""
+        """`launch` must raise ValueError if any view is shorter than the catalogue requires, and run nothing."""
         launch = next(launch for case in cases_of(kernel) if (launch := case.launch()).params.get("rows", 2) > 1)
         spec = CATALOGUE[kernel]
         prepared = bench.prepare(spec, launch)
         for binding in spec.bindings:
             nbytes = binding.nbytes(launch.params, launch.constants) - ITEM_BYTES[binding.dtype]
-            if nbytes <= 0:  # no view is that short
+            if nbytes <= 0:  # a view has at least one byte
                 continue
             view = prepared.views[binding.name]
             views = {**prepared.views, binding.name: View(view.buffer, view.offset, nbytes)}
@@ -145,7 +148,7 @@ class ErrorRules:
         _still_works(bench)
 
     def test_a_freed_buffer_cannot_be_used(self, bench: Bench) -> None:
-        """ValueError from transfers."""
+        """Transfers must raise ValueError for a freed buffer."""
         buffer = bench.device.alloc(64)
         bench.device.free(buffer)
         with pytest.raises(ValueError):
@@ -154,7 +157,7 @@ class ErrorRules:
             bench.read(View(buffer, 0, 64))
 
     def test_a_device_may_be_closed_twice(self, bench: Bench) -> None:
-        """The second time does nothing."""
+        """A second `close` must do nothing."""
         device = bench.backend.open(bench.index)
         device.close()
         device.close()

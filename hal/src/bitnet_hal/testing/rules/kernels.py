@@ -1,4 +1,4 @@
-"""Every kernel that a device claims does what the catalogue says."""
+"""Rules about kernels: each one that a device offers must match the catalogue."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ from bitnet_hal.testing.workbench import Bench
 from bitnet_hal.tuning.measured import PRODUCT, tiling_key
 
 _TUNED_CASES = 8
-"""Of each product, from all over its list."""
+"""Cases of each product, spread over its list."""
 
 
 class KernelRules:
-    """Parametrised over all base kernels and those of `DeviceInfo.kernels`, and over the cases of each."""
+    """Rules that run for all base kernels and those of `DeviceInfo.kernels`, and for the cases of each."""
 
     def test_every_kernel_compiles(self, bench: Bench) -> None:
-        """All of them: the message begins with those that do not, and goes on with the compiler's text for each."""
+        """Every kernel must compile; the message names those that do not, then shows the compiler's log of each."""
         failed = failing_kernels(bench.device)
         logs = "".join(f"\n\n{name}: {error}\n{error.log}" for name, error in failed.items())
         assert not failed, f"{len(failed)} kernels do not compile: {', '.join(failed)}{logs}"
 
     def test_kernel_is_offered(self, bench: Bench, kernel: str) -> None:
-        """It compiles with all its constants, for every size of launch; an optional one may leave sizes to the kernels
-        that it joins, but not all of them. Cases that it refuses, or that this fails for, are skipped."""
-        served, refused = 0, ""
+        """A kernel must compile with all its constants, for every size of launch.
+
+        An optional kernel may reject sizes with UnsupportedError, but not all; its cases of these sizes are then
+        skipped.
+        """
+        served = 0
+        refused = ""
         for case in cases_of(kernel):
             launch = case.launch()
             try:
@@ -45,14 +49,15 @@ class KernelRules:
         assert served, refused
 
     def test_kernel(self, bench: Bench, case: Case) -> None:
-        """Outputs as the numpy meaning has them, nothing else written, inputs unchanged."""
+        """Outputs must match the numpy reference; nothing else may be written."""
         launch, actual = bench.run(case)
         check_outputs(case, launch, expected(case.spec, launch), actual)
 
     def test_every_tuning_on_offer_is_right(self, bench: Bench) -> None:
-        """A device with "tunings" names its own choice first, and each of the others computes the same."""
+        """A device with "tunings" must list its own choice first, and the results of all tunings must match the
+        reference."""
         if "tunings" not in bench.device.info.features:
-            pytest.skip("the device offers no tunings to choose from")
+            pytest.skip('the device does not claim "tunings"')
         device = cast(TunableDevice, bench.device)
         for spec in CATALOGUE.values():
             cases = cases_of(spec.name) if spec.base and PRODUCT.issubset(param.name for param in spec.params) else []

@@ -1,4 +1,4 @@
-"""What is alive and whose it is: frees, releases and closes in the middle of work, other devices, other threads."""
+"""Rules about lifetime and ownership: frees and closes while work is queued, other devices, other threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bitnet_hal.testing.rules.recordings import count, counter, permutation
 from bitnet_hal.testing.workbench import Bench, Prepared
 
 WORDS = 64
-"""i32 in the buffers that these rules move about."""
+"""i32 elements of the buffers in these rules."""
 
 
 def _kept(bench: Bench, *launches: Prepared) -> Recording:
@@ -29,19 +29,21 @@ def _numbers(first: int) -> Any:
 
 
 class LivenessRules:
-    """Whatever is gone, or another device's, is a ValueError before anything runs."""
+    """Rules about objects that are closed, freed or another device's: using one must raise ValueError before
+    anything runs."""
 
     def test_transfers_inside_record_take_effect_at_once(self, bench: Bench) -> None:
-        """Allocations, uploads, downloads, copies and compilations, and the recording has launches alone."""
+        """Inside `record`, allocations, transfers and compilations must run immediately; only launches are recorded."""
         with bench.device.record() as recording:
             ones = counter(bench)  # allocates, uploads, and may compile
             ones.run(bench.device)
-            view, copied = whole(bench.alloc(4 * WORDS)), whole(bench.alloc(4 * WORDS))
+            view = whole(bench.alloc(4 * WORDS))
+            copied = whole(bench.alloc(4 * WORDS))
             bench.write(view, _numbers(1))
             bench.device.copy(view, copied)
             bench.write(view, _numbers(2))
-            assert (bench.read(view).view(np.int32) == _numbers(2)).all(), "an upload inside record() was kept back"
-            assert (bench.read(copied).view(np.int32) == _numbers(1)).all(), "a copy inside record() was kept back"
+            assert (bench.read(view).view(np.int32) == _numbers(2)).all(), "an upload inside record() was delayed"
+            assert (bench.read(copied).view(np.int32) == _numbers(1)).all(), "a copy inside record() was delayed"
         bench.write(view, _numbers(3))
         bench.device.replay(recording)
         assert (bench.read(view).view(np.int32) == _numbers(3)).all(), "a replay repeats an upload"
@@ -50,8 +52,10 @@ class LivenessRules:
 
     @pytest.mark.parametrize("call", ["free", "release", "replay", "synchronize", "record"])
     def test_record_refuses_what_it_cannot_keep(self, bench: Bench, call: str) -> None:
-        """ValueError inside the block, which goes on."""
-        ones, spare = counter(bench), bench.alloc(64)
+        """Inside `record`, `free`, `release`, `replay`, `synchronize` and `record` must raise ValueError and keep
+        the recording."""
+        ones = counter(bench)
+        spare = bench.alloc(64)
         earlier = _kept(bench, ones)
         refused: dict[str, Callable[[], object]] = {
             "free": lambda: bench.device.free(spare),
@@ -65,20 +69,23 @@ class LivenessRules:
             with pytest.raises(ValueError):
                 refused[call]()
             ones.run(bench.device)
-        assert count(bench, ones) == 0, "something ran while it was recorded"
+        assert count(bench, ones) == 0, "a launch ran while it was recorded"
         bench.device.replay(recording)
-        assert count(bench, ones) == 2, "the recording lost launches after a call that was refused"
+        assert count(bench, ones) == 2, "the recording lost launches after a rejected call"
         bench.write(View(spare, 0, 64), np.ones(64, dtype=np.uint8))
         earlier.close()
         recording.close()
 
     @pytest.mark.parametrize("gone", ["buffer", "kernel", "recording"])
     def test_a_recording_of_what_is_gone_is_refused(self, bench: Bench, gone: str) -> None:
-        """Once a buffer of it is freed, a kernel of it released, or it is closed itself, it can only be closed."""
+        """`replay` must raise ValueError once a buffer of the recording is freed, a kernel released, or the
+        recording closed."""
         other = bench.second()
         try:
-            ones, others = counter(other), counter(other)
-            recording, sound = _kept(other, others, ones), _kept(other, others)
+            ones = counter(other)
+            others = counter(other)
+            recording = _kept(other, others, ones)
+            sound = _kept(other, others)
             if gone == "buffer":
                 other.device.free(ones.views["q"].buffer)
             elif gone == "kernel":
@@ -87,7 +94,7 @@ class LivenessRules:
                 recording.close()
             with pytest.raises(ValueError):
                 other.device.replay(recording)
-            assert count(other, others) == 0, "launches ran before the recording was refused"
+            assert count(other, others) == 0, "launches ran although the recording is invalid"
             recording.close()
             if gone == "kernel":
                 with pytest.raises(ValueError):
@@ -99,10 +106,12 @@ class LivenessRules:
             other.close()
 
     def test_nothing_works_after_close(self, bench: Bench) -> None:
-        """ValueError from every call but close, and a recording may still be closed."""
+        """After `close`, every call but `close` must raise ValueError; recordings may still be closed."""
         other = bench.second()
         ones = counter(other)
-        device, recording, view = other.device, _kept(other, ones), ones.views["y"]
+        device = other.device
+        recording = _kept(other, ones)
+        view = ones.views["y"]
         other.close()
         host = memoryview(bytearray(view.nbytes))
         calls: tuple[Callable[[], object], ...] = (
@@ -125,12 +134,15 @@ class LivenessRules:
         device.close()
 
     def test_what_another_device_made_is_refused(self, bench: Bench) -> None:
-        """Its buffers, kernels and recordings, though both are of one backend; and nothing of them is harmed."""
+        """Buffers, kernels and recordings of another device of the same backend must raise ValueError and stay
+        intact."""
         other = bench.second()
         try:
-            mine, theirs = counter(bench), counter(other)
+            mine = counter(bench)
+            theirs = counter(other)
             recording = _kept(other, theirs)
-            view, host = theirs.views["y"], memoryview(bytearray(theirs.views["y"].nbytes))
+            view = theirs.views["y"]
+            host = memoryview(bytearray(theirs.views["y"].nbytes))
             bound = [view if one is mine.views["y"] else one for one in mine.bound]
             calls: tuple[Callable[[], object], ...] = (
                 lambda: bench.device.upload(view, host),
@@ -154,9 +166,10 @@ class LivenessRules:
             other.close()
 
     def test_a_buffer_may_be_freed_while_work_is_queued(self, bench: Bench) -> None:
-        """What was queued before still reads it, and finishes before the memory has another use."""
+        """Work queued before `free` must still read the buffer, before its memory is reused."""
         rng = np.random.default_rng(3)
-        x, order = rng.integers(-99, 99, (16, 300)).astype(np.float32), rng.permutation(300)
+        x = rng.integers(-99, 99, (16, 300)).astype(np.float32)
+        order = rng.permutation(300)
         noise = np.full(x.size, 7, dtype=np.float32)
         for _ in range(5):
             shuffle = permutation(bench, None, None, order, x)
@@ -166,12 +179,12 @@ class LivenessRules:
             for _ in range(20):
                 bench.device.launch(shuffle.kernel, shuffle.grid, views, shuffle.params)
             bench.device.free(source)
-            bench.write(whole(bench.alloc(x.nbytes)), noise)  # perhaps the same memory
+            bench.write(whole(bench.alloc(x.nbytes)), noise)  # may reuse the same memory
             got = bench.take("y", shuffle.views["y"], np.float32).reshape(x.shape)
             assert (got == x[:, order]).all(), "a launch read its buffer after it was freed"
 
     def test_a_recording_may_be_closed_while_it_is_queued(self, bench: Bench) -> None:
-        """The replays that were asked for still run."""
+        """Replays queued before `close` must still run."""
         ones = counter(bench)
         recording = _kept(bench, *[ones] * 5)
         for _ in range(10):
@@ -180,8 +193,9 @@ class LivenessRules:
         assert count(bench, ones) == 50, "closing a recording lost replays that were queued"
 
     def test_calls_may_come_from_any_thread(self, bench: Bench) -> None:
-        """One thread after another: the first opens the device, others compile, record, replay, read and close."""
-        other, made = bench.second(), dict[str, Any]()
+        """Calls from one thread after another must work: open, compile, record, replay, read and close."""
+        other = bench.second()
+        made = dict[str, Any]()
 
         def record() -> None:
             made["ones"] = counter(other)
@@ -198,12 +212,12 @@ class LivenessRules:
         ]
         for number, step in enumerate(steps):
             fault = _in_a_thread(step)
-            assert fault is None, f"step {number} fails in a thread of its own: {type(fault).__name__}: {fault}"
+            assert fault is None, f"step {number} fails in another thread: {type(fault).__name__}: {fault}"
         assert made["count"] == 2
 
 
 def _in_a_thread(step: Callable[[], object]) -> BaseException | None:
-    """What the step raised."""
+    """Run the step in a new thread and return the exception that it raised."""
     faults: list[BaseException] = []
 
     def run() -> None:

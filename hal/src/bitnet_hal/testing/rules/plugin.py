@@ -1,4 +1,4 @@
-"""The plugin: light to import, honest about its version, known by one name."""
+"""Rules about the plugin module: it must be cheap to import, and its name and version must be correct."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bitnet_hal.discovery.known import KNOWN
 from bitnet_hal.version import API_VERSION
 
 DRIVERS = tuple(library for backend in KNOWN.values() for library in backend.libraries)
-"""Parts of the names of driver libraries that a plugin must not map before `Backend.devices` is called."""
+"""Parts of the names of driver libraries that a plugin must not load before `Backend.devices` is called."""
 HEAVY = ("torch", "numba", *(module for backend in KNOWN.values() for module in backend.modules))
-"""Modules that a plugin must not import before `Backend.devices` is called; a test class may name more."""
+"""Modules that a plugin must not import before `Backend.devices` is called; a test class may add more."""
 
 _PROBE = """
 import importlib, json, sys
@@ -32,30 +32,30 @@ print(json.dumps([sorted(set(sys.modules) - before), maps.read_text() if maps.ex
 
 
 class PluginRules:
-    """These need no device."""
+    """Rules that need no device."""
 
     heavy_modules: ClassVar[tuple[str, ...]] = ()
     """Further modules that importing the plugin must not load."""
 
     def test_the_name_is_the_entry_points(self, backend: Backend, entry_point: tuple[str, str] | None) -> None:
-        """Backend.name equals the name it is installed under."""
+        """Backend.name must equal the entry point's name."""
         if entry_point is None:
             pytest.skip("the backend was given as an object, not by its entry point")
         assert backend.name == entry_point[0]
 
     def test_the_version_is_accepted(self, backend: Backend) -> None:
-        """Major equal to core's, minor not above it."""
+        """The contract's major version must equal bitnet-hal's, and its minor version must not be newer."""
         major, minor = backend.api
         assert (type(major), type(minor)) == (int, int)
         assert major == API_VERSION[0], f"the plugin was written for HAL {major}, bitnet-hal has {API_VERSION[0]}"
         assert minor <= API_VERSION[1], f"the plugin needs HAL {major}.{minor}, bitnet-hal has {API_VERSION}"
 
     def test_the_rank_is_a_number(self, backend: Backend) -> None:
-        """Where the backend names its place under `auto`, it is an int."""
-        assert type(getattr(backend, "rank", 0)) is int, "Backend.rank is an int, or is left out"
+        """The rank under `auto`, if the backend has one, must be an int."""
+        assert type(getattr(backend, "rank", 0)) is int, "Backend.rank must be an int, if the backend has one"
 
     def test_the_version_is_a_literal(self, backend: Backend) -> None:
-        """An imported version would always fit, and so say nothing."""
+        """The version must be a literal: one imported from bitnet-hal would always match and prove nothing."""
         module = type(backend).__module__
         tree = ast.parse(inspect.getsource(sys.modules[module]))
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -64,7 +64,7 @@ class PluginRules:
         assert "API_VERSION" not in names, f"{module} imports the HAL version; write it as a literal"
 
     def test_importing_loads_no_driver(self, backend: Backend, entry_point: tuple[str, str] | None) -> None:
-        """Importing the plugin and making its backend load neither drivers nor heavy modules."""
+        """Importing the plugin and creating its backend must load neither drivers nor heavy modules."""
         module, factory = (entry_point[1], "bitnet_backend") if entry_point else _home(backend)
         paths = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         run = subprocess.run(
@@ -84,5 +84,5 @@ class PluginRules:
 
 
 def _home(backend: Backend) -> tuple[str, str]:
-    """Module and class name of a backend that was given as an object."""
+    """Return the module and class name of a backend given as an object."""
     return type(backend).__module__, type(backend).__qualname__

@@ -1,26 +1,20 @@
-"""Recordings: kept launches that replay without arguments."""
+"""Rules about recordings: launches that are recorded once and replayed."""
 
 from __future__ import annotations
-
-import time
-from typing import Any
 
 import numpy as np
 import pytest
 
-from bitnet_hal.device import MAX_ASYNC_READ, View, whole
+from bitnet_hal.device import View
 from bitnet_hal.kernels.base import ARGMAX_ADVANCE, MATMUL_DENSE, MATMUL_TERNARY
 from bitnet_hal.testing.cases.case import Array, CaseLaunch
 from bitnet_hal.testing.cases.data import pack_codes
 from bitnet_hal.testing.resident import resident
 from bitnet_hal.testing.workbench import Bench, Prepared
 
-LEAST_SHARE = 50
-"""A replay may take this many times what its launches take by the device's clock: starting it costs some tens of us."""
-
 
 def counter(bench: Bench, rows: int = 3, outs: int = 5) -> Prepared:
-    """A launch that adds 1 to every element of y: matmul_ternary with ADD on a single +1."""
+    """Return a launch that adds 1 to every element of y: matmul_ternary with ADD on a single +1."""
     q = np.zeros((rows, 128), dtype=np.int8)
     q[:, 0] = 1
     ones = np.ones(max(rows, outs), dtype=np.float32)
@@ -42,14 +36,14 @@ def counter(bench: Bench, rows: int = 3, outs: int = 5) -> Prepared:
 
 
 def count(bench: Bench, prepared: Prepared) -> float:
-    """What a counter stands at; AssertionError if its elements differ."""
+    """Return the value of a counter. Raises AssertionError if its elements differ."""
     y = bench.take("y", prepared.views["y"], np.float32)
     assert (y == y[0]).all(), f"launches reached only a part of y: {y}"
     return float(y[0])
 
 
 def permutation(bench: Bench, source: View | None, target: View | None, order: Array, x: Array) -> Prepared:
-    """target[t, n] = source[t, order[n]], through matmul_dense with a permutation matrix."""
+    """Return a launch of target[t, n] = source[t, order[n]]: matmul_dense with a permutation matrix."""
     bound = {name: view for name, view in (("x", source), ("y", target)) if view}
     return bench.prepare(
         MATMUL_DENSE,
@@ -67,15 +61,15 @@ def permutation(bench: Bench, source: View | None, target: View | None, order: A
 
 
 SOAK = 100
-"""Recordings that come and go, of so many launches each."""
+"""Number of recordings in the soak test, and of launches in each."""
 SOAK_GROWTH = 16 << 20
 
 
 class RecordingRules:
-    """A counter shows how often its launch ran."""
+    """Rules about recordings; a counter shows how often its launch ran."""
 
     def test_nothing_runs_before_replay(self, bench: Bench) -> None:
-        """Recording a launch does not run it."""
+        """Recording a launch must not run it."""
         ones = counter(bench)
         with bench.device.record():
             ones.run(bench.device)
@@ -83,7 +77,7 @@ class RecordingRules:
         assert count(bench, ones) == 0, "a launch ran while it was recorded"
 
     def test_every_replay_runs_again(self, bench: Bench) -> None:
-        """Three replays add three."""
+        """Each replay must run the launch once."""
         ones = counter(bench)
         with bench.device.record() as recording:
             ones.run(bench.device)
@@ -93,7 +87,7 @@ class RecordingRules:
         recording.close()
 
     def test_replays_need_no_wait_between_them(self, bench: Bench) -> None:
-        """The queue is in order: fifty replays add fifty."""
+        """Replays must run in queue order without a wait between them: fifty replays of two launches add 100."""
         ones = counter(bench)
         with bench.device.record() as recording:
             ones.run(bench.device)
@@ -104,8 +98,9 @@ class RecordingRules:
         recording.close()
 
     def test_replay_reads_what_the_buffers_hold_now(self, bench: Bench) -> None:
-        """Inputs rewritten after recording are used."""
-        x, order = np.arange(8, dtype=np.float32).reshape(2, 4), np.array([3, 0, 2, 1])
+        """A replay must read the current contents of its buffers, not those at recording."""
+        x = np.arange(8, dtype=np.float32).reshape(2, 4)
+        order = np.array([3, 0, 2, 1])
         shuffle = permutation(bench, None, None, order, x)
         with bench.device.record() as recording:
             shuffle.run(bench.device)
@@ -113,11 +108,11 @@ class RecordingRules:
             bench.write(shuffle.views["x"], contents)
             bench.device.replay(recording)
             y = bench.take("y", shuffle.views["y"], np.float32).reshape(2, 4)
-            assert (y == contents[:, order]).all(), "replay did not use what the buffers hold now"
+            assert (y == contents[:, order]).all(), "replay did not read the current contents of the buffers"
         recording.close()
 
     def test_a_recording_keeps_its_own_list_of_views(self, bench: Bench) -> None:
-        """The caller may reuse the list it passed."""
+        """A recording must copy the list of views, which the caller may reuse."""
         ones = counter(bench)
         views = ones.bound
         with bench.device.record() as recording:
@@ -128,25 +123,29 @@ class RecordingRules:
         recording.close()
 
     def test_each_launch_has_its_own_kernel_and_parameters(self, bench: Bench) -> None:
-        """Two kernels, each with two sets of parameters, in one recording and in turn."""
-        one, two = counter(bench), counter(bench, 2, 7)
-        x, order = np.arange(12, dtype=np.float32).reshape(3, 4), np.array([3, 0, 2, 1])
-        small, large = permutation(bench, None, None, order, x), permutation(bench, None, None, order[::-1], x[:2])
+        """Launches of two kernels with two sets of parameters each must not mix in one recording."""
+        one = counter(bench)
+        two = counter(bench, 2, 7)
+        x = np.arange(12, dtype=np.float32).reshape(3, 4)
+        order = np.array([3, 0, 2, 1])
+        small = permutation(bench, None, None, order, x)
+        large = permutation(bench, None, None, order[::-1], x[:2])
         with bench.device.record() as recording:
             for launch in (one, small, two, large, one):
                 launch.run(bench.device)
         for replays in (1, 2):
             bench.device.replay(recording)
-            assert count(bench, one) == 2 * replays, "a launch took another one's parameters"
-            assert count(bench, two) == replays, "a launch took another one's parameters"
+            assert count(bench, one) == 2 * replays, "a launch used the parameters of another"
+            assert count(bench, two) == replays, "a launch used the parameters of another"
         for launch, wanted in ((small, x[:, order]), (large, x[:2, order[::-1]])):
             got = bench.take("y", launch.views["y"], np.float32).reshape(wanted.shape)
-            assert (got == wanted).all(), "a launch took another one's kernel or parameters"
+            assert (got == wanted).all(), "a launch used the kernel or parameters of another"
         recording.close()
 
     def test_two_recordings_interleaved(self, bench: Bench) -> None:
-        """Each has its own launches."""
-        one, two = counter(bench), counter(bench, 2, 3)
+        """Interleaved replays of two recordings must each run their own launches."""
+        one = counter(bench)
+        two = counter(bench, 2, 3)
         with bench.device.record() as first:
             one.run(bench.device)
         with bench.device.record() as second:
@@ -159,9 +158,10 @@ class RecordingRules:
         second.close()
 
     def test_launches_see_the_results_of_earlier_ones(self, bench: Bench) -> None:
-        """Sixteen launches to and fro between two buffers, recorded and direct: a missing barrier shows here."""
+        """Each launch must see the results of the launch before, recorded or direct; a failure is a missing barrier."""
         rng = np.random.default_rng(1)
-        x, order = rng.integers(-99, 99, (4, 300)).astype(np.float32), rng.permutation(300)
+        x = rng.integers(-99, 99, (4, 300)).astype(np.float32)
+        order = rng.permutation(300)
         there = permutation(bench, None, None, order, x)
         back = permutation(bench, there.views["y"], there.views["x"], order, x)
         with bench.device.record() as recording:
@@ -183,7 +183,7 @@ class RecordingRules:
         recording.close()
 
     def test_replays_and_direct_launches_keep_their_order(self, bench: Bench) -> None:
-        """A replay, an upload, a launch and a download, each after the other."""
+        """Replays, uploads, launches and downloads must take effect in the order of the calls."""
         ones = counter(bench)
         with bench.device.record() as recording:
             ones.run(bench.device)
@@ -192,13 +192,13 @@ class RecordingRules:
         assert count(bench, ones) == 2
         bench.device.replay(recording)
         bench.write(ones.views["y"], np.full(15, 7, dtype=np.float32))
-        assert count(bench, ones) == 7, "a replay ran after an upload that was asked for later"
+        assert count(bench, ones) == 7, "a replay ran after an upload that was queued later"
         bench.device.replay(recording)
         assert count(bench, ones) == 8
         recording.close()
 
     def test_decoding_needs_no_host(self, bench: Bench) -> None:
-        """argmax_advance moves its row on by itself: replays fill the history."""
+        """Replays of argmax_advance must advance the row and fill the history without the host."""
         logits = np.zeros((1, 40), dtype=np.float32)
         logits[0, 17] = 5
         launch = CaseLaunch(
@@ -225,7 +225,7 @@ class RecordingRules:
         recording.close()
 
     def test_closing_a_recording(self, bench: Bench) -> None:
-        """Twice is fine, and another recording of the same launches goes on."""
+        """Closing twice must do nothing, and other recordings of the same launches must still work."""
         ones = counter(bench)
         with bench.device.record() as first:
             ones.run(bench.device)
@@ -239,12 +239,12 @@ class RecordingRules:
         second.close()
 
     def test_an_error_while_recording_ends_it(self, bench: Bench) -> None:
-        """The error comes through, and launches run again afterwards."""
+        """An exception inside `record` must propagate and discard the recording; later launches must run."""
         ones = counter(bench)
         with pytest.raises(KeyError):
             self._abandon(bench, ones)
         ones.run(bench.device)
-        assert count(bench, ones) == 1, "an abandoned recording swallows launches, or ran its own"
+        assert count(bench, ones) == 1, "an abandoned recording keeps later launches, or ran its own"
 
     def _abandon(self, bench: Bench, ones: Prepared) -> None:
         with bench.device.record():
@@ -252,8 +252,9 @@ class RecordingRules:
             raise KeyError
 
     def test_recordings_leave_nothing_behind(self, bench: Bench) -> None:
-        """A thousand recordings of five launches, closed."""
-        ones, before = counter(bench), 0
+        """A thousand closed recordings must not grow the process."""
+        ones = counter(bench)
+        before = 0
         for cycle in range(1100):
             if cycle == 100:
                 before = resident()
@@ -267,88 +268,15 @@ class RecordingRules:
         grown = resident() - before
         assert grown < 16 << 20, f"a thousand closed recordings left {grown:,} bytes in the process"
 
-    def test_timings(self, bench: Bench) -> None:
-        """With the feature "timings": one replay, and each launch's name and seconds in order."""
-        if "timings" not in bench.info.features:
-            pytest.skip('the device does not claim "timings"')
-        ones = counter(bench)
-        shuffle = permutation(bench, None, None, np.array([1, 0]), np.ones((1, 2), dtype=np.float32))
-        with bench.device.record() as recording:
-            ones.run(bench.device)
-            shuffle.run(bench.device)
-            ones.run(bench.device)
-        timed = bench.device.timings(recording)  # type: ignore[attr-defined]  # a TimedDevice, as the feature says
-        assert [name for name, _ in timed] == ["matmul_ternary", "matmul_dense", "matmul_ternary"]
-        assert all(0 < seconds < 60 for _, seconds in timed), f"times are seconds, above 0: {timed}"
-        assert count(bench, ones) == 2, "timings must replay once"
-        recording.close()
-
-    def test_timings_agree_with_the_clock_on_the_wall(self, bench: Bench) -> None:
-        """With the feature "timings": their sum is at most what the call takes, and no small part of what a replay
-        takes. A wrong unit shows here."""
-        if "timings" not in bench.info.features:
-            pytest.skip('the device does not claim "timings"')
-        order = np.random.default_rng(1).permutation(512)
-        busy = permutation(bench, None, None, order, np.ones((8, 512), dtype=np.float32))
-        with bench.device.record() as recording:
-            for _ in range(16):
-                busy.run(bench.device)
-        replays, shares = [], []
-        for _ in range(3):
-            began = time.perf_counter()
-            bench.device.replay(recording)
-            bench.device.synchronize()
-            replays.append(time.perf_counter() - began)
-            began = time.perf_counter()
-            timed = bench.device.timings(recording)  # type: ignore[attr-defined]  # a TimedDevice, as the feature says
-            took, total = time.perf_counter() - began, sum(seconds for _, seconds in timed)
-            assert total <= took, f"launches of {total:.3g} s in a call that took {took:.3g} s"
-            shares.append(total)
-        assert max(shares) > min(replays) / LEAST_SHARE, (
-            f"launches take {max(shares):.3g} s by the device's clock, and their replay takes {min(replays):.3g} s"
-        )
-        recording.close()
-
-    def test_reading(self, bench: Bench) -> None:
-        """With the feature "async-readback": what a view held at that point of the queue, whatever came after; two at
-        once."""
-        if "async-readback" not in bench.info.features:
-            pytest.skip('the device does not claim "async-readback"')
-        device: Any = bench.device
-        ones, found = counter(bench), np.empty((2, 15), np.float32)
-        with device.record() as recording:
-            ones.run(device)
-        for cycle in range(3):
-            reads = []
-            for _ in range(2):
-                for _ in range(50):
-                    device.replay(recording)
-                reads.append(device.read_async(ones.views["y"]))
-            device.replay(recording)
-            for row, read in zip(found, reads, strict=True):
-                read(row.data.cast("B"))
-            before = 101 * cycle
-            assert (found == [[before + 50], [before + 100]]).all(), f"not what it was when it was asked for: {found}"
-            assert count(bench, ones) == before + 101
-        with pytest.raises(ValueError):
-            device.read_async(ones.views["y"])(memoryview(bytearray(4)))
-        large, data = device.alloc(MAX_ASYNC_READ + 4), np.random.default_rng(1).bytes(MAX_ASYNC_READ)
-        device.upload(whole(large).part(4, MAX_ASYNC_READ), memoryview(data))
-        read, held = device.read_async(whole(large).part(4, MAX_ASYNC_READ)), bytearray(MAX_ASYNC_READ)
-        device.upload(whole(large), memoryview(bytes(MAX_ASYNC_READ + 4)))
-        read(memoryview(held))
-        assert held == data, "not what it was when it was asked for"
-        with pytest.raises(ValueError):
-            device.read_async(whole(large))
-        device.free(large)
-        recording.close()
-
     def test_ten_thousand_dispatches_in_recordings_that_come_and_go(self, bench: Bench) -> None:
-        """What a driver holds for a recording (sets of bindings, commands, graphs) is there again when it is closed."""
-        ones, before, held = counter(bench), 0, 0
+        """Driver objects of closed recordings (descriptor sets, commands, graphs) must be freed or reused."""
+        ones = counter(bench)
+        before = 0
+        held = 0
         for cycle in range(SOAK):
-            if cycle == SOAK // 10:  # the first ones fill the driver's own caches
-                before, held = resident(), bench.device.held_bytes()
+            if cycle == SOAK // 10:  # the first recordings fill the driver's caches
+                before = resident()
+                held = bench.device.held_bytes()
             with bench.device.record() as recording:
                 for _ in range(SOAK):
                     ones.run(bench.device)
@@ -356,5 +284,6 @@ class RecordingRules:
             bench.device.synchronize()
             recording.close()
         assert count(bench, ones) == SOAK * SOAK, "some of ten thousand launches did not run"
-        grown, kept = resident() - before, bench.device.held_bytes() - held
+        grown = resident() - before
+        kept = bench.device.held_bytes() - held
         assert max(grown, kept) < SOAK_GROWTH, f"{SOAK} closed recordings left {grown:,} bytes, {kept:,} on the device"
