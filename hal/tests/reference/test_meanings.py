@@ -1,4 +1,4 @@
-"""The numpy meanings against formulas written out plainly, one element at a time."""
+"""The numpy reference against formulas computed one element at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(name: str, arrays: dict[str, Array], params: Mapping[str, int | float], 
 
 
 def pack_row(codes: list[int]) -> bytes:
-    """One row in layout A, straight from the definition."""
+    """Return one row in I2_S layout, straight from the definition."""
     out = bytearray(len(codes) // 4)
     for k, code in enumerate(codes):
         block, e = divmod(k, 128)
@@ -109,7 +109,7 @@ def test_rms_norm_quantize_pads_with_zeros() -> None:
 @pytest.mark.parametrize("kv", [0, 1, 2])
 @pytest.mark.parametrize("interleaved", [0, 1])
 def test_attention_over_the_paged_cache(kv: int, interleaved: int) -> None:
-    """70 tokens of one sequence, fed as 69 and 1, in scattered blocks, against plain attention."""
+    """70 tokens of one sequence, as 69 and 1, in scattered blocks, give plain attention."""
     rng = np.random.default_rng(4)
     heads, n_kv, dim, length = 4, 2, 8, 70
     qkv = rng.normal(size=(length, heads + 2 * n_kv, dim)).astype(np.float32)
@@ -175,7 +175,7 @@ def test_argmax_advance_and_top_k() -> None:
 
 @pytest.mark.parametrize("block", [64, 128])
 def test_activations_with_a_scale_for_every_32_columns(block: int) -> None:
-    """Quantized, and multiplied with block scales: as close to the product of the floats as 8 bits are."""
+    """Quantized and multiplied with group scales, they are as close to the float product as 8 bits allow."""
     rng = np.random.default_rng(6)
     x = rng.normal(size=(3, 200)).astype(np.float32) * np.logspace(-3, 3, 200, dtype=np.float32)
     codes, wscale = rng.integers(0, 3, (5, 256)), rng.uniform(0.5, 2, (5, 256 // block)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The measure of the kit's rules about leaks."""
+"""The memory measurement behind the kit's leak rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_leak_out_of_freed_memory_is_seen() -> None:
             ctypes.memset(block, 1, BLOCK)
         return blocks
 
-    *freed, last = used(COUNT + 1)  # the last one keeps the heap from shrinking by itself
+    *freed, last = used(COUNT + 1)  # the last block keeps the heap from shrinking by itself
     for block in freed:
         libc.free(block)
     before = resident()

@@ -1,4 +1,4 @@
-"""Faulty kernels that join others: rejected by the case meant for each fault, while a plain case accepts it."""
+"""Faulty fused kernels: the case meant for each fault rejects it, a plain case accepts it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FUSED = ("norm_matmul", "norm_matmul_glu", "matmul_ternary_glu", "rope_attention
 
 
 def padding_counts_as_columns(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
-    """The mean of squares over the padded width."""
+    """Take the mean of squares over the padded width."""
     right(dict(a, gamma=a["gamma"] * np.float32((p["width"] / p["columns"]) ** 0.5)), p, c)
 
 
@@ -45,7 +45,7 @@ def gate_nan_becomes_zero(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
 
 
 def newest_position_left_out(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
-    """A row attends to what was cached before it alone; the first token of a text has nothing else."""
+    """Let a row attend only to what was cached before it; the first token then has nothing to attend to."""
     step = a["step"].reshape(-1, 4)
     caches = {name: a[name].copy() for name in ("k_cache", "v_cache")}
     right(a, p, c)
@@ -94,5 +94,5 @@ def test_a_faulty_kernel_is_rejected(fault: tuple[Any, ...], reject: Callable[..
 
 @pytest.mark.parametrize("case", [c for c in all_cases() if c.kernel in FUSED], ids=lambda case: case.id)
 def test_the_meanings_pass(case: Case, judge: Callable[..., str]) -> None:
-    """The numpy device runs these kernels too, though it does not offer them: nothing is gained by them there."""
+    """The numpy device runs these kernels too, although it does not offer them: they save it no time."""
     assert judge(NumpyDevice, "test_kernel", case=case) == ""

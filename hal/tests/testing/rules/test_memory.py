@@ -1,4 +1,4 @@
-"""Faulty memory: each fault is rejected by the rule meant for it, while a plain round trip accepts it."""
+"""Faulty memory: the rule meant for each fault rejects it, and a plain round trip accepts it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice
 
 
 class Fresh(NumpyDevice):
-    """The sound device, quicker: it does not ask the operating system before each buffer."""
+    """A correct device that is faster because it does not query the operating system before each allocation."""
 
     def free_memory(self) -> int:
         return 1 << 40
@@ -81,7 +81,7 @@ class CopyOfWholeWords(Fresh):
 
 
 class OddOffsetsAccepted(Fresh):
-    """Rounded down to words, as WebGPU's own transfers would have them."""
+    """Offsets are rounded down to words, as WebGPU's own transfers do."""
 
     def upload(self, dst: View, src: memoryview) -> None:
         super().upload(View(dst.buffer, dst.offset // 4 * 4, dst.nbytes), src)

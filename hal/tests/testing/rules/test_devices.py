@@ -1,4 +1,4 @@
-"""Faulty devices, errors and plugins: each is rejected by the rule meant for it."""
+"""Faulty devices, errors and plugins: the rule meant for each fault rejects it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class CloseDoesNothing(NumpyDevice):
 
 
 class SharedState(NumpyDevice):
-    """All devices have one set of buffers, which any of them frees when it closes."""
+    """Devices share one set of buffers, and each frees all of them on close."""
 
     shared: dict[int, NumpyBuffer] = {}  # noqa: RUF012  # the fault
 
@@ -143,7 +143,7 @@ def test_unsound_info_is_rejected(wrong: dict[str, Any], judge: Judge, backend_o
 
 
 class ListsAnew(NumpyBackend):
-    """Another order, or another device, at every call."""
+    """A backend that lists another order or another device at every call."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -177,7 +177,7 @@ def test_a_faulty_backend_is_rejected(backend: type, rule: str, judge: Judge) ->
 
 
 def raising(error: BitnetError) -> Callable[..., object]:
-    """A call that fails with `error`."""
+    """Return a call that raises `error`."""
 
     def call(*_: object) -> object:
         raise error
@@ -281,7 +281,7 @@ def test_a_faulty_plugin_is_rejected(
 
 
 def test_views_of_a_dead_buffer_are_refused() -> None:
-    """The reference device, which every mutant is made of, holds the rule itself."""
+    """The numpy device, from which all faulty devices derive, obeys the rule."""
     device = NumpyDevice()
     buffer = device.alloc(8)
     device.free(buffer)

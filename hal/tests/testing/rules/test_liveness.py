@@ -1,4 +1,4 @@
-"""Devices that forget what is alive, or whose it is: each is rejected by the rule meant for it."""
+"""Devices that do not check lifetime or ownership: the rule meant for each fault rejects it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice
 
 
 class Late(NumpyDevice):
-    """A sound device that runs what is queued when somebody has to wait for it."""
+    """A correct device that runs queued work only when a call must wait for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class ForgetsQueuedReplays(Late):
 
 
 class FirstParameters(NumpyDevice):
-    """Every launch of a kernel in a recording takes the first one's parameters."""
+    """Every launch of a kernel in a recording uses the parameters of the first one."""
 
     def _replay(self, recording: Any) -> None:
         first: dict[int, bytes] = {}
@@ -73,7 +73,7 @@ class FirstParameters(NumpyDevice):
 
 
 class FirstKernel(NumpyDevice):
-    """Every launch with the same number of bindings takes the first one's kernel."""
+    """Every launch with the same number of bindings uses the kernel of the first one."""
 
     def _replay(self, recording: Any) -> None:
         first: dict[int, Any] = {}
@@ -150,7 +150,7 @@ class OneThread(NumpyDevice):
 
 
 class FreeOfOneThread(NumpyDevice):
-    """Forgets its context in a new thread for close alone."""
+    """`close` fails outside the thread that opened the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class FreeOfOneThread(NumpyDevice):
 
 
 class OverlapsAccepted(NumpyDevice):
-    """What is read is copied first."""
+    """Read operands are copied first, so that overlaps do no harm."""
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         apart = list(views)

@@ -1,4 +1,4 @@
-"""Faulty ternary products: rejected by the case meant for each fault, while a plain case accepts it."""
+"""Faulty ternary products: the case meant for each fault rejects it, a plain case accepts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faulty kernels of delta nets and rotations: rejected by the case meant for each, while a plain case accepts it."""
+"""Faulty kernels of delta nets and rotations: the case meant for each fault rejects it, a plain case accepts it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def one_state_for_all(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
 
 
 def heads_in_groups(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
-    """Value head h reads key head h / (heads / groups): the order of checkpoints."""
+    """Let value head h read key head h / (heads / groups), the order of checkpoints."""
     rows, heads, groups, dim = (int(p[name]) for name in ("rows", "n_heads", "n_key_heads", "key_dim"))
     qkv, width = a["qkv"].reshape(rows, -1), 2 * groups * dim
     keys = np.repeat(qkv[:, :width].reshape(rows, 2, groups, dim), heads // groups, axis=2).reshape(rows, -1)

@@ -1,4 +1,4 @@
-"""Faulty choice of tokens: rejected by the case meant for each fault, while a plain case accepts it."""
+"""Faulty token selection: the case meant for each fault rejects it, a plain case accepts it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Meaning = Callable[[Arrays, Any, Any], None]
 
 
 def last_of_equal_logits(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
-    """The mark makes the last one the largest."""
+    """Choose the last of equal logits: the added mark makes it the largest."""
     rows, vocab = (int(p[n]) for n in ("rows", "vocab"))
     logits = a["logits"][: rows * vocab].reshape(rows, vocab)
     last = vocab - 1 - np.argmax(logits[:, ::-1], axis=1)

@@ -1,4 +1,4 @@
-"""The sizes that the catalogue states are those of the kit's operands, which are written out apart from them."""
+"""The catalogue's sizes of bindings equal those of the kit's operands, which are stated separately."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bitnet_hal.reference.device import NumpyDevice
 from bitnet_hal.testing.cases.registry import cases_of
 
 LOWER_BOUNDS = ("*", "cache rows", "sequences", "positions", "y_stride", "[rows, stride]")
-"""In shapes where buffers say how much is touched, or where the last row may end early."""
+"""Shapes for which the size is a minimum: buffers decide what a launch touches, or the last row may be short."""
 
 
 SWITCHES = ("NORM", "QKNORM", "MASK")
-"""Constants without which an operand is not read."""
+"""Constants whose value 0 makes an operand unused."""
 
 
 @pytest.mark.parametrize("kernel", list(CATALOGUE))

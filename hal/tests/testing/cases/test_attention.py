@@ -1,4 +1,4 @@
-"""Faulty attention: rejected by the case meant for each fault, while a plain case accepts it."""
+"""Faulty attention: the case meant for each fault rejects it, a plain case accepts it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Meaning = Callable[[Arrays, Any, Any], None]
 
 
 def heads_shared_in_turn(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
-    """Key/value head h % n_kv_heads in place of h / group."""
+    """Use key/value head h % n_kv_heads in place of h / group."""
     n_heads, n_kv, dim, rows = (int(p[n]) for n in ("n_heads", "n_kv_heads", "head_dim", "rows"))
     if n_kv != 5:
         right(a, p, c)

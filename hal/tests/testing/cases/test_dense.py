@@ -1,4 +1,4 @@
-"""Faulty embed_rows and matmul_dense: rejected by the case meant for each fault, while a plain case accepts it."""
+"""Faulty embed_rows and matmul_dense: the case meant for each fault rejects it, a plain case accepts it."""
 
 from __future__ import annotations
 

@@ -41,10 +41,13 @@ RULES = "test_info or test_copy or embed_rows-t or source_that or test_the_versi
 
 
 def run(folder: Path, source: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """pytest in a process of its own, on a module with `source`."""
+    """Run pytest in a subprocess on a module with `source`."""
     (folder / "test_adopted.py").write_text(source)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "bitnet_hal.testing.plugin", "-k", RULES, *options]
-    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins of the environment take seconds
+    alone = {
+        **os.environ,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }  # other plugins take seconds to load
     return subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -94,7 +97,7 @@ def test_speed_is_measured() -> None:
     measured = measure(bench, tiny)
     bench.close()
     assert (measured.kernel, measured.label, measured.rows) == ("matmul_ternary", "tiny", 2)
-    assert measured.device_us is not None  # the numpy device times its launches
+    assert measured.device_us is not None  # the numpy device has timings
     assert measured.gb_per_s == pytest.approx(tiny.nbytes / measured.device_us / 1e3)
 
 

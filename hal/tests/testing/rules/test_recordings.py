@@ -1,4 +1,4 @@
-"""Faulty launches and recordings: each is rejected by the rule meant for it, while a plain launch is accepted."""
+"""Faulty launches and recordings: the rule meant for each fault rejects it, and a plain launch is accepted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CaseLaunch = tuple[Kernel, Grid, Sequence[View], bytes]
 
 
 def contents(view: View) -> Any:
-    """What a view holds, as u8 that may be changed."""
+    """Return the bytes of a view as a writable u8 array."""
     buffer = view.buffer
     assert isinstance(buffer, NumpyBuffer)
     return buffer.data[view.offset : view.offset + view.nbytes]
@@ -63,7 +63,7 @@ class ReplaysOnce(NumpyDevice):
 
 
 class KeepsInputsOfRecordTime(NumpyDevice):
-    """Read-only operands as they were when the launch was recorded."""
+    """Replays use the read-only operands as they were when the launch was recorded."""
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
         if self._recording is not None:
@@ -80,7 +80,7 @@ class KeepsInputsOfRecordTime(NumpyDevice):
 
 
 class Deferred(NumpyDevice):
-    """Recordings as lists of launches that subclasses replay in wrong ways."""
+    """Recordings as lists of launches, which subclasses replay wrongly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class ReplaysWithoutBarriers(Deferred):
 
 
 class ReplaysWhenNextAsked(NumpyDevice):
-    """A replay waits for the next replay or download."""
+    """A replay is delayed until the next replay or download."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class ReplaysWhenNextAsked(NumpyDevice):
 
 
 class StepBufferFrozen(Deferred):
-    """Buffers that a launch both reads and writes start each replay as they were when recorded."""
+    """Buffers that a launch reads and writes are reset before each replay to their contents when recorded."""
 
     def kept(self, views: Sequence[View]) -> Sequence[View]:
         self.first = {view.buffer: contents(whole(view.buffer)).copy() for view in views}
@@ -182,11 +182,11 @@ class RecordingsCloseOnce(NumpyDevice):
 
 
 class RecordingsStay(NumpyDevice):
-    """Each recording keeps 64 KiB for ever."""
+    """Each recording leaks 64 KiB."""
 
     @contextmanager
     def record(self) -> Iterator[Any]:
-        kept = mmap.mmap(-1, 64 << 10)  # not from the heap, where it might take the place of something freed
+        kept = mmap.mmap(-1, 64 << 10)  # not from the heap, where freed memory might be reused
         kept.write(bytes([1]) * len(kept))
         self.__dict__.setdefault("arena", []).append(kept)
         with super().record() as recording:
@@ -214,7 +214,7 @@ class LongParamsCut(NumpyDevice):
 
 
 class ShortViewsAccepted(NumpyDevice):
-    """Views that are too short reach past their end."""
+    """Views that are too short are extended past their end."""
 
     unchecked = "r", "w", "rw"
 
@@ -246,7 +246,7 @@ class TuningMissing(NumpyDevice):
 
 
 class GridOfOtherTuning(NumpyDevice):
-    """The kernel is compiled for tiles of 64 outputs, the grid counts tiles of 128."""
+    """The kernel is compiled for tiles of 64 outputs, the grid for tiles of 128."""
 
     def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
         return Tuning(dict.fromkeys(spec.tuning, 128))
@@ -364,7 +364,7 @@ def test_a_missing_tuning_constant_is_named(judge: Callable[..., str]) -> None:
 
 
 class PoolOfSets(NumpyDevice):
-    """Each recorded launch takes a set of bindings that closing does not give back; there are a few thousand."""
+    """Each recorded launch takes a binding set from a pool of a few thousand, and `close` does not return it."""
 
     sets = 5000
 

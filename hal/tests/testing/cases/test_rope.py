@@ -1,4 +1,4 @@
-"""Faulty rotary embedding and cache stores: rejected by the case meant for each, while a plain case accepts it."""
+"""Faulty rotary embedding and cache stores: the case meant for each fault rejects it, a plain case accepts it."""
 
 from __future__ import annotations
 

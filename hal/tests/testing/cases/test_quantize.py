@@ -1,4 +1,4 @@
-"""Faulty norms and quantization: rejected by the case meant for each fault, while a plain case accepts it."""
+"""Faulty norms and quantization: the case meant for each fault rejects it, a plain case accepts it."""
 
 from __future__ import annotations
 
