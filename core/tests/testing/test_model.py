@@ -1,4 +1,4 @@
-"""A fault in one kernel changes what models say."""
+"""Faulty kernels: the rules about whole models reject them."""
 
 from __future__ import annotations
 

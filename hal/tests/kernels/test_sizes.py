@@ -22,7 +22,8 @@ def test_every_binding_states_its_size(kernel: str) -> None:
     for case in cases_of(kernel):
         launch = case.launch()
         for binding in case.spec.bindings:
-            needed, there = binding.nbytes(launch.params, launch.constants), launch.arrays[binding.name].nbytes
+            needed = binding.nbytes(launch.params, launch.constants)
+            there = launch.arrays[binding.name].nbytes
             if any(launch.constants[name] == 0 for name in SWITCHES if f"if {name} is 0" in binding.shape):
                 assert needed == 0, f"{case.id}: {binding.name}"
             elif any(words in binding.shape for words in LOWER_BOUNDS):
@@ -36,7 +37,8 @@ def test_the_message_says_what_is_missing() -> None:
     case = cases_of("rms_norm")[-1]
     launch = case.launch()
     views = [whole(device.alloc(array.nbytes)) for array in launch.arrays.values()]
-    params, kernel = case.spec.pack(launch.params), device.compile(case.spec, launch.constants, Tuning())
+    params = case.spec.pack(launch.params)
+    kernel = device.compile(case.spec, launch.constants, Tuning())
     check_launch(kernel, (1, 1, 1), views, params, device.info)
     y = views[-1]
     views[-1] = View(y.buffer, 0, y.nbytes - 4)

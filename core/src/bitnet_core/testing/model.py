@@ -191,7 +191,7 @@ def _drawn_texts(engine: Engine) -> list[list[int]]:
         engine.close()
 
 
-def _difference(model: Model, told: Story, said: tuple[int, ...]) -> str:
-    same = next((i for i, pair in enumerate(zip(said, told.ids, strict=False)) if pair[0] != pair[1]), len(said))
+def _difference(model: Model, story: Story, said: tuple[int, ...]) -> str:
+    same = next((i for i, pair in enumerate(zip(said, story.ids, strict=False)) if pair[0] != pair[1]), len(said))
     wrong = model.tokenizer.decode(said)
-    return f"token {same} after the prompt differs: expected {told.text!r}, got {wrong!r}"
+    return f"token {same} after the prompt differs: expected {story.text!r}, got {wrong!r}"

@@ -31,7 +31,7 @@ REPORT = "--bitnet-report"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the kit's options."""
     group = parser.getgroup("bitnet", "conformance of bitnet backends")
-    group.addoption("--require-device", action="store_true", help="fail, rather than skip, where a device is absent")
+    group.addoption("--require-device", action="store_true", help="fail instead of skipping if there is no device")
     group.addoption(
         PERF,
         nargs="?",
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="time each kernel at 2B-4T shapes instead of testing; with =FILE, write JSON too",
     )
-    group.addoption(REPORT, metavar="FILE", help="write what passed, failed and skipped as JSON")
+    group.addoption(REPORT, metavar="FILE", help="write the outcome of every test as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -64,7 +64,8 @@ def one_state_for_all(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
 def heads_in_groups(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
     """Let value head h read key head h / (heads / groups), the order of checkpoints."""
     rows, heads, groups, dim = (int(p[name]) for name in ("rows", "n_heads", "n_key_heads", "key_dim"))
-    qkv, width = a["qkv"].reshape(rows, -1), 2 * groups * dim
+    qkv = a["qkv"].reshape(rows, -1)
+    width = 2 * groups * dim
     keys = np.repeat(qkv[:, :width].reshape(rows, 2, groups, dim), heads // groups, axis=2).reshape(rows, -1)
     wide = np.concatenate([keys, qkv[:, width:]], axis=1)
     right(dict(a, qkv=wide.reshape(-1)), {**p, "n_key_heads": heads}, c)

@@ -25,7 +25,8 @@ def int8_scale_of_absmax(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
     right(a, p, c)
     if c["KV"] == 2:
         for name, old in before.items():
-            rows, was = a[name].reshape(-1, int(p["row_bytes"])), old.reshape(-1, int(p["row_bytes"]))
+            rows = a[name].reshape(-1, int(p["row_bytes"]))
+            was = old.reshape(-1, int(p["row_bytes"]))
             for row in np.flatnonzero((rows != was).any(axis=1)):
                 rows[row, :4] = (rows[row, :4].view(np.float32) * 127).view(np.uint8)
 

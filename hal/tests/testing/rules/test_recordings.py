@@ -96,7 +96,8 @@ class Deferred(NumpyDevice):
         return list(views)
 
     def _record(self, recording: Any) -> None:
-        self.lists[recording], self.now = self.now, []
+        self.lists[recording] = self.now
+        self.now = []
 
     def replay(self, recording: Any) -> None:
         for launch in self.lists.get(recording, []):
@@ -219,7 +220,8 @@ class ShortViewsAccepted(NumpyDevice):
     unchecked = "r", "w", "rw"
 
     def launch(self, kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes) -> None:
-        values, longer = kernel.spec.unpack(params), list(views)
+        values = kernel.spec.unpack(params)
+        longer = list(views)
         for i, (binding, view) in enumerate(zip(kernel.spec.bindings, views, strict=False)):
             if binding.access in self.unchecked:
                 nbytes = max(view.nbytes, binding.nbytes(values, kernel.constants))
