@@ -11,6 +11,7 @@ import pytest
 from bitnet_hal.reference import device
 from bitnet_hal.reference.device import NumpyDevice
 from bitnet_hal.reference.meanings import MEANINGS
+from bitnet_hal.rounding import ceil_div
 
 
 def test_a_model_that_forgets_is_rejected(judge: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +33,7 @@ def unnormed_heads(a: Any, p: Any, c: Any) -> None:
 
 def one_scale(a: Any, p: Any, c: Any) -> None:
     """The first block's scale counts for the whole row."""
-    scales = a["wscale"].reshape(-1, -(-int(p["width"]) // c["BLOCK"]))
+    scales = a["wscale"].reshape(-1, ceil_div(int(p["width"]), c["BLOCK"]))
     MEANINGS["matmul_ternary_block"]({**a, "wscale": np.repeat(scales[:, 0], scales.shape[1])}, p, c)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from bitnet_hal.kernels import sizes
 from bitnet_hal.kernels.params import (
-    ABLOCKS,
+    ACT_GROUP_SIZES,
     ANY,
-    BLOCKS,
     CACHE_BLOCK,
     DENSE_TYPES,
     EPS,
@@ -17,6 +16,7 @@ from bitnet_hal.kernels.params import (
     ROWS,
     SILU,
     STEP_FIELDS,
+    WEIGHT_GROUP_SIZES,
     all_heads_by_rows,
     heads_by_rows,
     hidden_by_rows,
@@ -53,7 +53,7 @@ RMS_NORM_QUANTIZE = KernelSpec(
         *QUANTIZED,
     ),
     params=(ROWS, u32("width", "columns"), u32("stride", "columns of q: width padded to 128"), EPS),
-    constants={"NORM": (0, 1), "ABLOCK": ABLOCKS},
+    constants={"NORM": (0, 1), "ABLOCK": ACT_GROUP_SIZES},
     grid=per_row,
 )
 
@@ -83,14 +83,14 @@ MATMUL_TERNARY_BLOCK = KernelSpec(
     "The inner sums are exact integers; sum (code - 1) * q may be computed as sum code * q minus qsum.",
     bindings=(
         Binding("w", "u8", "r", "[outs, width / 4]", sizes.ternary_rows()),
-        Binding("wscale", "f32", "r", "[outs, ceil(width / BLOCK)]", sizes.block_scales()),
+        Binding("wscale", "f32", "r", "[outs, ceil(width / BLOCK)]", sizes.group_scales()),
         Binding("q", "i8", "r", "[rows, width]", product("rows", "width")),
         Binding("scale", "f32", "r", "[rows] or [rows, width / 32]", sizes.activation_scales("width")),
         Binding("qsum", "i32", "r", "[rows] or [rows, width / 32]", sizes.activation_scales("width")),
         Binding("y", "f32", "rw", "[rows, y_stride]", sizes.output),
     ),
     params=MATMUL_PARAMS,
-    constants={"ADD": (0, 1), "BLOCK": BLOCKS, "ABLOCK": ABLOCKS},
+    constants={"ADD": (0, 1), "BLOCK": WEIGHT_GROUP_SIZES, "ABLOCK": ACT_GROUP_SIZES},
     tuning=("TILE_N", "TILE_T", "SPLITS"),
     grid=outs_by_rows_split,
 )
@@ -162,7 +162,7 @@ GLU_NORM_QUANTIZE = KernelSpec(
         *QUANTIZED,
     ),
     params=(ROWS, u32("width", "columns F"), u32("stride", "columns of q: width padded to 128"), EPS),
-    constants={"ACT": (RELU2, SILU), "NORM": (0, 1), "ABLOCK": ABLOCKS},
+    constants={"ACT": (RELU2, SILU), "NORM": (0, 1), "ABLOCK": ACT_GROUP_SIZES},
     grid=per_row,
 )
 
@@ -240,7 +240,7 @@ EMBED_ROWS_TERNARY = KernelSpec(
     meaning="embed_rows for a ternary table: x[t, k] = (code[token[t] - first, k] - 1) * wscale[token[t] - first, k / BLOCK].",
     bindings=(
         Binding("w", "u8", "r", "[count, width / 4]", sizes.ternary_rows(rows="count")),
-        Binding("wscale", "f32", "r", "[count, ceil(width / BLOCK)]", sizes.block_scales(rows="count")),
+        Binding("wscale", "f32", "r", "[count, ceil(width / BLOCK)]", sizes.group_scales(rows="count")),
         Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
         Binding("x", "f32", "rw", "[rows, hidden]", product("rows", "hidden")),
     ),
@@ -251,7 +251,7 @@ EMBED_ROWS_TERNARY = KernelSpec(
         u32("first", "token of table row 0"),
         u32("count", "table rows"),
     ),
-    constants={"BLOCK": BLOCKS},
+    constants={"BLOCK": WEIGHT_GROUP_SIZES},
     tuning=("TILE_N",),
     grid=hidden_by_rows,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bitnet_hal.kernels import base, delta, fused, lm_head_int8
 from bitnet_hal.kernels.params import (
-    ABLOCKS,
+    ACT_GROUP_SIZES,
     DENSE_TYPES,
     KV_BLOCK,
     KV_TYPES,
@@ -17,7 +17,7 @@ from bitnet_hal.kernels.params import (
 from bitnet_hal.kernels.spec import KernelSpec
 
 __all__ = [
-    "ABLOCKS",
+    "ACT_GROUP_SIZES",
     "CATALOGUE",
     "DELTA_KERNELS",
     "DENSE_TYPES",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from bitnet_hal.kernels import sizes
 from bitnet_hal.kernels.base import ATTENTION
 from bitnet_hal.kernels.params import (
-    ABLOCKS,
+    ACT_GROUP_SIZES,
     ANY,
-    BLOCKS,
     CACHE_BLOCK,
     EPS,
     HEAD_GAMMAS,
@@ -15,6 +14,7 @@ from bitnet_hal.kernels.params import (
     ROWS,
     SILU,
     STEP_FIELDS,
+    WEIGHT_GROUP_SIZES,
     heads_by_rows,
     outs_by_rows,
     outs_by_rows_split,
@@ -25,7 +25,7 @@ from bitnet_hal.kernels.spec import Access, Binding, Constants, KernelSpec, Para
 from bitnet_hal.kernels.types import Grid
 from bitnet_hal.rounding import ceil_div
 
-SCALES = {"BLOCK": (0, *BLOCKS), "ABLOCK": ABLOCKS}
+SCALES = {"BLOCK": (0, *WEIGHT_GROUP_SIZES), "ABLOCK": ACT_GROUP_SIZES}
 """Constants of the scales; ABLOCK may be other than 0 only if BLOCK is."""
 
 NORM_MATMUL = KernelSpec(
@@ -36,7 +36,7 @@ NORM_MATMUL = KernelSpec(
         Binding("x", "f32", "r", "[rows, columns]", product("rows", "columns")),
         Binding("gamma", "f32", "r", f"[columns] {ANY.format('NORM')}", sizes.where("NORM", product("columns"))),
         Binding("w", "u8", "r", "[outs, width / 4]", sizes.ternary_rows()),
-        Binding("wscale", "f32", "r", "[outs] or [outs, ceil(width / BLOCK)]", sizes.block_scales()),
+        Binding("wscale", "f32", "r", "[outs] or [outs, ceil(width / BLOCK)]", sizes.group_scales()),
         Binding("y", "f32", "rw", "[rows, y_stride]", sizes.output),
     ),
     params=(
@@ -61,7 +61,7 @@ NORM_MATMUL_GLU = KernelSpec(
         Binding("x", "f32", "r", "[rows, columns]", product("rows", "columns")),
         Binding("gamma", "f32", "r", f"[columns] {ANY.format('NORM')}", sizes.where("NORM", product("columns"))),
         Binding("w", "u8", "r", "[2 outs, width / 4]", sizes.ternary_rows(2)),
-        Binding("wscale", "f32", "r", "[2 outs] or [2 outs, ceil(width / BLOCK)]", sizes.block_scales(2)),
+        Binding("wscale", "f32", "r", "[2 outs] or [2 outs, ceil(width / BLOCK)]", sizes.group_scales(2)),
         Binding("m", "f32", "w", "[rows, outs]", product("rows", "outs")),
     ),
     params=(
@@ -83,7 +83,7 @@ MATMUL_TERNARY_GLU = KernelSpec(
     "up as in glu_norm_quantize. For steps with separate norm launches: it halves the traffic of gate and up.",
     bindings=(
         Binding("w", "u8", "r", "[2 outs, width / 4]", sizes.ternary_rows(2)),
-        Binding("wscale", "f32", "r", "[2 outs] or [2 outs, ceil(width / BLOCK)]", sizes.block_scales(2)),
+        Binding("wscale", "f32", "r", "[2 outs] or [2 outs, ceil(width / BLOCK)]", sizes.group_scales(2)),
         Binding("q", "i8", "r", "[rows, width]", product("rows", "width")),
         Binding("scale", "f32", "r", "[rows] or [rows, width / 32]", sizes.activation_scales("width")),
         Binding("qsum", "i32", "r", "[rows] or [rows, width / 32]", sizes.activation_scales("width")),

@@ -76,9 +76,9 @@ QUANTIZED = (
     Binding("qsum", "i32", "w", "[rows] or [rows, stride / 32]", sizes.activation_scales("stride")),
 )
 ANY = "(any buffer if {} is 0)"
-ABLOCKS = (0, 32, 128)
+ACT_GROUP_SIZES = (0, 32, 128)
 """Group sizes of activations: columns that share a scale; 0: one scale for each row."""
-BLOCKS = (64, 128, 256)
+WEIGHT_GROUP_SIZES = (64, 128, 256)
 """Group sizes of weights: columns that share a scale."""
 HEAD_GAMMAS = (
     Binding("q_gamma", "f32", "r", f"[head_dim] {ANY.format('QKNORM')}", sizes.where("QKNORM", product("head_dim"))),

@@ -13,9 +13,9 @@ SCALE_COLUMNS = 32
 """Columns of quantized activations that have one entry in scale and in qsum if ABLOCK is not 0."""
 
 
-def row_scales(width: int, ablock: int) -> int:
+def row_scales(width: int, act_group: int) -> int:
     """Return the scales (and sums) of a row of `width` quantized columns."""
-    return width // SCALE_COLUMNS if ablock else 1
+    return width // SCALE_COLUMNS if act_group else 1
 
 
 def product(*names: str, times: int = 1) -> Size:
@@ -78,7 +78,7 @@ def ternary_rows(times: int = 1, rows: str = "outs") -> Size:
     return elements
 
 
-def block_scales(times: int = 1, rows: str = "outs") -> Size:
+def group_scales(times: int = 1, rows: str = "outs") -> Size:
     """Return a size of one scale for each BLOCK columns of times * `rows` rows, or for each row if BLOCK is 0."""
 
     def elements(params: Params, constants: Constants) -> int:

@@ -10,7 +10,7 @@ from bitnet_hal.kernels.catalogue import SILU
 from bitnet_hal.kernels.sizes import SCALE_COLUMNS
 from bitnet_hal.kernels.spec import Constants, Params
 
-BLOCK_FLOOR = 1e-20
+GROUP_FLOOR = 1e-20
 """Smallest absmax of a group of activations, so that its inverse is finite."""
 
 F32 = npt.NDArray[np.float32]
@@ -47,30 +47,30 @@ def quantize_rows(y: F32, floor: float = 1e-5) -> tuple[npt.NDArray[np.int8], F3
     return q, scale, q.sum(axis=1, dtype=np.int32)
 
 
-def quantize_blocks(y: F32, block: int) -> tuple[npt.NDArray[np.int8], F32, npt.NDArray[np.int32]]:
-    """Quantize every `block` columns of y[T, K] by their absmax; K is a multiple of block.
+def quantize_groups(y: F32, group_size: int) -> tuple[npt.NDArray[np.int8], F32, npt.NDArray[np.int32]]:
+    """Quantize every `group_size` columns of y[T, K] by their absmax; K is a multiple of group_size.
 
     Returns q i8[T, K], and scale f32 and qsum i32, both [T, K / SCALE_COLUMNS]. A row that holds a NaN or Inf gets
     scale = NaN in all its groups.
     """
     rows, width = y.shape
     y = np.where(np.all(np.isfinite(y), axis=1)[:, None], y, np.float32(np.nan))
-    q, scale, _ = quantize_rows(y.reshape(-1, block), BLOCK_FLOOR)
+    q, scale, _ = quantize_rows(y.reshape(-1, group_size), GROUP_FLOOR)
     qsum = q.reshape(rows, -1, SCALE_COLUMNS).sum(axis=2, dtype=np.int32)
-    return q.reshape(rows, width), scale.repeat(block // SCALE_COLUMNS).reshape(rows, -1), qsum
+    return q.reshape(rows, width), scale.repeat(group_size // SCALE_COLUMNS).reshape(rows, -1), qsum
 
 
-def _store(y: F32, a: Arrays, p: Params, block: int) -> None:
+def _store(y: F32, a: Arrays, p: Params, group_size: int) -> None:
     rows = y.shape[0]
     width = y.shape[1]
     stride = int(p["stride"])
     q = a["q"][: rows * stride].reshape(rows, stride)
-    if not block:
+    if not group_size:
         q[:, :width], a["scale"][:rows], a["qsum"][:rows] = quantize_rows(y)
         q[:, width:] = 0
         return
     scale, qsum = (a[name][: rows * stride // SCALE_COLUMNS].reshape(rows, -1) for name in ("scale", "qsum"))
-    q[:], scale[:], qsum[:] = quantize_blocks(np.pad(y, ((0, 0), (0, stride - width))), block)
+    q[:], scale[:], qsum[:] = quantize_groups(np.pad(y, ((0, 0), (0, stride - width))), group_size)
 
 
 def rms_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from bitnet_hal.kernels.catalogue import KV_TYPES, SILU
 from bitnet_hal.reference.attention import decode_cache_rows
-from bitnet_hal.reference.quantize import BLOCK_FLOOR
+from bitnet_hal.reference.quantize import GROUP_FLOOR
 from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch
 from bitnet_hal.testing.compare_head import check_packed, check_refined
 from bitnet_hal.testing.tolerances import TOLERANCES, Tolerance
@@ -125,12 +125,12 @@ def _exact_codes(case: Case, launch: CaseLaunch, rows: int, width: int) -> F64:
         y = a["x"].reshape(rows, width)
     if launch.constants["NORM"]:
         y = y / np.sqrt(np.mean(y * y, axis=1, keepdims=True) + p["eps"]) * a["gamma"]
-    block = launch.constants["ABLOCK"]
-    if not block:
+    group_size = launch.constants["ABLOCK"]
+    if not group_size:
         absmax = np.maximum(np.abs(y).max(axis=1, keepdims=True), 1e-5)
         return np.asarray(np.clip(y * 127 / absmax, -128, 127))
-    whole = np.pad(y, ((0, 0), (0, -width % block))).reshape(rows, -1, block)
-    codes = whole * 127 / np.maximum(np.abs(whole).max(axis=2, keepdims=True), BLOCK_FLOOR)
+    whole = np.pad(y, ((0, 0), (0, -width % group_size))).reshape(rows, -1, group_size)
+    codes = whole * 127 / np.maximum(np.abs(whole).max(axis=2, keepdims=True), GROUP_FLOOR)
     return np.asarray(codes.reshape(rows, -1)[:, :width])
 
 

@@ -10,6 +10,7 @@ import pytest
 from bitnet_hal.device import MemoryKind, View
 from bitnet_hal.errors import OutOfMemoryError
 from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice
+from bitnet_hal.rounding import round_up
 
 
 class Fresh(NumpyDevice):
@@ -120,7 +121,7 @@ class EmptyBufferAccepted(Fresh):
 
 class SizeRoundedUp(Fresh):
     def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> NumpyBuffer:
-        return super().alloc(-(-nbytes // 4) * 4, kind)
+        return super().alloc(round_up(nbytes, 4), kind)
 
 
 class KindIgnored(Fresh):

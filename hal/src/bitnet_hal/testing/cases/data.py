@@ -49,12 +49,12 @@ def activations(rng: Rng, rows: int, width: int, columns: int | None = None) -> 
     return q, scale, q.sum(axis=1, dtype=np.int32)
 
 
-def block_activations(rng: Rng, rows: int, width: int, columns: int, block: int) -> tuple[Array, Array, Array]:
-    """Return (q, scale, qsum) with one scale for each `block` columns, and q = 0 from column `columns` on."""
+def group_activations(rng: Rng, rows: int, width: int, columns: int, group_size: int) -> tuple[Array, Array, Array]:
+    """Return (q, scale, qsum) with one scale for each `group_size` columns, and q = 0 from column `columns` on."""
     q, _, _ = activations(rng, rows, width, columns)
-    scale = rng.uniform(0.001, 0.1, (rows, width // block)).astype(np.float32)
+    scale = rng.uniform(0.001, 0.1, (rows, width // group_size)).astype(np.float32)
     qsum = q.reshape(rows, -1, SCALE_COLUMNS).sum(axis=2, dtype=np.int32)
-    return q, scale.repeat(block // SCALE_COLUMNS, axis=1), qsum
+    return q, scale.repeat(group_size // SCALE_COLUMNS, axis=1), qsum
 
 
 def mask_bits(allowed: Array) -> Array:

@@ -10,7 +10,7 @@ from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
 from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.attention import STALE, Batch, cached
 from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
-from bitnet_hal.testing.cases.data import activations, block_activations, normal, padded, ternary
+from bitnet_hal.testing.cases.data import activations, group_activations, normal, padded, ternary
 from bitnet_hal.testing.cases.rope import head_gammas
 
 SHAPES = (
@@ -28,15 +28,15 @@ SCALES = ((128, 32), (64, 32), (256, 32), (128, 0), (128, 128))
 """(BLOCK, ABLOCK)"""
 
 
-def _inputs(rng: Rng, rows: int, columns: int, norm: int, ablock: int = 0) -> tuple[Array, Array]:
+def _inputs(rng: Rng, rows: int, columns: int, norm: int, act_group: int = 0) -> tuple[Array, Array]:
     """Return (x, gamma) whose normed columns are whole quantization steps.
 
     Every device then gets the same codes in any order of its sums; a single different code would change all of y.
     """
     codes = rng.integers(-127, 128, (rows, columns)).astype(np.float32)
     codes[:, rng.integers(columns)] = 127
-    if ablock:
-        codes[:, ::ablock] = 127
+    if act_group:
+        codes[:, ::act_group] = 127
     gamma = rng.uniform(0.2, 2, columns).astype(np.float32)
     x = codes * rng.uniform(0.01, 0.1, (rows, 1)).astype(np.float32)
     return (x / gamma if norm else x), gamma
@@ -47,9 +47,9 @@ def _weight_scales(rng: Rng, outs: int, width: int, block: int) -> Array:
 
 
 def _norm_matmul(
-    rng: Rng, rows: int, outs: int, columns: int, norm: int = 1, add: int = 0, block: int = 0, ablock: int = 0
+    rng: Rng, rows: int, outs: int, columns: int, norm: int = 1, add: int = 0, block: int = 0, act_group: int = 0
 ) -> CaseLaunch:
-    x, gamma = _inputs(rng, rows, columns, norm, ablock)
+    x, gamma = _inputs(rng, rows, columns, norm, act_group)
     width = padded(columns)
     return CaseLaunch(
         {
@@ -68,7 +68,7 @@ def _norm_matmul(
             "wscale": _weight_scales(rng, outs, width, block),
             "y": normal(rng, rows, outs),
         },
-        {"NORM": norm, "ADD": add, "BLOCK": block, "ABLOCK": ablock},
+        {"NORM": norm, "ADD": add, "BLOCK": block, "ABLOCK": act_group},
     )
 
 
@@ -102,9 +102,9 @@ def _glu(
     act: int = RELU2,
     norm: int = 1,
     block: int = 0,
-    ablock: int = 0,
+    act_group: int = 0,
 ) -> CaseLaunch:
-    x, gamma = _inputs(rng, rows, columns, norm, ablock)
+    x, gamma = _inputs(rng, rows, columns, norm, act_group)
     width = padded(columns)
     return CaseLaunch(
         {"rows": rows, "columns": columns, "outs": outs, "width": width, "eps": 1e-5},
@@ -116,16 +116,16 @@ def _glu(
             "wscale": _weight_scales(rng, 2 * outs, width, block) / (columns**0.5 if norm else 1),
             "m": blank(rows * outs, "f32"),
         },
-        {"ACT": act, "NORM": norm, "BLOCK": block, "ABLOCK": ablock},
+        {"ACT": act, "NORM": norm, "BLOCK": block, "ABLOCK": act_group},
     )
 
 
 def _matmul_glu(
-    rng: Rng, rows: int, outs: int, columns: int, act: int = RELU2, block: int = 0, ablock: int = 0
+    rng: Rng, rows: int, outs: int, columns: int, act: int = RELU2, block: int = 0, act_group: int = 0
 ) -> CaseLaunch:
     width = padded(columns)
     shape = rows, width, columns
-    quantized = block_activations(rng, *shape, ablock) if ablock else activations(rng, *shape)
+    quantized = group_activations(rng, *shape, act_group) if act_group else activations(rng, *shape)
     return CaseLaunch(
         {"rows": rows, "outs": outs, "width": width},
         {
@@ -134,7 +134,7 @@ def _matmul_glu(
             **dict(zip(("q", "scale", "qsum"), quantized, strict=True)),
             "m": blank(rows * outs, "f32"),
         },
-        {"ACT": act, "BLOCK": block, "ABLOCK": ablock},
+        {"ACT": act, "BLOCK": block, "ABLOCK": act_group},
     )
 
 
@@ -199,17 +199,17 @@ def cases() -> Iterator[Case]:
     yield Case(name, "part-of-y", _part_of_y, (0,))
     yield Case(name, "add-part-of-y", _part_of_y, (1,))
     yield Case(name, "spoiled-rows", _spoiled)
-    for block, ablock in SCALES:
+    for block, act_group in SCALES:
         for t, n, k in ((1, 33, 640), (1, 48, 2560), (2, 17, 127), (8, 65, 320), (1, 9, 8640)):
-            label = f"b{block}-a{ablock}-t{t}-n{n}-k{k}"
-            yield Case(name, label, _norm_matmul, (t, n, k, 1, 0, block, ablock))
-        yield Case(name, f"b{block}-a{ablock}-plain-add", _norm_matmul, (3, 40, 256, 0, 1, block, ablock))
+            label = f"b{block}-a{act_group}-t{t}-n{n}-k{k}"
+            yield Case(name, label, _norm_matmul, (t, n, k, 1, 0, block, act_group))
+        yield Case(name, f"b{block}-a{act_group}-plain-add", _norm_matmul, (3, 40, 256, 0, 1, block, act_group))
     for t in (4, 5, 8):
         yield Case(name, f"rows-{t}", _norm_matmul, (t, 130, 640))
     name = "norm_matmul_glu"
-    for block, ablock in SCALES:
+    for block, act_group in SCALES:
         for t, n, k in ((1, 33, 640), (8, 65, 320), (1, 16, 2560)):
-            yield Case(name, f"b{block}-a{ablock}-t{t}-n{n}-k{k}", _glu, (t, n, k, SILU, 1, block, ablock))
+            yield Case(name, f"b{block}-a{act_group}-t{t}-n{n}-k{k}", _glu, (t, n, k, SILU, 1, block, act_group))
     yield Case(name, "rows-8", _glu, (8, 70, 640))
     for t, n, k in SHAPES:
         yield Case(name, f"relu2-t{t}-n{n}-k{k}", _glu, (t, n, k))
@@ -236,9 +236,9 @@ def _matmul_glu_cases() -> Iterator[Case]:
     ):
         for act in (RELU2, SILU):
             yield Case(name, f"{('relu2', 'silu')[act]}-t{t}-n{n}-k{k}", _matmul_glu, (t, n, k, act))
-    for block, ablock in SCALES:
+    for block, act_group in SCALES:
         for t, n, k in ((8, 70, 640), (150, 160, 1536)):
-            yield Case(name, f"b{block}-a{ablock}-t{t}-n{n}-k{k}", _matmul_glu, (t, n, k, SILU, block, ablock))
+            yield Case(name, f"b{block}-a{act_group}-t{t}-n{n}-k{k}", _matmul_glu, (t, n, k, SILU, block, act_group))
     yield Case(name, "b256-a128-relu2-t70-n64-k512", _matmul_glu, (70, 64, 512, RELU2, 256, 128))
     yield Case(name, "nan", _nan_matmul_glu)
 

@@ -30,7 +30,7 @@ class LayerShape:
     act: int = RELU2
     norm: int = 1
     block: int = 0
-    ablock: int = 0
+    act_group: int = 0
 
 
 def _matrix(rng: Rng, name: str, rows: int, columns: int, block: int) -> Arrays:
@@ -75,7 +75,7 @@ def _build(rng: Rng, shape: LayerShape) -> CaseLaunch:
             "ACT": shape.act,
             "NORM": shape.norm,
             "BLOCK": shape.block,
-            "ABLOCK": shape.ablock,
+            "ABLOCK": shape.act_group,
         },
     )
 

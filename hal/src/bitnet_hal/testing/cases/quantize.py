@@ -15,30 +15,32 @@ Edit = Callable[[Array], None]
 """Changes rows of the input x[T, width] in place."""
 
 
-def _outputs(rows: int, stride: int, ablock: int = 0) -> Arrays:
-    scales = rows * row_scales(stride, ablock)
+def _outputs(rows: int, stride: int, act_group: int = 0) -> Arrays:
+    scales = rows * row_scales(stride, act_group)
     return {"q": blank(rows * stride, "i8"), "scale": blank(scales, "f32"), "qsum": blank(scales, "i32")}
 
 
-def _rms(rng: Rng, rows: int, width: int, norm: int = 1, edit: Edit | None = None, ablock: int = 0) -> CaseLaunch:
+def _rms(rng: Rng, rows: int, width: int, norm: int = 1, edit: Edit | None = None, act_group: int = 0) -> CaseLaunch:
     x = normal(rng, rows, width) * np.float32(3)
     if edit:
         edit(x)
     return CaseLaunch(
         {"rows": rows, "width": width, "stride": padded(width), "eps": 1e-5},
-        {"x": x, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width), ablock)},
-        {"NORM": norm, "ABLOCK": ablock},
+        {"x": x, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width), act_group)},
+        {"NORM": norm, "ABLOCK": act_group},
     )
 
 
-def _glu(rng: Rng, rows: int, width: int, act: int, norm: int, edit: Edit | None = None, ablock: int = 0) -> CaseLaunch:
+def _glu(
+    rng: Rng, rows: int, width: int, act: int, norm: int, edit: Edit | None = None, act_group: int = 0
+) -> CaseLaunch:
     gate_up = normal(rng, rows, 2 * width) * np.float32(2)
     if edit:
         edit(gate_up)
     return CaseLaunch(
         {"rows": rows, "width": width, "stride": padded(width), "eps": 1e-5},
-        {"gate_up": gate_up, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width), ablock)},
-        {"ACT": act, "NORM": norm, "ABLOCK": ablock},
+        {"gate_up": gate_up, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width), act_group)},
+        {"ACT": act, "NORM": norm, "ABLOCK": act_group},
     )
 
 

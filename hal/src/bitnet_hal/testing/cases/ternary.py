@@ -11,7 +11,7 @@ from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.case import Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import (
     activations,
-    block_activations,
+    group_activations,
     normal,
     pack_codes,
     padded,
@@ -88,25 +88,25 @@ def _spoiled_rows(rng: Rng) -> CaseLaunch:
 
 
 def _block(
-    rng: Rng, rows: int, outs: int, columns: int, block: int, add: int = 0, exact: bool = False, ablock: int = 0
+    rng: Rng, rows: int, outs: int, columns: int, block: int, add: int = 0, exact: bool = False, act_group: int = 0
 ) -> CaseLaunch:
     launch = _build(rng, rows, outs, columns, add, exact)
     width = padded(columns)
     count = outs * ceil_div(width, block)
     launch.arrays["wscale"] = np.exp2(rng.integers(-1, 2, count)) if exact else rng.uniform(0.1, 2, count)
-    launch.constants.update(BLOCK=block, ABLOCK=ablock)
-    if ablock:
-        q, scale, qsum = block_activations(rng, rows, width, columns, ablock)
+    launch.constants.update(BLOCK=block, ABLOCK=act_group)
+    if act_group:
+        q, scale, qsum = group_activations(rng, rows, width, columns, act_group)
         if exact:
-            scale = np.exp2(rng.integers(-2, 2, (rows, width // ablock))).astype(np.float32)
-            scale = scale.repeat(ablock // SCALE_COLUMNS, axis=1)
+            scale = np.exp2(rng.integers(-2, 2, (rows, width // act_group))).astype(np.float32)
+            scale = scale.repeat(act_group // SCALE_COLUMNS, axis=1)
         launch.arrays.update(q=q, scale=scale, qsum=qsum)
     return launch
 
 
-def _spoiled_blocks(rng: Rng, ablock: int) -> CaseLaunch:
+def _spoiled_blocks(rng: Rng, act_group: int) -> CaseLaunch:
     """Mark a row by NaN in all its scales; a weight group of scale 0 and all-zero rows must give exact zeros."""
-    launch = _block(rng, 5, 33, 384, 128, ablock=ablock)
+    launch = _block(rng, 5, 33, 384, 128, act_group=act_group)
     q, scale, qsum = (launch.arrays[name] for name in ("q", "scale", "qsum"))
     scale[1] = np.nan
     q[1:3] = 0
@@ -156,9 +156,9 @@ def _activation_group_sizes(name: str) -> Iterator[Case]:
     yield Case(name, "a32-prompt", _block, (512, 5, 128, 128, 0, False, 32))
     yield Case(name, "a32-add-t70", _block, (70, 130, 384, 64, 1, False, 32))
     prompts = ((128, 0, 32), (64, 1, 32), (64, 0, 0), (128, 1, 0), (128, 0, 128), (64, 1, 128), (256, 0, 128))
-    for block, add, ablock in prompts:  # shapes as in matmul_ternary's prompts
-        case = (150, 320, 1536, block, add, False, ablock)
-        yield Case(name, f"a{ablock}-b{block}-prompt-t150-n320-k1536-add{add}", _block, case)
+    for block, add, act_group in prompts:  # shapes as in matmul_ternary's prompts
+        case = (150, 320, 1536, block, add, False, act_group)
+        yield Case(name, f"a{act_group}-b{block}-prompt-t150-n320-k1536-add{add}", _block, case)
     yield Case(name, "a32-many-outs", _block, (1, 70001, 128, 128, 0, True, 32), exact=True)
     yield Case(name, "a32-spoiled-rows", _spoiled_blocks, (32,))
     yield Case(name, "a128-spoiled-rows", _spoiled_blocks, (128,))
