@@ -15,6 +15,7 @@ from bitnet_hal.kernels.params import (
     kv_row_bytes,
 )
 from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.rounding import ceil_div
 
 __all__ = [
     "ACT_GROUP_SIZES",
@@ -27,6 +28,7 @@ __all__ = [
     "SIGMOID",
     "SILU",
     "STEP_FIELDS",
+    "ceil_div",
     "kv_row_bytes",
 ]
 
