@@ -28,7 +28,7 @@ _ENDINGS = {
     "matmul_ternary_block": ("", ".dot"),
     "matmul_ternary_block_coop": (".matrix",),
     "matmul_ternary_block_few": (".sub", ".sub.dot"),
-    "matmul_ternary_block_joined": (".matrix",),
+    "matmul_ternary_block_fused": (".matrix",),
     "matmul_ternary_block_tiled": ("", ".dot"),
     "matmul_ternary_coop": (".matrix",),
     "matmul_ternary_few": (".sub", ".sub.dot"),

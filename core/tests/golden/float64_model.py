@@ -23,6 +23,7 @@ from bitnet_core.model.weights import TernaryWeight
 from bitnet_core.tokenizer import load_tokenizer
 from bitnet_hal.errors import UsageError
 from bitnet_hal.reference.dense import decode_table
+from bitnet_hal.reference.float64 import hadamard, sigmoid
 from bitnet_hal.reference.ternary import unpack_codes
 
 Array = npt.NDArray[np.float64]
@@ -220,21 +221,6 @@ def regrouped(net: DeltaNet, heads: Array) -> Array:
 
 def _unit(x: Array) -> Array:
     return np.asarray(x / np.sqrt((x * x).sum(axis=-1, keepdims=True) + _L2_EPS))
-
-
-def hadamard(x: Array, block: int) -> Array:
-    """Multiply every `block` columns of x f64[..., K] by H[i, j] = (-1)^popcount(i & j) / sqrt(block)."""
-    parts = x.reshape(-1, block)
-    distance = 1
-    while distance < block:
-        pairs = parts.reshape(-1, block // (2 * distance), 2, distance)
-        parts = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2)
-        distance *= 2
-    return np.asarray(parts.reshape(x.shape) / np.sqrt(block))
-
-
-def sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def main() -> None:

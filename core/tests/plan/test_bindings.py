@@ -14,7 +14,7 @@ from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.formats.open import open_model
 from bitnet_hal.device import TransferMode, View
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, KV_TYPES, kv_row_bytes
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, KV_TYPES, ROTATED_KERNELS, kv_row_bytes
 
 Make = Callable[..., Any]
 SHAPES = {
@@ -62,16 +62,24 @@ def test_every_launch_binds_what_its_kernel_declares(
     engine = make_engine(style, device=device, kv_dtype="int8", max_sequences=4, prefill_chunk=16)
     _run(engine, tiny.PROMPT)
     all_fused = fused and transfer is not TransferMode.UNIFIED
-    unseen = ELSEWHERE | DELTA_KERNELS | ({"glu_norm_quantize"} if all_fused else FUSED if not fused else set())
+    unseen = (
+        ELSEWHERE
+        | DELTA_KERNELS
+        | ROTATED_KERNELS
+        | ({"glu_norm_quantize"} if all_fused else FUSED if not fused else set())
+    )
     if transfer is TransferMode.UNIFIED:
         unseen |= {"norm_matmul_glu", "matmul_ternary_glu"}  # wrapped gate and up matrices are not neighbours
     assert seen == set(CATALOGUE) - unseen
 
 
+@pytest.mark.parametrize("fused", [frozenset(), ROTATED_KERNELS | FUSED], ids=["apart", "fused"])
 @pytest.mark.parametrize("transfer", list(TransferMode))
-def test_every_launch_of_a_hybrid_binds_what_its_kernel_declares(faulty: Any, transfer: TransferMode) -> None:
-    """Joined kernels that are on offer too are left alone."""
-    kernels = DELTA_KERNELS | FUSED | {"top_k"}
+def test_every_launch_of_a_hybrid_binds_what_its_kernel_declares(
+    faulty: Any, transfer: TransferMode, fused: frozenset[str]
+) -> None:
+    """Kernels that fuse a norm to a product know of no rotation, so that they are left alone."""
+    kernels = DELTA_KERNELS | fused | {"top_k"}
     device = faulty(transfer=transfer, alignment=256, max_binding=256 * 1024, kernels=kernels)
     seen = checked(device, 256 * 1024)
     source = open_model(HYBRID)
@@ -79,8 +87,12 @@ def test_every_launch_of_a_hybrid_binds_what_its_kernel_declares(faulty: Any, tr
     _run(engine, list(range(80)))
     engine.close()
     source.close()
-    assert seen >= DELTA_KERNELS
-    assert not seen & FUSED
+    apart = {"glu", "gated_rms_norm"} if fused else set()
+    wrapped = {"matmul_ternary_glu"} if transfer is TransferMode.UNIFIED else set()  # gate and up are no neighbours
+    assert seen >= (DELTA_KERNELS - apart) | (
+        fused - {"norm_matmul", "norm_matmul_glu", "glu_rotate_quantize"} - wrapped
+    )
+    assert not seen & {*apart, "norm_matmul", "norm_matmul_glu"}
 
 
 def checked(device: Any, most: int = 64 * 1024) -> set[str]:
@@ -107,6 +119,8 @@ def checked(device: Any, most: int = 64 * 1024) -> set[str]:
                 size = SHAPES[binding.shape](values)
                 if binding.dtype == "f32" and binding.shape == "[rows, width]":
                     size *= 4
+                if binding.dtype == "i8" and "head_dim" in binding.shape:
+                    size //= 4
                 assert view.nbytes == size, f"{spec.name}: {binding.name}"
                 assert binding.nbytes(values, kernel.constants) <= size, f"{spec.name}: {binding.name}"
 

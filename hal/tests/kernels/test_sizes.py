@@ -13,7 +13,7 @@ LOWER_BOUNDS = ("*", "cache rows", "sequences", "positions", "y_stride", "[rows,
 """Shapes for which the size is a minimum: buffers decide what a launch touches, or the last row may be short."""
 
 
-SWITCHES = ("NORM", "QKNORM", "MASK")
+SWITCHES = ("NORM", "QKNORM", "MASK", "KEEP")
 """Constants whose value 0 makes an operand unused."""
 
 

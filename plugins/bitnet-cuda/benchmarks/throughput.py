@@ -1,6 +1,7 @@
 """Prefill and decoding speed of a model's shape (random weights), and the memory it takes.
 
-    python plugins/bitnet-cuda/benchmarks/throughput.py [--shape 2b4t] [--json FILE]
+    python plugins/bitnet-cuda/benchmarks/throughput.py [--shape 2b4t] [--activation-group-size 128] [--runs long]
+        [--json FILE]
 
 The same measurement as `bitnet bench --synthetic SHAPE --device cuda`, several times with the model loaded once.
 """
@@ -24,12 +25,19 @@ RUNS = (
     *((128, 128, 3, 8), (128, 128, 3, 32), (128, 128, 2, 64)),
 )
 """Tokens of a prompt and after it, repetitions, texts at a time."""
+LONG = (
+    *((512, 16, 3, 1), (2048, 16, 3, 1), (128, 64, 3, 1), (2048, 64, 1, 1), (16384, 64, 1, 1)),
+    *((128, 64, 1, 8), (128, 64, 1, 16)),
+)
+"""For models of tens of billions of weights."""
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", default="2b4t")
+    parser.add_argument("--runs", choices=("usual", "long"), default="usual")
+    parser.add_argument("--activation-group-size", type=int, choices=(32, 128))
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     witness = CudaDevice(0)  # keeps the context alive, so that its own memory does not count
@@ -37,9 +45,11 @@ def main() -> None:
     began = time.perf_counter()
     lines: list[str] = []
     runs = []
-    with load(SyntheticSource(arguments.shape), resolve_request("cuda:0")) as model:
+    source, most = SyntheticSource(arguments.shape), 32 if arguments.runs == "usual" else 16
+    block = arguments.activation_group_size
+    with load(source, resolve_request("cuda:0"), max_sequences=most, activation_group_size=block) as model:
         seconds = time.perf_counter() - began
-        for prompt, after, repeat, texts in RUNS:
+        for prompt, after, repeat, texts in RUNS if arguments.runs == "usual" else LONG:
             try:
                 result = measure(model, seconds, prompt, after, repeat, texts)
             except BitnetError as exc:  # more texts than fit the cache

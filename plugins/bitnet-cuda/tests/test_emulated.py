@@ -21,9 +21,9 @@ pytestmark = pytest.mark.slow
 DP4A = "TestDp4a and test_kernel and matmul_ternary and not 512 and not many and not 8640"
 
 
-def run(folder: Path, *arguments: str, **environment: str) -> str:
-    """Output of a pytest process on emulated/."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "emulated/conformance.py")]
+def run(folder: Path, *arguments: str, file: str = "conformance.py", **environment: str) -> str:
+    """Output of a pytest process on a file of emulated/."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "emulated" / file)]
     variables = {**os.environ, "LD_LIBRARY_PATH": str(folder), "XDG_CACHE_HOME": str(folder), **environment}
     result = subprocess.run([*command, *arguments], capture_output=True, text=True, env=variables, check=False)
     assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-2000:]
@@ -45,6 +45,10 @@ def test_conformance_kit(folder: Path) -> None:
     by_nvrtc = "test_every_kernel_compiles"  # in test_plugin.py, for every architecture
     output = run(folder, "-k", " and not ".join(("TestConformance", by_nvrtc, *too_large_here)))
     assert " passed" in output
+
+
+def test_delta_nets_and_rotated_weights(folder: Path) -> None:
+    assert " passed" in run(folder, file="golden.py")
 
 
 def test_dp4a_path_and_the_other_thread_order(folder: Path) -> None:

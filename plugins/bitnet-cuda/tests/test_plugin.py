@@ -39,6 +39,13 @@ SHAPE = {
     "n_heads": 20,
     "n_kv_heads": 5,
     "head_dim": 128,
+    "block": 1024,
+    "channels": 10240,
+    "taps": 4,
+    "n_key_heads": 4,
+    "key_dim": 128,
+    "value_dim": 128,
+    "groups": 4,
 }
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 
@@ -124,6 +131,12 @@ def kernel_variants(architecture: str, specs: list[KernelSpec]) -> Iterator[Vari
             if tuned.key not in seen or (rows == 1 and constants in diagonal):
                 yield spec, semantic, tuned
             seen.append(tuned.key)
+    gates, launch = CATALOGUE["matmul_dense"], ({"DTYPE": 1}, {"rows": 1, **SHAPE, "outs": 96})
+    yield (
+        gates,
+        launch[0],
+        tuning.select_tuning(gates, *launch, tensor_cores=tensor_cores, wgmma=architecture == "sm_90a"),
+    )
 
 
 @pytest.mark.slow  # minutes of NVRTC

@@ -65,6 +65,12 @@ def test_products_with_block_scales_ask_for_nothing_and_the_last_layer_for_the_a
     assert [one and one[2] for one in recording.weights_ahead(layer + last)][3] == 640
 
 
+def test_what_rotates_asks_for_the_weights_of_the_very_next_launch() -> None:
+    own: Any = view(320)
+    layer = [launch("norm_rotate_quantize"), launch("matmul_ternary_block", w=own), launch("glu_rotate_quantize")]
+    assert [one and one[2] for one in recording.weights_ahead(layer)] == [320, None, None]
+
+
 def test_norms_have_a_multiprocessor_to_themselves_in_front_of_queries_alone() -> None:
     def made(name: str, **constants: int) -> StreamLaunch:
         private = {"GROUP": 320, **tensor_tiles.SPREAD} if name == "rms_norm_quantize" else {"GROUP": 256}

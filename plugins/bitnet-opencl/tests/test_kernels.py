@@ -11,7 +11,7 @@ import pytest
 from bitnet_hal.device import DeviceType
 from bitnet_hal.driver.enumerate import EnumeratedDevice
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, ROTATED_KERNELS
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.testing.cases.case import Case, CaseLaunch, expected
 from bitnet_hal.testing.cases.registry import cases_of
@@ -83,7 +83,7 @@ def _variant(bench: Bench, spec: KernelSpec, launch: CaseLaunch) -> str:
 
 TILED = ("matmul_ternary", "matmul_ternary_block", "matmul_dense", "attention")
 """Kernels whose tiles depend on the groups that a device can have."""
-ELSEWHERE = DELTA_KERNELS | {"matmul_ternary_glu"}
+ELSEWHERE = DELTA_KERNELS | ROTATED_KERNELS | {"matmul_ternary_glu"}
 """Kernels that this backend does not have."""
 KERNELS = {"portable": GPU.rows, "small": TILED, "nvidia": [name for name in CATALOGUE if name not in ELSEWHERE]}
 CASES = [(profile, case) for profile, kernels in KERNELS.items() for case in chosen(kernels)]

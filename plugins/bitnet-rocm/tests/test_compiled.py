@@ -36,6 +36,13 @@ SHAPE = {
     "n_heads": 20,
     "n_kv_heads": 5,
     "head_dim": 128,
+    "block": 1024,
+    "channels": 10240,
+    "taps": 4,
+    "n_key_heads": 4,
+    "key_dim": 128,
+    "value_dim": 128,
+    "groups": 4,
 }
 DOT_PRODUCTS = ("matmul_ternary", "matmul_ternary_block", "norm_matmul", "norm_matmul_glu")
 MATRIX = {
@@ -72,6 +79,9 @@ def variants(architecture: str) -> Iterator[Variant]:
                     yield spec, tuned, text
                 texts |= {text, (spec.name, tuned.variant)}
             seen.add(tuned.key)
+    gates, constants, shape = CATALOGUE["matmul_dense"], {"DTYPE": 1}, {"rows": 1, **SHAPE, "outs": 96}
+    tuned = tuning.select_tuning(gates, constants, shape, 60, architecture)
+    yield gates, tuned, compile.source(gates, constants, tuned)
 
 
 def assembly(text: str, architecture: str) -> str:

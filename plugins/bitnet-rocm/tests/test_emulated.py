@@ -64,6 +64,25 @@ def test_conformance(name: str, runs: dict[str, Future[subprocess.CompletedProce
     assert " passed" in result.stdout
 
 
+GOLDEN = HERE.parents[2] / "core" / "tests" / "golden" / "bonsai2" / "rotated-PTQ1_0.gguf"
+BONSAI2 = f"""
+import bitnet_core
+prompts = [[38 * n % 300 for n in range(1, count)] for count in (9, 80)]
+for device in ("numpy", "rocm"):
+    with bitnet_core.load({str(GOLDEN)!r}, device) as model:
+        print([one.tokens for one in model.generate(prompts, max_tokens=8, temperature=0)])
+"""
+
+
+@pytest.mark.parametrize("gfx", ["gfx1100", "gfx90a"])
+def test_delta_nets_and_rotated_weights(gfx: str, variables: dict[str, str]) -> None:
+    """A tiny Bonsai 2 says what numpy says, in waves of 32 threads and of 64."""
+    result = process(["-c", BONSAI2], {**variables, "HIP_ON_CPU_GFX": gfx})
+    assert result.returncode == 0, result.stderr
+    numpy, rocm = result.stdout.splitlines()
+    assert numpy == rocm
+
+
 PROBE = """
 import ctypes
 import numpy as np

@@ -110,7 +110,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.mark.parametrize(("case", "tuning"), chosen(), ids=lambda value: value.id if isinstance(value, Case) else "")
 def test_matrix_kernels(case: Case, tuning: dict[str, int], compiler: list[str], tmp_path: Path) -> None:
     launch = case.launch()
-    variant = "joined" if launch.constants.get("ABLOCK") == 128 else "coop"
+    variant = "fused" if launch.constants.get("ABLOCK") == 128 else "coop"
     source = (KERNELS / f"{case.kernel}_{variant}.comp").read_text()
     (tmp_path / "kernel.cpp").write_text(as_cpp(source, {"ADD": 0, **launch.constants, **tuning}))
     command = [*compiler, "-o", "kernel", "kernel.cpp", "-lpthread"]

@@ -116,8 +116,8 @@ SyntheticOption = Annotated[
     typer.Option(
         metavar="SHAPE",
         rich_help_panel=MODEL,
-        help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai2-27b, bonsai-tiny, "
-        "bonsai2-tiny or tiny.",
+        help="Random weights of a shape, no file: 2b4t, bonsai-8b, bonsai-4b, bonsai-1.7b, bonsai-27b, bonsai2-27b, "
+        "bonsai-tiny, bonsai2-tiny or tiny.",
     ),
 ]
 DeviceOption = Annotated[

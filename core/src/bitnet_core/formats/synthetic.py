@@ -97,6 +97,9 @@ SHAPES = {
         vocab_tokens=300,
     ),
     "bonsai2-27b": BONSAI2,
+    "bonsai-27b": replace(
+        BONSAI2, name="synthetic Bonsai 27B", delta=DeltaNet(4, 4, 16, 48, 128, 128, regrouped=False), hadamard=0
+    ),
     "bonsai2-tiny": replace(
         BONSAI2,
         name="synthetic tiny Bonsai 2",

@@ -9,12 +9,12 @@ from __future__ import annotations
 from bitnet_hal.device import View
 from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, SIGMOID, SILU
 from bitnet_hal.kernels.spec import ParamDict
-from bitnet_hal.launcher import Launch, Launcher
+from bitnet_hal.launcher import Launch
 
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.plan.layers import CacheViews, Plan
 from bitnet_core.plan.scratch import Scratch
-from bitnet_core.plan.weights import DeltaWeights, DeviceWeights, LayerWeights, Linear
+from bitnet_core.plan.weights import DeltaWeights, LayerWeights, Linear
 
 _UNIT_EPS = 1e-6
 """Under the root of the length of queries and keys (Qwen3.5's l2norm)."""
@@ -29,23 +29,20 @@ def needed_kernels(config: ModelConfig) -> frozenset[str]:
 
 
 class HybridPlan(Plan):
-    """As `Plan`. Kernels that join others are not used: they know of no gates and no rotations."""
-
-    def __init__(self, weights: DeviceWeights, launcher: Launcher, kv_dtype: str) -> None:
-        super().__init__(weights, launcher, kv_dtype)
-        self._optional = frozenset()
+    """As `Plan`. Where weights are rotated, other kernels join the norm to the rotation (kernels.rotated)."""
 
     def body(self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False) -> list[Launch]:
         """See Plan. States of delta nets go on in the cache."""
         launches = self._embed(scratch, rows)
         keys, states = iter(zip(cache.keys, cache.values, strict=True)), iter(cache.states)
         for layer in self.weights.layers:
-            launches += self._input(scratch, rows, layer)
+            mixed, gate, products = self._input(scratch, rows, layer)
+            launches += products
             if layer.delta:
-                launches += self._delta_net(scratch, rows, layer, layer.delta, next(states))
+                launches += self._delta_net(scratch, rows, layer, layer.delta, next(states), mixed, gate)
             else:
-                launches += self._gated_attention(scratch, cache, rows, layer, next(keys))
-            launches += self._project(scratch, rows, layer.attn_output)
+                launches += self._gated_attention(scratch, cache, rows, layer, next(keys), mixed, gate, decode)
+            launches += self._matmul(scratch, rows, layer.attn_output, scratch.view("x", rows), self.config.hidden, 1)
             launches += self._feed_forward(scratch, rows, layer)
         return launches
 
@@ -66,42 +63,89 @@ class HybridPlan(Plan):
         z = scratch.view("plain", rows, 4 * self.config.hidden)
         return [*self._embedded(scratch, rows, z), self._hadamard(rows, z, scratch.view("x", rows), inverse=1)]
 
-    def _input(self, scratch: Scratch, rows: int, layer: LayerWeights) -> list[Launch]:
-        """The norm before a mixer, into `plain` and quantized; and the products that every mixer has."""
-        h = scratch.view("plain", rows, 4 * self.config.hidden)
+    def _input(self, scratch: Scratch, rows: int, layer: LayerWeights) -> tuple[View, View, list[Launch]]:
+        """The norm before a mixer, quantized and for a delta net in `plain` too; queries, keys and values, and the
+        gate, which one row has in one product."""
         assert layer.gate is not None
-        return [
-            self._rms_norm(scratch, rows, rows, "row", layer.attn_norm, h),
-            *self._quantize(scratch, rows, h, layer.qkv),
-            *self._matmul(scratch, rows, layer.qkv, scratch.view("qkv", rows, 4 * layer.qkv.outs), layer.qkv.outs),
-            *self._matmul(scratch, rows, layer.gate, scratch.view("gate", rows, 4 * layer.gate.outs), layer.gate.outs),
-        ]
+        qkv, gate = layer.qkv, layer.gate
+        launches = self._normed(scratch, rows, layer.attn_norm, qkv, keep=layer.delta is not None)
+        if rows == 1 < scratch.rows and layer.inputs:  # two rows have room for both
+            both = scratch.view("qkv", 1, 4 * (qkv.outs + gate.outs))
+            launches += self._matmul(scratch, 1, layer.inputs, both, layer.inputs.outs)
+            return both.part(0, 4 * qkv.outs), both.part(4 * qkv.outs, 4 * gate.outs), launches
+        y, z = scratch.view("qkv", rows, 4 * qkv.outs), scratch.view("gate", rows, 4 * gate.outs)
+        launches += self._matmul(scratch, rows, qkv, y, qkv.outs)
+        return y, z, launches + self._matmul(scratch, rows, gate, z, gate.outs)
+
+    def _normed(self, scratch: Scratch, rows: int, gamma: View, linear: Linear, *, keep: bool) -> list[Launch]:
+        """rms_norm of x, quantized for a product; keep: and as it is, in `plain`."""
+        x, plain = scratch.view("x", rows), scratch.view("plain", rows, 4 * self.config.hidden)
+        if self.config.hadamard:
+            constants = {"NORM": 1, "KEEP": int(keep)}
+            if fused := self._rotate_quantize(scratch, rows, x, gamma, plain, linear, constants):
+                return [fused]
+        elif not keep:
+            return [self._norm_quantize(scratch, rows, x, gamma, linear)]
+        norm = self._rms_norm(scratch, rows, rows, "row", gamma, plain)
+        return [norm, *self._quantize(scratch, rows, plain, linear)]
 
     def _gated_attention(
-        self, scratch: Scratch, cache: CacheViews, rows: int, layer: LayerWeights, caches: tuple[View, View]
+        self,
+        scratch: Scratch,
+        cache: CacheViews,
+        rows: int,
+        layer: LayerWeights,
+        caches: tuple[View, View],
+        qkv: View,
+        gate: View,
+        decode: bool,
     ) -> list[Launch]:
-        """From `qkv` and `gate` to `plain`: attention(q, k, v) * sigmoid(gate)."""
-        config, width = self.config, 4 * self.config.q_width
-        heads = scratch.view("heads", rows, width)
-        qkv = scratch.view("qkv", rows, 4 * layer.qkv.outs)
-        gated = (heads, scratch.view("gate", rows, width), layer.attn_norm, scratch.view("plain", rows, width))
+        """attention(q, k, v) * sigmoid(gate), quantized."""
+        config = self.config
+        heads = scratch.view("heads", rows, 4 * config.q_width)
+        launches = self._attended(scratch, cache, rows, layer, qkv, caches, heads, decode)
         shape: ParamDict = {"rows": rows, "n_heads": config.n_heads, "head_dim": config.head_dim, "groups": 1}
-        return [
-            *self._attend(scratch, cache, rows, layer, qkv, caches, heads),
-            self._gated_norm(shape, gated, {"NORM": 0, "ACT": SIGMOID}),
-        ]
+        constants = {"NORM": 0, "ACT": SIGMOID}
+        return launches + self._gated(scratch, shape, (heads, gate, layer.attn_norm), layer.attn_output, constants)
+
+    def _attended(
+        self,
+        scratch: Scratch,
+        cache: CacheViews,
+        rows: int,
+        layer: LayerWeights,
+        qkv: View,
+        caches: tuple[View, View],
+        heads: View,
+        decode: bool,
+    ) -> list[Launch]:
+        """heads[rows, q_width] from qkv, in one launch where no two rows are of one text and the device does that."""
+        if decode:
+            params = {"rows": rows, **self._cached(cache), "eps": self.config.norm_eps}
+            source = (qkv, scratch.view("step", rows), self.weights.rope, *self._head_gammas(layer))
+            views = (*source, *caches, cache.tables, heads)
+            if fused := self._fused("rope_attention", params, views, self._rotated()):
+                return [fused]
+        return self._attend(scratch, cache, rows, layer, qkv, caches, heads)
 
     def _delta_net(
-        self, scratch: Scratch, rows: int, layer: LayerWeights, own: DeltaWeights, states: tuple[View, View]
+        self,
+        scratch: Scratch,
+        rows: int,
+        layer: LayerWeights,
+        own: DeltaWeights,
+        states: tuple[View, View],
+        qkv: View,
+        gate: View,
     ) -> list[Launch]:
-        """From `plain`, `qkv` and `gate` to `plain`: norm(delta rule(conv(qkv))) * silu(gate)."""
+        """norm(delta rule(conv(qkv))) * silu(gate), quantized; the rule's gates are made of `plain`."""
         net = self.config.delta
         assert net is not None
-        step, mixed = scratch.view("step", rows), scratch.view("mixed", rows)
-        gates, width = scratch.view("gates", rows), 4 * net.value_width
-        heads, plain = scratch.view("heads", rows, width), scratch.view("plain", rows, width)
-        qkv = scratch.view("qkv", rows, 4 * net.channels)
+        step, mixed, gates = scratch.view("step", rows), scratch.view("mixed", rows), scratch.view("gates", rows)
+        heads = scratch.view("heads", rows, 4 * net.value_width)
         prepare = self.launcher.prepare
+        groups = net.key_heads if net.regrouped else 1
+        shape: ParamDict = {"rows": rows, "n_heads": net.value_heads, "head_dim": net.value_dim, "groups": groups}
         return [
             *self._dense(own.gates, rows, scratch.view("plain", rows, 4 * self.config.hidden), gates),
             prepare(
@@ -114,53 +158,81 @@ class HybridPlan(Plan):
                 {"rows": rows, **_shape(net), "eps": _UNIT_EPS},
                 (mixed, gates, own.rate, own.dt, step, states[1], heads),
             ),
-            self._gated_norm(
-                {
-                    "rows": rows,
-                    "n_heads": net.value_heads,
-                    "head_dim": net.value_dim,
-                    "groups": net.key_heads if net.regrouped else 1,
-                },
-                (heads, scratch.view("gate", rows, width), own.norm, plain),
-                {"NORM": 1, "ACT": SILU},
-            ),
+            *self._gated(scratch, shape, (heads, gate, own.norm), layer.attn_output, {"NORM": 1, "ACT": SILU}),
         ]
 
-    def _gated_norm(self, shape: ParamDict, views: tuple[View, ...], constants: dict[str, int]) -> Launch:
+    def _gated(
+        self, scratch: Scratch, shape: ParamDict, views: tuple[View, ...], linear: Linear, constants: dict[str, int]
+    ) -> list[Launch]:
+        """gated_rms_norm of views (x, gate, gamma), quantized for a product."""
+        rows = int(shape["rows"])
         params = shape | {"eps": self.config.norm_eps}
-        return self.launcher.prepare(CATALOGUE["gated_rms_norm"], params, views, constants)
+        if self.config.hadamard and linear.width == linear.columns:
+            signs, quantized = self.weights.signs[linear.columns], self._quantized(scratch, rows, linear.width)
+            rotated = (*views, signs, *quantized)
+            values, blocks = params | {"block": self.config.hadamard}, constants | {"ABLOCK": self.ablock}
+            if fused := self._fused("gated_rotate_quantize", values, rotated, blocks):
+                return [fused]
+        plain = scratch.view("plain", rows, 4 * linear.columns)
+        gated = self.launcher.prepare(CATALOGUE["gated_rms_norm"], params, (*views, plain), constants)
+        return [gated, *self._quantize(scratch, rows, plain, linear)]
 
     def _feed_forward(self, scratch: Scratch, rows: int, layer: LayerWeights) -> list[Launch]:
-        config, gate_up = self.config, scratch.view("gate_up", rows)
-        h = scratch.view("plain", rows, 4 * config.hidden)
-        launches = [
-            self._rms_norm(scratch, rows, rows, "row", layer.ffn_norm, h),
-            *self._quantize(scratch, rows, h, layer.gate_up),
-            *self._matmul(scratch, rows, layer.gate_up, gate_up, layer.gate_up.outs),
-        ]
+        config, down = self.config, layer.ffn_down
         if not config.hadamard:
-            glu = self._glu_quantize(scratch, rows, gate_up, layer)
-            return [
-                *launches,
-                glu,
-                *self._matmul(scratch, rows, layer.ffn_down, scratch.view("x", rows), config.hidden, 1),
-            ]
-        m = scratch.view("plain", rows, 4 * config.ffn)
-        glu = self.launcher.prepare(
-            CATALOGUE["glu"], {"rows": rows, "width": config.ffn}, (gate_up, m), {"ACT": self.activation}
-        )
-        return [*launches, glu, *self._project(scratch, rows, layer.ffn_down)]
+            return super()._feed_forward(scratch, rows, layer)
+        launches = self._normed(scratch, rows, layer.ffn_norm, layer.gate_up, keep=False)
+        m = scratch.view("gate_up", rows, 4 * config.ffn)
+        if product := self._matmul_glu(scratch, rows, m, layer):
+            launches += [product, *self._quantize(scratch, rows, m, down)]
+        else:
+            gate_up = scratch.view("gate_up", rows)
+            launches += self._matmul(scratch, rows, layer.gate_up, gate_up, layer.gate_up.outs)
+            launches += self._gated_up(scratch, rows, gate_up, down)
+        return launches + self._matmul(scratch, rows, down, scratch.view("x", rows), config.hidden, add=1)
 
-    def _project(self, scratch: Scratch, rows: int, linear: Linear) -> list[Launch]:
-        """The product of `plain`, added to x."""
-        source = scratch.view("plain", rows, 4 * linear.columns)
-        product = self._matmul(scratch, rows, linear, scratch.view("x", rows), self.config.hidden, add=1)
-        return [*self._quantize(scratch, rows, source, linear), *product]
+    def _gated_up(self, scratch: Scratch, rows: int, gate_up: View, down: Linear) -> list[Launch]:
+        """act(gate) * up, rotated and quantized."""
+        config, act = self.config, {"ACT": self.activation}
+        shape: ParamDict = {"rows": rows, "width": config.ffn}
+        if down.width == down.columns:
+            views = (gate_up, self.weights.signs[config.ffn], *self._quantized(scratch, rows, down.width))
+            values, blocks = shape | {"block": config.hadamard}, act | {"ABLOCK": self.ablock}
+            if fused := self._fused("glu_rotate_quantize", values, views, blocks):
+                return [fused]
+        m = scratch.view("plain", rows, 4 * config.ffn)
+        glu = self.launcher.prepare(CATALOGUE["glu"], shape, (gate_up, m), act)
+        return [glu, *self._quantize(scratch, rows, m, down)]
 
     def _quantize(self, scratch: Scratch, rows: int, source: View, linear: Linear) -> list[Launch]:
         """The input of a product, rotated where the model is."""
+        if self.config.hadamard:
+            gamma, unused = self.weights.output_norm, scratch.view("turned", rows)
+            constants = {"NORM": 0, "KEEP": 0}
+            if fused := self._rotate_quantize(scratch, rows, source, gamma, unused, linear, constants):
+                return [fused]
         turned, launches = self._turned(scratch, rows, source)
         return [*launches, self._norm_quantize(scratch, rows, turned, None, linear)]
+
+    def _rotate_quantize(
+        self,
+        scratch: Scratch,
+        rows: int,
+        source: View,
+        gamma: View,
+        plain: View,
+        linear: Linear,
+        constants: dict[str, int],
+    ) -> Launch | None:
+        """norm_rotate_quantize, where the device does it and no columns are padding."""
+        if linear.width != linear.columns:
+            return None
+        return self._fused(
+            "norm_rotate_quantize",
+            {"rows": rows, "width": linear.columns, "block": self.config.hadamard, "eps": self.config.norm_eps},
+            (source, gamma, self.weights.signs[linear.columns], plain, *self._quantized(scratch, rows, linear.width)),
+            constants | {"ABLOCK": self.ablock},
+        )
 
     def _turned(self, scratch: Scratch, rows: int, source: View) -> tuple[View, list[Launch]]:
         """What a rotated matrix multiplies in place of `source`, and the launches that make it."""

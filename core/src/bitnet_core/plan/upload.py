@@ -169,9 +169,10 @@ class _Uploader:
         normed = config.qk_norm and not is_delta
         for layer in range(number, min(number + LAYERS_AHEAD, config.n_layers)):
             self._read_ahead((f"blk.{layer}.{linear}" for linear in config.linears(layer)), readers)
+        qkv, gate, both = self._inputs(prefix, linears, inputs)
         return LayerWeights(
             attn_norm=self._norm(prefix + "attn_norm", config.hidden),
-            qkv=self._linear(prefix, linears, *inputs),
+            qkv=qkv,
             q_norm=self._norm(prefix + "attn_q_norm", config.head_dim) if normed else None,
             k_norm=self._norm(prefix + "attn_k_norm", config.head_dim) if normed else None,
             attn_sub_norm=self._norm(prefix + "attn_sub_norm", config.q_width) if sub_norms else None,
@@ -180,7 +181,8 @@ class _Uploader:
             gate_up=self._linear(prefix, linears, "ffn_gate", "ffn_up"),
             ffn_sub_norm=self._norm(prefix + "ffn_sub_norm", config.ffn) if sub_norms else None,
             ffn_down=self._linear(prefix, linears, "ffn_down"),
-            gate=self._linear(prefix, linears, "attn_gate") if config.delta else None,
+            gate=gate,
+            inputs=both,
             delta=self._delta(prefix, config.delta) if config.delta and is_delta else None,
         )
 
@@ -208,6 +210,28 @@ class _Uploader:
         weight = self.source.dense(name)
         self._check_shape(name, (weight.rows, weight.columns), shape)
         return weight
+
+    def _inputs(
+        self, prefix: str, shapes: Mapping[str, tuple[int, int]], names: Sequence[str]
+    ) -> tuple[Linear, Linear | None, Linear | None]:
+        """Queries, keys and values; the gate beside them, if there is one; and both as one, where that is possible."""
+        if not self.config.delta:
+            return self._linear(prefix, shapes, *names), None, None
+        weights = [self._ternary(prefix + name, shapes[name]) for name in (*names, "attn_gate")]
+        first = sum(weight.rows for weight in weights[:-1])
+        if not self.unified and self._neighbours(weights, first):
+            both = self._stacked(weights)
+            return *both.split(first), both
+        return self._stacked(weights[:-1]), self._stacked(weights[-1:]), None
+
+    def _neighbours(self, weights: Sequence[TernaryWeight], first: int) -> bool:
+        """Whether matrices of one kind fit in one binding, and the rows from `first` on in a view of their own."""
+        blocks, row = {self._block(weight) for weight in weights}, weights[0].width // 4
+        if len(blocks) > 1 or 0 < self.limit < row * sum(weight.rows for weight in weights):
+            return False
+        block = blocks.pop()
+        scales = 4 * (ceil_div(weights[0].width, block) if block else 1)
+        return not any(first * size % self.device.info.alignment for size in (row, scales))
 
     def _linear(self, prefix: str, shapes: Mapping[str, tuple[int, int]], *names: str) -> Linear:
         """The named matrices of a layer, which share their input."""

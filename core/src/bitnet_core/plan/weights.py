@@ -36,6 +36,17 @@ class Linear:
         """Columns padded to whole blocks."""
         return padded(self.columns)
 
+    def split(self, first: int) -> tuple[Linear, Linear]:
+        """The first rows of the one part that all of them are, and the others."""
+        whole, row, scales = self.parts[0], self.width // 4, self.parts[0].scales.nbytes // self.outs
+
+        def rows(start: int, count: int) -> Linear:
+            codes = whole.codes.part(start * row, count * row)
+            part = LinearPart(codes, whole.scales.part(start * scales, count * scales), count, 0, whole.block)
+            return Linear(count, self.columns, (part,))
+
+        return rows(0, first), rows(first, self.outs - first)
+
 
 @dataclass(frozen=True, slots=True)
 class Int8LmHead:
@@ -84,7 +95,8 @@ class DeltaWeights:
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One transformer layer on the device. In a delta net qkv is attn_qkv, and attn_output ssm_out."""
+    """One transformer layer on the device. In a delta net qkv is attn_qkv, and attn_output ssm_out. inputs: qkv and
+    below it gate, where they are neighbours."""
 
     attn_norm: View
     qkv: Linear
@@ -97,6 +109,7 @@ class LayerWeights:
     ffn_sub_norm: View | None
     ffn_down: Linear
     gate: Linear | None = None
+    inputs: Linear | None = None
     delta: DeltaWeights | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitnet_hal.kernels import base, delta, fused, lm_head_int8
+from bitnet_hal.kernels import base, delta, fused, lm_head_int8, rotated
 from bitnet_hal.kernels.params import (
     ACT_GROUP_SIZES,
     DENSE_TYPES,
@@ -25,6 +25,7 @@ __all__ = [
     "KV_BLOCK",
     "KV_TYPES",
     "RELU2",
+    "ROTATED_KERNELS",
     "SIGMOID",
     "SILU",
     "STEP_FIELDS",
@@ -60,6 +61,9 @@ CATALOGUE: dict[str, KernelSpec] = {
         delta.CAUSAL_CONV1D,
         delta.GATED_DELTA_RULE,
         delta.GATED_RMS_NORM,
+        rotated.NORM_ROTATE_QUANTIZE,
+        rotated.GLU_ROTATE_QUANTIZE,
+        rotated.GATED_ROTATE_QUANTIZE,
     )
 }
 """Every kernel by name; the order is that of the documentation."""
@@ -69,3 +73,8 @@ DELTA_KERNELS = frozenset(
     for spec in (delta.HADAMARD_ROTATE, delta.GLU, delta.CAUSAL_CONV1D, delta.GATED_DELTA_RULE, delta.GATED_RMS_NORM)
 )
 """The kernels that a device must offer for models with gated delta nets, with or without rotated weights."""
+
+ROTATED_KERNELS = frozenset(
+    spec.name for spec in (rotated.NORM_ROTATE_QUANTIZE, rotated.GLU_ROTATE_QUANTIZE, rotated.GATED_ROTATE_QUANTIZE)
+)
+"""Optional kernels that fuse rotation and quantization with the norm, GLU or gate before them."""

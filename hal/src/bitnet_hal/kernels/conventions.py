@@ -29,6 +29,7 @@ NAMES: dict[str, str] = {
     "ADD": "1: the product is added to the output, 0: it replaces the output",
     "NORM": "1: RMS norm before quantization, 0: no norm",
     "ACT": "the activation of a gate, 0: squared ReLU, 1: SiLU, 2: sigmoid",
+    "KEEP": "1: the row is written in f32 beside its quantized rotation, 0: it is not",
     "QKNORM": "1: RMS norm of each query and key head before RoPE, 0: no norm",
     "INTERLEAVED": "the pairs that RoPE rotates, 1: neighbours 2j and 2j + 1, 0: j and j + D/2",
     "MASK": "1: only tokens that the mask allows can be chosen, 0: any token",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitnet_hal.kernels.spec import Constants, Params
-from bitnet_hal.reference import attention, choose, delta, dense, fused, lm_head_int8, quantize, ternary
+from bitnet_hal.reference import attention, choose, delta, dense, fused, lm_head_int8, quantize, rotated, ternary
 from bitnet_hal.reference.quantize import Arrays
 
 MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
@@ -34,6 +34,9 @@ MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "causal_conv1d": delta.causal_conv1d,
     "gated_delta_rule": delta.gated_delta_rule,
     "gated_rms_norm": delta.gated_rms_norm,
+    "norm_rotate_quantize": rotated.norm_rotate_quantize,
+    "glu_rotate_quantize": rotated.glu_rotate_quantize,
+    "gated_rotate_quantize": rotated.gated_rotate_quantize,
 }
 """Reference function by kernel name. Arrays are flat, have the binding's dtype, and may be longer than the launch
 needs."""

@@ -12,6 +12,7 @@ from bitnet_hal.reference.attention import decode_cache_rows
 from bitnet_hal.reference.quantize import GROUP_FLOOR
 from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch
 from bitnet_hal.testing.compare_head import check_packed, check_refined
+from bitnet_hal.testing.compare_rotated import check_rotated
 from bitnet_hal.testing.tolerances import TOLERANCES, Tolerance
 
 _JUDGED = {"pack_head": ("codes", "error"), "refine_logits": ("logits",)}
@@ -27,8 +28,8 @@ def check_outputs(case: Case, launch: CaseLaunch, expected: Arrays, actual: Arra
         name = binding.name
         if binding.access == "r":
             continue
-        if case.kernel.endswith("norm_quantize") and name in ("q", "qsum"):
-            continue  # checked together by _check_codes
+        if case.kernel.endswith("_quantize") and name in ("q", "qsum"):
+            continue  # checked together below
         if case.kernel == "decoder_layer" and name in ("qkv", "heads", "m"):
             continue  # scratch, undefined after the launch
         if name in _JUDGED.get(case.kernel, ()):
@@ -45,6 +46,8 @@ def check_outputs(case: Case, launch: CaseLaunch, expected: Arrays, actual: Arra
             _check_equal(f"{case.id}: {name}", expected[name], actual[name], row)
     if case.kernel.endswith("norm_quantize"):
         _check_codes(case, launch, expected, actual, tolerance)
+    elif case.kernel.endswith("rotate_quantize"):
+        check_rotated(case.id, case.kernel, launch, expected, actual, tolerance.codes)
     elif case.kernel == "pack_head":
         check_packed(case.id, launch, actual)
     elif case.kernel == "refine_logits":

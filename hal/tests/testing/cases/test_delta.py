@@ -31,7 +31,7 @@ def gate_nan_becomes_zero(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
 
 
 def squared_for_silu(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
-    right(a, p, {"ACT": 0})
+    right(a, p, {**c, "ACT": 0})
 
 
 def old_state_at_position_0(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
@@ -91,6 +91,14 @@ def never_normed(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
     right(a, p, {**c, "NORM": 0})
 
 
+def norm_of_plain_rows_too(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
+    right(a, p, {**c, "NORM": 1})
+
+
+def never_kept(right: Meaning, a: Arrays, p: Any, c: Any) -> None:
+    right(a, p, {**c, "KEEP": 0})
+
+
 FAULTS = [
     # (fault, kernel, rejected by, accepted by)
     (not_normalized, "hadamard_rotate", "forward-t2-k24-b8", "forward-t1-k2-b2"),
@@ -112,6 +120,12 @@ FAULTS = [
     (order_of_heads_kept, "gated_rms_norm", "t5-h6-d7-groups2", "normed-silu"),
     (gate_of_the_other_kind, "gated_rms_norm", "sigmoid", "silu"),
     (never_normed, "gated_rms_norm", "normed-silu", "silu"),
+    (never_normed, "norm_rotate_quantize", "a32-norm1-keep0-t1-k128-b128", "a32-norm0-keep0-t1-k128-b128"),
+    (never_kept, "norm_rotate_quantize", "a128-norm1-keep1-t1-k128-b128", "a128-norm1-keep0-t1-k128-b128"),
+    (norm_of_plain_rows_too, "norm_rotate_quantize", "a32-norm0-keep0-t3-k768-b256", "a32-norm1-keep0-t3-k768-b256"),
+    (squared_for_silu, "glu_rotate_quantize", "a32-silu-t2-k384-b128", "a32-relu2-t2-k384-b128"),
+    (order_of_heads_kept, "gated_rotate_quantize", "a32-normed-silu-t3-h6-d64-groups2", "a32-normed-silu-nan"),
+    (gate_of_the_other_kind, "gated_rotate_quantize", "a32-sigmoid-nan", "a32-silu-nan"),
 ]
 
 

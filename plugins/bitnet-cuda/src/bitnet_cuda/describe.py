@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS
 from bitnet_hal.plugin import DeviceInfo, DeviceType, filter_devices, table
 
 from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check
 
 FLOOR = (7, 5)  # lowest compute capability: what CUDA 13 still compiles for
-OPTIONAL = frozenset({"top_k", "rope_attention", "pack_head", "approx_logits", "refine_logits"})  # every GPU
+OPTIONAL = (
+    DELTA_KERNELS
+    | ROTATED_KERNELS
+    | {  # every GPU
+        *("top_k", "rope_attention", "pack_head", "approx_logits", "refine_logits")
+    }
+)
 TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu"})  # from 8.0 on
 _ATTRIBUTES = table(__file__, "attributes.toml")
 

@@ -8,16 +8,17 @@ from typing import Any
 
 from bitnet_hal.base import Bound
 from bitnet_hal.families.stream import StreamBuffer, StreamLaunch
-from bitnet_hal.kernels.catalogue import KV_BLOCK
+from bitnet_hal.kernels.catalogue import KV_BLOCK, ROTATED_KERNELS
 from bitnet_hal.plugin import table
 
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
 
 AHEAD = 2  # places further on: of that launch a kernel asks for the weights, into the L2 cache
+NEXT = ROTATED_KERNELS  # those of the very next launch: these kernels are short, and read little
 MOST_AHEAD = 8 << 20  # bytes of a matrix, at most: they should still be in the cache when they are wanted
 EARLY = table(__file__, "early.toml")  # bindings that a kernel reads before it has waited for the kernels before it
-FETCHING = frozenset({"norm_matmul", "norm_matmul_glu", "rope_attention"})  # last arguments: what to fetch, its bytes
+FETCHING = ROTATED_KERNELS | {"norm_matmul", "norm_matmul_glu", "rope_attention"}  # last arguments: what, its bytes
 
 
 def may_overlap(launches: Sequence[StreamLaunch]) -> list[bool]:
@@ -45,8 +46,9 @@ def apart(launches: Sequence[StreamLaunch]) -> list[StreamLaunch]:
 
 def weights_ahead(launches: Sequence[StreamLaunch]) -> list[Bound[StreamBuffer] | None]:
     """For each launch: the beginning of the weights AHEAD places on; products with block scales have no room."""
-    ahead = [*map(_weights, launches[AHEAD:]), *[None] * AHEAD]
-    return [None if one.kernel.tuning.variant == "block" else its for one, its in zip(launches, ahead, strict=False)]
+    weights = [*map(_weights, launches), *[None] * AHEAD]
+    ahead = [weights[at + (1 if one.kernel.spec.name in NEXT else AHEAD)] for at, one in enumerate(launches)]
+    return [None if one.kernel.tuning.variant == "block" else its for one, its in zip(launches, ahead, strict=True)]
 
 
 def _weights(launch: StreamLaunch) -> Bound[StreamBuffer] | None:

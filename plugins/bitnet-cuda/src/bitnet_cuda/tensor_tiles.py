@@ -50,7 +50,8 @@ def select_tuning(name: str, constants: Constants, params: Params, *, wgmma: boo
         return dense_tile(int(params["outs"])) if wgmma else _dense(rows, int(params["outs"]))
     if name == "approx_logits" and rows > 1 and wgmma and int(params["width"]) % 16 == 0:
         return approx_tile(rows, int(params["outs"]))
-    if name == "attention" and rows > BATCH_ROWS and constants["KV"] == 1 and params["head_dim"] in (64, 128):
+    dims = (64, 128, 256) if wgmma else (64, 128)  # 256 takes more shared memory than others have
+    if name == "attention" and rows > BATCH_ROWS and constants["KV"] == 1 and params["head_dim"] in dims:
         return attention_tile(params, wgmma=wgmma)
     return None
 
@@ -141,7 +142,8 @@ def attention_tile(params: Params, *, wgmma: bool) -> Tuning:
     heads = next(n for n in (4, 2, 1) if int(params["n_heads"]) // int(params["n_kv_heads"]) % n == 0)
     dim, blocks, tile = int(params["head_dim"]), int(params["n_heads"]) // heads, {"TILE_N": heads, "SPLITS": 1}
     if not wgmma or dim != 128:
-        return tuned(128, tile | {"TILE_T": 64 // heads}, "mma", HEAD_DIM=dim, SHARED=8 * KV_BLOCK * dim)
+        queries = 256 * dim if dim > 128 else 0  # which have no room in registers
+        return tuned(128, tile | {"TILE_T": 64 // heads}, "mma", HEAD_DIM=dim, SHARED=8 * KV_BLOCK * dim + queries)
     paired = int(ceil_div(int(params["rows"]), 128 // heads) * blocks < MULTIPROCESSORS)
     private = {"HEAD_DIM": dim, "PAIRED": paired, "STAGES": 6, "SHARED": 6 * 512 * KV_BLOCK + 1024}
     return tuned(384, tile | {"TILE_T": (128 >> paired) // heads}, "wgmma", **private)

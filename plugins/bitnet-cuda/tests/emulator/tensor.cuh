@@ -79,6 +79,22 @@ inline void mma_half(float* c, const unsigned* a, unsigned b0, unsigned b1) {
         c[j] = (float)sum;
     }
 }
+// mma.sync m16n8k8 tf32.tf32.f32 likewise: the lowest 13 bits of a factor do not count.
+inline void mma_tf32(float* c, const unsigned* a, unsigned b0, unsigned b1) {
+    uint64_t left[32], right[32], b[32];
+    memcpy(left, simt::meet(a[0] | (uint64_t)a[1] << 32), sizeof left);
+    memcpy(right, simt::meet(a[2] | (uint64_t)a[3] << 32), sizeof right);
+    memcpy(b, simt::meet(b0 | (uint64_t)b1 << 32), sizeof b);
+    unsigned lane = simt::lane();
+    auto factor = [](uint64_t words, unsigned high) { return (double)__uint_as_float((unsigned)(words >> 32 * high) & 0xffffe000u); };
+    for (unsigned j = 0; j < 4; j++) {
+        unsigned row = lane / 4 + 8 * (j / 2), column = 2 * (lane % 4) + j % 2;
+        double sum = c[j];
+        for (unsigned k = 0; k < 8; k++)
+            sum += factor((k < 4 ? left : right)[row % 8 * 4 + k % 4], row / 8) * factor(b[column * 4 + k % 4], k / 4);
+        c[j] = (float)sum;
+    }
+}
 inline void copy_async_or_zero(void* to, const void* from, bool wanted) {
     wanted ? memcpy(to, from, 16) : memset(to, 0, 16);
 }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS
 from bitnet_hal.plugin import DeviceInfo, DeviceType, TransferMode, filter_devices, pci_address
 
 from bitnet_rocm.driver import driver, unavailable
 from bitnet_rocm.errors import check
 
-OPTIONAL = frozenset(
-    {"top_k", "rope_attention", "norm_matmul", "norm_matmul_glu", "pack_head", "approx_logits", "refine_logits"}
+OPTIONAL = (
+    DELTA_KERNELS
+    | ROTATED_KERNELS
+    | {*("top_k", "rope_attention", "norm_matmul", "norm_matmul_glu", "pack_head", "approx_logits", "refine_logits")}
 )
 """Optional kernels that every GPU runs."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from bitnet_hal.driver.by_index import info_by_index
 from bitnet_hal.errors import GpuError, LaunchError, UnsupportedError
 from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamLaunch, StreamRecorded
+from bitnet_hal.kernels.catalogue import ROTATED_KERNELS
 from bitnet_hal.plugin import DeviceType, KernelSpec, MemoryKind, Tuning
 
 from bitnet_rocm import compile, tuning
@@ -20,7 +21,7 @@ from bitnet_rocm.errors import check
 
 log = logging.getLogger(__name__)
 
-FETCHING = frozenset({"norm_matmul", "norm_matmul_glu", "rope_attention"})
+FETCHING = ROTATED_KERNELS | {"norm_matmul", "norm_matmul_glu", "rope_attention"}
 """Kernels whose last arguments are what NVIDIA's fetch for a later one: an address and its bytes, 0 here."""
 MAPPED = 2
 """hipHostRegisterMapped: the device can reach the memory."""

@@ -9,9 +9,11 @@ from bitnet_hal.plugin import FEW_ROWS, Constants, KernelSpec, Params, Tuning
 from bitnet_hal.rounding import ceil_div
 
 if TYPE_CHECKING:  # the same file, where type checkers find it
+    from bitnet_cuda.kernels.portable.delta_tiles import select_tuning as delta_tile
     from bitnet_cuda.kernels.portable.tiles import select_tuning as portable
     from bitnet_cuda.kernels.portable.tiles import ternary, tuned
 else:
+    from bitnet_rocm.kernels.portable.delta_tiles import select_tuning as delta_tile
     from bitnet_rocm.kernels.portable.tiles import select_tuning as portable
     from bitnet_rocm.kernels.portable.tiles import ternary, tuned
 
@@ -27,6 +29,8 @@ def select_tuning(
 ) -> Tuning:
     """Tuning of one launch. architecture: such as "gfx90a:sramecc+:xnack-"."""
     name = spec.name
+    if delta := delta_tile(name, constants, params):
+        return delta
     if name in ("norm_matmul", "norm_matmul_glu"):
         return fused(constants, params)
     if name in ("matmul_ternary", "matmul_ternary_block") and int(params["rows"]) > FEW_ROWS:

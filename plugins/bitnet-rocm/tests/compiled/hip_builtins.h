@@ -38,6 +38,7 @@ DEVICE float sqrtf(float v) { return __builtin_sqrtf(v); }
 DEVICE float rsqrtf(float v) { return 1.0f / __builtin_sqrtf(v); }
 DEVICE float expf(float v) { return __builtin_expf(v); }
 DEVICE float logf(float v) { return __builtin_logf(v); }
+DEVICE float log1pf(float v) { return logf(1.0f + v); }  // ROCm has one of its own
 DEVICE float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
 DEVICE float fminf(float a, float b) { return __builtin_fminf(a, b); }
 DEVICE float fabsf(float v) { return __builtin_fabsf(v); }

@@ -114,6 +114,7 @@ def cases() -> Iterator[Case]:
     batches["unused-rows"] = Batch([(0, -1), (0, 40), (1, -1), (1, 90), (2, -1)], (4, 2), 32)
     batches["large-scores"] = Batch([(0, 100), (1, 30)], (4, 4), 64, q_scale=100)
     batches["prompt-d128"] = Batch(_prompt(70, 60), (4, 1), 128)
+    batches["prompt-d256"] = Batch(_prompt(70, 60), (6, 1), 256)
     several = [(0, 130), *_prompt(40, 60, 1), (2, 0), *_prompt(40, 0, 3), (4, -1), (1, -1)]
     for head_dim in (64, 128):
         batches[f"prompts-d{head_dim}"] = Batch(several, (8, 2), head_dim)

@@ -20,6 +20,8 @@ BEGINS: Runs = ((1, 0, 5),)
 GOES_ON: Runs = ((2, 17, 5),)
 ONE: Runs = ((3, 200, 1),)
 MIXED: Runs = ((2, 9, 1), (0, 0, 3), (-1, 0, 2), (3, 4, 7), (-1, 0, 1))
+PROMPTS: Runs = ((0, 0, 70), (2, 33, 40), (-1, 0, 2), (3, 5, 1))
+"""Rows enough to be taken in chunks, which the runs do not fill."""
 EVERY = {
     "begins": BEGINS,
     "goes-on": GOES_ON,
@@ -140,6 +142,8 @@ def cases() -> Iterator[Case]:
         label = f"h{heads}-g{groups}-k{key_dim}-v{value_dim}"
         yield Case("gated_delta_rule", label, _rule, (MIXED, heads, groups, key_dim, value_dim))
     yield Case("gated_delta_rule", "long", _rule, (((0, 0, 300),), 2, 1, 32, 16))
+    yield Case("gated_delta_rule", "prompts", _rule, (PROMPTS, 2, 1, 32, 16))
+    yield Case("gated_delta_rule", "prompt-k128-v128", _rule, (((1, 60, 70),), 1, 1, 128, 128))
     yield from _gated_cases()
 
 

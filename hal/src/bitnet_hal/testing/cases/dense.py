@@ -50,6 +50,8 @@ def cases() -> Iterator[Case]:
         yield Case(name, f"{DENSE_TYPES[dtype]}-odd-k{k}", _build, (8, 32, k, dtype))
     for t, n, k in ((16, 130, 320), (70, 200, 128)):
         yield Case(name, f"f16-t{t}-n{n}-k{k}", _build, (t, n, k, 1))
+    for dtype, t in ((0, 1), (1, 1), (2, 1), (1, 5), (1, 40)):
+        yield Case(name, f"gates-{DENSE_TYPES[dtype]}-t{t}", _build, (t, 96, 1028, dtype))
     yield Case(name, "wide", _build, (1, 32, 8640, 1))
     yield Case(name, "prompt", _build, (512, 9, 64, 1))
     yield Case(name, "many-outs", _build, (1, 70001, 32, 1))

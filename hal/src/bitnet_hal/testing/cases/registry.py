@@ -15,11 +15,12 @@ from bitnet_hal.testing.cases import (
     lm_head_int8,
     quantize,
     rope,
+    rotated,
     ternary,
 )
 from bitnet_hal.testing.cases.case import Case
 
-_MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused, layer, lm_head_int8, delta)
+_MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused, layer, lm_head_int8, delta, rotated)
 
 
 @cache

@@ -1,4 +1,4 @@
-// attention for prompts, on tensor cores (compute capability 8.0 and later; f16 caches, HEAD_DIM 64 or 128).
+// attention for prompts, on tensor cores (compute capability 8.0 and later; f16 caches, HEAD_DIM 64, 128 or 256).
 // out[t,h] = sum_p softmax_p(scale * q[t,h] . k[p]) v[p], p = 0..position[t], with a running maximum over blocks of 64
 // positions (flash attention, Dao et al. 2022). A thread block takes TILE_T rows of the step and TILE_N query heads of one
 // key/value head; each warp 16 rows of one head. Keys and values come in by asynchronous copies, a block ahead.
@@ -17,6 +17,36 @@
 struct alignas(8) Pair {
     float a, b;
 };
+
+// A warp's 16 rows of queries: fragments of each 16 columns. Those of 256 have no room in registers.
+#if HEAD_DIM > 128
+struct Queries {
+    Words* own;  // shared, of this lane
+    __device__ explicit Queries(Words* shared) : own(shared + threadIdx.x / 32 * K_STEPS * 64 + threadIdx.x % 32) {}
+    __device__ void store(int k, const u32* high, const u32* low) {
+        own[64 * k] = {high[0], high[1], high[2], high[3]};
+        own[64 * k + 32] = {low[0], low[1], low[2], low[3]};
+    }
+    __device__ void load(int k, u32* high, u32* low) const {
+        Words a = own[64 * k], b = own[64 * k + 32];
+        high[0] = a.x, high[1] = a.y, high[2] = a.z, high[3] = a.w;
+        low[0] = b.x, low[1] = b.y, low[2] = b.z, low[3] = b.w;
+    }
+};
+#else
+struct Queries {
+    u32 highs[K_STEPS][4], lows[K_STEPS][4];
+    __device__ explicit Queries(Words*) {}
+    __device__ void store(int k, const u32* high, const u32* low) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) highs[k][i] = high[i], lows[k][i] = low[i];
+    }
+    __device__ void load(int k, u32* high, u32* low) const {
+#pragma unroll
+        for (int i = 0; i < 4; i++) high[i] = highs[k][i], low[i] = lows[k][i];
+    }
+};
+#endif
 
 // Swizzled by row, so that the eight rows of a matrix lie in different banks.
 __device__ inline u32 word_of(u32 row, u32 chunk) { return row * CHUNKS + (chunk ^ row % 8); }
@@ -54,16 +84,19 @@ KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, con
         positions[i] = used ? step[first + i].position : -1;
         sequences[i] = used ? step[first + i].sequence : -1;
     }
-    u32 q_high[K_STEPS][4], q_low[K_STEPS][4];
+    Queries queries(pool + 2 * STAGE);
 #pragma unroll
-    for (int k = 0; k < K_STEPS; k++)
+    for (int k = 0; k < K_STEPS; k++) {
+        u32 q_high[4], q_low[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             u32 row = min(first + at + g + 8 * (i % 2), rows - 1);
             const Pair* from = (const Pair*)(q + ((size_t)row * n_heads + head) * HEAD_DIM + 16 * k + 8 * (i / 2) + 2 * t);
             float factor = scale * LOG2_E;  // scores in powers of two
-            split_halves(from->a * factor, from->b * factor, q_high[k][i], q_low[k][i]);
+            split_halves(from->a * factor, from->b * factor, q_high[i], q_low[i]);
         }
+        queries.store(k, q_high, q_low);
+    }
     float acc[HEAD_DIM / 8][4], largest[2] = {minus_infinity(), minus_infinity()}, total[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int n = 0; n < HEAD_DIM / 8; n++)
@@ -101,16 +134,19 @@ KERNEL attention(const float* q, const Words* k_cache, const Words* v_cache, con
 #pragma unroll
                     for (int j = 0; j < 4; j++) s[n][j] = 0.0f;
 #pragma unroll
-                for (int k = 0; k < K_STEPS; k++)
+                for (int k = 0; k < K_STEPS; k++) {
+                    u32 q_high[4], q_low[4];
+                    queries.load(k, q_high, q_low);
 #pragma unroll
                     for (int n = 0; n < 8; n += 2) {
                         u32 part[4];
                         load_matrices(part, keys + word_of(8 * n + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
-                        mma_half(s[n], q_low[k], part[0], part[1]);
-                        mma_half(s[n + 1], q_low[k], part[2], part[3]);
-                        mma_half(s[n], q_high[k], part[0], part[1]);
-                        mma_half(s[n + 1], q_high[k], part[2], part[3]);
+                        mma_half(s[n], q_low, part[0], part[1]);
+                        mma_half(s[n + 1], q_low, part[2], part[3]);
+                        mma_half(s[n], q_high, part[0], part[1]);
+                        mma_half(s[n + 1], q_high, part[2], part[3]);
                     }
+                }
                 if (start + KV_BLOCK - 1 > shallowest)
 #pragma unroll
                     for (int n = 0; n < 8; n++)

@@ -1,0 +1,33 @@
+// gated_rms_norm of x[T, n_heads * head_dim], rotated and quantized: see rotate_quantize.cuh. head_dim / 4 neighbouring threads have a
+// head's columns; with a norm (NORM 1) they are of one warp.
+#include "prelude.cuh"
+#include "activation.cuh"
+#include "rotate_quantize.cuh"
+
+// Of the head whose columns v are; HEAD_DIM is a power of two, 128 at most.
+__device__ inline float inverse_root(const float (&v)[4], float eps) {
+    float squares = v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3];
+    for (int d = 1; 4 * d < HEAD_DIM; d *= 2) squares += shuffle_xor(squares, d);
+    return not_finite(squares) ? quiet_nan() : 1.0f / sqrtf(squares / (float)HEAD_DIM + eps);
+}
+
+KERNEL gated_rotate_quantize(const float* x, const float* gate, const float* gamma, const float* signs, u32* q, float* scale,
+                             int* qsum, u32 rows, u32 n_heads, u32 head_dim, u32 groups, u32 block, float eps,
+                             const u8* ahead, u32 ahead_bytes) {
+    u32 row = blockIdx.y, width = n_heads * HEAD_DIM, per_group = n_heads / groups;
+    let_next_start();
+    fetch_ahead(ahead, ahead_bytes);
+    wait_for_previous();
+    Rotated{signs, q, scale, qsum, row, width}.each([=](u32 column, float(&v)[4]) {
+        u32 to = column / HEAD_DIM, head = to % per_group * groups + to / per_group;
+        size_t at = (size_t)row * width + head * HEAD_DIM + column % HEAD_DIM;
+        Floats four = *(const Floats*)(x + at), g = *(const Floats*)(gate + at);
+        v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+        if (NORM) {
+            Floats weight = *(const Floats*)(gamma + column % HEAD_DIM);
+            float inverse = inverse_root(v, eps);
+            v[0] *= inverse * weight.x, v[1] *= inverse * weight.y, v[2] *= inverse * weight.z, v[3] *= inverse * weight.w;
+        }
+        v[0] *= activation(g.x), v[1] *= activation(g.y), v[2] *= activation(g.z), v[3] *= activation(g.w);
+    });
+}

@@ -1,0 +1,43 @@
+// H(signs * v) for HADAMARD columns of a row (hadamard.cuh), then int8 codes with a scale for each ABLOCK columns (codes.cuh), written
+// with their sum for each 32. A block does TILE_N transforms of a row, one after the other, and its threads have four columns each.
+#include "hadamard.cuh"
+#include "codes.cuh"
+
+struct Rotated {
+    const float* signs;
+    u32* q;
+    float* scale;
+    int* qsum;
+    u32 row, width;
+
+    // Calls values(column, v) for v[4] of each transform.
+    template <class F>
+    __device__ void each(F values) const {
+        __shared__ Floats exchange[HADAMARD_WARPS * 32];
+#pragma unroll 1
+        for (u32 i = 0; i < TILE_N; i++) {
+            u32 column = (blockIdx.x * TILE_N + i) * HADAMARD + 4 * threadIdx.x;
+            if (column >= width) return;  // all of the block
+            float v[4];
+            values(column, v);
+            if (i) __syncthreads();
+            write(column, v, exchange);
+        }
+    }
+    __device__ void write(u32 column, float (&v)[4], Floats* exchange) const {
+        Floats sign = *(const Floats*)(signs + column);
+        v[0] *= sign.x, v[1] *= sign.y, v[2] *= sign.z, v[3] *= sign.w;
+        hadamard(v, exchange);
+        u32 largest = neighbours_max_bits<ABLOCK / 4>(largest_bits(v));
+        bool bad = largest >= 0x7f800000u;
+        Scaling of = scaling_of(largest, 1.0f);
+        int total = 0;
+        u32 packed = four_codes(v, bad ? 0.0f : of.factor, total);
+        for (int d = 1; d < 8; d *= 2) total += shuffle_xor(total, d);
+        size_t word = ((size_t)row * width + column) / 4;
+        q[word] = packed;
+        if (word % 8) return;
+        scale[word / 8] = bad ? quiet_nan() : of.scale;
+        qsum[word / 8] = total;
+    }
+};

@@ -1,0 +1,56 @@
+"""Which kernels launches of delta nets and rotated weights take."""
+
+from __future__ import annotations
+
+import pytest
+from bitnet_cuda import delta_tiles
+from bitnet_hal.errors import UnsupportedError
+from bitnet_hal.plugin import Tuning
+
+HEADS = {"n_heads": 48, "n_key_heads": 16, "key_dim": 128, "value_dim": 128}
+
+
+def rule(rows: int, *, tensor_cores: bool = True, wgmma: bool = True, **heads: int) -> Tuning:
+    found = delta_tiles.select_tuning(
+        "gated_delta_rule", {}, {**HEADS, **heads, "rows": rows}, tensor_cores=tensor_cores, wgmma=wgmma
+    )
+    assert found
+    return found
+
+
+def test_prompts_go_in_chunks_where_heads_are_whole_tiles() -> None:
+    assert [rule(rows).variant for rows in (1, 64, 65, 512)] == ["", "", "chunk", "chunk"]
+    assert rule(512, tensor_cores=False).variant == ""
+    assert [rule(512, key_dim=dim).variant for dim in (60, 64, 256)] == ["", "chunk", ""]
+    assert [rule(512, value_dim=dim).variant for dim in (7, 40)] == ["", "chunk"]
+
+
+@pytest.mark.parametrize("wgmma", [False, True])
+@pytest.mark.parametrize("value_dim", [16, 64, 128, 256])
+def test_chunks_fit_the_shared_memory_of_their_gpus(wgmma: bool, value_dim: int) -> None:
+    tuning = rule(512, wgmma=wgmma, value_dim=value_dim)
+    assert value_dim % tuning.tile["TILE_N"] == 0
+    assert tuning.private["SHARED"] <= (227 << 10 if wgmma else 99 << 10)
+
+
+def test_a_norm_is_fused_to_a_rotation_where_a_head_is_a_warps() -> None:
+    def tuned(norm: int, **shape: int) -> Tuning | None:
+        params = {"rows": 1, "n_heads": 48, "head_dim": 128, "block": 1024, **shape}
+        constants = {"NORM": norm, "ACT": 1, "ABLOCK": 32}
+        return delta_tiles.select_tuning("gated_rotate_quantize", constants, params, tensor_cores=True, wgmma=True)
+
+    assert tuned(1)
+    assert tuned(0, head_dim=256)
+    for shape in ({"head_dim": 256}, {"head_dim": 96}, {"block": 64}, {"block": 8192}):
+        with pytest.raises(UnsupportedError):
+            tuned(1, **shape)
+
+
+def test_gates_alone_have_a_product_of_their_own() -> None:
+    def variant(outs: int, width: int, dtype: int = 1) -> str | None:
+        params = {"rows": 1, "outs": outs, "width": width}
+        found = delta_tiles.select_tuning("matmul_dense", {"DTYPE": dtype}, params, tensor_cores=True, wgmma=True)
+        return found and found.variant
+
+    assert variant(96, 5120) == "narrow"
+    assert [variant(*shape) for shape in ((128256, 2560), (96, 512), (96, 5122), (96, 5120, 3))] == [None] * 4
