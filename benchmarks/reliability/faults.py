@@ -115,7 +115,7 @@ def outcome(source: ModelSource, device: Faulty, expected: list[int]) -> str:
             results.append("text" if text(source, device) == expected else "another text")
         except GpuError as error:
             results.append(
-                "error" if "injected" in str(error) or "bytes asked for" in str(error) else f"error: {error}"
+                "error" if "injected" in str(error) or "bytes requested" in str(error) else f"error: {error}"
             )
         except BaseException as error:  # noqa: BLE001 - this is what is looked for
             results.append(f"{type(error).__name__}: {error}")

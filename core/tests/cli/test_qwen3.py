@@ -109,7 +109,7 @@ def test_a_backend_without_the_kernels_is_passed_over_or_refused(
     found = bitnet("run", "Hello", "-m", HYBRID, "-n", 2)
     assert found.code == 0, found.err
     assert "on numpy:0" in found.err
-    assert f"bare:0 cannot go on (bare Bare: {words}" in caplog.text
+    assert f"bare:0 failed (bare Bare: {words}" in caplog.text
     named = bitnet("run", "Hello", "-m", HYBRID, "-n", 2, "-d", "bare")
     assert (named.code, named.out) == (1, "")
     assert words in named.err

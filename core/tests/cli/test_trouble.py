@@ -94,7 +94,7 @@ def test_going_on_is_said_once(bitnet, install_plugin, caplog: pytest.LogCapture
     install_plugin("cuda", DEVICE + FAILS.format(method="launch", after=40, error="LaunchError('grid refused')"))
     assert bitnet("run", PROMPT, "-n", 24).code == 0
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "cuda:0 cannot go on (grid refused); going on with numpy:0"
+        "cuda:0 failed (grid refused); continuing on numpy:0"
     ]
 
 

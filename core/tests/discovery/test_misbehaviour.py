@@ -15,7 +15,7 @@ import pytest
 from bitnet_core import load
 from bitnet_core.doctor.findings import check_device
 from bitnet_hal import isolation as apart
-from bitnet_hal.device import DeviceType
+from bitnet_hal.device import DeviceType, whole
 from bitnet_hal.discovery.registry import Stage, registry
 from bitnet_hal.discovery.selection import devices, open_device
 from bitnet_hal.errors import (
@@ -26,6 +26,7 @@ from bitnet_hal.errors import (
     UsageError,
 )
 from bitnet_hal.guard import guard
+from bitnet_hal.reference.device import NumpyDevice
 from bitnet_hal.version import API_VERSION
 
 EVERY_WAY = [
@@ -51,7 +52,7 @@ def test_open_may_fail_in_any_way(install_plugin: Any, body: str) -> None:
     assert device.info.backend == "numpy"
     assert summary.skipped[0][0].request == "cuda:0"
     with pytest.raises(
-        BackendIncompatibleError, match=r"cuda:0 fails, a fault of bitnet-plugin_cuda_\d+ 1\.2\.3: .*\(during open\)"
+        BackendIncompatibleError, match=r"cuda:0 fails, a fault of bitnet-plugin_cuda_\w+ 1\.2\.3: .*\(during open\)"
     ):
         open_device("cuda")
     check = check_device(summary.skipped[0][0])
@@ -332,3 +333,29 @@ def bitnet(site: Path, *arguments: str) -> str:
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("fault", [SystemExit, RuntimeError("driver said 42")])
+@pytest.mark.parametrize("name", ["_upload", "_download", "_replay"])
+def test_a_fault_below_a_method_of_every_step_names_the_plugin(name: str, fault: Any) -> None:
+    class Card(NumpyDevice):
+        pass
+
+    def fails(*arguments: Any) -> None:
+        raise fault
+
+    device = Card()
+    buffer = device.alloc(64)
+    with device.record() as recording:
+        pass
+    setattr(Card, name, fails)
+    guarded = guard(device, lambda operation, text: BackendIncompatibleError(f"{operation}: {text}"))
+    data = memoryview(bytearray(64))
+    calls = {
+        "_upload": lambda: guarded.upload(whole(buffer), data),
+        "_download": lambda: guarded.download(whole(buffer), data),
+        "_replay": lambda: guarded.replay(recording),
+    }
+    with pytest.raises(BackendIncompatibleError, match=f"^{name[1:]}: ") as raised:
+        calls[name]()
+    assert repr(raised.value.__cause__) in ("SystemExit()", "RuntimeError('driver said 42')")

@@ -73,16 +73,16 @@ def _header(data: bytes, **changes: object) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda data: b"", "no saved state"),
-        (lambda data: b"\x80\x04K\x05.", "no saved state"),  # a pickle
-        (lambda data: data[:-1], "cut off"),
-        (lambda data: data + b"x", "something added"),
+        (lambda data: b"", "not a saved state"),
+        (lambda data: b"\x80\x04K\x05.", "not a saved state"),  # a pickle
+        (lambda data: data[:-1], "truncated"),
+        (lambda data: data + b"x", "data added"),
         (lambda data: data[:200] + bytes([data[200] ^ 1]) + data[201:], "damaged"),
         (lambda data: data[:-40] + bytes([data[-40] ^ 1]) + data[-39:], "damaged"),
         (lambda data: MAGIC + b"\xff\xff\xff\xff" + data[len(MAGIC) + 4 :], "damaged"),
         (lambda data: MAGIC + struct.pack("<I", 2000) + b"[" * 2000, "damaged"),
         (lambda data: MAGIC + struct.pack("<I", 2) + b"[]", "damaged"),
-        (lambda data: _header(data, blocks=10**18), "cut off"),
+        (lambda data: _header(data, blocks=10**18), "truncated"),
         (lambda data: _header(data, blocks=-1), "damaged"),
         (lambda data: _header(data, blocks=1.5), "damaged"),
         (lambda data: _header(data, model="0" * 64), "another model"),

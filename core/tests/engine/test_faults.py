@@ -25,7 +25,7 @@ def attempt(make_engine: Any, run_all: Any, device: Any, prompt: list[int]) -> l
         run_all(engine)
         return list(request.generated)
     except GpuError as error:
-        if "injected" not in str(error) and "nothing is left to give up" not in str(error):
+        if "injected" not in str(error) and "nothing is left to free" not in str(error):
             raise
         return None
     finally:

@@ -164,7 +164,7 @@ def test_when_nothing_is_left_to_give_up(faulty: Any, make_engine: Make, tiny: A
     engine.drop_scratch()
     budget.limit = held(engine.weights) + 1000
     engine.add_request(tiny.PROMPT[:100])
-    with pytest.raises(OutOfMemoryError, match=r"bytes asked for, .* bytes free, and nothing is left") as caught:
+    with pytest.raises(OutOfMemoryError, match=r"bytes requested, .* bytes free, and nothing is left") as caught:
         engine.step()
     assert caught.value.requested > 0
     assert caught.value.free <= 1000

@@ -147,7 +147,7 @@ def test_quick_devices_are_left_alone(make_engine: Make, run_all: Run) -> None:
 
 
 def test_on_needs_rows_that_are_alike(make_engine: Make, run_all: Run) -> None:
-    with pytest.raises(UsageError, match='prompt_lookup is "on", but numpy:0 computes'):
+    with pytest.raises(UsageError, match='prompt_lookup is "on", but numpy:0 is not batch-invariant'):
         make_engine("silu", prompt_lookup="on")
     with pytest.raises(UsageError, match="prompt_lookup 'often' is not one of auto, on, off"):
         make_engine("silu", prompt_lookup="often")

@@ -18,9 +18,8 @@ from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.sampling.constraint import Mask
 from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.formats.open import open_model
-from bitnet_core.plan.weights import Linear
+from bitnet_core.plan.device_weights import Linear
 from bitnet_hal.reference.device import NumpyDevice
-from bitnet_hal.rounding import ceil_div
 
 QWEN3 = Path(__file__).parent / "qwen3"
 FORMS = {
@@ -140,7 +139,7 @@ class AnyToken:
     """Allows every id, those without a token too."""
 
     def __init__(self, vocab: int) -> None:
-        self._mask = np.full(ceil_div(vocab, 32), -1, np.int32)
+        self._mask = np.full(-(-vocab // 32), -1, np.int32)
 
     def mask(self) -> Mask:
         return self._mask

@@ -17,7 +17,7 @@ from bitnet_core.formats.convert.convert import convert
 from bitnet_core.formats.gguf import source as gguf_source
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.synthetic import SyntheticSource
-from bitnet_core.plan import upload as upload_module
+from bitnet_core.plan import weight_memory
 from bitnet_core.plan.upload import upload, weight_bytes
 from bitnet_hal.device import TransferMode
 from bitnet_hal.errors import UsageError
@@ -44,7 +44,7 @@ def expected(tiny: Any) -> Any:
 def test_any_placement_gives_the_same_logits(
     faulty: Any, tiny: Any, expected: Any, transfer: TransferMode, binding: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload_module, "UPLOAD_CHUNK", 100)
+    monkeypatch.setattr(weight_memory, "UPLOAD_CHUNK", 100)
     device = faulty(transfer=transfer, max_binding=max(binding, 64 * 1024) if binding else 0, max_allocation=0)
     source = tiny.TinySource(tiny.CONFIGS["silu"])
     np.testing.assert_allclose(logits(source, device, tiny.PROMPT[:9]), expected, rtol=0, atol=1e-5)

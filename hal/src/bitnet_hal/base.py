@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from threading import current_thread
 
 from bitnet_hal.checks import check_launch, check_transfer
 from bitnet_hal.device import (
@@ -182,21 +183,27 @@ class BaseDevice(Ownership[B, K], ABC):
 
     def upload(self, dst: View, src: memoryview) -> None:
         """See Device."""
-        with self._entered("upload"):
+        try:
+            self._begin("upload")
             check_transfer("upload", src.nbytes, dst.nbytes, dst.offset)
             buffer = self._own(dst.buffer)
             if src.nbytes:
                 self._upload(buffer, dst.offset, src.cast("B"))
+        except BaseException as error:  # noqa: BLE001 - _fail raises it again
+            self._fail(error, "upload")
 
     def download(self, src: View, dst: memoryview) -> None:
         """See Device."""
-        with self._entered("download"):
+        try:
+            self._begin("download")
             check_transfer("download", src.nbytes, dst.nbytes, src.offset)
             buffer = self._own(src.buffer)
             if dst.readonly:
                 raise ValueError("download into memory that is only read")
             if src.nbytes:
                 self._download(buffer, src.offset, dst.cast("B"))
+        except BaseException as error:  # noqa: BLE001 - _fail raises it again
+            self._fail(error, "download")
 
     def copy(self, src: View, dst: View) -> None:
         """See Device."""
@@ -262,8 +269,15 @@ class BaseDevice(Ownership[B, K], ABC):
 
     def replay(self, recording: Recording) -> None:
         """See Device."""
-        with self._entered("replay", recording=False):
-            self._replay(self._own_recording(recording))
+        try:
+            if self._closed or self._lost or self._recording is not None or current_thread() is not self._thread:
+                self._begin("replay", recording=False)
+            own = self._recordings.get(id(recording))
+            if own is None or own.stale:
+                own = self._own_recording(recording)
+            self._replay(own)
+        except BaseException as error:  # noqa: BLE001 - _fail raises it again
+            self._fail(error, "replay")
 
     def timings(self, recording: Recording) -> list[tuple[str, float]]:
         """See TimedDevice."""

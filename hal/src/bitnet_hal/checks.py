@@ -17,8 +17,9 @@ def check_transfer(operation: str, source: int, target: int, *offsets: int) -> N
     """An upload, download or copy of `source` bytes into `target`, at these offsets of buffers."""
     if source != target:
         raise ValueError(f"{operation} of {source} bytes into {target}")
-    if any(offset % 4 for offset in offsets):
-        raise ValueError(f"{operation} at {offsets[0]}: offsets are multiples of 4")
+    for offset in offsets:
+        if offset % 4:
+            raise ValueError(f"{operation} at {offsets[0]}: offsets are multiples of 4")
 
 
 def check_launch(kernel: Kernel, grid: Grid, views: Sequence[View], params: bytes, info: DeviceInfo) -> None:

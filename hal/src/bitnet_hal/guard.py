@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
+from bitnet_hal.base import BaseDevice
 from bitnet_hal.device import Device, Tuning
 from bitnet_hal.errors import BackendIncompatibleError, BitnetError
 from bitnet_hal.isolation import described
@@ -27,6 +28,9 @@ _OTHERS = (
     *("timings", "tunings", "read_async"),
 )
 
+_HOT = ("upload", "download", "replay")
+"""Methods of each step, which BaseDevice guards itself (`Ownership._fail`): a wrapper would cost a call per token."""
+
 log = logging.getLogger(__name__)
 
 Wrong = Callable[[str, str], BackendIncompatibleError]
@@ -36,7 +40,12 @@ Wrong = Callable[[str, str], BackendIncompatibleError]
 def guard(device: Device, wrong: Wrong) -> Device:
     """The same device, with its methods watched."""
     kind = type(device)
-    members = {name: _watched(kind, name, wrong) for name in (*_GIVES, *_OTHERS) if hasattr(kind, name)}
+    inherited: set[str] = set()
+    if isinstance(device, BaseDevice):
+        inherited = {name for name in _HOT if getattr(kind, name) is getattr(BaseDevice, name)}
+        device._as_fault = lambda error, name: error if _ours(error) else _fault(error, name, wrong)
+    names = [name for name in (*_GIVES, *_OTHERS) if hasattr(kind, name) and name not in inherited]
+    members = {name: _watched(kind, name, wrong) for name in names}
     device.__class__ = type(kind.__name__, (kind,), {"__slots__": (), **members})
     return device
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic
+from typing import Generic, NoReturn
 
 from bitnet_hal.device import Buffer, DeviceInfo, Kernel, Recording
 from bitnet_hal.errors import DeviceLostError, GpuError, UnsupportedError
@@ -23,6 +23,7 @@ class Ownership(Generic[B, K]):
         self._recording: list[BoundLaunch[B, K]] | None = None
         self._thread = threading.current_thread()
         self._closed = self._lost = False
+        self._as_fault: Callable[[BaseException, str], BaseException] | None = None  # set by bitnet_hal.guard
 
     def _enter_thread(self) -> None:
         """A plugin may write it: called first where the calling thread is not that of the last call."""
@@ -34,6 +35,14 @@ class Ownership(Generic[B, K]):
     @contextmanager
     def _entered(self, operation: str, *, recording: bool = True) -> Iterator[None]:
         """recording: whether the operation is allowed inside `record()`. Errors of drivers get the device's name."""
+        self._begin(operation, recording=recording)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - it is raised again
+            raise_converted(self._own_error(error, operation), error)
+
+    def _begin(self, operation: str, *, recording: bool = True) -> None:
+        """Check that the operation is allowed now, and tell the plugin of a new thread."""
         if self._closed:
             raise ValueError(f"{operation} after close()")
         if self._lost:
@@ -42,18 +51,26 @@ class Ownership(Generic[B, K]):
             )
         if not recording and self._recording is not None:
             raise ValueError(f"{operation} inside record()")
-        self._enter()
-        try:
-            yield
-        except Exception as error:
-            own = error if isinstance(error, GpuError) else self._converted(error, operation)
-            if own is None:
-                raise
-            self._lost |= isinstance(own, DeviceLostError)
-            own.device = own.device or self.info.name
-            if own is error:
-                raise
-            raise own from error
+        if threading.current_thread() is not self._thread:
+            self._enter()
+
+    def _own_error(self, error: Exception, operation: str) -> Exception:
+        """Return the GpuError of a driver's error, with the device's name; any other error as it is."""
+        own = error if isinstance(error, GpuError) else self._converted(error, operation)
+        if own is None:
+            return error
+        self._lost |= isinstance(own, DeviceLostError)
+        own.device = own.device or self.info.name
+        return own
+
+    def _fail(self, error: BaseException, operation: str) -> NoReturn:
+        """Raise an error of a method that the guard does not wrap: converted, and then as the guard's error."""
+        own = self._own_error(error, operation) if isinstance(error, Exception) else error
+        fault = own if self._as_fault is None else self._as_fault(own, operation)
+        if own is not error and fault is not own:
+            own.__cause__ = error
+            raise_converted(fault, own)
+        raise_converted(fault, error)
 
     def _enter(self) -> None:
         if (thread := threading.current_thread()) is not self._thread:  # its number may be used again
@@ -91,3 +108,10 @@ class Ownership(Generic[B, K]):
         if own.stale:
             raise ValueError("a buffer or kernel of this recording is gone: it can only be closed")
         return own
+
+
+def raise_converted(error: BaseException, original: BaseException) -> NoReturn:
+    """Raise an error whose cause is the original one, unless both are the same."""
+    if error is original:
+        raise error
+    raise error from original

@@ -1,4 +1,4 @@
-"""Texts for asyncio: the steps of the engine run in threads of the model's own, the loop goes on meanwhile."""
+"""Generation for asyncio: engine steps run in the model's threads, so that they do not block the event loop."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from bitnet_core.engine.output import Generation, GenerationStream, TextChunk
 
 
 class AsyncGeneration:
-    """One text, to be awaited as a whole or read piece by piece with `async for`; `.result` is there afterwards.
+    """An asynchronous generation: await it for the Generation, or iterate over its TextChunks with `async for` and read
+    `.result` afterwards.
 
-    Nothing is computed before. Where the task is cancelled, or the iteration left, the text ends.
+    The request starts with the first await. Cancelling the task or leaving the iteration ends the request.
     """
 
     def __init__(self, begin: Callable[[], GenerationStream], threads: Executor) -> None:
-        self._begin, self._threads = begin, threads
+        self._begin = begin
+        self._threads = threads
         self._stream: GenerationStream | None = None
 
     @property
     def result(self) -> Generation:
-        """The whole text; only after the last piece."""
+        """The finished generation; only after the last chunk."""
         if self._stream is None:
             raise BitnetError("the generation has not started: await it, or read its chunks")
         return self._stream.result
@@ -32,8 +34,8 @@ class AsyncGeneration:
 
     async def __aiter__(self) -> AsyncIterator[TextChunk]:
         if self._stream is not None:
-            raise BitnetError("the generation was started already: request another one")
-        import asyncio  # where it is used: a first text must come at once
+            raise BitnetError("the generation has already started: create another one")
+        import asyncio  # here, because a first token should not wait for the import
 
         loop = asyncio.get_running_loop()
         self._stream = stream = await loop.run_in_executor(self._threads, self._begin)
@@ -46,7 +48,7 @@ class AsyncGeneration:
                     return
                 yield chunk
         finally:
-            if step is not None and not step.done():  # a thread is in the middle of a step, and ends the text after it
+            if step is not None and not step.done():  # its thread is in a step, after which the request ends
                 step.add_done_callback(lambda _: self._threads.submit(stream.close))
             else:
                 stream.close()

@@ -1,4 +1,4 @@
-"""What a model tells of its work and its memory."""
+"""Statistics of a model: work done, speed and memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from bitnet_hal.device import DeviceType
 from bitnet_hal.discovery.selection import BackendStartupSummary
 
 from bitnet_core.engine.engine import Engine
-from bitnet_core.measure.memory import host_memory
+from bitnet_core.measure.host_memory import host_memory
 
 
 def stats_of(engine: Engine, summary: BackendStartupSummary) -> dict[str, Any]:
-    """See Model.stats."""
-    by_device, errors = engine.kernel_launches_by_device, engine.scheduler.errors
+    """Return the dictionary of Model.stats."""
+    by_device = engine.kernel_launches_by_device
+    errors = engine.scheduler.errors
     return {
         "kernel_launches": dict(engine.kernel_launches),
         "kernel_launches_by_device": {request: dict(counts) for request, counts in by_device.items()},
@@ -27,7 +28,7 @@ def stats_of(engine: Engine, summary: BackendStartupSummary) -> dict[str, Any]:
         "fallbacks": [{"device": info.request, "reason": reason} for info, reason in summary.skipped],
         "gpu_share": _gpu_launches(by_device, summary) / max(1, engine.kernel_launches.total()),
         "error_counts": dict(errors.counts),
-        "errors": [asdict(trouble) for trouble in errors.recent],
+        "errors": [asdict(record) for record in errors.recent],
     }
 
 

@@ -1,4 +1,4 @@
-"""Open a model file and put it on a device."""
+"""Open a model file and load it onto a device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary.i2_s import Layout
 from bitnet_core.hub import local
 from bitnet_core.model.source import ModelSource
-from bitnet_core.plan.upload import Progress
+from bitnet_core.progress import Progress
 from bitnet_core.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = ["load", "open_source", "settle_layout"]
@@ -36,7 +36,7 @@ __all__ = ["load", "open_source", "settle_layout"]
 log = logging.getLogger(__name__)
 
 SHIPPED = "stories"
-"""Name of the small model that comes with the package."""
+"""Name of the small model that ships with the package."""
 
 
 def load(
@@ -50,29 +50,27 @@ def load(
     progress: Progress | None = None,
     **engine: Unpack[EngineSettings],
 ) -> Model:
-    """Open a model on a device.
+    """Open a model and load it onto a device.
 
     model: a file, a folder, a model of the hub (hf:OWNER/REPO[:FILE]), an opened source, or None or "stories" for
-    the small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0", or one that is
-    being opened already. kv_dtype: "f16", "f32" or "int8". context: tokens of the longest sequence (None: the
-    model's, up to 131,072). kv_cache_bytes: bytes of the key/value cache (None: half of the memory that weights and
-    scratch leave free on a GPU of its own, elsewhere a quarter of the free memory, up to 1 GiB; never more than
-    max_sequences full texts need). max_sequences: texts generated at a time. eviction: which reusable prefix goes
-    first, "lru", "fifo" or "lfu".
-    stream_interval: about how long greedy tokens are made before a stream shows them. lm_head_int8: whether an f16 head
-    gets an int8 copy for choosing tokens exactly with half the reading, "auto" (where that saves time), "on" or "off".
-    prompt_lookup: whether next tokens of a greedy text that is alone are guessed from what it said before and checked
-    several at once, which gives the same text, "auto" (where that saves time), "on" or "off"; "on" needs a device whose
-    steps of several rows compute each as alone.
-    activation_group_size: columns that share an activation scale in models that have one for blocks: 32, or 128, with
-    which prompts are faster and rounding is coarser (None: 32).
-    layout: byte layout of I2_S tensors, where the file's own evidence is not to be asked. strict: warnings about the
-    file are errors (None: as BITNET_STRICT_MODE says). mmap: where false, the file is read as a whole, so that it may
-    be changed or cut off while it is used; a mapped one must not be. fallback: whether "auto" goes on with the next
-    device where one fails, at load or in the middle of a text; a device that was named never does. pool: limits of
-    the pool that buffers of steps come from. progress is called with (what, done, total).
+    the small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0", or an Opening.
+    layout: byte layout of I2_S tensors (None: detected). strict: treat warnings about the file as errors (None: by
+    BITNET_STRICT_MODE). mmap: False reads the whole file, which may then change while it is used; a mapped file must
+    not. fallback: True lets "auto" continue on the next device if one fails, at load or in a step; never applied to a
+    named device. progress: called with (stage, units done, units in total).
 
-    Raises ModelError, TokenizerError, StrictModeError, UsageError and the GpuError of a device that was asked for.
+    kv_dtype: type of the KV cache, "f16", "f32" or "int8". context: tokens of the longest request, prompt included
+    (None: the model's, up to 131,072). kv_cache_bytes: size of the KV cache (None: on a discrete GPU half of the memory
+    that weights and scratch leave free, elsewhere a quarter of the free memory, up to 1 GiB; never more than
+    max_sequences requests of `context` tokens need). max_sequences: maximum concurrent requests. eviction: order in
+    which cached prefixes are evicted, "lru", "fifo" or "lfu". stream_interval: seconds between the chunks of a greedy
+    stream. lm_head_int8: add an int8 copy of an f16 head, which halves the reading and gives the same tokens: "auto"
+    (if it saves time), "on" or "off". prompt_lookup: speculative decoding of a single greedy request with draft tokens
+    from its earlier tokens, which gives the same output: "auto" (if it saves time), "on" (needs a batch-invariant
+    device) or "off". activation_group_size: columns per activation scale in models with grouped scales: 32, or 128 for
+    faster prompts and coarser rounding (None: 32). pool: limits of the buffer pool.
+
+    Raises ModelError, TokenizerError, StrictModeError, UsageError, and the GpuError of a named device.
     """
     check_model(model)
     if not isinstance(device, DeviceRequest | Opening) and device is not None:
@@ -91,8 +89,8 @@ def load(
 
 
 def _on_a_device(source: ModelSource, opening: Opening, options: EngineOptions, progress: Progress | None) -> Model:
-    """The model on the first device that can hold it. Weights come there while the vocabulary is read; but what is
-    wrong with the file is told before what is with a device."""
+    """Load the model onto the first device that can hold it, while a thread reads the vocabulary. An error of the
+    tokenizer takes precedence over a device's."""
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(load_tokenizer, source.tokenizer, prepared=False)
         try:
@@ -104,7 +102,7 @@ def _on_a_device(source: ModelSource, opening: Opening, options: EngineOptions, 
                     following = open_next(placed[1], exc)
                     if following is None:
                         raise
-                    log.warning("%s, going on with %s", exc, following[1].selected.request)
+                    log.warning("%s; continuing on %s", exc, following[1].selected.request)
                     placed = following
         except GpuError:
             reading.result()
@@ -114,12 +112,12 @@ def _on_a_device(source: ModelSource, opening: Opening, options: EngineOptions, 
 def open_source(
     model: str | Path | ModelSource | None, layout: Layout | None, strict: bool, mapped: bool
 ) -> ModelSource:
-    """What `load` reads, without a device; its arguments."""
+    """Open the model file of `load`'s arguments, without a device."""
     if model is not None and not isinstance(model, str | Path):
         return model
     if isinstance(model, str):
         if not model:
-            raise UsageError("the model's name is empty: give a file, a folder or hf:OWNER/REPO, or none at all")
+            raise UsageError("the model's name is empty: name a file, a folder or hf:OWNER/REPO, or pass None")
         model = local(model, log.info)
     if model is None or (model == SHIPPED and not Path(model).exists()):
         return open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")), strict=strict)
@@ -134,20 +132,20 @@ def _placed(
     options: EngineOptions,
     progress: Progress | None,
 ) -> Model:
-    """The model on a device, which is closed if it cannot be used."""
+    """Load the model onto a device; closes the device if that fails."""
     try:
         decide_layout(source, lambda _: _self_test(source, tokenizer.result(), device))
         return Model(source, tokenizer, device, summary, options, progress)
     except BaseException:
-        with suppress(GpuError):  # what led here is the error that counts
+        with suppress(GpuError):  # report the first error
             device.close()
         raise
 
 
 def settle_layout(source: ModelSource) -> None:
-    """Settles a doubt about the I2_S layout of an opened file by the self-test on the best device, as `load` does.
+    """Decide the I2_S layout of an opened file if it is in doubt, by a self-test on the best device, as `load` does.
 
-    Without a doubt no device is opened. Raises ModelError if the model predicts plain English under no layout.
+    Raises ModelError if the model predicts plain English under no layout.
     """
     if not isinstance(source, GGUFSource) or not source.has_i2_s or not source.layout.in_doubt:
         return
@@ -160,7 +158,7 @@ def settle_layout(source: ModelSource) -> None:
 
 
 def _self_test(source: ModelSource, tokenizer: Tokenizer, device: Device) -> float:
-    """Mean negative log likelihood of the self-test's sentence with the weights that the source gives now."""
+    """Return the mean negative log likelihood of the self-test's sentence in the source's present layout."""
     tokens = tokenizer.encode(SELF_TEST_TEXT, add_bos=tokenizer.add_bos)
     context = min(source.config.context, len(tokens) + 1)
     engine = Engine(source, device, EngineOptions(context=context, max_sequences=1))

@@ -1,4 +1,4 @@
-"""A model on a device: texts, chats, logits, perplexity."""
+"""A model on a device: generation, chat, logits, perplexity."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from bitnet_core.engine.sampling.defaults import sampling_defaults
 from bitnet_core.engine.worker import closed
 from bitnet_core.measure.profiling import StepProfile, profile
 from bitnet_core.model.source import ModelSource
-from bitnet_core.plan.upload import Progress
+from bitnet_core.progress import Progress
 from bitnet_core.structured import Grammars, grammar_of
 from bitnet_core.tokenizer import StreamDecoder, Tokenizer
 from bitnet_core.tokenizer.chat import ChatTemplate
 
 
 class Model:
-    """A model on a device; a context manager that closes it, after which every use that needs the device raises
-    UsageError. Threads may share it: their texts are made together."""
+    """A model on a device, and a context manager that closes it; afterwards every use of the device raises UsageError.
+    Threads may share it: their requests are generated together."""
 
     def __init__(
         self,
@@ -59,7 +59,8 @@ class Model:
         options: EngineOptions,
         progress: Progress | None = None,
     ) -> None:
-        self.source, self.summary = source, summary
+        self.source = source
+        self.summary = summary
         self.config = options.config_of(source.config)
         self.defaults = sampling_defaults(source)
         self._template: ChatTemplate | None = None
@@ -71,19 +72,19 @@ class Model:
 
     @property
     def engine(self) -> Engine:
-        """What computes; UsageError after `close`."""
+        """The engine. Raises UsageError after `close`."""
         if self._closed:
             raise closed()
         return self._engine
 
     @property
     def name(self) -> str:
-        """The model's own name, else its file's."""
+        """The model's name, else that of its file."""
         return self.config.name or self.source.path.name
 
     @property
     def device(self) -> Device:
-        """The device in use; another one after the first was lost."""
+        """The device in use, which changes if one is lost."""
         return self._engine.device
 
     @overload
@@ -109,20 +110,21 @@ class Model:
     def generate(
         self, prompt: Prompt | list[str] | list[list[int]], *, stream: bool = False, **options: Unpack[GenerateOptions]
     ) -> Generation | GenerationStream | list[Generation]:
-        """Continue a prompt (text, or token ids as they are). Sampling as in SamplingParams, by `defaults` where it
-        is not given; the text ends before the first of the `stop` strings, at one of `stop_token_ids`, at the model's
-        own end tokens, or after max_tokens (128). response_format: as OpenAI's, {"type": "json_schema", "json_schema":
-        {"schema": ...}} for one; the text is then what it asks for, as far as max_tokens allows (see
-        structured.grammar_of; needs llguidance).
+        """Continue a prompt: text, or token ids.
 
-        Returns a Generation, or with stream=True an iterator of Pieces whose `.result` is the Generation; for a list of
-        prompts, whose texts are made together, a list of Generations. UsageError for an empty prompt, one longer than
-        the context, and parameters of a wrong kind or out of range.
+        Sampling options are those of SamplingParams; options not given come from `defaults`. The output ends before the
+        first of the `stop` strings, at one of `stop_token_ids`, at the model's end tokens, or after max_tokens (128).
+        response_format: as OpenAI's, such as {"type": "json_schema", "json_schema": {"schema": ...}}; the output then
+        conforms to it, unless max_tokens cuts it off (see structured.grammar_of; needs llguidance).
+
+        Returns a Generation, or with stream=True an iterator of TextChunks whose `.result` is the Generation; for a
+        list of prompts, which are generated together, a list of Generations. Raises UsageError for an empty prompt, one
+        longer than the context, and options of a wrong type or out of range.
         """
         check_options({**options, "stream": stream})
         if is_batch(prompt):
             if stream:
-                raise UsageError("stream is for one prompt; generate(..., stream=True) of several can be read in turns")
+                raise UsageError("stream=True takes one prompt: call generate(..., stream=True) once per prompt")
             return self._batch(cast(Sequence[Prompt], prompt), options)
         check_prompt(prompt)
         return self._begun(cast(Prompt, prompt), stream, options)
@@ -133,7 +135,7 @@ class Model:
                 raise UsageError("the prompt is empty")
             self.tokenizer.check_fits(prompt, self.engine.max_model_len)
             prompt = self.tokenizer.encode(prompt, add_bos=self.tokenizer.add_bos)
-        return self._text(prompt, stream, **options)
+        return self._generate(prompt, stream, **options)
 
     def _batch(self, prompts: Sequence[Prompt], options: GenerateOptions) -> list[Generation]:
         for prompt in prompts:
@@ -148,51 +150,52 @@ class Model:
                 stream.close()
 
     def agenerate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> AsyncGeneration:
-        """`generate` for asyncio: await it for the Generation, or read its Pieces with `async for`. Errors as
-        `generate`, when it is begun. Many at a time are made together."""
+        """Return an asynchronous `generate`: await it for the Generation, or read its TextChunks with `async for`.
+        Concurrent requests are generated together. Errors are those of `generate`, raised by the first await."""
         return AsyncGeneration(lambda: self.generate(prompt, stream=True, **options), self._executor)
 
     def achat(self, messages: Sequence[Mapping[str, Any]], **options: Unpack[ChatOptions]) -> AsyncGeneration:
-        """`chat` for asyncio, as `agenerate`."""
+        """Return an asynchronous `chat`, used as `agenerate`."""
         return AsyncGeneration(lambda: self.chat(messages, stream=True, **options), self._executor)
 
     @property
     def _executor(self) -> ThreadPoolExecutor:
-        """A thread for each text that can be made at a time."""
+        """A pool with one thread per concurrent request."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.engine.sequences, thread_name_prefix="bitnet")
         return self._threads
 
     def warmup(self) -> float:
-        """Compile and record what prompts and texts need, so that the first real ones do not wait; seconds it took."""
+        """Compile kernels and record steps, so that the first request does not wait; returns the seconds it took."""
         began = time.perf_counter()
         self.tokenizer.prepare()
         prompt = [token % self.config.tokens for token in range(1, min(33, self.engine.max_model_len // 2 + 1))]
         for temperature in (0.0, 1.0):
             params = self.defaults.params(temperature=temperature, seed=0)
-            text = self.engine.add_request(prompt, params, max_tokens=4)
-            while text.finish_reason is None:
+            request = self.engine.add_request(prompt, params, max_tokens=4)
+            while request.finish_reason is None:
                 self.engine.step()
         return time.perf_counter() - began
 
     def save_state(self, path: str | PathLike[str], *, force: bool = False) -> int:
-        """Write the keys and values that later texts may reuse to a file, tied to this model; returns blocks of 64
-        tokens. UsageError for an existing file without `force`, or one that cannot be written."""
+        """Write the prefix cache of this model to a file; returns the number of blocks of 64 tokens. Raises UsageError
+        if the file exists, unless `force` is set, or cannot be written."""
         check("path", path, PATH)
         return save_state(self.engine, Path(path), force=force)
 
     def load_state(self, path: str | PathLike[str]) -> int:
-        """Take what `save_state` wrote into the cache, as far as there is room, on this or another device; returns
-        blocks. Such prompts are not computed again. ModelError for a file of another model or kv_dtype, or a damaged
-        one."""
+        """Load a file of `save_state`, of this or another device, into free blocks of the cache; returns the number of
+        blocks. Prompts with these prefixes are not computed again. Raises ModelError if the file is damaged or belongs
+        to another model or kv_dtype."""
         check("path", path, PATH)
         return load_state(self.engine, Path(path))
 
     def profile(self) -> list[StepProfile]:
-        """Times of every kernel of the steps that ran so far, by the device's clock; UsageError where it has none."""
+        """Return the time of every kernel of the steps recorded so far, by the device's clock. Raises UsageError if the
+        device cannot time kernels."""
         return profile(self.engine)
 
-    def _text(
+    def _generate(
         self,
         prompt: Sequence[int],
         stream: bool,
@@ -206,7 +209,7 @@ class Model:
         progress: Progress | None = None,
         **sampling: Unpack[SamplingOptions],
     ) -> Generation | GenerationStream:
-        """reasoning: ids of the tags that set it off, where it is to be told apart."""
+        """Add a request of token ids. reasoning: ids of the tags, if reasoning is to be split off."""
         stops = StopFilter([stop] if isinstance(stop, str) else stop)
         ends = self.tokenizer.eos_ids | frozenset(stop_token_ids)
         grammar = grammar_of(response_format)
@@ -217,8 +220,8 @@ class Model:
         request = self.engine.add_request(
             prompt, params, max_tokens=max_tokens, stop_token_ids=ends, constraint=constraint
         )
-        thoughts = Reasoning(*reasoning, prompt) if reasoning else None
-        output = OutputProcessor(request, StreamDecoder(self.tokenizer), stops, thoughts)
+        tracker = Reasoning(*reasoning, prompt) if reasoning else None
+        output = OutputProcessor(request, StreamDecoder(self.tokenizer), stops, tracker)
         chunks = GenerationStream(self.engine, output, progress)
         return chunks if stream else chunks.read()
 
@@ -242,12 +245,12 @@ class Model:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **options: Unpack[GenerateOptions],
     ) -> Generation | GenerationStream:
-        """The reply to {"role": ..., "content": ...} messages, by the model's chat template; options as `generate`.
+        """Reply to {"role": ..., "content": ...} messages with the model's chat template; options as in `generate`.
 
-        enable_thinking: whether the model reasons before it answers (None: as the template has it). reasoning_budget:
-        tokens of reasoning after which it is made to answer; with it, or with a response_format, every token is chosen
-        on the host. tools: descriptions for the template. The reasoning is in `.reasoning` of pieces and result, never
-        in `.text`. UsageError for no messages, and for what the template or the vocabulary does not know.
+        enable_thinking: True lets the model reason before it answers (None: the template's default). reasoning_budget:
+        largest number of reasoning tokens; with it, or with a response_format, every token is chosen on the host.
+        tools: descriptions for the template. Reasoning is in `.reasoning` of chunks and result, not in `.text`. Raises
+        UsageError if there are no messages, or if the template or the vocabulary does not support an option.
         """
         check_options({**options, "stream": stream, "enable_thinking": enable_thinking, "tools": tools})
         check_options({"reasoning_budget": reasoning_budget})
@@ -263,15 +266,16 @@ class Model:
         given: dict[str, Any] = {name: value for name, value in variables.items() if value is not None}
         for name in given:
             if name not in template.source:
-                raise UsageError(f"the model's chat template knows no {name}")
+                raise UsageError(f"the model's chat template does not support {name}")
         ids = template.chat_tokens(messages, limit=self.engine.max_model_len, **given)
-        return self._text(ids, stream, self.thinking_tags, reasoning_budget, **options)
+        return self._generate(ids, stream, self.thinking_tags, reasoning_budget, **options)
 
     def after_reasoning(
         self, prompt: Sequence[int], constraint: Constraint | None, reasoning_budget: int | None = None
     ) -> Constraint | None:
-        """A constraint that begins where the reasoning of a reply ends, after reasoning_budget tokens at most; itself
-        for a model that does not reason, None where there is nothing to constrain."""
+        """Wrap a constraint so that it applies after the reasoning of a reply, which has at most reasoning_budget
+        tokens. Returns the constraint itself for a model without reasoning tags, None if there is nothing to
+        constrain."""
         tags = self.thinking_tags
         if tags is None or (constraint is None and reasoning_budget is None):
             return constraint
@@ -281,27 +285,27 @@ class Model:
 
     @property
     def thinking_tags(self) -> tuple[int, int] | None:
-        """Ids of <think> and </think>; None for a model that has none."""
+        """Token ids of <think> and </think>; None if the vocabulary lacks them."""
         opening, closing = (self.tokenizer.tag(text) for text in ("<think>", "</think>"))
         return None if opening is None or closing is None else (opening, closing)
 
     @property
     def chat_template(self) -> ChatTemplate:
-        """The model's template, or what stands in for it."""
+        """The model's chat template, or the default one."""
         if self._template is None:
             self._template = ChatTemplate(self.tokenizer)
         return self._template
 
     @property
     def grammars(self) -> Grammars:
-        """Compiles grammars for this model; UsageError where llguidance is not installed."""
+        """The grammar compiler of this model. Raises UsageError if llguidance is not installed."""
         if self._grammars is None:
             self._grammars = Grammars(self.tokenizer, self.config.vocab)
         return self._grammars
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
-        """f32[T, V]: logits after every token."""
-        # of too many, which are refused anyway, no more than that are looked at
+        """Return f32[T, V], the logits after every token."""
+        # check at most one token more than are allowed: longer input is rejected anyway
         check("tokens", tokens[: self.engine.max_model_len + 1] if isinstance(tokens, Sequence) else tokens, TOKENS)
         return self.engine.logits(tokens)
 
@@ -312,17 +316,19 @@ class Model:
         stride: int | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> float:
-        """exp of the mean negative log likelihood of every token but the first, given at most a context of tokens
-        before it; windows start `stride` tokens apart (default: half the context). progress("scoring", done, total)
-        is called with numbers of tokens."""
+        """Return the perplexity of a text: exp of the mean negative log likelihood of every token but the first, in
+        windows of the context that start `stride` tokens apart (default: half the context).
+
+        progress: called with ("scoring", tokens done, tokens in total).
+        """
         check_options({"stride": stride, "progress": progress})
         check("text", text, ("a text or a list of token ids", lambda value: TEXT[1](value) or TOKENS[1](value)))
         ids = self.tokenizer.encode(text, add_bos=self.tokenizer.add_bos) if isinstance(text, str) else list(text)
         return perplexity(self.engine, ids, stride, progress)
 
     def stats(self) -> dict[str, Any]:
-        """Counters and sizes for people and receipts: kernel launches (and by device), memory of device and host, cache
-        use, averages, fallbacks, the share of launches that GPUs ran, errors by kind and the last 100 of them."""
+        """Return statistics: kernel launches (also by device), memory of device and host, cache use, averages,
+        fallbacks, the share of launches on GPUs, error counts by class and the last 100 errors."""
         return stats_of(self.engine, self.summary)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from bitnet_core.engine.kv_cache.block_pool import Eviction
 from bitnet_core.plan.lm_head_int8 import AutoOnOff
 from bitnet_core.plan.pool import MemoryPoolConfig
-from bitnet_core.plan.upload import Progress
+from bitnet_core.progress import Progress
 
 Prompt = str | Sequence[int]
 """Text, or token ids as they are."""

@@ -1,8 +1,8 @@
-"""The prompt cache on disk: full blocks of keys and values with the digests of the tokens that they stand for.
+"""The prompt cache on disk: full blocks of keys and values with the block hashes of their tokens.
 
-Layout: MAGIC, u32 length of the header, the header (JSON), for each block its digest (32 bytes) and then keys and
-values of every layer, and at the end the SHA-256 of all before. Everything is checked against the engine before a byte
-is used: the file may be anything. The hash finds damage; who can forge a file can forge its numbers, and nothing else.
+Layout: MAGIC, u32 length of the header, the header (JSON), for each block its hash (32 bytes) and then keys and values
+of every layer, and at the end the SHA-256 of everything before it. All of it is validated against the engine before a
+byte is used, because the file is untrusted. The checksum detects damage; a forged file can change cached numbers only.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LONGEST_HEADER = 4096
 
 
 def save_state(engine: Engine, path: Path, *, force: bool = False) -> int:
-    """Write all full blocks of the cache; how many they are. UsageError where the file cannot be written, and for a
-    model with delta nets."""
+    """Write all full blocks of the cache and return their number. Raises UsageError if the file cannot be written or
+    the model has delta nets."""
     _check_kind(engine)
     with engine.lock:
         blocks = engine.cached_blocks()
@@ -45,9 +45,9 @@ def save_state(engine: Engine, path: Path, *, force: bool = False) -> int:
 
 
 def load_state(engine: Engine, path: Path) -> int:
-    """Take the blocks of a file into the cache, as many as have room, without giving up what is there; how many they
-    are. ModelError for a file of another model or kind of cache, and for a damaged one, of which nothing is used.
-    UsageError for a model with delta nets."""
+    """Load blocks of a file into free blocks of the cache and return their number; nothing is evicted. Raises
+    ModelError, without using the file, if it is damaged or belongs to another model or cache layout, and UsageError if
+    the model has delta nets."""
     _check_kind(engine)
     with engine.lock:
         try:
@@ -62,8 +62,8 @@ def load_state(engine: Engine, path: Path) -> int:
 def _check_kind(engine: Engine) -> None:
     if engine.config.delta:
         raise UsageError(
-            "the prompt cache of a model with delta nets cannot be saved or loaded: blocks of keys and values are of "
-            "no use without the states of its delta nets at the same position, and those are not saved"
+            "the prompt cache of a model with delta nets cannot be saved or loaded: keys and values cannot be "
+            "reused without the states of the delta nets at the same position, and those are not saved"
         )
 
 
@@ -78,7 +78,7 @@ def _parts(engine: Engine, blocks: list[tuple[bytes, int]], head: bytes) -> Iter
 
 
 def _views(engine: Engine, block: int) -> Iterator[View]:
-    """Keys, then values, of every layer."""
+    """Yield the views of one block: keys of every layer, then values."""
     size = block_bytes(engine.config, engine.options.kv_dtype)
     cache = engine.cache()
     for buffer in (*cache.keys, *cache.values):
@@ -90,16 +90,16 @@ def _size(engine: Engine) -> int:
 
 
 def _identity(engine: Engine) -> dict[str, Any]:
-    """What a file must agree with: the model's bytes, and how its cache is laid out."""
+    """Return the header fields that must match: the model's hash and the layout of its cache."""
     made = {"kv": engine.options.kv_dtype, "activation_group_size": engine.config.activation_group_size}
     return {"model": engine.source.sha256(), **made, "tokens": KV_BLOCK, "size": _size(engine)}
 
 
 def _checked(engine: Engine, path: Path, file: BinaryIO) -> int:
-    """Blocks of a file that is whole and of this model; nothing is kept in memory meanwhile."""
+    """Validate a file in constant memory and return its number of blocks. Raises ModelError."""
     start = file.read(len(MAGIC) + 4)
     if len(start) < len(MAGIC) + 4 or not start.startswith(MAGIC):
-        raise ModelError(f"{path}: is no saved state of bitnet")
+        raise ModelError(f"{path}: is not a saved state of bitnet")
     length = struct.unpack("<I", start[len(MAGIC) :])[0]
     text = file.read(min(length, _LONGEST_HEADER))
     try:
@@ -112,19 +112,20 @@ def _checked(engine: Engine, path: Path, file: BinaryIO) -> int:
     for name, value in _identity(engine).items():
         if header.get(name) != value:
             what = "another model" if name == "model" else f"a cache with another {name}"
-            raise ModelError(f"{path}: is the state of {what}; load it with what it was saved with")
+            raise ModelError(f"{path}: is the state of {what}; load it with the model and options that saved it")
     total = len(start) + length + count * (_DIGEST + _size(engine)) + _DIGEST
     if path.stat().st_size != total:
-        raise ModelError(f"{path}: is cut off or has something added: {path.stat().st_size:,} bytes, not {total:,}")
-    digest, left = hashlib.sha256(start + text), total - len(start) - length - _DIGEST
+        raise ModelError(f"{path}: has {path.stat().st_size:,} bytes, not {total:,}: it is truncated or has data added")
+    digest = hashlib.sha256(start + text)
+    left = total - len(start) - length - _DIGEST
     while left:
         piece = file.read(min(left, 1 << 20))
         if not piece:
-            raise ModelError(f"{path}: is cut off")
+            raise ModelError(f"{path}: is truncated")
         digest.update(piece)
         left -= len(piece)
     if file.read(_DIGEST) != digest.digest():
-        raise ModelError(f"{path}: is damaged: its content has not the hash that it states")
+        raise ModelError(f"{path}: is damaged: its checksum does not match")
     return count
 
 

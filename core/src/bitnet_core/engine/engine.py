@@ -1,4 +1,4 @@
-"""The engine: a model on a device, generating for several sequences, through lack of memory and loss of the device."""
+"""The engine: serve generation requests with a model on a device, and survive lack of memory and a lost device."""
 
 from __future__ import annotations
 
@@ -30,36 +30,40 @@ from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.schedule.scheduler import Scheduler
 from bitnet_core.engine.worker import Worker, closed
 from bitnet_core.model.source import ModelSource
+from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.memory import DeviceMemoryPlan, plan_memory
-from bitnet_core.plan.upload import Progress
-from bitnet_core.plan.weights import DeviceWeights
+from bitnet_core.progress import Progress
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _SURE_TOKENS = 512
-"""Lack of memory never makes the cache too small for so many more tokens of a text; a longer answer may end early."""
+"""When memory is short, the cache keeps room for this many more tokens of every request; longer answers may end
+early."""
 
 _FEWEST_BLOCKS = 8
-"""Lack of memory does not shrink the cache below this, unless the context is shorter."""
+"""Lower limit when the cache is shrunk, unless the context is shorter."""
 
 Reopen = Callable[[GpuError], Device | None]
-"""Opens the next device in rank after one of DEVICE_FAILURES; None if there is none."""
+"""Opens the next device in rank after one of DEVICE_FAILURES; returns None if there is none."""
 
 
-def _whole(what: str, numbers: Iterable[int]) -> list[int]:
-    """As ints; UsageError for anything else, such as fractions, which would fail in a step that others share."""
+def _integers(name: str, numbers: Iterable[int]) -> list[int]:
+    """Convert to ints. Raises UsageError for anything else: it would fail later, in a step that other requests
+    share."""
     try:
         return list(map(index, numbers))
     except TypeError as exc:
-        raise UsageError(f"{what} must be whole numbers: {exc}") from exc
+        raise UsageError(f"{name} must be whole numbers: {exc}") from exc
 
 
 class Engine:
-    """Owns the device. The source stays open as long as the engine (weights may view its file).
+    """A model on a device, which the engine owns. The source must stay open as long as the engine, because weights may
+    view its file.
 
-    Several threads may use it, one at a time: `lock` is held by every method, and by whoever looks and then steps.
+    Threads may share an engine: every method that computes takes `lock`, and so must a caller who inspects a request
+    before a step.
     """
 
     def __init__(
@@ -74,7 +78,8 @@ class Engine:
         self.source = source
         self.options = options or EngineOptions()
         self.config = self.options.config_of(source.config)
-        self._reopen, self._progress = reopen, progress
+        self._reopen = reopen
+        self._progress = progress
         self.context = self.options.context_of(self.config)
         self.sequences = self.options.max_sequences
         chunk = max(self.options.prefill_chunk, self.sequences)
@@ -84,47 +89,52 @@ class Engine:
         self._counts: dict[str, Counter[str]] = {}
         self._moved = 0
         self._freed = False
-        if self.options.prompt_lookup == "on" and self.config.delta:
-            raise UsageError(
-                'prompt_lookup is "on", but the delta nets of this model keep states, which cannot go back to before a '
-                "guess that was wrong"
-            )
-        if self.options.prompt_lookup == "on" and "batch-invariant" not in device.info.features:
-            raise UsageError(
-                f'prompt_lookup is "on", but {device.info.request} computes several rows in another way than one'
-            )
+        if self.options.prompt_lookup == "on":
+            self._check_prompt_lookup(device)
         self._use(device)
         self._guarded(self._ready)
 
+    def _check_prompt_lookup(self, device: Device) -> None:
+        if self.config.delta:
+            raise UsageError(
+                'prompt_lookup is "on", but the delta nets of this model keep states, which cannot be rolled back when '
+                "a draft token is rejected"
+            )
+        if "batch-invariant" not in device.info.features:
+            raise UsageError(
+                f'prompt_lookup is "on", but {device.info.request} is not batch-invariant: the result of a row depends '
+                "on the number of rows"
+            )
+
     @property
     def device(self) -> Device:
-        """The present one."""
+        """The device in use."""
         return self.worker.device
 
     @property
     def weights(self) -> DeviceWeights:
-        """The weights on the present device."""
+        """The weights on the device in use."""
         return self.worker.weights
 
     @property
     def block_pool(self) -> BlockPool:
-        """Who owns which block of the present cache."""
+        """The block pool of the KV cache."""
         return self.worker.block_pool
 
     @property
     def kernel_launches(self) -> Counter[str]:
-        """Launches by kernel name since the engine was made, on all its devices."""
+        """Number of launches by kernel name since the engine was created, on all its devices."""
         return sum(self.kernel_launches_by_device.values(), Counter())
 
     @property
     def kernel_launches_by_device(self) -> dict[str, Counter[str]]:
-        """The same for each device, by its request."""
+        """kernel_launches of each device, by device request (such as "cuda:0")."""
         here = self.device.info.request
         return {**self._counts, here: self._counts.get(here, Counter()) + self.worker.launcher.counts}
 
     @property
     def max_model_len(self) -> int:
-        """Most tokens of one sequence, prompt included."""
+        """Largest number of tokens of one request, prompt included."""
         return self.scheduler.max_model_len
 
     def add_request(
@@ -137,53 +147,54 @@ class Engine:
         constraint: Constraint | None = None,
         scored: Scored | None = None,
     ) -> Request:
-        """Queue a prompt. `scored` is given the logits after every token of it, and max_tokens may then be 0.
+        """Queue a prompt. scored: receives the logits after every prompt token; max_tokens may then be 0.
 
-        UsageError if the prompt is empty, too long, or names tokens that the model does not have.
+        Raises UsageError if the prompt is empty, too long, or contains tokens that the model does not have.
         """
-        ids, ends = _whole("tokens", tokens), _whole("stop_token_ids", stop_token_ids)
-        (max_tokens,) = _whole("max_tokens", [max_tokens])
+        ids = _integers("tokens", tokens)
+        stops = frozenset(_integers("stop_token_ids", stop_token_ids))
+        (max_tokens,) = _integers("max_tokens", [max_tokens])
         self._check_tokens(ids)
         if max_tokens < (scored is None):
             raise UsageError("max_tokens must be 1 or more")
         sampler = Sampler(sampling or SamplingParams(), self.config.tokens, len(ids))
-        request = Request(ids, max_tokens, sampler, frozenset(ends), constraint, scored)
+        request = Request(ids, max_tokens, sampler, stops, constraint, scored)
         with self.lock:
             self.scheduler.add_request(request)
         return request
 
     def step(self) -> list[RequestOutput]:
-        """One step of all sequences; empty when there is nothing to do."""
+        """Run one step of all requests; returns [] when there is nothing to do."""
         with self.lock:
             while self._aborted:
                 self.scheduler.finish_request(self._aborted.popleft(), "cancelled")
             return self._guarded(self._step)
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
-        """End a sequence now."""
+        """End a request now."""
         with self.lock:
             self.scheduler.finish_request(request, reason)
 
     def abort_request(self, request: Request) -> None:
-        """End a sequence before the next step; for finalizers, which may run at any point of any thread."""
+        """End a request before the next step; for finalizers, which may run at any point of any thread."""
         self._aborted.append(request)
 
     def fail_all(self, error: Exception) -> list[RequestOutput]:
-        """End every sequence with an error."""
+        """End every request with an error."""
         with self.lock:
             return self.scheduler.fail_all(error)
 
     def score(self, tokens: Sequence[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int = 0) -> None:
-        """Compute f32[n, V] logits after every token, n <= chunk (0: the prefill chunk) at a time, and hand each part
-        to `use(first position, logits)`; from the start again if memory lacks or the device is lost."""
+        """Compute the logits after every token and call `use(first position, f32[n, V])` for each part of n <= chunk
+        tokens (0: the prefill chunk). The calls restart at position 0 after lack of memory or a lost device."""
         self._check_length(tokens)
-        ids = _whole("tokens", tokens)
+        ids = _integers("tokens", tokens)
         self._check_tokens(ids)
         with self.lock:
             self._guarded(lambda: self._score(ids, use, chunk))
 
     def logits(self, tokens: Sequence[int], chunk: int = 0) -> npt.NDArray[np.float32]:
-        """f32[T, V] logits after every token, computed `chunk` rows at a time."""
+        """Return the f32[T, V] logits after every token, computed in chunks of `chunk` rows."""
         self._check_length(tokens)
         out = np.empty((len(tokens), self.config.vocab), np.float32)
 
@@ -194,17 +205,19 @@ class Engine:
         return out
 
     def memory(self) -> dict[str, int | float]:
-        """See Worker."""
+        """Return the memory figures of Worker.memory."""
         return self.worker.memory()
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes copied between host and devices for texts: step buffers, block tables, tokens and logits."""
+        """Bytes copied between host and devices by steps: step buffers, block tables, tokens and logits."""
         return self._moved + self.worker.pool.moved_bytes
 
     def averages(self) -> dict[str, float]:
-        """Seconds of all steps with and without prompts, seconds a token of the latter, bytes moved a token."""
-        counts, seconds = self.scheduler.counts, self.scheduler.seconds
+        """Return the seconds of all steps with and without prompts, the seconds per decoded token, and the bytes copied
+        per token."""
+        counts = self.scheduler.counts
+        seconds = self.scheduler.seconds
         tokens = counts["prompt_tokens"] + counts["generated_tokens"]
         return {
             "prefill_seconds": seconds["prefill"],
@@ -214,8 +227,9 @@ class Engine:
         }
 
     def figures(self) -> dict[str, int | float]:
-        """Give GAUGES and COUNTERS by name."""
-        pool, counts = self.block_pool, self.scheduler.counts
+        """Return the values of GAUGES and COUNTERS by name."""
+        pool = self.block_pool
+        counts = self.scheduler.counts
         return {
             "running": len(self.scheduler.running),
             "waiting": len(self.scheduler.waiting),
@@ -225,7 +239,7 @@ class Engine:
         }
 
     def memory_plan(self) -> DeviceMemoryPlan:
-        """What the engine takes with its present settings."""
+        """Return the device memory that the engine needs with its present settings."""
         return plan_memory(
             self.source,
             kv_cache=self.worker.cache_bytes,
@@ -234,20 +248,21 @@ class Engine:
         )
 
     def cache(self) -> KVCache:
-        """The key/value cache on the present device, for whoever holds `lock`."""
+        """Return the KV cache on the device in use; the caller must hold `lock`."""
         return self._ready().cache
 
     def cached_blocks(self) -> list[tuple[bytes, int]]:
-        """Digest and number of every full block of the cache, for whoever holds `lock`."""
+        """Return hash and number of every full block of the cache; the caller must hold `lock`."""
         self._ready()
         return self.block_pool.cached
 
     def recordings(self) -> dict[str, Recorded]:
-        """Steps that were recorded, by what they do, for profiling an engine that has nothing else to do."""
+        """Return the recorded steps by name, for profiling an engine without requests."""
         return self._ready().recordings()
 
     def free(self) -> None:
-        """Give back everything on the device, which stays open; may be called twice. Nothing can be computed after."""
+        """Free everything on the device, which stays open; may be called twice. The engine cannot compute
+        afterwards."""
         self._freed = True
         self.worker.free()
 
@@ -267,18 +282,19 @@ class Engine:
         self.worker = Worker(self.source, device, self.options, self.scheduler, self.sequences, checkpoints)
 
     def _ready(self) -> Runner:
-        """The runner, built, and the weights loaded, if they are not."""
+        """Return the runner; creates it and loads the weights if needed."""
         if self._freed:
             raise closed()
         self.worker.load(self._progress)
         return self.worker.runner()
 
     def _step(self) -> list[RequestOutput]:
-        self._ready()
+        if not self.worker.ready:
+            self._ready()
         return self.scheduler.step()
 
     def _score(self, ids: list[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int) -> None:
-        """Borrow a lane and blocks for one pass, beside whatever is running."""
+        """Compute logits in a borrowed request slot, beside the running requests."""
         runner = self._ready()
         chunk = min(chunk or self.scheduler.chunk, self.scheduler.chunk)
         with self.scheduler.borrow_index(len(ids)) as req_index:
@@ -292,27 +308,29 @@ class Engine:
 
     def _check_tokens(self, ids: Sequence[int]) -> None:
         if ids and not 0 <= min(ids) <= max(ids) < self.config.vocab:
-            raise UsageError(f"a token is outside 0..{self.config.vocab - 1}")
+            raise UsageError(f"a token id is outside 0..{self.config.vocab - 1}")
 
     def _guarded(self, action: Callable[[], T]) -> T:
-        """Run an action; where memory lacks climb down the ladder, where the device fails go on with the next."""
-        recovery = OomRecovery(self)
+        """Run an action and retry it after recovery: free memory step by step, or continue on the next device."""
+        recovery: OomRecovery | None = None
         while True:
             try:
                 return action()
             except OutOfMemoryError as exc:
                 self.scheduler.errors.add(exc)
-                if not self.worker.loaded:  # there is nothing yet that could be given up for them
+                if not self.worker.loaded:  # nothing can be freed yet
                     raise
+                recovery = recovery or OomRecovery(self)
                 recovery.recover(exc)
             except DEVICE_FAILURES as exc:
                 self.scheduler.errors.add(exc)
                 self._move(exc)
 
     def _move(self, error: GpuError) -> None:
-        """Open the next device and load the weights; sequences compute their tokens again there. Without another one
-        the error is the caller's, and a device that is not lost stays."""
-        info, lost = self.device.info, isinstance(error, DeviceLostError)
+        """Continue on the next device, where running requests are recomputed. Raises `error` if there is no other
+        device; one that is not lost is then kept."""
+        info = self.device.info
+        lost = isinstance(error, DeviceLostError)
         if lost:
             self._give_up_device()
         device = self._reopen(error) if self._reopen else None
@@ -320,9 +338,10 @@ class Engine:
             raise error
         if not lost:
             self._give_up_device()
-        what = "is lost" if lost else "cannot go on"
-        log.warning("%s %s (%s); going on with %s", info.request, what, error, device.info.request)
-        self._counts, self._moved = self.kernel_launches_by_device, self.moved_bytes
+        failure = "was lost" if lost else "failed"
+        log.warning("%s %s (%s); continuing on %s", info.request, failure, error, device.info.request)
+        self._counts = self.kernel_launches_by_device
+        self._moved = self.moved_bytes
         self._use(device)
 
     def _give_up_device(self) -> None:
@@ -333,14 +352,15 @@ class Engine:
         except GpuError as exc:
             log.debug("closing the device: %s", exc)
 
-    # What the ladder may change.
+    # The steps of OomRecovery.
 
     def drop_scratch(self) -> bool:
         """Free prompt scratch and the pool's idle buffers; False if there were none."""
         return self.worker.drop_scratch()
 
     def shrink_cache(self) -> bool:
-        """Halve the cache, down to what the texts in the making need; all reusable prefixes go."""
+        """Halve the cache, down to the blocks that the present requests need; drops all reusable prefixes. False if it
+        cannot be smaller."""
         per_sequence = [
             ceil_div(min(s.prompt_tokens + s.max_tokens, len(s.tokens) + _SURE_TOKENS, self.context), KV_BLOCK)
             for s in (*self.scheduler.running, *self.scheduler.waiting)
@@ -354,7 +374,7 @@ class Engine:
         return True
 
     def halve_chunk(self) -> bool:
-        """Smaller prompt steps; False at 32 rows or the number of sequences."""
+        """Halve the rows of a prompt step; False at 32 rows or the number of concurrent requests."""
         chunk = max(self.scheduler.chunk // 2, 32, self.sequences)
         if chunk >= self.scheduler.chunk:
             return False
@@ -363,10 +383,12 @@ class Engine:
         return True
 
     def fewer_sequences(self) -> bool:
-        """Half as many sequences at a time, and snapshots of their states; False at one without a snapshot."""
+        """Halve the number of concurrent requests and of state checkpoints; False at one request without a
+        checkpoint."""
         if self.sequences == 1 and not self.worker.checkpoints:
             return False
         self.worker.drop_runner()
         self.sequences = max(self.sequences // 2, 1)
-        self.worker.sequences, self.worker.checkpoints = self.sequences, self.worker.checkpoints // 2
+        self.worker.sequences = self.sequences
+        self.worker.checkpoints = self.worker.checkpoints // 2
         return True

@@ -11,7 +11,7 @@ _KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class ErrorRecord:
-    """One error. time: seconds since the epoch."""
+    """A recorded error. time: seconds since the epoch."""
 
     time: float
     kind: str
@@ -19,14 +19,14 @@ class ErrorRecord:
 
 
 class ErrorLog:
-    """counts: number of errors by class name. recent: the last _KEPT of them."""
+    """The last _KEPT errors in `recent`, and in `counts` the number of all errors by class name."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.recent: deque[ErrorRecord] = deque(maxlen=_KEPT)
 
     def add(self, error: BaseException) -> None:
-        """Record an error."""
+        """Count an error and add it to `recent`."""
         kind = type(error).__name__
         self.counts[kind] += 1
         self.recent.append(ErrorRecord(time.time(), kind, str(error)[:500]))

@@ -1,4 +1,4 @@
-"""From tokens to text: detokenize, split off reasoning, stop at stop strings and never show a part of one."""
+"""Detokenize outputs: split off reasoning, stop at stop strings and never show a part of one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.request.reasoning import Reasoning
 from bitnet_core.engine.request.request import FinishReason, Request
 from bitnet_core.engine.sampling.logprobs import TokenScore
-from bitnet_core.plan.upload import Progress
+from bitnet_core.progress import Progress
 
 
 class Decoder(Protocol):
-    """Turns tokens into text as they come, whole characters only."""
+    """An incremental detokenizer that returns whole characters only."""
 
     def push(self, token: int) -> str: ...
 
@@ -28,10 +28,8 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """Text that a token completed, perhaps "". token is None for text that was held back until the end.
-
-    reasoning: the part before the answer, between the tags of thinking models; never in text.
-    """
+    """The text that a token completed, possibly "". token: None for text that was held back until the end. reasoning:
+    text between the reasoning tags, which is not part of `text`."""
 
     text: str
     token: int | None
@@ -60,7 +58,7 @@ class Generation:
 
 
 class StopFilter:
-    """Passes text on up to the first stop string, holding back what may become one."""
+    """A filter that passes text up to the first stop string and holds back a possible beginning of one."""
 
     def __init__(self, stops: Iterable[str]) -> None:
         self.stops = tuple(stops) if isinstance(stops, Iterable) else (stops,)
@@ -70,27 +68,30 @@ class StopFilter:
         self.stopped = False
 
     def push(self, text: str) -> str:
-        """What can be shown now."""
+        """Add text and return the part that can be shown now."""
         if self.stopped:
             return ""
         self._held += text
         found = [at for stop in self.stops if (at := self._held.find(stop)) >= 0]
         if found:
             self.stopped = True
-            shown, self._held = self._held[: min(found)], ""
+            shown = self._held[: min(found)]
+            self._held = ""
             return shown
         keep = max((_overlap(self._held, stop) for stop in self.stops), default=0)
-        shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        shown = self._held[: len(self._held) - keep]
+        self._held = self._held[len(self._held) - keep :]
         return shown
 
     def flush(self) -> str:
-        """What was held back, now that nothing follows."""
-        held, self._held = self._held, ""
+        """Return the text that was held back, at the end of the output."""
+        held = self._held
+        self._held = ""
         return held
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that begins `stop`."""
+    """Return the length of the longest suffix of `text` that is a prefix of `stop`."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
 
 
@@ -104,7 +105,9 @@ class OutputProcessor:
         self, request: Request, decoder: Decoder, stops: StopFilter, reasoning: Reasoning | None = None
     ) -> None:
         self.request = request
-        self._decoder, self._stops, self._reasoning = decoder, stops, reasoning
+        self._decoder = decoder
+        self._stops = stops
+        self._reasoning = reasoning
         self._text: list[str] = []
         self._reasoning_text: list[str] = []
         self._seen = 0  # generated tokens that were turned into text
@@ -127,12 +130,12 @@ class OutputProcessor:
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string has come."""
+        """True after a stop string."""
         return self._stops.stopped
 
     @property
     def behind(self) -> bool:
-        """Whether there are tokens for `advance`."""
+        """True if there are tokens for `advance`."""
         return not self.stopped and self._seen < self.request.generated_tokens
 
     def advance(self) -> TextChunk:
@@ -140,7 +143,7 @@ class OutputProcessor:
         token = self.request.tokens[self.request.prompt_tokens + self._seen]
         self._seen += 1
         if self._reasoning is not None and self._reasoning.take(token):
-            self._decoder.flush()  # a character that a tag cuts off is no character
+            self._decoder.flush()  # drop the bytes of an incomplete character before a tag
             return self._kept(TextChunk("", token))
         return self._kept(self._chunk(self._decoder.push(token), token))
 
@@ -153,7 +156,8 @@ class OutputProcessor:
         chunks = [TextChunk("", None)]
         while self.behind:
             chunks.append(self.advance())
-        text, reasoning = "".join(chunk.text for chunk in chunks), "".join(chunk.reasoning for chunk in chunks)
+        text = "".join(chunk.text for chunk in chunks)
+        reasoning = "".join(chunk.reasoning for chunk in chunks)
         return TextChunk(text, chunks[-1].token, reasoning)
 
     def end(self) -> list[TextChunk]:
@@ -198,7 +202,9 @@ class GenerationStream:
     """Iterator over the TextChunks of one request; `result` is available after the iteration."""
 
     def __init__(self, engine: Engine, output: OutputProcessor, progress: Progress | None = None) -> None:
-        self._engine, self._output, self._progress = engine, output, progress
+        self._engine = engine
+        self._output = output
+        self._progress = progress
         self._sequence = output.request
         self._chunks: deque[TextChunk] = deque()
         self._result: Generation | None = None
@@ -231,7 +237,7 @@ class GenerationStream:
         return self.result
 
     def close(self) -> None:
-        """Stop generating; the result is what there is."""
+        """Stop generating; `result` is then the generation so far."""
         if self._result is None:
             self._end("cancelled")
         self._chunks.clear()
@@ -241,7 +247,7 @@ class GenerationStream:
             self._engine.abort_request(self._sequence)
 
     def _advance(self) -> None:
-        """Text of the next token, or the end, or one more step."""
+        """Queue the next token's chunk, or finish, or run one more step."""
         request = self._sequence
         if self._output.behind:
             self._chunks.append(self._output.advance())

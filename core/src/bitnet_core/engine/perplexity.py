@@ -1,4 +1,4 @@
-"""How well a model predicts a given text."""
+"""Perplexity of a model on a given text."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import numpy.typing as npt
 from bitnet_hal.errors import UsageError
 
 _ROWS = 64
-"""Rows scored at a time: their logits must fit in host memory beside the model."""
+"""Rows per scoring step: their logits must fit in host memory beside the model."""
 
 
 class Scoring(Protocol):
-    """An engine, or what scores tokens in its place."""
+    """An object that computes logits: Engine, or a reference of the tests."""
 
     @property
     def max_model_len(self) -> int:
-        """Most tokens at a time."""
+        """Largest number of tokens of one `score` call."""
 
     def score(self, tokens: Sequence[int], use: Callable[[int, npt.NDArray[np.float32]], None], chunk: int = 0) -> None:
-        """Logits after every token; see Engine.score."""
+        """Compute logits after every token, as Engine.score."""
 
 
 def token_losses(
     engine: Scoring, tokens: Sequence[int], scored: Callable[[int], None] | None = None
 ) -> npt.NDArray[np.float64]:
-    """f64[T - 1]: negative log likelihood of every token given those before it. scored(n): so many are known."""
+    """Return f64[T - 1]: the negative log likelihood of every token but the first, given those before it. scored(n):
+    called when n tokens are scored."""
     losses = np.empty(len(tokens), np.float64)
     following = np.asarray([*tokens[1:], 0])
 
@@ -50,9 +51,11 @@ def perplexity(
     stride: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> float:
-    """exp of the mean loss of every token but the first, in windows of the context that start `stride` tokens apart
-    (default: half the context); UsageError for fewer than two tokens or a stride out of range.
-    progress("scoring", tokens scored, tokens)."""
+    """Return exp of the mean loss of every token but the first, in windows of the context that start `stride` tokens
+    apart (default: half the context). progress: called with ("scoring", tokens scored, tokens).
+
+    Raises UsageError for fewer than two tokens or a stride out of range.
+    """
     window = engine.max_model_len
     stride = max(1, window // 2) if stride is None else stride
     if len(tokens) < 2 or not 0 < stride <= window:

@@ -1,4 +1,4 @@
-"""Recovery from lack of device memory: what to give up, step by step."""
+"""Recover from lack of device memory by freeing it step by step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class Shrinkable(Protocol):
-    """Each method gives something up, or returns False if there is nothing more of its kind."""
+    """An engine whose methods free memory, or return False if they have nothing left to free."""
 
     def drop_scratch(self) -> bool: ...
 
@@ -24,7 +24,7 @@ class Shrinkable(Protocol):
 
 
 class OomRecovery:
-    """One retried action: each step is repeated until it has nothing left to give up, then the next one."""
+    """Recovery of one retried action: each step is repeated until it frees nothing more, then the next one is tried."""
 
     def __init__(self, target: Shrinkable) -> None:
         self._steps: list[tuple[str, Callable[[], bool], bool]] = [
@@ -37,21 +37,21 @@ class OomRecovery:
         self._logged: set[int] = set()
 
     def recover(self, error: OutOfMemoryError) -> None:
-        """Give something up so that the action can be retried; raises `error`, with what was tried, if nothing is
-        left."""
+        """Free memory so that the action can be retried. Raises OutOfMemoryError, with the figures of `error`, if
+        nothing is left to free."""
         while self._at < len(self._steps):
             text, give_up, repeatable = self._steps[self._at]
             done = give_up()
             if done and self._at not in self._logged:
                 self._logged.add(self._at)
-                log.warning("out of memory (%s bytes asked for): %s", f"{error.requested:,}", text)
+                log.warning("out of memory (%s bytes requested): %s", f"{error.requested:,}", text)
             if not done or not repeatable:
                 self._at += 1
             if done:
                 return
         free = f"{error.free:,}" if error.free >= 0 else "an unknown number of"
         raise OutOfMemoryError(
-            f"{error.requested:,} bytes asked for, {free} bytes free, and nothing is left to give up",
+            f"{error.requested:,} bytes requested, {free} bytes free, and nothing is left to free",
             requested=error.requested,
             free=error.free,
             backend=error.backend,

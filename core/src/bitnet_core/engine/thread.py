@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from bitnet_hal.errors import BitnetError, DeviceLostError
 
-if TYPE_CHECKING:  # they take long to import: a server listens meanwhile
+if TYPE_CHECKING:  # slow imports: a server should listen before them
     from bitnet_core.engine.engine import Engine
     from bitnet_core.engine.schedule.results import RequestOutput
 
@@ -34,35 +34,36 @@ M = TypeVar("M", bound=HasEngine)
 
 
 class EngineThread(Generic[M]):
-    """Everything that touches the model happens in one thread, between two steps: drivers of devices ask for that.
+    """A thread that makes all uses of a model, because device drivers require one thread. Commands run between steps.
 
-    load: opens the model there. deliver: is given the updates of each step, in that thread; it must not raise.
-    model: None until it is loaded. error: what ended the loading or the device, with which nothing can be generated.
-    stepping_since: time.monotonic() at the start of the step or command under way, None between them.
+    load: opens the model. deliver: called with the outputs of each step; it must not raise. Both run in the thread.
+    model: None until it is loaded. error: the exception that ended loading or lost the device; nothing can be generated
+    after it. stepping_since: time.monotonic() at the start of the current step or command, None between them.
     """
 
     def __init__(self, load: Callable[[], M], deliver: Callable[[list[RequestOutput]], None]) -> None:
         self.model: M | None = None
         self.error: Exception | None = None
         self.stepping_since: float | None = None
-        self._load, self._deliver = load, deliver
+        self._load = load
+        self._deliver = deliver
         self._commands: deque[tuple[Callable[[M], Any], Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
-        """Begin loading."""
+        """Start the thread, which loads the model."""
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
+        """True while the thread runs."""
         return self._thread.is_alive()
 
     def call(self, action: Callable[[M], T]) -> Future[T]:
-        """Have action(model) done before the next step, once the model is loaded; the future has what it returns or
-        raises. BitnetError if the engine thread is closed or never loaded the model."""
+        """Queue action(model) to run before the next step, once the model is loaded. The future receives its result or
+        exception. Raises BitnetError if the thread is closed or failed to load the model."""
         future: Future[T] = Future()
         with self._changed:
             if self._closing or (self.model is None and self.error is not None):
@@ -72,7 +73,7 @@ class EngineThread(Generic[M]):
         return future
 
     def close(self, timeout: float | None = None) -> None:
-        """End what is under way, close the model and wait for the thread; may be called twice."""
+        """End all requests, close the model and wait for the thread; may be called twice."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -94,13 +95,13 @@ class EngineThread(Generic[M]):
         self._refuse_commands()
 
     def _wait(self, busy: bool) -> bool:
-        """Until there is something to do; False if that is to end."""
+        """Wait for work; returns False if the thread must end."""
         with self._changed:
             self._changed.wait_for(lambda: busy or self._commands or self._closing)
             return not self._closing
 
     def _turn(self, model: M) -> bool:
-        """The commands that came, and a step; False if nothing is left to do."""
+        """Run the queued commands and one step; returns False if there was nothing to step."""
         self.stepping_since = time.monotonic()
         while self._commands:
             action, future = self._commands.popleft()
@@ -130,5 +131,5 @@ class EngineThread(Generic[M]):
 def _carry_out(action: Callable[[M], T], model: M, future: Future[T]) -> None:
     try:
         future.set_result(action(model))
-    except Exception as exc:  # noqa: BLE001 - it belongs to whoever asked
+    except Exception as exc:  # noqa: BLE001 - it belongs to the caller of `call`
         future.set_exception(exc)

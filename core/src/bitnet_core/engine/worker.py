@@ -14,16 +14,17 @@ from bitnet_core.engine.options import EngineOptions, free_share
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.schedule.scheduler import Scheduler
 from bitnet_core.model.source import ModelSource
+from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.hybrid import needed_kernels
 from bitnet_core.plan.lm_head_int8 import add_lm_head_int8
 from bitnet_core.plan.memory import plan_memory
 from bitnet_core.plan.pool import MemoryPool
-from bitnet_core.plan.upload import Progress, upload
-from bitnet_core.plan.weights import DeviceWeights
+from bitnet_core.plan.upload import upload
+from bitnet_core.progress import Progress
 
 
 def closed() -> UsageError:
-    """What using a model after its end raises."""
+    """Return the error for uses of a model after `close`."""
     return UsageError("the model is closed")
 
 
@@ -31,7 +32,7 @@ class Worker:
     """Everything an engine keeps on a device; attaches each new runner to the scheduler.
 
     blocks: number of cache blocks, by the options; a smaller number takes effect with the next runner. sequences:
-    largest number of concurrent requests; checkpoints: number of state checkpoints.
+    largest number of concurrent requests; checkpoints: number of state checkpoints. ready: True while a runner exists.
     """
 
     def __init__(
@@ -43,8 +44,11 @@ class Worker:
         sequences: int,
         checkpoints: int,
     ) -> None:
-        self.source, self.device, self.options = source, device, options
-        self.sequences, self.checkpoints = sequences, checkpoints
+        self.source = source
+        self.device = device
+        self.options = options
+        self.sequences = sequences
+        self.checkpoints = checkpoints
         self.config = options.config_of(source.config)
         self.launcher = Launcher(device, tilings(device.info, kernels_hash))
         self.pool = MemoryPool(device, options.pool)
@@ -55,26 +59,27 @@ class Worker:
         self._scheduler = scheduler
         self._weights: DeviceWeights | None = None
         self._runner: Runner | None = None
+        self.ready = False
 
     @property
     def loaded(self) -> bool:
-        """Whether there are weights on the device."""
+        """True if the weights are on the device."""
         return self._weights is not None
 
     @property
     def weights(self) -> DeviceWeights:
-        """UsageError where there are none, or none any more."""
+        """The weights. Raises UsageError if they are not loaded or were freed."""
         if self._weights is None:
             raise closed()
         return self._weights
 
     @property
     def cache_bytes(self) -> int:
-        """Of keys and values, and of the states of delta nets."""
+        """Bytes of keys and values and of the states of delta nets."""
         return cache_bytes(self.config, self.options.kv_dtype, self.blocks, self.sequences + self.checkpoints)
 
     def load(self, progress: Progress | None) -> None:
-        """Put the weights there, if they are not. UnsupportedError where the device lacks kernels of such models."""
+        """Load the weights if needed. Raises UnsupportedError if the device lacks kernels for this architecture."""
         if self._weights is None:
             self._check_kernels()
             weights = upload(self.source, self.device, self._scheduler.context, progress)
@@ -98,7 +103,7 @@ class Worker:
             )
 
     def runner(self) -> Runner:
-        """The runner, built with an empty cache if there is none."""
+        """Return the runner; creates it with an empty cache if there is none."""
         if self._runner is None:
             cache = KVCache(
                 self.device,
@@ -117,10 +122,11 @@ class Worker:
                 raise
             self.block_pool = BlockPool(self.blocks, self.options.eviction)
             self._scheduler.attach(self._runner, self.block_pool)
+            self.ready = True
         return self._runner
 
     def memory(self) -> dict[str, int | float]:
-        """Bytes on the device, and how the pool that they come from fares."""
+        """Return the bytes on the device by use, and the statistics of the buffer pool."""
         stats = self.pool.stats()
         return {
             "weights_bytes": self.weights.nbytes,
@@ -141,19 +147,22 @@ class Worker:
         return self.pool.trim() > 0 or dropped
 
     def drop_runner(self) -> None:
-        """Free the cache and all scratch; texts under way compute their tokens again."""
+        """Free the cache and all scratch; running requests are recomputed."""
         if self._runner is not None:
+            self.ready = False
             self._scheduler.detach()
             self._runner.free()
             self._runner = None
         self.pool.trim()
 
     def abandon(self) -> None:
-        """Forget it all, for a device that is closed or lost."""
-        self._weights, self._runner = None, None
+        """Forget weights and runner without freeing them: the device is lost or about to be closed."""
+        self.ready = False
+        self._weights = None
+        self._runner = None
 
     def free(self) -> None:
-        """Give back everything on the device, which stays open; may be called twice."""
+        """Free everything on the device, which stays open; may be called twice."""
         if self._weights is None:  # never loaded, or lost with the device
             return
         self.drop_runner()

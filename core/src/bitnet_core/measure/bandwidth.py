@@ -1,4 +1,4 @@
-"""How fast a device reads its memory, which limits decoding."""
+"""Measure the read bandwidth of a device's memory, which limits decoding."""
 
 from __future__ import annotations
 
@@ -15,39 +15,38 @@ from bitnet_hal.kernels.catalogue import CATALOGUE, DENSE_TYPES
 from bitnet_hal.kernels.types import DENSE_BLOCKS, DenseType
 from bitnet_hal.launcher import Launcher
 
+from bitnet_core.progress import Progress
+
 _TABLE_BYTES = 1 << 30  # larger than any cache
 _LEAST_BYTES = 64 << 20  # below, a cache may hold the table
 _TABLES: tuple[tuple[DenseType, int], ...] = (("f16", 2560), ("f16", 4096), ("f32", 4096))
-"""Types and widths of the table: which one a kernel reads fastest differs between devices."""
+"""Types and widths of the table; devices differ in which one they read fastest."""
 _LAUNCHES = 4
-"""In one replay, so that its beginning costs little."""
+"""Launches per replay, so that the start of a replay hardly counts."""
 _LONG = 0.05
-"""Seconds that replays take before the host waits for them."""
-_PIECE = 64 << 20  # of noise at a time
+"""Duration in seconds of the replays between two synchronizations."""
+_NOISE_BYTES = 64 << 20  # per upload
 _HOST_BYTES = 1 << 30  # larger than the caches of servers
 _HOST_PASSES = 4
-"""Over the bytes, so that handing them to the threads costs little."""
+"""Passes per measurement, so that starting the threads hardly counts."""
 _RUNS = 5
 _LIMIT = 20.0
-"""Seconds after which no further measurement is begun."""
-_SUBMITTED = 1.0
-"""Seconds that one replay may take: drivers stop what takes some seconds, and so do we (BITNET_GPU_TIMEOUT)."""
-
-Progress = Callable[[str, int, int], None]
+"""Seconds after which no further measurement starts."""
+_REPLAY_SECONDS = 1.0
+"""Longest replay in seconds: drivers and BITNET_GPU_TIMEOUT stop work that takes some seconds."""
 
 
 def read_bandwidth(device: Device, progress: Progress | None = None) -> float:
-    """Bytes per second: by matmul_dense of one row, which does little but read its table; by numpy maxima on all cores
-    where the device computes on them. OutOfMemoryError if beside what the device holds there is not even room for a
-    small table. It takes some _LIMIT seconds at most, on a device that is as slow as a CPU too.
+    """Measure the read bandwidth in bytes per second, in about _LIMIT seconds at most.
 
-    progress(what, done, total): called as it goes on.
+    GPUs run matmul_dense of one row, which does little but read its table; for CPUs numpy computes maxima on all cores.
+    Raises OutOfMemoryError if the device has no memory for a small table.
     """
     if device.info.type in (DeviceType.CPU, DeviceType.SOFTWARE) or device.info.fake:
         return _host_bandwidth(psutil.cpu_count(logical=False) or 1)
     limits = (_TABLE_BYTES, device.info.max_allocation, device.info.max_binding, device.free_memory() // 2)
-    nbytes = min(limit for limit in limits if limit > 0)  # a driver need not tell its limits
-    while True:  # some drivers do not tell how much is free either
+    nbytes = min(limit for limit in limits if limit > 0)  # 0 and -1: unknown
+    while True:  # free memory may be unknown
         try:
             return _device_bandwidth(device, nbytes, progress or (lambda *_: None))
         except OutOfMemoryError:
@@ -57,12 +56,13 @@ def read_bandwidth(device: Device, progress: Progress | None = None) -> float:
 
 
 def _device_bandwidth(device: Device, nbytes: int, progress: Progress) -> float:
-    """The best of the tables, of `nbytes` each or what the device reads in a quarter of _SUBMITTED."""
-    deadline, best = time.perf_counter() + _LIMIT, 0.0
+    """Return the best bandwidth over _TABLES. Tables have `nbytes` bytes, or fewer if a replay would be too long."""
+    deadline = time.perf_counter() + _LIMIT
+    best = 0.0
     if nbytes > _LEAST_BYTES:
         progress("measuring memory bandwidth", 0, len(_TABLES))
         slow = _table_bandwidth(device, *_TABLES[0], _LEAST_BYTES, deadline)
-        nbytes = min(nbytes, max(_LEAST_BYTES, int(slow * _SUBMITTED / _LAUNCHES)))
+        nbytes = min(nbytes, max(_LEAST_BYTES, int(slow * _REPLAY_SECONDS / _LAUNCHES)))
     for done, (kind, width) in enumerate(_TABLES):
         progress("measuring memory bandwidth", done, len(_TABLES))
         if not best or time.perf_counter() < deadline:
@@ -77,17 +77,19 @@ def _host_bandwidth(threads: int) -> float:
 
     def read(part: npt.NDArray[np.uint8]) -> None:
         for _ in range(_HOST_PASSES):
-            part.max()  # numpy lets other threads run; a maximum costs it least per byte
+            part.max()  # releases the GIL, and is the cheapest reduction per byte
 
     with ThreadPoolExecutor(threads) as pool:
         return _HOST_PASSES * nbytes / _best_seconds(lambda: list(pool.map(read, parts)))
 
 
 def _table_bandwidth(device: Device, kind: DenseType, width: int, nbytes: int, deadline: float) -> float:
-    dtype, (block, block_bytes) = DENSE_TYPES.index(kind), DENSE_BLOCKS[kind]
+    dtype = DENSE_TYPES.index(kind)
+    block, block_bytes = DENSE_BLOCKS[kind]
     rows = nbytes // (width // block * block_bytes)
     params = {"rows": 1, "outs": rows, "width": width, "y_stride": rows, "y_first": 0}
-    spec, launcher = CATALOGUE["matmul_dense"], Launcher(device)
+    spec = CATALOGUE["matmul_dense"]
+    launcher = Launcher(device)
     buffers: list[Buffer] = []
     try:
         for binding in spec.bindings:
@@ -115,15 +117,15 @@ def _table_bandwidth(device: Device, kind: DenseType, width: int, nbytes: int, d
 
 
 def _fill(device: Device, view: View) -> None:
-    """Noise: zeros might be kept or moved in some shorter form."""
-    noise = np.random.default_rng(0).integers(0, 256, min(view.nbytes, _PIECE), np.uint8)
-    for start in range(0, view.nbytes, _PIECE):
-        part = view.part(start, min(_PIECE, view.nbytes - start))
+    """Fill with noise: hardware may store or transfer zeros in a compressed form."""
+    noise = np.random.default_rng(0).integers(0, 256, min(view.nbytes, _NOISE_BYTES), np.uint8)
+    for start in range(0, view.nbytes, _NOISE_BYTES):
+        part = view.part(start, min(_NOISE_BYTES, view.nbytes - start))
         device.upload(part, noise[: part.nbytes].data)
 
 
 def _best_seconds(action: Callable[[], object], deadline: float = float("inf")) -> float:
-    """The least of _RUNS, or of those begun before the deadline and one."""
+    """Return the shortest of _RUNS durations, or of those that start before the deadline (at least one)."""
     times: list[float] = []
     while not times or (len(times) < _RUNS and time.perf_counter() < deadline):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Measuring a model on a device: speed, memory, and the share of the memory's read bandwidth that decoding uses."""
+"""Benchmark a model on a device: speed, memory, and the share of the read bandwidth that decoding uses."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.engine import Engine
 from bitnet_core.formats.names import matrices
-from bitnet_core.measure.bandwidth import Progress, read_bandwidth
-from bitnet_core.measure.memory import host_memory
+from bitnet_core.measure.bandwidth import read_bandwidth
+from bitnet_core.measure.host_memory import host_memory
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.weights import padded
+from bitnet_core.progress import Progress
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
 
 _PROMPT_TOKENS = 512
 _WARM_UPS = 2
-"""Runs that do not count: the first one compiles, the second one records what comes again."""
+"""Runs that are not measured: the first one compiles, the second one records repeated steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,37 +37,38 @@ class BenchResult:
     device: str
     device_name: str
     compute_path: str
-    activation_group_size: int  # columns that share an activation scale; 0: a row
+    activation_group_size: int  # columns per activation scale; 0: the whole row
     prompt_tokens: int
     generated_tokens: int
-    sequences: int  # texts at a time; speeds are those of all together
+    sequences: int  # concurrent requests; speeds are their sum
     repeat: int
     load_seconds: float
     prefill_speed: float
     decode_speed: float
     decode_speeds: tuple[float, ...]  # of every run
-    host_memory: int  # resident, after the runs; pages of a mapped model file count
+    host_memory: int  # resident, after the runs, with the pages of a mapped model file
     host_total: int  # of the machine
-    weight_memory: int  # on the device, as are the next three
-    wrapped_memory: int  # weights that the device reads where the host has them
+    weight_memory: int  # on the device, as the next three
+    wrapped_memory: int  # weights that the device reads from host memory
     kv_memory: int
     scratch_memory: int
-    bytes_per_token: int  # that decoding one token has to read: weights, head, and the cache at the mean position
-    read_bandwidth: float  # bytes per second, measured now
+    bytes_per_token: int  # read to decode one token: weights, head, and the cache at the mean position
+    read_bandwidth: float  # bytes per second, measured in the same run
 
     @property
     def bandwidth_fraction(self) -> float:
-        """Share of the read bandwidth that decoding reaches; 1 is the limit of the hardware."""
+        """Share of the read bandwidth that decoding uses; 1 is the limit of the hardware."""
         return self.decode_speed * self.bytes_per_token / self.read_bandwidth
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the result as a JSON object."""
         return {**asdict(self), "bandwidth_fraction": self.bandwidth_fraction}
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """prefill_seconds: until every text has its first token; decoded: tokens of all texts while all of them went on."""
+    """A measured run. prefill_seconds: until every request has its first token. decode_seconds, decoded: duration and
+    tokens of the steps in which all requests were decoding."""
 
     prefill_seconds: float
     decode_seconds: float
@@ -82,17 +84,19 @@ def measure(
     sequences: int = 1,
     progress: Progress | None = None,
 ) -> BenchResult:
-    """Prefill and decode `sequences` texts at a time, `repeat` times after a warm-up, greedily and past the model's
+    """Prefill and decode `sequences` concurrent requests, `repeat` times after a warm-up, greedily and past the model's
     end tokens.
 
-    prompt_tokens: None for 512, or what the context has room for. progress(what, done, total): called as it goes on.
-    UsageError if the texts do not fit the cache.
+    prompt_tokens: None for 512, or fewer if the context is shorter. Raises UsageError if the requests do not fit the
+    cache.
     """
     engine = model.engine
     prompt_tokens = _prompt_tokens(engine, prompt_tokens, max_tokens, sequences)
     runs = _runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
     speeds = [run.decoded / run.decode_seconds for run in runs]
-    memory, plan, host = engine.memory(), engine.memory_plan(), host_memory()
+    memory = engine.memory()
+    plan = engine.memory_plan()
+    host = host_memory()
     return BenchResult(
         model=model.name,
         device=model.device.info.request,
@@ -125,7 +129,7 @@ def measure(
 
 
 def _prompt_tokens(engine: Engine, wanted: int | None, max_tokens: int, sequences: int) -> int:
-    """How long the prompts are; UsageError where they and their answers have no room."""
+    """Return the length of the prompts. Raises UsageError if they do not fit the context or the cache."""
     tokens = max(1, min(_PROMPT_TOKENS, engine.max_model_len - max_tokens)) if wanted is None else wanted
     if tokens + max_tokens > engine.max_model_len:
         raise UsageError(f"{tokens} + {max_tokens} tokens do not fit the context of {engine.max_model_len}")
@@ -138,8 +142,9 @@ def _prompt_tokens(engine: Engine, wanted: int | None, max_tokens: int, sequence
 def _runs(
     engine: Engine, sequences: int, prompt_tokens: int, max_tokens: int, repeat: int, progress: Progress | None
 ) -> list[_Run]:
-    """`repeat` runs, after those that do not count. Nothing is guessed: what is measured are steps, not texts."""
-    lookup, engine.scheduler.multi_step.prompt_lookup = engine.scheduler.multi_step.prompt_lookup, "off"
+    """Return `repeat` runs after the warm-ups, without prompt lookup, whose gain depends on the text."""
+    lookup = engine.scheduler.multi_step.prompt_lookup
+    engine.scheduler.multi_step.prompt_lookup = "off"
     try:
         return _measured_runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
     finally:
@@ -149,39 +154,39 @@ def _runs(
 def _measured_runs(
     engine: Engine, sequences: int, prompt_tokens: int, max_tokens: int, repeat: int, progress: Progress | None
 ) -> list[_Run]:
-    rng = np.random.default_rng()  # the same prompts as in an earlier measurement would find their prefixes kept
+    rng = np.random.default_rng()  # unseeded: prompts of an earlier measurement would be in the prefix cache
     runs = []
     for done in range(repeat + _WARM_UPS):
         if progress:
             progress("measuring speed", done, repeat + _WARM_UPS)
-        # other prompts every time: a prefix that was kept would make the prefill look fast
+        # new prompts for every run: cached prefixes would shorten the prefill
         prompts = rng.integers(0, engine.config.vocab, (sequences, prompt_tokens)).tolist()
-        gc.collect()  # or it may happen in the middle
+        gc.collect()  # not during the run
         runs.append(_run(engine, prompts, max_tokens))
     return runs[_WARM_UPS:]
 
 
 def _run(engine: Engine, prompts: list[list[int]], max_tokens: int) -> _Run:
-    texts = [engine.add_request(prompt, max_tokens=max_tokens) for prompt in prompts]
+    requests = [engine.add_request(prompt, max_tokens=max_tokens) for prompt in prompts]
     prefill = decode = 0.0
     decoded = 0
-    while any(text.finish_reason is None for text in texts):
-        prefilling = any(not text.generated_tokens for text in texts)
-        all_go_on = all(text.finish_reason is None for text in texts)
+    while any(request.finish_reason is None for request in requests):
+        prefilling = any(not request.generated_tokens for request in requests)
+        all_running = all(request.finish_reason is None for request in requests)
         began = time.perf_counter()
-        updates = engine.step()
-        took = time.perf_counter() - began
+        outputs = engine.step()
+        seconds = time.perf_counter() - began
         if prefilling:
-            prefill += took
-        elif all_go_on:
-            decode += took
-            decoded += sum(len(update.tokens) for update in updates)
+            prefill += seconds
+        elif all_running:
+            decode += seconds
+            decoded += sum(len(output.tokens) for output in outputs)
     return _Run(prefill, decode, decoded)
 
 
 def bytes_per_token(config: ModelConfig, head_bytes: int, kv_dtype: str, position: int, sequences: int = 1) -> int:
-    """Bytes that decoding one token at `position` has to read: the keys and values of all positions before it, the
-    states of delta nets, and the share of one of `sequences` texts in every ternary matrix and the head."""
+    """Return the bytes that decoding one token at `position` reads: keys and values of all positions before it, states
+    of delta nets, and 1 / sequences of every ternary matrix and the head."""
     layers = sum(rows * padded(columns) // 4 for rows, columns in matrices(config).values())
     kv = 2 * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim) * position
     return config.attention_layers * kv + config.state_bytes + (layers + head_bytes) // sequences

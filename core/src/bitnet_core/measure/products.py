@@ -1,4 +1,4 @@
-"""The products of a decode step, one at a time: what each takes, and which of a device's tunings is the quickest."""
+"""Time each product of a decode step, and find the fastest of a device's tunings for it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from bitnet_hal.tuning.measured import PRODUCT, tiling_key
 
 from bitnet_core.engine.engine import Engine
 
-_RUNS, _LONG = 3, 2e-3
-"""Measurements of a tuning, and about how many seconds each takes."""
+_RUNS = 3
+"""Number of measurements per tuning."""
+_LONG = 2e-3
+"""Approximate duration of a measurement in seconds."""
 _LAUNCHES = 4
-"""In a recording."""
+"""Number of launches per recording."""
 _GAIN = 0.97
-"""A tuning must take less than this part of the device's own choice to replace it."""
+"""A tuning replaces the device's own choice if it takes less than this share of its time."""
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
 class ProductTime:
-    """One product of a decode step. seconds: with the best tuning; usual: with the device's own; tuning: the best one,
-    None where that is the device's own."""
+    """The times of one product of a decode step. seconds: with the best tuning; usual: with the device's own choice;
+    tuning: the best one, None if it is the device's own choice."""
 
     key: str  # measured.tiling_key
     launches: int  # in the step
@@ -38,8 +40,8 @@ class ProductTime:
 
 
 def time_products(engine: Engine, deadline: float, clock: Clock = time.perf_counter) -> list[ProductTime]:
-    """Time every product of the engine's recorded steps, which has nothing else to do, with all tunings on offer; after
-    the deadline (of the clock) with the device's own alone."""
+    """Time every product of the recorded steps of an engine without requests, with all tunings of the device; after the
+    deadline (a time of the clock) with the device's own choice only."""
     found: dict[str, list[Launch]] = {}
     for recorded in engine.recordings().values():
         for launch in recorded.launches:
@@ -56,21 +58,23 @@ def _semantic(kernel: Kernel) -> dict[str, int]:
 
 
 class ProductTimer:
-    """Times launches on a device, with tunings other than their own too."""
+    """A timer of launches on a device with any tuning."""
 
     def __init__(self, device: Device, deadline: float, clock: Clock) -> None:
-        self._device, self._deadline, self._clock = device, deadline, clock
+        self._device = device
+        self._deadline = deadline
+        self._clock = clock
 
     def measure(self, key: str, launches: Sequence[Launch], vocab: int) -> ProductTime:
-        """Time one of these launches of one product. vocab: rows of the head's matrix."""
+        """Time a product by the first of its launches. vocab: rows of the head's matrix."""
         launch = launches[0]
         params = launch.kernel.spec.unpack(launch.params)
-        offered = self._offered(launch, params)
-        times = [(self._seconds(launch, params, tuning), tuning) for tuning in offered[:1]]
-        for tuning in [*offered[1:], *offered[:1]] if len(offered) > 1 else []:  # the usual one again, after the others
+        own, *others = self._candidates(launch, params)
+        times = [(self._seconds(launch, params, own), own)]
+        for tuning in [*others, own] if others else []:  # the own choice again, after the others
             if self._clock() < self._deadline:
                 times.append((self._seconds(launch, params, tuning), tuning))
-        usual = min(seconds for seconds, tuning in times if tuning is offered[0])
+        usual = min(seconds for seconds, tuning in times if tuning is own)
         best, tuning = min(times, key=lambda pair: pair[0])
         better = best < _GAIN * usual
         nbytes = max(view.nbytes for view in launch.views)
@@ -79,15 +83,17 @@ class ProductTimer:
             key, len(launches), head, best if better else usual, usual, nbytes, tuning if better else None
         )
 
-    def _offered(self, launch: Launch, params: Mapping[str, int | float]) -> Sequence[Tuning]:
-        """The device's own choice first."""
-        spec, constants = launch.kernel.spec, _semantic(launch.kernel)
+    def _candidates(self, launch: Launch, params: Mapping[str, int | float]) -> Sequence[Tuning]:
+        """Return the tunings to try, the device's own choice first."""
+        spec = launch.kernel.spec
+        constants = _semantic(launch.kernel)
         if "tunings" in self._device.info.features:
             return cast(TunableDevice, self._device).tunings(spec, constants, params)
         return [self._device.tuning(spec, constants, params)]
 
     def _seconds(self, launch: Launch, params: Mapping[str, int | float], tuning: Tuning) -> float:
-        spec, constants = launch.kernel.spec, _semantic(launch.kernel)
+        spec = launch.kernel.spec
+        constants = _semantic(launch.kernel)
         launcher = Launcher(self._device)
         if "tunings" in self._device.info.features:
             launcher.tilings = {tiling_key(spec.name, constants, params): tuning}

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: the launches of an engine's recordings, timed by the device."""
+"""Profile steps: the launches of an engine's recordings, timed by the device's clock."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bitnet_hal.launcher import Launch
 from bitnet_core.engine.engine import Engine
 
 _LEAST_SHARE = 1000
-"""A replay may take this many times what its launches take by the device's clock; a busy host makes it slower."""
+"""Largest ratio of a replay's duration to the sum of its launches; a busy host slows replays down."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One launch, or all launches of a kernel in a step. nbytes: what its operands take, each counted once."""
+    """The time of one launch, or of all launches of a kernel in a step. nbytes: of its operands, each counted once."""
 
     kernel: str
     launches: int
@@ -31,7 +31,7 @@ class KernelTime:
 
     @property
     def bytes_per_second(self) -> float:
-        """Memory traffic that the launches needed, over their time."""
+        """Bytes of the operands per second."""
         return self.nbytes / self.seconds if self.seconds else 0.0
 
 
@@ -48,7 +48,7 @@ class StepProfile:
         return sum(launch.seconds for launch in self.launches)
 
     def kernels(self) -> list[KernelTime]:
-        """Summed by kernel, the longest first."""
+        """Return the sums by kernel, the longest first."""
         sums: dict[str, KernelTime] = {}
         for one in self.launches:
             old = sums.get(one.kernel, KernelTime(one.kernel, 0, 0.0, 0))
@@ -59,14 +59,16 @@ class StepProfile:
 
 
 def profile(engine: Engine) -> list[StepProfile]:
-    """Replay each of the engine's recordings. UsageError where the device has no clock of its own, GpuError where that
-    clock cannot be believed."""
+    """Replay and time each of the engine's recordings. Raises UsageError if the device cannot time launches, and
+    GpuError if its clock is wrong."""
     device = engine.device
     if "timings" not in device.info.features:
         raise UsageError(f"{device.info.request} does not time its launches")
     profiles = []
     for step, recorded in engine.recordings().items():
-        moved = [_moved_bytes(device, launch) for launch in recorded.launches]  # a replay moves rows on
+        moved = [
+            _moved_bytes(device, launch) for launch in recorded.launches
+        ]  # before the replay, which advances the rows
         timed = _timed(cast(TimedDevice, device), recorded.recording)
         times = [KernelTime(name, 1, s, nbytes) for (name, s), nbytes in zip(timed, moved, strict=True)]
         profiles.append(StepProfile(step, tuple(times)))
@@ -74,17 +76,18 @@ def profile(engine: Engine) -> list[StepProfile]:
 
 
 def _timed(device: TimedDevice, recording: Recording) -> Sequence[tuple[str, float]]:
-    """What the device says, held against the clock on the wall."""
+    """Return the device's timings after a check against the host's clock."""
     device.synchronize()
     began = time.perf_counter()
     timed = device.timings(recording)
     called = time.perf_counter()
     device.replay(recording)
     device.synchronize()
-    replayed, total = time.perf_counter() - called, sum(seconds for _, seconds in timed)
+    replayed = time.perf_counter() - called
+    total = sum(seconds for _, seconds in timed)
     if not replayed / _LEAST_SHARE < total <= called - began:
         raise GpuError(
-            f"its clock cannot be believed: {len(timed)} launches that take {total:.3g} s by it take "
+            f"its clock is wrong: {len(timed)} launches take {total:.3g} s by the device's clock and "
             f"{replayed:.3g} s by the host's",
             backend=device.info.backend,
             device=device.info.name,
@@ -95,11 +98,11 @@ def _timed(device: TimedDevice, recording: Recording) -> Sequence[tuple[str, flo
 
 
 def _moved_bytes(device: Device, launch: Launch) -> int:
-    """Bytes of a launch's operands; of caches and tables the rows that it uses."""
+    """Return the bytes of a launch's operands; of caches and tables only the rows that it uses."""
     spec = launch.kernel.spec
     params = spec.unpack(launch.params)
     views = {b.name: view for b, view in zip(spec.bindings, launch.views, strict=False)}  # a workspace comes last
-    rows = int(params.get("rows", 1))  # of one row where a kernel has no such parameter
+    rows = int(params.get("rows", 1))  # kernels without this parameter work on one row
     total = 0
     for name, view in views.items():
         if name in ("k_cache", "v_cache"):
@@ -115,15 +118,15 @@ def _moved_bytes(device: Device, launch: Launch) -> int:
 
 
 def _positions(device: Device, step: View, rows: int) -> int:
-    """Cache positions that the rows look back on, those shared by rows of one sequence counted once."""
+    """Return the number of cache positions that the rows attend to; rows of one request share theirs."""
     values = np.empty((rows, STEP_FIELDS), np.int32)
     device.download(View(step.buffer, step.offset, values.nbytes), values.data.cast("B"))
     used = values[values[:, 1] >= 0]
-    return sum(1 + int(used[used[:, 3] == sequence, 1].max()) for sequence in np.unique(used[:, 3]))
+    return sum(1 + int(used[used[:, 3] == table_row, 1].max()) for table_row in np.unique(used[:, 3]))
 
 
 def chrome_trace(profiles: list[StepProfile]) -> Mapping[str, Any]:
-    """The steps in the Trace Event Format that chrome://tracing and Perfetto open, a track each, times in us."""
+    """Return the steps in the Trace Event Format of chrome://tracing and Perfetto: one track per step, times in us."""
     events: list[dict[str, Any]] = []
     for track, step in enumerate(profiles):
         events.append({"name": "thread_name", "ph": "M", "pid": 0, "tid": track, "args": {"name": step.step}})

@@ -1,4 +1,4 @@
-"""How fast an OpenAI-compatible server answers many streaming clients, seen from outside."""
+"""Benchmark an OpenAI-compatible server with streaming clients."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from bitnet_hal.errors import UsageError
 
 _WORDS = "the cat sat on a mat and dog ran home big blue red one two three it was in side sun moon star tree river hill"
 _TIMEOUT = 600.0
-"""Seconds that one answer may take."""
+"""Timeout of one answer in seconds."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """One request; times in seconds since it was sent. gaps: between chunks with text."""
+    """The answer to one request. first, last: seconds from the request to the first and last chunk with text; gaps:
+    seconds between such chunks."""
 
     first: float = 0.0
     last: float = 0.0
@@ -32,7 +33,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ServerResult:
-    """errors: texts of the requests that failed. seconds: for everything."""
+    """Result of a benchmark. seconds: duration of the whole run."""
 
     url: str
     model: str
@@ -42,11 +43,12 @@ class ServerResult:
 
     @property
     def errors(self) -> list[str]:
-        """Why requests failed, one entry for each that did."""
+        """Messages of the failed requests, one for each."""
         return [answer.error for answer in self.answers if answer.error]
 
     def document(self) -> dict[str, Any]:
-        """Rates in tokens/s, times in ms; a token's is that between the first and the last chunk over the tokens."""
+        """Return the result as a JSON object. Rates in tokens/s, times in ms; token_ms is the time from the first to
+        the last chunk divided by the tokens after the first."""
         good = [answer for answer in self.answers if not answer.error]
         tokens = sum(answer.tokens for answer in good)
         each = [(answer.last - answer.first) / (answer.tokens - 1) for answer in good if answer.tokens > 1]
@@ -66,17 +68,17 @@ class ServerResult:
 
 
 def prompt_of(number: int, words: int) -> str:
-    """So many words, always the same ones for a number."""
+    """Return a prompt of `words` words, determined by `number`."""
     return " ".join(random.Random(number).choices(_WORDS.split(), k=words))
 
 
 def measure_server(
     url: str, clients: int, requests: int, prompt_words: int, max_tokens: int, key: str = ""
 ) -> ServerResult:
-    """`requests` streamed completions by `clients` at a time, greedy and past the end token, every prompt different.
-    Where a server tells no usage, a chunk counts as one token.
+    """Stream `requests` greedy completions, past the end token, from `clients` concurrent clients with distinct
+    prompts. If a server reports no usage, a chunk counts as one token.
 
-    UsageError where the URL makes no sense or nothing answers there.
+    Raises UsageError if the URL is not valid or no server answers there.
     """
     return asyncio.run(_measure(url, clients, requests, prompt_words, max_tokens, key))
 
@@ -84,13 +86,14 @@ def measure_server(
 async def _measure(url: str, clients: int, requests: int, prompt_words: int, max_tokens: int, key: str) -> ServerResult:
     target = urlsplit(url)
     if target.scheme not in ("http", "https") or not target.hostname:
-        raise UsageError(f"{url} is no http:// or https:// address")
+        raise UsageError(f"{url} is not an http:// or https:// address")
     try:
         listed = json.loads(b"".join([part async for part in _ask(target, key, "/v1/models", None)]))
         model = str(listed["data"][0]["id"])
     except (OSError, ValueError, LookupError, TypeError) as exc:
         raise UsageError(f"no model answers at {url}: {exc}") from exc
-    numbers, answers = iter(range(requests)), [Answer() for _ in range(requests)]
+    numbers = iter(range(requests))
+    answers = [Answer() for _ in range(requests)]
 
     async def client() -> None:
         for number in numbers:
@@ -105,7 +108,9 @@ async def _measure(url: str, clients: int, requests: int, prompt_words: int, max
 
 
 async def _one(target: SplitResult, key: str, body: dict[str, Any], answer: Answer) -> None:
-    began, rest, done = time.perf_counter(), b"", False
+    began = time.perf_counter()
+    rest = b""
+    done = False
     try:
         async with asyncio.timeout(_TIMEOUT):
             async for part in _ask(target, key, "/v1/completions", body):
@@ -130,11 +135,12 @@ def _note(chunk: dict[str, Any], at: float, answer: Answer) -> None:
         answer.chunks += 1
         if answer.first:
             answer.gaps.append(at - answer.last)
-        answer.first, answer.last = answer.first or at, at
+        answer.first = answer.first or at
+        answer.last = at
 
 
 async def _ask(target: SplitResult, key: str, path: str, body: dict[str, Any] | None) -> Any:
-    """The parts of an answer's body, as they come; ValueError for another status than 200."""
+    """Yield the parts of a response body as they arrive. Raises ValueError for a status other than 200."""
     secure = ssl.create_default_context() if target.scheme == "https" else None
     port = target.port or (443 if secure else 80)
     reader, writer = await asyncio.open_connection(target.hostname, port, ssl=secure)
@@ -150,7 +156,8 @@ async def _ask(target: SplitResult, key: str, path: str, body: dict[str, Any] | 
         ]
         writer.write("\r\n".join([*lines, "", ""]).encode() + content)
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        status, chunked = head.split(" ", 2)[1], "transfer-encoding: chunked" in head
+        status = head.split(" ", 2)[1]
+        chunked = "transfer-encoding: chunked" in head
         if status != "200":
             raise ValueError(f"status {status}: {(await reader.read(2000)).decode('utf-8', 'replace')[:200]}")
         if not chunked:
@@ -160,16 +167,18 @@ async def _ask(target: SplitResult, key: str, path: str, body: dict[str, Any] | 
             yield await reader.readexactly(size)
             await reader.readline()
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as exc:
-        raise ValueError("the connection broke off") from exc
+        raise ValueError("the connection was closed before the end of the response") from exc
     finally:
         writer.close()
 
 
 def _quantiles(values: list[float]) -> dict[str, float]:
-    """p50 and p95 in ms; 0 where there is nothing."""
+    """Return p50 and p95 in ms, 0 if there are no values."""
+    if not values:
+        return {"p50": 0.0, "p95": 0.0}
     ordered = sorted(values)
-    names = {"p50": 0.5, "p95": 0.95}
-    return {
-        name: round(1e3 * ordered[min(len(ordered) - 1, int(q * len(ordered)))], 2) if ordered else 0.0
-        for name, q in names.items()
-    }
+
+    def quantile(share: float) -> float:
+        return round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2)
+
+    return {"p50": quantile(0.5), "p95": quantile(0.95)}

@@ -1,4 +1,4 @@
-"""`bitnet tune`: how fast each device is at a model, and which tilings it should use, found in a few seconds."""
+"""Measure in a few seconds how fast each device runs a model and which tilings are best (`bitnet tune`)."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ from bitnet_core.engine.options import EngineOptions
 from bitnet_core.measure.products import ProductTime, time_products
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
+from bitnet_core.progress import Progress
 
 LIMIT = 10.0
-"""Seconds for all devices together; what is not begun by then is left out."""
+"""Seconds for all devices together; devices that have not started by then are skipped."""
 _SLICES = (1, 3)
-"""Layers of the parts of a model that are timed: the other layers take what these differ by."""
-_PROMPT, _TOKENS, _WARM_UP, _STEPS_SECONDS = 8, 48, 12, 0.25
+"""Numbers of layers of the two truncated models that are timed; the difference gives the time of a layer."""
+_PROMPT = 8
+_TOKENS = 48
+_WARM_UP = 12
+_STEPS_SECONDS = 0.25
 _CONTEXT = 128
 
 log = logging.getLogger(__name__)
 
-Progress = Callable[[str, int, int], None]
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpeed:
-    """What was found of one device. token_seconds: of a decode step of the whole model, 0 where `reason` says why it is
-    not known."""
+    """The speed of one device. token_seconds: duration of a decode step of the whole model; 0 if it was not measured,
+    for the `reason`."""
 
     info: DeviceInfo
     token_seconds: float
@@ -45,7 +47,7 @@ class DeviceSpeed:
 
 
 class TruncatedSource:
-    """A model of which only the first layers are there."""
+    """The first layers of a model."""
 
     def __init__(self, source: ModelSource, layers: int) -> None:
         self._source = source
@@ -62,27 +64,30 @@ def tune(
     progress: Progress | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[DeviceSpeed]:
-    """Time the products and one decode step of a model on every device, best first, and keep what was found for the
-    choice of devices and tilings to come. name: of the model, in the cache. progress(device, done, total).
+    """Time a decode step and its products on every device, store the results for later choices of devices and tilings,
+    and return them, the fastest device first. name: the model's name in the stored results.
 
-    Each device gets an equal share of the time that is left, software last; one that was begun is finished, so that
-    kernels that are compiled for the first time may take longer. A device that fails is listed with the reason.
+    Each device gets an equal share of the remaining time, software devices last. A device that has started is finished,
+    so that compiling kernels for the first time may exceed the limit. A device that fails is listed with the reason.
     """
     present = [info for info in devices() if not info.fake]
-    present.sort(key=lambda info: (info.type is DeviceType.SOFTWARE, -rank(info)))  # software keeps its place anyhow
-    end, found, kept = clock() + limit, list[DeviceSpeed](), list[tuple[DeviceInfo, Measured]]()
+    present.sort(key=lambda info: (info.type is DeviceType.SOFTWARE, -rank(info)))  # software is ranked last anyway
+    end = clock() + limit
+    speeds: list[DeviceSpeed] = []
+    results: list[tuple[DeviceInfo, Measured]] = []
     for number, info in enumerate(present):
         if progress:
             progress(f"timing {info.request}", number, len(present))
         now = clock()
         if now >= end:
-            found.append(DeviceSpeed(info, 0.0, reason=f"not begun within {limit:g} s"))
+            speeds.append(DeviceSpeed(info, 0.0, reason=f"not started within {limit:g} s"))
             continue
         speed, measured = _device(source, name, info, now + (end - now) / (len(present) - number), clock)
-        found.append(speed)
-        kept += [(info, measured)] if measured else []
-    keep(kept, kernels_hash)
-    return sorted(found, key=lambda speed: speed.token_seconds or float("inf"))
+        speeds.append(speed)
+        if measured:
+            results.append((info, measured))
+    keep(results, kernels_hash)
+    return sorted(speeds, key=lambda speed: speed.token_seconds or float("inf"))
 
 
 def _device(
@@ -97,7 +102,7 @@ def _device(
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        log.debug("%s is not timed", info.request, exc_info=error)
+        log.debug("timing %s failed", info.request, exc_info=error)
         return DeviceSpeed(info, 0.0, reason=str(error) if isinstance(error, GpuError) else described(error)), None
     tilings = {product.key: product.tuning for product in timed if product.tuning}
     return DeviceSpeed(info, seconds, tuple(timed)), Measured(name, seconds, tilings)
@@ -106,11 +111,14 @@ def _device(
 def time_model(
     source: ModelSource, device: Device, deadline: float, clock: Callable[[], float] = time.perf_counter
 ) -> tuple[float, list[ProductTime]]:
-    """Seconds of a decode step, and of its products. The step is that of the whole model where it is small, else
-    computed from parts of it with few layers, which are alike; where no time is left for a second part, a layer takes
-    what its products do."""
-    layers, delta = source.config.n_layers, source.config.delta
-    first, second = (count * (delta.interval if delta else 1) for count in _SLICES)  # as many of each kind of layer
+    """Return the seconds of a decode step and the times of its products.
+
+    A small model is timed as a whole. Of a larger one two truncated models are timed, and their difference is the time
+    of a layer; if no time is left for the second one, a layer is estimated as the sum of its products.
+    """
+    layers = source.config.n_layers
+    delta = source.config.delta
+    first, second = (count * (delta.interval if delta else 1) for count in _SLICES)  # whole groups of a hybrid model
     few, timed = _part(source, device, layers if layers <= second else first, deadline, clock)
     if layers <= second:
         return few, timed
@@ -124,7 +132,7 @@ def time_model(
 def _part(
     source: ModelSource, device: Device, layers: int, deadline: float | None, clock: Callable[[], float]
 ) -> tuple[float, list[ProductTime]]:
-    """Seconds of a step of the first layers, and of its products where there is a deadline for them."""
+    """Return the seconds of a step of the first layers, and with a deadline the times of its products."""
     context = min(_CONTEXT, source.config.context)
     engine = Engine(TruncatedSource(source, layers), device, EngineOptions(context=context, max_sequences=1))
     try:
@@ -135,17 +143,19 @@ def _part(
 
 
 def _step(engine: Engine, clock: Callable[[], float]) -> float:
-    """Seconds a token of a text after a warm-up, which compiles and records."""
+    """Return the seconds per decoded token after a warm-up that compiles and records."""
     prompt = [token % engine.config.tokens for token in range(1, 1 + min(_PROMPT, engine.max_model_len // 4))]
     tokens = min(_TOKENS, engine.max_model_len - len(prompt) - 1)
-    text = engine.add_request(prompt, max_tokens=tokens)
-    began, timed = 0.0, 0
-    while text.finish_reason is None and (not timed or clock() - began < _STEPS_SECONDS):
-        before, start = text.generated_tokens, clock()
+    request = engine.add_request(prompt, max_tokens=tokens)
+    began = 0.0
+    timed = 0
+    while request.finish_reason is None and (not timed or clock() - began < _STEPS_SECONDS):
+        before = request.generated_tokens
+        start = clock()
         engine.step()
         if before >= min(_WARM_UP, tokens // 2):
             began = began or start
-            timed += text.generated_tokens - before
+            timed += request.generated_tokens - before
     seconds = max(clock() - began, 1e-9) / max(1, timed)
-    engine.finish_request(text)
+    engine.finish_request(request)
     return seconds

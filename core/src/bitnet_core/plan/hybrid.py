@@ -1,7 +1,7 @@
 """The plan of models with gated delta nets, whose weights may be rotated: base kernels and DELTA_KERNELS.
 
-Where weights are rotated every ternary matrix multiplies H(signs * x) in place of x (kernels.delta), so each input goes
-through hadamard_rotate before it is quantized: `plain` and `turned` are the scratch buffers of the two.
+If weights are rotated, every ternary matrix multiplies H(signs * x) in place of x (kernels.delta), so each input passes
+hadamard_rotate before it is quantized. Scratch buffers: `plain` holds x, `turned` the rotated x.
 """
 
 from __future__ import annotations
@@ -12,29 +12,31 @@ from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.launcher import Launch
 
 from bitnet_core.model.config import DeltaNet, ModelConfig
+from bitnet_core.plan.device_weights import DeltaWeights, LayerWeights, Linear
 from bitnet_core.plan.layers import CacheViews, Plan
 from bitnet_core.plan.scratch import Scratch
-from bitnet_core.plan.weights import DeltaWeights, LayerWeights, Linear
 
 _UNIT_EPS = 1e-6
-"""Under the root of the length of queries and keys (Qwen3.5's l2norm)."""
+"""Epsilon of the L2 norm of queries and keys (Qwen3.5's l2norm)."""
 _OF_ROTATED = frozenset({"hadamard_rotate", "glu"})
 
 
 def needed_kernels(config: ModelConfig) -> frozenset[str]:
-    """The optional kernels without which a device cannot run the model."""
+    """Return the optional kernels that a device must have to run the model."""
     if config.delta is None:
         return frozenset()
     return DELTA_KERNELS if config.hadamard else DELTA_KERNELS - _OF_ROTATED
 
 
 class HybridPlan(Plan):
-    """As `Plan`. Where weights are rotated, other kernels join the norm to the rotation (kernels.rotated)."""
+    """The Plan of a model with delta nets. For rotated weights it uses fused kernels that also rotate
+    (kernels.rotated)."""
 
     def body(self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False) -> list[Launch]:
-        """See Plan. States of delta nets go on in the cache."""
+        """Return the launches of all layers, as Plan.body; they also advance the delta net states in the cache."""
         launches = self._embed(scratch, rows)
-        keys, states = iter(zip(cache.keys, cache.values, strict=True)), iter(cache.states)
+        keys = iter(zip(cache.keys, cache.values, strict=True))
+        states = iter(cache.states)
         for layer in self.weights.layers:
             mixed, gate, products = self._input(scratch, rows, layer)
             launches += products
@@ -47,8 +49,9 @@ class HybridPlan(Plan):
         return launches
 
     def head(self, scratch: Scratch, rows: int, wanted: int, keep: int = 0) -> list[Launch]:
-        """See Plan."""
-        head, normed = self.weights.head, scratch.view("normed", wanted)
+        """Return the launches of the head, as Plan.head."""
+        head = self.weights.head
+        normed = scratch.view("normed", wanted)
         norm = self._rms_norm(scratch, rows, wanted, "index", self.weights.output_norm, normed)
         if isinstance(head, Linear):
             logits = scratch.view("logits", wanted)
@@ -64,22 +67,26 @@ class HybridPlan(Plan):
         return [*self._embedded(scratch, rows, z), self._hadamard(rows, z, scratch.view("x", rows), inverse=1)]
 
     def _input(self, scratch: Scratch, rows: int, layer: LayerWeights) -> tuple[View, View, list[Launch]]:
-        """The norm before a mixer, quantized and for a delta net in `plain` too; queries, keys and values, and the
-        gate, which one row has in one product."""
+        """Return the views of QKV and of the gate, and the launches that compute them from the norm of x. For a delta
+        net the normed x is also kept in `plain`. A single row uses one product for both."""
         assert layer.gate is not None
-        qkv, gate = layer.qkv, layer.gate
+        qkv = layer.qkv
+        gate = layer.gate
         launches = self._normed(scratch, rows, layer.attn_norm, qkv, keep=layer.delta is not None)
-        if rows == 1 < scratch.rows and layer.inputs:  # two rows have room for both
+        if rows == 1 < scratch.rows and layer.inputs:  # scratch for two rows holds both results
             both = scratch.view("qkv", 1, 4 * (qkv.outs + gate.outs))
             launches += self._matmul(scratch, 1, layer.inputs, both, layer.inputs.outs)
             return both.part(0, 4 * qkv.outs), both.part(4 * qkv.outs, 4 * gate.outs), launches
-        y, z = scratch.view("qkv", rows, 4 * qkv.outs), scratch.view("gate", rows, 4 * gate.outs)
-        launches += self._matmul(scratch, rows, qkv, y, qkv.outs)
-        return y, z, launches + self._matmul(scratch, rows, gate, z, gate.outs)
+        qkv_view = scratch.view("qkv", rows, 4 * qkv.outs)
+        gate_view = scratch.view("gate", rows, 4 * gate.outs)
+        launches += self._matmul(scratch, rows, qkv, qkv_view, qkv.outs)
+        launches += self._matmul(scratch, rows, gate, gate_view, gate.outs)
+        return qkv_view, gate_view, launches
 
     def _normed(self, scratch: Scratch, rows: int, gamma: View, linear: Linear, *, keep: bool) -> list[Launch]:
-        """rms_norm of x, quantized for a product; keep: and as it is, in `plain`."""
-        x, plain = scratch.view("x", rows), scratch.view("plain", rows, 4 * self.config.hidden)
+        """Return the launches of rms_norm of x, quantized for a product. keep: also store it unquantized in `plain`."""
+        x = scratch.view("x", rows)
+        plain = scratch.view("plain", rows, 4 * self.config.hidden)
         if self.config.hadamard:
             constants = {"NORM": 1, "KEEP": int(keep)}
             if fused := self._rotate_quantize(scratch, rows, x, gamma, plain, linear, constants):
@@ -100,7 +107,7 @@ class HybridPlan(Plan):
         gate: View,
         decode: bool,
     ) -> list[Launch]:
-        """attention(q, k, v) * sigmoid(gate), quantized."""
+        """Compute attention(q, k, v) * sigmoid(gate), quantized."""
         config = self.config
         heads = scratch.view("heads", rows, 4 * config.q_width)
         launches = self._attended(scratch, cache, rows, layer, qkv, caches, heads, decode)
@@ -119,7 +126,7 @@ class HybridPlan(Plan):
         heads: View,
         decode: bool,
     ) -> list[Launch]:
-        """heads[rows, q_width] from qkv, in one launch where no two rows are of one text and the device does that."""
+        """Compute heads[rows, q_width] from qkv; a decode step uses one launch if the device supports it."""
         if decode:
             params = {"rows": rows, **self._cached(cache), "eps": self.config.norm_eps}
             source = (qkv, scratch.view("step", rows), self.weights.rope, *self._head_gammas(layer))
@@ -138,10 +145,13 @@ class HybridPlan(Plan):
         qkv: View,
         gate: View,
     ) -> list[Launch]:
-        """norm(delta rule(conv(qkv))) * silu(gate), quantized; the rule's gates are made of `plain`."""
+        """Compute norm(delta rule(conv(qkv))) * silu(gate), quantized; the gates of the delta rule come from
+        `plain`."""
         net = self.config.delta
         assert net is not None
-        step, mixed, gates = scratch.view("step", rows), scratch.view("mixed", rows), scratch.view("gates", rows)
+        step = scratch.view("step", rows)
+        mixed = scratch.view("mixed", rows)
+        gates = scratch.view("gates", rows)
         heads = scratch.view("heads", rows, 4 * net.value_width)
         prepare = self.launcher.prepare
         groups = net.key_heads if net.regrouped else 1
@@ -164,21 +174,22 @@ class HybridPlan(Plan):
     def _gated(
         self, scratch: Scratch, shape: ParamDict, views: tuple[View, ...], linear: Linear, constants: dict[str, int]
     ) -> list[Launch]:
-        """gated_rms_norm of views (x, gate, gamma), quantized for a product."""
+        """Return the launches of gated_rms_norm of the views (x, gate, gamma), quantized for a product."""
         rows = int(shape["rows"])
         params = shape | {"eps": self.config.norm_eps}
         if self.config.hadamard and linear.width == linear.columns:
-            signs, quantized = self.weights.signs[linear.columns], self._quantized(scratch, rows, linear.width)
-            rotated = (*views, signs, *quantized)
-            values, blocks = params | {"block": self.config.hadamard}, constants | {"ABLOCK": self.ablock}
-            if fused := self._fused("gated_rotate_quantize", values, rotated, blocks):
+            signs = self.weights.signs[linear.columns]
+            operands = (*views, signs, *self._quantized(scratch, rows, linear.width))
+            values = params | {"block": self.config.hadamard}
+            if fused := self._fused("gated_rotate_quantize", values, operands, constants | {"ABLOCK": self.ablock}):
                 return [fused]
         plain = scratch.view("plain", rows, 4 * linear.columns)
         gated = self.launcher.prepare(CATALOGUE["gated_rms_norm"], params, (*views, plain), constants)
         return [gated, *self._quantize(scratch, rows, plain, linear)]
 
     def _feed_forward(self, scratch: Scratch, rows: int, layer: LayerWeights) -> list[Launch]:
-        config, down = self.config, layer.ffn_down
+        config = self.config
+        down = layer.ffn_down
         if not config.hadamard:
             return super()._feed_forward(scratch, rows, layer)
         launches = self._normed(scratch, rows, layer.ffn_norm, layer.gate_up, keep=False)
@@ -192,22 +203,24 @@ class HybridPlan(Plan):
         return launches + self._matmul(scratch, rows, down, scratch.view("x", rows), config.hidden, add=1)
 
     def _gated_up(self, scratch: Scratch, rows: int, gate_up: View, down: Linear) -> list[Launch]:
-        """act(gate) * up, rotated and quantized."""
-        config, act = self.config, {"ACT": self.activation}
+        """Return the launches of act(gate) * up, rotated and quantized."""
+        config = self.config
+        act = {"ACT": self.activation}
         shape: ParamDict = {"rows": rows, "width": config.ffn}
         if down.width == down.columns:
             views = (gate_up, self.weights.signs[config.ffn], *self._quantized(scratch, rows, down.width))
-            values, blocks = shape | {"block": config.hadamard}, act | {"ABLOCK": self.ablock}
-            if fused := self._fused("glu_rotate_quantize", values, views, blocks):
+            values = shape | {"block": config.hadamard}
+            if fused := self._fused("glu_rotate_quantize", values, views, act | {"ABLOCK": self.ablock}):
                 return [fused]
         m = scratch.view("plain", rows, 4 * config.ffn)
         glu = self.launcher.prepare(CATALOGUE["glu"], shape, (gate_up, m), act)
         return [glu, *self._quantize(scratch, rows, m, down)]
 
     def _quantize(self, scratch: Scratch, rows: int, source: View, linear: Linear) -> list[Launch]:
-        """The input of a product, rotated where the model is."""
+        """Return the launches that quantize the input of a product, after a rotation if the weights are rotated."""
         if self.config.hadamard:
-            gamma, unused = self.weights.output_norm, scratch.view("turned", rows)
+            gamma = self.weights.output_norm
+            unused = scratch.view("turned", rows)
             constants = {"NORM": 0, "KEEP": 0}
             if fused := self._rotate_quantize(scratch, rows, source, gamma, unused, linear, constants):
                 return [fused]
@@ -224,7 +237,7 @@ class HybridPlan(Plan):
         linear: Linear,
         constants: dict[str, int],
     ) -> Launch | None:
-        """norm_rotate_quantize, where the device does it and no columns are padding."""
+        """Return the launch of norm_rotate_quantize; None if the device lacks it or columns are padded."""
         if linear.width != linear.columns:
             return None
         return self._fused(
@@ -235,7 +248,7 @@ class HybridPlan(Plan):
         )
 
     def _turned(self, scratch: Scratch, rows: int, source: View) -> tuple[View, list[Launch]]:
-        """What a rotated matrix multiplies in place of `source`, and the launches that make it."""
+        """Return the input that a rotated matrix multiplies in place of `source`, and the launches that compute it."""
         if not self.config.hadamard:
             return source, []
         turned = scratch.view("turned", rows, source.nbytes // rows)

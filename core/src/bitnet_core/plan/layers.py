@@ -1,6 +1,6 @@
-"""The plan: a step of T rows becomes a list of launches, the same for every backend.
+"""The plan: the list of launches of a step of T rows, the same for every backend.
 
-One row is one token of one sequence; prefill, decode and mixed batches differ only in their step buffers. The order of
+One row is one token of one request; prefill, decode and mixed batches differ only in their step buffers. The order of
 operations is that of the BitNet b1.58 2B4T report (Ma et al. 2025) and of Llama, which has no sub-norms.
 """
 
@@ -17,14 +17,14 @@ from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.launcher import Launch, Launcher
 from bitnet_hal.tuning.query import FEW_ROWS
 
+from bitnet_core.plan.device_weights import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
 from bitnet_core.plan.scratch import HISTORY, Scratch
-from bitnet_core.plan.weights import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
 
 log = logging.getLogger(__name__)
 
 
 class CacheViews(Protocol):
-    """What the plan binds of a paged cache."""
+    """The buffers of a paged cache that the plan binds."""
 
     @property
     def keys(self) -> tuple[View, ...]: ...
@@ -34,21 +34,22 @@ class CacheViews(Protocol):
 
     @property
     def states(self) -> tuple[tuple[View, View], ...]:
-        """Of each delta net: the convolution's last inputs, and the heads' states."""
+        """The last inputs of the convolution and the states of the heads, for each delta net."""
 
     @property
     def tables(self) -> View:
-        """i32[sequences, max_blocks]"""
+        """Block tables, i32[sequences, max_blocks]."""
 
     @property
     def max_blocks(self) -> int: ...
 
 
 class Plan:
-    """Launches of one model on one device, with cache rows of type `kv_dtype` (KV_TYPES)."""
+    """A builder of the launches of one model on one device, with cache rows of type `kv_dtype` (KV_TYPES)."""
 
     def __init__(self, weights: DeviceWeights, launcher: Launcher, kv_dtype: str) -> None:
-        self.weights, self.launcher = weights, launcher
+        self.weights = weights
+        self.launcher = launcher
         self.config = config = weights.config
         self.kv = KV_TYPES.index(kv_dtype)
         self.ablock = config.activation_group_size
@@ -56,9 +57,9 @@ class Plan:
         self._optional = launcher.device.info.kernels
 
     def body(self, scratch: Scratch, cache: CacheViews, rows: int, *, decode: bool = False) -> list[Launch]:
-        """From step[rows] to the hidden states x[rows, H]; keys and values go to the cache.
+        """Return the launches that compute the hidden states x[rows, H] from step[rows] and store keys and values.
 
-        decode: no two rows belong to one sequence.
+        decode: no two rows belong to one request.
         """
         launches = self._embed(scratch, rows)
         for index, layer in enumerate(self.weights.layers):
@@ -70,22 +71,22 @@ class Plan:
         return launches
 
     def head(self, scratch: Scratch, rows: int, wanted: int, keep: int = 0) -> list[Launch]:
-        """Logits of the `wanted` rows named by the index buffer, out of a step of `rows` rows.
-
-        keep: how many of the largest logits have to be right, 0 for all of them.
-        """
-        config, head = self.config, self.weights.head
-        normed, logits = scratch.view("normed", wanted), scratch.view("logits", wanted)
+        """Return the launches that compute the logits of the `wanted` rows numbered in the index buffer, of a step of
+        `rows` rows. keep: number of largest logits that must be exact, 0 for all of them."""
+        config = self.config
+        head = self.weights.head
+        normed = scratch.view("normed", wanted)
+        logits = scratch.view("logits", wanted)
         norm = self._rms_norm(scratch, rows, wanted, "index", self.weights.output_norm, normed)
         if isinstance(head, Linear):
             quantize = self._norm_quantize(scratch, wanted, normed, None, head)
             return [norm, quantize, *self._matmul(scratch, wanted, head, logits, config.vocab)]
-        if keep and (small := self._small_head(scratch, head, wanted, keep)):
-            return [norm, *small]
+        if keep and (products := self._lm_head_int8(scratch, head, wanted, keep)):
+            return [norm, *products]
         return [norm, *self._dense(head, wanted, normed, logits)]
 
     def _rms_norm(self, scratch: Scratch, rows: int, wanted: int, index: str, gamma: View, y: View) -> Launch:
-        """y[wanted, H]: the rows of x, of a step of `rows`, that a buffer numbers."""
+        """Compute y[wanted, H], the normed rows of x that the buffer `index` numbers, of a step of `rows` rows."""
         return self.launcher.prepare(
             CATALOGUE["rms_norm"],
             {"rows": wanted, "width": self.config.hidden, "eps": self.config.norm_eps},
@@ -93,7 +94,7 @@ class Plan:
         )
 
     def _dense(self, matrix: Dense, rows: int, x: View, y: View) -> list[Launch]:
-        """y[rows, matrix.rows] = matrix x."""
+        """Compute y[rows, matrix.rows] = matrix x."""
         return [
             self.launcher.prepare(
                 CATALOGUE["matmul_dense"],
@@ -110,22 +111,26 @@ class Plan:
             for part in matrix.parts
         ]
 
-    def _small_head(self, scratch: Scratch, head: Dense, wanted: int, keep: int) -> list[Launch]:
-        """Drafts from the int8 copy, exact logits where they may be among the `keep` largest; none where there is no
-        copy, or the device does not do such sizes."""
-        small, config = self.weights.lm_head_int8, self.config
-        if small is None:
+    def _lm_head_int8(self, scratch: Scratch, head: Dense, wanted: int, keep: int) -> list[Launch]:
+        """Return two launches: approximate logits from the int8 head, then exact ones for all that may be among the
+        `keep` largest. [] if there is no int8 head or the device does not support such sizes."""
+        config = self.config
+        int8 = self.weights.lm_head_int8
+        if int8 is None:
             return []
-        normed, logits, bound = (scratch.view(name, wanted) for name in ("normed", "logits", "bound"))
+        normed = scratch.view("normed", wanted)
+        logits = scratch.view("logits", wanted)
+        bound = scratch.view("bound", wanted)
         shape: ParamDict = {"rows": wanted, "outs": config.vocab, "width": config.hidden, "stride": config.vocab}
-        approx = self._fused("approx_logits", shape, (normed, small.codes, small.scale, small.error, logits, bound), {})
+        approx = self._fused("approx_logits", shape, (normed, int8.codes, int8.scale, int8.error, logits, bound), {})
         exact = self._fused(
-            "refine_logits", shape | {"k": keep}, (normed, head.parts[0].table, small.error, bound, logits), {}
+            "refine_logits", shape | {"k": keep}, (normed, head.parts[0].table, int8.error, bound, logits), {}
         )
         return [approx, exact] if approx and exact else []
 
     def advance(self, scratch: Scratch, cache: CacheViews, rows: int, *, masked: bool = False) -> Launch:
-        """Greedy tokens of all rows into the step buffer and the history; masked: among those that the mask allows."""
+        """Return the launch that chooses the greedy token of every row and appends it to the step buffer and the token
+        ring. masked: choose among the tokens that the mask allows."""
         index = scratch.view("index", rows)
         return self.launcher.prepare(
             CATALOGUE["argmax_advance"],
@@ -142,7 +147,8 @@ class Plan:
         )
 
     def shortlist(self, scratch: Scratch, rows: int, k: int, *, masked: bool = False) -> Launch:
-        """The k largest logits of every row, and what all of them add up to (optional kernel top_k)."""
+        """Return the launch that lists the k largest logits and the log-sum-exp of every row (optional kernel
+        top_k)."""
         return self.launcher.prepare(
             CATALOGUE["top_k"],
             self._choice(rows) | {"k": k},
@@ -161,8 +167,10 @@ class Plan:
         return self._embedded(scratch, rows, scratch.view("x", rows))
 
     def _embedded(self, scratch: Scratch, rows: int, x: View) -> list[Launch]:
-        """x[rows, H]: rows of the table as it is."""
-        embedding, hidden, step = self.weights.embedding, self.config.hidden, scratch.view("step", rows)
+        """Copy rows of the embedding table to x[rows, H]."""
+        embedding = self.weights.embedding
+        hidden = self.config.hidden
+        step = scratch.view("step", rows)
         if isinstance(embedding, Linear):
             return [
                 self.launcher.prepare(
@@ -190,12 +198,13 @@ class Plan:
         ]
 
     def _layer(self, scratch: Scratch, cache: CacheViews, index: int, layer: LayerWeights) -> Launch | None:
-        """A whole layer of one row, where the device does such a thing and every matrix is in one part."""
+        """Return one launch for a whole layer of one row, if the device supports it and every matrix is in one part."""
         matrices = layer.qkv, layer.attn_output, layer.gate_up, layer.ffn_down
         block = matrices[0].parts[0].block
         if any(len(matrix.parts) > 1 or matrix.parts[0].block != block for matrix in matrices):
             return None
-        config, x = self.config, scratch.view("x", 1)
+        config = self.config
+        x = scratch.view("x", 1)
         norms = layer.attn_norm, layer.attn_sub_norm, layer.ffn_norm, layer.ffn_sub_norm
         operands = [
             view
@@ -239,13 +248,16 @@ class Plan:
     def _attention(
         self, scratch: Scratch, cache: CacheViews, rows: int, index: int, layer: LayerWeights, decode: bool
     ) -> list[Launch]:
-        x, qkv, step = scratch.view("x", rows), scratch.view("qkv", rows), scratch.view("step", rows)
+        x = scratch.view("x", rows)
+        qkv = scratch.view("qkv", rows)
+        step = scratch.view("step", rows)
         heads = scratch.view("heads", rows)
-        caches, cached = (cache.keys[index], cache.values[index]), {"rows": rows, **self._cached(cache)}
-        eps, source = {"eps": self.config.norm_eps}, (qkv, step, self.weights.rope, *self._head_gammas(layer))
+        caches = (cache.keys[index], cache.values[index])
+        params = {"rows": rows, **self._cached(cache), "eps": self.config.norm_eps}
+        source = (qkv, step, self.weights.rope, *self._head_gammas(layer))
         launches = self._norm_matmul(scratch, rows, x, layer.attn_norm, layer.qkv, qkv)
         views = (*source, *caches, cache.tables, heads)
-        if decode and (fused := self._fused("rope_attention", cached | eps, views, self._rotated())):
+        if decode and (fused := self._fused("rope_attention", params, views, self._rotated())):
             launches.append(fused)
         else:
             launches += self._attend(scratch, cache, rows, layer, qkv, caches, heads)
@@ -261,8 +273,9 @@ class Plan:
         caches: tuple[View, View],
         heads: View,
     ) -> list[Launch]:
-        """heads[rows, q_width] from qkv, in two launches."""
-        queries, step = scratch.view("queries", rows), scratch.view("step", rows)
+        """Compute heads[rows, q_width] from qkv in two launches."""
+        queries = scratch.view("queries", rows)
+        step = scratch.view("step", rows)
         return [
             self.launcher.prepare(
                 CATALOGUE["rope_store_kv"],
@@ -279,8 +292,10 @@ class Plan:
         ]
 
     def _feed_forward(self, scratch: Scratch, rows: int, layer: LayerWeights) -> list[Launch]:
-        config, down = self.config, layer.ffn_down
-        x, m = scratch.view("x", rows), scratch.view("gate_up", rows, 4 * config.ffn)
+        config = self.config
+        down = layer.ffn_down
+        x = scratch.view("x", rows)
+        m = scratch.view("gate_up", rows, 4 * config.ffn)
         if glu := self._norm_matmul_glu(rows, x, m, layer):
             return [glu, *self._norm_matmul(scratch, rows, m, layer.ffn_sub_norm, down, x, add=1)]
         if glu := self._matmul_glu(scratch, rows, m, layer):
@@ -303,8 +318,9 @@ class Plan:
         )
 
     def _norm_matmul_glu(self, rows: int, x: View, m: View, layer: LayerWeights) -> Launch | None:
-        """m[rows, F] for a few rows in one launch, where gate and up are in one part."""
-        up, config = layer.gate_up, self.config
+        """Compute m[rows, F] of a few rows in one launch, if gate and up are in one part."""
+        up = layer.gate_up
+        config = self.config
         if rows > FEW_ROWS or len(up.parts) > 1:
             return None
         part = up.parts[0]
@@ -315,8 +331,9 @@ class Plan:
         )
 
     def _matmul_glu(self, scratch: Scratch, rows: int, m: View, layer: LayerWeights) -> Launch | None:
-        """m[rows, F] from what is quantized already, where gate and up are in one part."""
-        up, part = layer.gate_up, layer.gate_up.parts[0]
+        """Compute m[rows, F] from the quantized input, if gate and up are in one part."""
+        up = layer.gate_up
+        part = layer.gate_up.parts[0]
         if len(up.parts) > 1:
             return None
         shape: ParamDict = {"rows": rows, "outs": self.config.ffn, "width": up.width}
@@ -326,7 +343,7 @@ class Plan:
     def _fused(
         self, kernel: str, params: ParamDict, views: tuple[View, ...], constants: dict[str, int]
     ) -> Launch | None:
-        """Launch of an optional kernel; None where the device does not offer it, or not for such sizes."""
+        """Return the launch of an optional kernel; None if the device does not support it, or not for such sizes."""
         if kernel not in self._optional:
             return None
         try:
@@ -338,8 +355,8 @@ class Plan:
     def _norm_matmul(
         self, scratch: Scratch, rows: int, x: View, gamma: View | None, linear: Linear, y: View, *, add: int = 0
     ) -> list[Launch]:
-        """y[rows, outs] (+)= linear of x, normed (unless gamma is None) and quantized; a few rows in the products' own
-        launches, where those are on offer."""
+        """Compute y[rows, outs] (+)= linear(quantize(norm(x))), without the norm if gamma is None. A few rows use the
+        fused kernel norm_matmul if the device has it."""
         fused = []
         for part in linear.parts if rows <= FEW_ROWS else ():
             shape = self._product(rows, linear, part, linear.outs)

@@ -1,4 +1,4 @@
-"""What a model takes on a device, known before anything is allocated."""
+"""Compute the device memory that a model needs before anything is allocated."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class DeviceMemoryPlan:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all uses."""
         return self.weights + self.kv_cache + self.decode_scratch + self.prefill_scratch
 
 
 def plan_memory(source: ModelSource, *, kv_cache: int, sequences: int, chunk: int) -> DeviceMemoryPlan:
-    """For `sequences` texts at a time and prompts in chunks of `chunk` rows."""
+    """Return the memory for `sequences` concurrent requests and prompt steps of `chunk` rows."""
     config = source.config
     return DeviceMemoryPlan(
         weights=weight_bytes(source),

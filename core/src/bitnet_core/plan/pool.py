@@ -1,31 +1,26 @@
-"""Reuse of device buffers: a buffer given back is kept for the next request of its size."""
+"""A pool of device buffers: freed buffers are kept for later requests of the same size."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from bitnet_hal.device import Buffer, Device, MemoryKind, View
-from bitnet_hal.rounding import round_up
+from bitnet_hal.device import Buffer, Device, MemoryKind
+from bitnet_hal.kernels.catalogue import ceil_div
 
 _GRANULE = 256
-"""Sizes are rounded up to this, so that nearly equal requests share buffers."""
+"""Sizes are rounded up to a multiple of this many bytes, so that nearly equal requests share buffers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPoolConfig:
-    """Limits of a pool. max_cached_bytes is also held to half of the device's free memory where that is known."""
+    """Limits of a pool. max_cached_bytes: unused bytes kept for reuse, at most half of the device's free memory."""
 
     max_cached_bytes: int = 2 << 30
-    max_cached_buffers: int = 1000
-    track: bool = True  # keep per-buffer records, for `stats().leaked`
-    cleanup_interval: float = 30.0  # seconds after which an unused buffer goes back to the device
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """What a pool did. leaked counts buffers still out when the pool was closed."""
+    """Counters of a pool. leaked: number of buffers in use when the pool was closed."""
 
     hits: int
     misses: int
@@ -38,102 +33,81 @@ class MemoryStats:
 
     @property
     def hit_rate(self) -> float:
-        """Share of requests served without the device."""
+        """Share of requests served from cached buffers."""
         return self.hits / max(1, self.hits + self.misses)
 
 
 class MemoryPool:
-    """Size-keyed reuse over `Device.alloc` and `Device.free`; buffers from it may hold old data. moved_bytes: what was
-    copied to and from them."""
+    """A pool that reuses buffers by size; their content is undefined. moved_bytes: bytes that the pool's users have
+    copied between host and device."""
 
-    def __init__(
-        self, device: Device, config: MemoryPoolConfig | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._device, self._clock = device, clock
+    def __init__(self, device: Device, config: MemoryPoolConfig | None = None) -> None:
+        self._device = device
         self.config = config or MemoryPoolConfig()
         free = device.free_memory()
         self._max_bytes = self.config.max_cached_bytes if free < 0 else min(self.config.max_cached_bytes, free // 2)
-        self._cached: dict[tuple[MemoryKind, int], list[tuple[float, Buffer]]] = {}
-        self._out: dict[int, Buffer] = {}
-        self._hits = self._misses = self._in_use = self._peak = self._count = self._cached_bytes = self._leaked = 0
-        self._next_cleanup = clock() + self.config.cleanup_interval
+        self._cached: dict[tuple[MemoryKind, int], list[Buffer]] = {}
+        self._in_use: dict[int, Buffer] = {}  # by id
+        self._hits = 0
+        self._misses = 0
+        self._in_use_bytes = 0
+        self._peak_bytes = 0
+        self._cached_bytes = 0
+        self._leaked = 0
         self.moved_bytes = 0
 
-    def upload(self, view: View, source: memoryview) -> None:
-        """`Device.upload`, counted."""
-        self.moved_bytes += view.nbytes
-        self._device.upload(view, source)
-
-    def download(self, view: View, target: memoryview) -> None:
-        """`Device.download`, counted."""
-        self.moved_bytes += view.nbytes
-        self._device.download(view, target)
-
     def alloc(self, nbytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> Buffer:
-        """A buffer of at least `nbytes` > 0, its content undefined."""
-        size = round_up(nbytes, _GRANULE)
-        self._clean()
-        kept = self._cached.get((kind, size))
-        if kept:
-            buffer = kept.pop()[1]
+        """Return a buffer of at least `nbytes` > 0 bytes."""
+        size = ceil_div(nbytes, _GRANULE) * _GRANULE
+        cached = self._cached.get((kind, size))
+        if cached:
+            buffer = cached.pop()
             self._cached_bytes -= size
             self._hits += 1
         else:
             buffer = self._device.alloc(size, kind)
             self._misses += 1
-        self._in_use += size
-        self._count += 1
-        self._peak = max(self._peak, self._in_use)
-        if self.config.track:
-            self._out[id(buffer)] = buffer
+        self._in_use[id(buffer)] = buffer
+        self._in_use_bytes += size
+        self._peak_bytes = max(self._peak_bytes, self._in_use_bytes)
         return buffer
 
     def free(self, buffer: Buffer) -> None:
-        """Give back a buffer of `alloc`; ValueError for any other one, where tracking is on."""
-        if self.config.track and self._out.pop(id(buffer), None) is None:
-            raise ValueError("the buffer is not out of this pool")
+        """Take back a buffer of `alloc`. Raises ValueError for any other buffer."""
+        if self._in_use.pop(id(buffer), None) is None:
+            raise ValueError("this buffer is not in use from this pool")
         size = buffer.nbytes
-        self._in_use -= size
-        self._count -= 1
-        cached = sum(len(kept) for kept in self._cached.values())
-        if self._cached_bytes + size > self._max_bytes or cached >= self.config.max_cached_buffers:
+        self._in_use_bytes -= size
+        if self._cached_bytes + size > self._max_bytes:
             self._device.free(buffer)
         else:
-            self._cached.setdefault((buffer.kind, size), []).append((self._clock(), buffer))
+            self._cached.setdefault((buffer.kind, size), []).append(buffer)
             self._cached_bytes += size
-        self._clean()
 
-    def trim(self, older_than: float = 0.0) -> int:
-        """Give cached buffers that were idle for `older_than` seconds back to the device; returns their bytes."""
-        limit, freed = self._clock() - older_than, 0
-        for key, kept in list(self._cached.items()):
-            stale = [buffer for since, buffer in kept if since <= limit]
-            self._cached[key] = [(since, buffer) for since, buffer in kept if since > limit]
-            for buffer in stale:
+    def trim(self) -> int:
+        """Free all cached buffers on the device; returns their bytes."""
+        freed = self._cached_bytes
+        while self._cached:
+            _, buffers = self._cached.popitem()
+            for buffer in buffers:
                 self._device.free(buffer)
-                freed += buffer.nbytes
-        self._cached_bytes -= freed
+        self._cached_bytes = 0
         return freed
 
     def stats(self) -> MemoryStats:
-        """Counters since the pool was made."""
+        """Return the counters since the pool was created."""
         return MemoryStats(
             hits=self._hits,
             misses=self._misses,
-            in_use_bytes=self._in_use,
-            in_use_buffers=self._count,
-            peak_bytes=self._peak,
+            in_use_bytes=self._in_use_bytes,
+            in_use_buffers=len(self._in_use),
+            peak_bytes=self._peak_bytes,
             cached_bytes=self._cached_bytes,
-            cached_buffers=sum(len(kept) for kept in self._cached.values()),
+            cached_buffers=sum(len(buffers) for buffers in self._cached.values()),
             leaked=self._leaked,
         )
 
     def close(self) -> None:
-        """Free what is cached and count what was never given back as leaked."""
+        """Free cached buffers, and count buffers still in use as leaked."""
         self.trim()
-        self._leaked = self._count
-
-    def _clean(self) -> None:
-        if self._clock() >= self._next_cleanup:
-            self._next_cleanup = self._clock() + self.config.cleanup_interval
-            self.trim(self.config.cleanup_interval)
+        self._leaked = len(self._in_use)

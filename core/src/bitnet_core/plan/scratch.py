@@ -1,4 +1,4 @@
-"""Activation buffers of a step: one buffer per role, because no buffer may be read and written by one launch."""
+"""Activation buffers of a step: one per role, because no launch may read and write the same buffer."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from bitnet_core.model.weights import padded
 from bitnet_core.plan.pool import MemoryPool
 
 HISTORY = 64
-"""Tokens of a row that greedy decoding keeps on the device until the host reads them."""
+"""Length of a row's token ring: tokens that stay on the device until the host reads them."""
 
 SHORTLIST = 256
-"""Most candidates that the top_k kernel can list."""
+"""Largest number of candidates that the top_k kernel can list."""
 
 _LOGIT_BYTES = 32 << 20
-"""Most bytes of logits that a prompt step keeps on the device at once."""
+"""Largest size in bytes of the logits of a prompt step on the device."""
 
 
 def logit_rows(config: ModelConfig, chunk: int) -> int:
-    """Rows whose logits a step of `chunk` rows computes at a time."""
+    """Return the number of rows whose logits a step of `chunk` rows computes at once."""
     return min(chunk, max(1, _LOGIT_BYTES // (4 * config.vocab)))
 
 
 def scratch_row_bytes(config: ModelConfig) -> tuple[dict[str, int], dict[str, int]]:
-    """Bytes per row of the step, and per row whose logits are wanted, of every scratch buffer."""
+    """Return the bytes of every scratch buffer: per row of the step, and per row whose logits are computed."""
     mixed = config.delta.value_width if config.delta else 0
     widest = max(padded(columns) for columns in (config.hidden, config.q_width, config.ffn, mixed))
     scales = 4 * row_scales(widest, config.activation_group_size)
@@ -46,7 +46,7 @@ def scratch_row_bytes(config: ModelConfig) -> tuple[dict[str, int], dict[str, in
         "step": 4 * STEP_FIELDS,
     }
     if config.delta:
-        step |= _of_delta_nets(config, config.delta)
+        step |= _delta_net_bytes(config, config.delta)
     wanted = {
         "index": 4,
         "normed": 4 * config.hidden,
@@ -59,8 +59,8 @@ def scratch_row_bytes(config: ModelConfig) -> tuple[dict[str, int], dict[str, in
     return step, wanted
 
 
-def _of_delta_nets(config: ModelConfig, net: DeltaNet) -> dict[str, int]:
-    """What a model with delta nets needs beside the others, or more of (plan.hybrid)."""
+def _delta_net_bytes(config: ModelConfig, net: DeltaNet) -> dict[str, int]:
+    """Return the bytes per row of the additional and the larger buffers of a model with delta nets (plan.hybrid)."""
     heads = max(config.q_width, net.value_width)
     widest = max(config.hidden, config.ffn, heads)
     return {
@@ -76,10 +76,12 @@ def _of_delta_nets(config: ModelConfig, net: DeltaNet) -> dict[str, int]:
 
 
 class Scratch:
-    """Buffers for steps of up to `rows` rows with up to `wanted` rows of logits at a time."""
+    """The buffers for steps of up to `rows` rows with up to `wanted` rows of logits."""
 
     def __init__(self, device: Device, pool: MemoryPool, config: ModelConfig, rows: int, wanted: int) -> None:
-        self.device, self.rows, self.wanted = device, rows, wanted
+        self.device = device
+        self.rows = rows
+        self.wanted = wanted
         self._pool = pool
         step, head = scratch_row_bytes(config)
         self._row_bytes = step | head
@@ -97,24 +99,27 @@ class Scratch:
             raise
 
     def view(self, name: str, rows: int, row_bytes: int | None = None) -> View:
-        """The first `rows` rows of a buffer; row_bytes where a launch uses shorter rows than it has room for."""
+        """Return the view of the first `rows` rows of a buffer. row_bytes: set if the launch uses shorter rows."""
         return View(self._buffers[name], 0, rows * (self._row_bytes[name] if row_bytes is None else row_bytes))
 
     def lists(self, rows: int, k: int) -> tuple[View, View, View]:
-        """Shortlists of `rows` rows: ids i32[rows, k], values f32[rows, k] and totals f32[rows, 2], in this order, so
-        that one download reads them."""
-        step = ceil_div(4 * rows * k, self.device.info.alignment) * self.device.info.alignment
-        every = whole(self._buffers["lists"])
-        return every.part(0, 4 * rows * k), every.part(step, 4 * rows * k), every.part(2 * step, 8 * rows)
+        """Return the views of the shortlists: ids i32[rows, k], values f32[rows, k] and totals f32[rows, 2], in this
+        order, so that one download reads them."""
+        nbytes = 4 * rows * k
+        aligned = ceil_div(nbytes, self.device.info.alignment) * self.device.info.alignment
+        buffer = whole(self._buffers["lists"])
+        return buffer.part(0, nbytes), buffer.part(aligned, nbytes), buffer.part(2 * aligned, 8 * rows)
 
     def upload(self, name: str, values: npt.NDArray[np.int32], first: int = 0) -> None:
-        """Write an i32 buffer from row `first` on from a C-contiguous array."""
+        """Copy a C-contiguous array to an i32 buffer, from row `first` on."""
         at = first * self._row_bytes[name]
-        self._pool.upload(View(self._buffers[name], at, values.nbytes), values.data.cast("B"))
+        self.device.upload(View(self._buffers[name], at, values.nbytes), values.data.cast("B"))
+        self._pool.moved_bytes += values.nbytes
 
     def download(self, name: str, out: npt.NDArray[np.float32] | npt.NDArray[np.int32]) -> None:
         """Read the start of a buffer into a C-contiguous array."""
-        self._pool.download(View(self._buffers[name], 0, out.nbytes), out.data.cast("B"))
+        self.device.download(View(self._buffers[name], 0, out.nbytes), out.data.cast("B"))
+        self._pool.moved_bytes += out.nbytes
 
     def free(self) -> None:
         """Give all buffers back to the pool."""

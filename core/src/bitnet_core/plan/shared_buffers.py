@@ -1,4 +1,4 @@
-"""Small arrays in buffers that they share: a driver gives each buffer a page or more, and some have as few as 4,096."""
+"""Place small arrays in shared buffers: each buffer takes a page or more, and some drivers allow only 4,096 of them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from bitnet_hal.device import View
 from bitnet_hal.rounding import ceil_div
 
 SHARED = 1 << 20
-"""Bytes of a buffer that is shared."""
+"""Size of a shared buffer in bytes."""
 SMALL = SHARED // 4
-"""Bytes of what may be in one; what is larger has a buffer of its own."""
+"""Largest array in bytes that is placed in a shared buffer; larger ones get their own."""
 
 
 class SharedBuffers:
-    """alloc: makes a buffer of so many bytes. alignment: of views, in bytes."""
+    """An allocator of small views. alloc: allocates a buffer of a number of bytes. alignment: of views, in bytes."""
 
     def __init__(self, alloc: Callable[[int], View], alignment: int) -> None:
-        self._alloc, self._alignment = alloc, alignment
+        self._alloc = alloc
+        self._alignment = alignment
         self._left: View | None = None
 
     def view(self, nbytes: int) -> View:
-        """A place for so many bytes."""
+        """Allocate a view of `nbytes` bytes."""
         if nbytes > SMALL:
             return self._alloc(nbytes)
         taken = ceil_div(nbytes, self._alignment) * self._alignment
         if self._left is None or self._left.nbytes < taken:
             self._left = self._alloc(SHARED)
-        view, self._left = self._left.part(0, nbytes), self._left.part(taken, self._left.nbytes - taken)
+        view = self._left.part(0, nbytes)
+        self._left = self._left.part(taken, self._left.nbytes - taken)
         return view

@@ -13,7 +13,7 @@ from bitnet_hal.plugin import BaseDevice, BoundLaunch, KernelSpec, LaunchRecordi
 
 from bitnet_cpu import _native
 from bitnet_cpu.describe import active_kernel, cpu_info
-from bitnet_cpu.errors import native
+from bitnet_cpu.errors import FAILURES, native, translated
 from bitnet_cpu.threads import pool, thread_count
 from bitnet_cpu.tuning import candidate_tunings, select_tuning
 
@@ -79,12 +79,16 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
         buffer.memory.release()
 
     def _upload(self, buffer: CpuBuffer, offset: int, source: memoryview) -> None:
-        with native("upload"):
+        try:
             buffer.memory.upload(offset, source.nbytes, source)
+        except FAILURES as exc:
+            raise translated(exc, "upload") from exc
 
     def _download(self, buffer: CpuBuffer, offset: int, target: memoryview) -> None:
-        with native("download"):
+        try:
             buffer.memory.download(offset, target.nbytes, target)
+        except FAILURES as exc:
+            raise translated(exc, "download") from exc
 
     def _copy(self, source: CpuBuffer, source_at: int, target: CpuBuffer, target_at: int, nbytes: int) -> None:
         with native("copy"):
@@ -123,8 +127,10 @@ class CpuDevice(BaseDevice[CpuBuffer, CpuKernel]):
         recording.native = launches
 
     def _replay(self, recording: LaunchRecording[CpuBuffer, CpuKernel]) -> None:
-        with native("replay"):
+        try:
             self._pool.replay(recording.native)
+        except FAILURES as exc:
+            raise translated(exc, "replay") from exc
 
     def _forget(self, recording: LaunchRecording[CpuBuffer, CpuKernel]) -> None:
         recording.native.clear()

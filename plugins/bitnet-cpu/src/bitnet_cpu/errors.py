@@ -15,25 +15,33 @@ ERRORS: dict[type[Exception], type[GpuError]] = {
 }
 """Native exception -> HAL error; a failed allocation (MemoryError) becomes OutOfMemoryError."""
 
+FAILURES = (*ERRORS, MemoryError)
+"""The exceptions of the native module."""
+
 
 @contextmanager
 def native(operation: str, requested: int = 0) -> Iterator[None]:
     """Translate what the native module raises inside the block. requested: bytes, for allocations."""
     try:
         yield
-    except tuple(ERRORS) as exc:
-        raise ERRORS[type(exc)](
-            str(exc),
-            backend="cpu",
-            operation=operation,
-            code=type(exc).__name__,
-            hint="Core should have refused this launch: report it with the output of `bitnet doctor --json`",
-        ) from exc
-    except MemoryError as exc:
-        raise OutOfMemoryError(
+    except FAILURES as exc:
+        raise translated(exc, operation, requested) from exc
+
+
+def translated(error: Exception, operation: str, requested: int = 0) -> GpuError:
+    """Return the HAL's error for one of FAILURES. requested: bytes, for allocations."""
+    if isinstance(error, MemoryError):
+        return OutOfMemoryError(
             "the system has no memory left",
             requested=requested,
             backend="cpu",
             operation=operation,
             hint="Use a smaller context or close other programs",
-        ) from exc
+        )
+    return ERRORS[type(error)](
+        str(error),
+        backend="cpu",
+        operation=operation,
+        code=type(error).__name__,
+        hint="Core should have refused this launch: report it with the output of `bitnet doctor --json`",
+    )

@@ -31,7 +31,7 @@ def hash_blocks(tokens: Sequence[int], known: Sequence[bytes] = ()) -> list[byte
 
 @dataclass(slots=True)
 class _Shared:
-    """A full block that later sequences may use."""
+    """A full block that later requests may reuse."""
 
     block_hash: bytes
     registered: int
@@ -43,20 +43,19 @@ class BlockPool:
     """Blocks 0..total - 1, each free, owned by requests, or cached for reuse until the eviction policy takes it."""
 
     def __init__(self, total: int, eviction: Eviction = "lru") -> None:
-        self.total, self.eviction = total, eviction
+        self.total = total
+        self.eviction = eviction
         self.evictions = 0
         self._free = list(range(total - 1, -1, -1))
         self._owners: dict[int, int] = {}
         self._shared: dict[int, _Shared] = {}
         self._by_hash: dict[bytes, int] = {}
-        self._free_queue: list[
-            tuple[tuple[int, int], int]
-        ] = []  # min-heap of (priority, block); may hold stale entries
+        self._free_queue: list[tuple[tuple[int, int], int]] = []  # heap of (priority, block); entries may be stale
         self._clock = 0
 
     @property
     def available(self) -> int:
-        """Number of blocks that `allocate` can give."""
+        """Number of blocks that `allocate` can still return."""
         return self.total - len(self._owners)
 
     @property
@@ -136,7 +135,7 @@ class BlockPool:
         return (shared.uses, shared.used) if self.eviction == "lfu" else (shared.used, 0)
 
     def _is_idle(self, priority: tuple[int, int], block: int) -> bool:
-        """Still: nobody owns the block, and nobody has used it since."""
+        """Return True if the heap entry is not stale: the block has no owner and was not used since."""
         shared = self._shared.get(block)
         return shared is not None and block not in self._owners and self._priority(shared) == priority
 

@@ -13,13 +13,13 @@ from bitnet_core.plan.pool import MemoryPool
 
 
 def block_bytes(config: ModelConfig, kv_dtype: str) -> int:
-    """Bytes of one block in one layer's key (or value) buffer."""
+    """Return the bytes of one block in one layer's key (or value) buffer."""
     return KV_BLOCK * config.n_kv_heads * kv_row_bytes(KV_TYPES.index(kv_dtype), config.head_dim)
 
 
-def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, req_indices: int) -> int:
-    """Bytes of a cache without its block tables; lanes: number of states."""
-    return 2 * config.attention_layers * blocks * block_bytes(config, kv_dtype) + req_indices * config.state_bytes
+def cache_bytes(config: ModelConfig, kv_dtype: str, blocks: int, states: int) -> int:
+    """Return the bytes of a cache without its block tables. states: number of delta net states."""
+    return 2 * config.attention_layers * blocks * block_bytes(config, kv_dtype) + states * config.state_bytes
 
 
 class KVCache:
@@ -38,16 +38,20 @@ class KVCache:
         context: int,
         checkpoints: int = 0,
     ) -> None:
-        self._device, self._pool = device, pool
-        self.blocks, self.sequences, self.checkpoints = blocks, sequences, checkpoints
+        self._device = device
+        self._pool = pool
+        self.blocks = blocks
+        self.sequences = sequences
+        self.checkpoints = checkpoints
         self.max_blocks = ceil_div(context, KV_BLOCK)
-        size, layers = blocks * block_bytes(config, kv_dtype), config.attention_layers
+        size = blocks * block_bytes(config, kv_dtype)
+        layers = config.attention_layers
         self.nbytes = cache_bytes(config, kv_dtype, blocks, sequences + checkpoints)
         self._buffers: list[Buffer] = []
         net = config.delta
         self._rows = np.full((sequences, self.max_blocks), -1, np.int32)
         self._tables: list[list[int]] = [[] for _ in range(sequences)]
-        self._changed: set[int] = set()  # requests whose tables the device does not have yet
+        self.changed_tables: set[int] = set()  # table rows that the device does not have yet
         try:
             self.keys = tuple(self._alloc(size) for _ in range(layers))
             self.values = tuple(self._alloc(size) for _ in range(layers))
@@ -66,17 +70,18 @@ class KVCache:
         row = self._rows[req_index]
         row[: len(blocks)] = blocks
         row[len(blocks) :] = -1
-        self._changed.add(req_index)
+        self.changed_tables.add(req_index)
 
     def upload_tables(self) -> None:
         """Upload changed tables, adjacent ones at once; call it before queueing work that uses them."""
-        while self._changed:
-            first = end = min(self._changed)
-            while end in self._changed:
+        while self.changed_tables:
+            first = end = min(self.changed_tables)
+            while end in self.changed_tables:
                 end += 1
             rows = self._rows[first:end]
-            self._pool.upload(self.tables.part(first * self._rows[0].nbytes, rows.nbytes), rows.data.cast("B"))
-            self._changed.difference_update(range(first, end))
+            self._device.upload(self.tables.part(first * self._rows[0].nbytes, rows.nbytes), rows.data.cast("B"))
+            self._pool.moved_bytes += rows.nbytes
+            self.changed_tables.difference_update(range(first, end))
 
     def slots(self, req_indices: npt.NDArray[np.int64], positions: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Map positions of requests to cache slots, i32[n]; -1 if the block is missing."""
@@ -92,8 +97,9 @@ class KVCache:
     def _states(self, net: DeltaNet) -> tuple[View, View]:
         """Allocate the states of one delta net: f32[n, taps - 1, channels] and f32[n, heads, key_dim, value_dim], n =
         sequences + checkpoints. Kernels zero them at position 0."""
-        req_indices, (inputs, heads) = self.sequences + self.checkpoints, net.state_sizes
-        return self._alloc(4 * req_indices * inputs), self._alloc(4 * req_indices * heads)
+        rows = self.sequences + self.checkpoints
+        inputs, heads = net.state_sizes
+        return self._alloc(4 * rows * inputs), self._alloc(4 * rows * heads)
 
     def copy_states(self, source: int, target: int) -> None:
         """Copy the states of all delta nets from one row to another."""

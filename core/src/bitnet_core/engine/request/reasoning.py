@@ -1,4 +1,4 @@
-"""Reasoning of a reply: told apart from the answer by the tokens <think> and </think>, and ended in time."""
+"""Reasoning of a reply: the tokens between <think> and </think>, and a limit on their number."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from bitnet_core.engine.sampling.constraint import Constraint, Mask
 
 
 class Reasoning:
-    """Follows the tokens of a reply. inside: the next one is reasoning."""
+    """A tracker of the reasoning tags in a reply. inside: True if the next token is reasoning."""
 
     def __init__(self, opening: int, closing: int, prompt: Sequence[int]) -> None:
-        """opening, closing: ids of the tags. prompt: its last tag says whether the reply begins inside."""
+        """Start at the end of a prompt, whose last tag decides if the reply begins inside. opening, closing: tag
+        ids."""
         self._tags = {opening: True, closing: False}
         self.inside = next((self._tags[token] for token in reversed(prompt) if token in self._tags), False)
         self._begun = False
 
     def take(self, token: int) -> bool:
-        """Take in the next token; whether it is a tag, which no text shows."""
+        """Track the next token; returns True for a tag, which is not shown."""
         if token not in self._tags:
             return False
-        self.inside, self._begun = self._tags[token], False
+        self.inside = self._tags[token]
+        self._begun = False
         return True
 
     def trimmed(self, text: str) -> str:
-        """The text without the line breaks that separate it from a tag before it."""
+        """Strip the line breaks between a tag and the text after it."""
         if not self._begun:
             text = text.lstrip("\n")
             self._begun = bool(text)
@@ -35,20 +37,24 @@ class Reasoning:
 
 
 class ReasoningLimit:
-    """A Constraint that ends the reasoning after `limit` tokens with the tokens `ending`, the closing tag among them.
+    """A Constraint that forces the tokens `ending`, which contain the closing tag, after `limit` tokens of reasoning.
 
-    inner: what constrains the answer, which begins after the closing tag.
+    inner: the constraint of the answer, which begins after the closing tag.
     """
 
     def __init__(
         self, reasoning: Reasoning, limit: int, ending: Sequence[int], vocab: int, inner: Constraint | None = None
     ) -> None:
-        self._reasoning, self._left, self._ending, self._inner = reasoning, limit, list(ending), inner
+        self._reasoning = reasoning
+        self._left = limit
+        self._ending = list(ending)
+        self._inner = inner
         self._anything: Mask = np.full(ceil_div(vocab, 32), -1, np.int32)
-        self._forced = 0  # tokens of the ending that were taken
+        self._forced = 0  # tokens of the ending that were accepted
 
     def mask(self) -> Mask:
-        """Anything within the limit, then the ending, then what the inner constraint says."""
+        """Return the allowed tokens: all of them within the limit, then the ending, then those of the inner
+        constraint."""
         if self._ending_now:
             only = np.zeros_like(self._anything)
             token = self._ending[self._forced]
@@ -57,7 +63,7 @@ class ReasoningLimit:
         return self._inner.mask() if self._inner and not self._reasoning.inside else self._anything
 
     def accept(self, token: int) -> bool:
-        """Count a token of the reasoning; hand one of the answer on."""
+        """Count a token of the reasoning; pass one of the answer to the inner constraint."""
         if self._ending_now:
             self._forced += 1
             self._reasoning.take(token)

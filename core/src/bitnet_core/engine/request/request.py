@@ -1,4 +1,4 @@
-"""A generation request: its tokens, its blocks in the cache, its limits."""
+"""A generation request: its tokens, cache blocks and limits."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from bitnet_core.engine.speculative import NgramDrafter
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 Scored = Callable[[int, npt.NDArray[np.float32]], None]
-"""scored(position, f32[V] logits after the token there); again from the start if the text has to be computed again."""
+"""Called with (position, f32[V] logits after the token there); restarts at position 0 if the request is recomputed."""
 
 _ids = itertools.count()
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request. tokens: prompt and generated tokens; keys and values of the first `computed` are in the cache.
+    """A generation request. tokens: prompt and generated tokens; the cache holds keys and values of the first
+    `computed`.
 
     error: why the request ended, if finish_reason is "error". added, admitted: time.perf_counter() when it was queued
     and when it was first admitted. prefill_seconds, decode_seconds: durations of the steps up to and after its first
-    token.
+    token. prefilling: True until a step has generated the first token. greedy: True if the device can choose the
+    tokens: no constraint, greedy sampling of raw logits.
     """
 
     tokens: list[int]
@@ -39,9 +41,11 @@ class Request:
     sampler: Sampler
     stop_token_ids: frozenset[int]
     constraint: Constraint | None = None
-    scored: Scored | None = None  # wants the logits after every token of the prompt
+    scored: Scored | None = None  # receives the logits after every prompt token
     id: int = field(default_factory=lambda: next(_ids))
     prompt_tokens: int = field(init=False)
+    greedy: bool = field(init=False)
+    prefilling: bool = True
     computed: int = 0
     cached_tokens: int = 0  # prompt tokens whose keys and values came from an earlier request
     blocks: list[int] = field(default_factory=list)
@@ -57,6 +61,7 @@ class Request:
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.tokens)
+        self.greedy = self.constraint is None and self.sampler.greedy
 
     @property
     def generated(self) -> list[int]:
@@ -73,13 +78,8 @@ class Request:
         """Number of tokens that are not computed yet; 1 while decoding."""
         return len(self.tokens) - self.computed
 
-    @property
-    def greedy(self) -> bool:
-        """Whether the device can choose tokens by itself."""
-        return self.constraint is None and self.sampler.greedy
-
     def block_hashes(self, upto: int) -> list[bytes]:
-        """Hashes of the full blocks within the first `upto` tokens."""
+        """Return the hashes of the full blocks within the first `upto` tokens."""
         count = upto // KV_BLOCK
         if len(self._block_hashes) < count:
             self._block_hashes = hash_blocks(self.tokens[:upto], self._block_hashes)

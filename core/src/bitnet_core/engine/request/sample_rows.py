@@ -1,5 +1,4 @@
-"""The rows of a step whose logits are needed: each samples its request's next token, or keeps the error that ends
-it."""
+"""Sample the next tokens of requests from the rows of a step."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
 
 @dataclass(slots=True, eq=False)
 class SampleRow:
-    """One row of a request. scored_at: its position if the request takes its logits, else -1. chooses: whether the next
-    token is sampled from it. token, error: the outcome."""
+    """A row of a request whose logits are needed. scored_at: its position if request.scored receives its logits, else
+    -1. chooses: True if the next token is sampled from it. token, error: the outcome."""
 
     request: Request
     scored_at: int = -1
@@ -29,7 +28,7 @@ class SampleRow:
     _mask: Mask | None = None
 
     def logits_request(self) -> LogitsRequest:
-        """Return which logits the row needs."""
+        """Return the request for the logits that the row needs."""
         if self.scored_at >= 0:
             return LogitsRequest(0)
         logits_request = self.request.sampler.logits_request(self.request.tokens)
@@ -40,20 +39,20 @@ class SampleRow:
         )
 
     def mask(self) -> Mask:
-        """Mask of the request's constraint, computed once; nothing is allowed if the constraint fails."""
+        """Return the mask of the request's constraint, computed once; it allows nothing if the constraint fails."""
         if self._mask is None:
-            self._mask = self._asked()
+            self._mask = self._compute_mask()
         return self._mask
 
     def apply(self, top_logits: TopLogits) -> None:
-        """Use the logits. Device errors propagate; any other failure ends this request only."""
+        """Sample from the logits. Device errors propagate; any other failure ends this request only."""
         if self.error is None and top_logits.ids is not None and top_logits.values is not None:
             self._choose_from_list(top_logits.ids, top_logits.values, top_logits.total)
         if self.error is None and self.token is None:
             self.apply_logits(top_logits.full())
 
     def apply_logits(self, logits: Logits) -> None:
-        """Use all logits of the row."""
+        """Sample from all logits of the row."""
         try:
             if self.scored_at >= 0 and self.request.scored is not None:
                 self.request.scored(self.scored_at, logits)
@@ -61,7 +60,7 @@ class SampleRow:
                 mask = self.mask() if self.request.constraint is not None else None
                 if self.error is None:
                     self.token = self.request.sampler.choose(logits, self.request.tokens, mask)
-        except Exception as exc:  # noqa: BLE001 - whatever it is, the neighbours have no part in it
+        except Exception as exc:  # noqa: BLE001 - the error of one request must not end the others
             self.error = exc
 
     def _choose_from_list(self, ids: npt.NDArray[np.int32], values: Logits, total: tuple[float, float] | None) -> None:
@@ -70,8 +69,9 @@ class SampleRow:
         except Exception as exc:  # noqa: BLE001 - as above
             self.error = exc
 
-    def _asked(self) -> Mask:
-        constraint, vocab = self.request.constraint, self.request.sampler.vocab
+    def _compute_mask(self) -> Mask:
+        constraint = self.request.constraint
+        vocab = self.request.sampler.vocab
         try:
             if constraint is not None:
                 return constraint.mask()

@@ -17,11 +17,11 @@ from bitnet_core.engine.run.batch import ScheduledTokens, build_batch, padded_ro
 from bitnet_core.engine.run.multi_step_decoder import MultiStepDecoder
 from bitnet_core.engine.run.row_masks import RowMasks
 from bitnet_core.engine.sampling.logits import Logits, LogitsRequest, TopLogits
+from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.hybrid import HybridPlan
 from bitnet_core.plan.layers import Plan
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.scratch import SHORTLIST, Scratch, logit_rows
-from bitnet_core.plan.weights import DeviceWeights
 
 _LISTS = (1, 16, 64, SHORTLIST)
 """Lengths of top-k lists; few, so that few recordings serve all."""
@@ -42,10 +42,14 @@ class Runner:
         cache: KVCache,
         kv_dtype: str,
     ) -> None:
-        self.device, self.launcher, self.pool = device, launcher, pool
-        self.weights, self.cache = weights, cache
+        self.device = device
+        self.launcher = launcher
+        self.pool = pool
+        self.weights = weights
+        self.cache = cache
         self.plan = (HybridPlan if weights.config.delta else Plan)(weights, launcher, kv_dtype)
-        self.vocab, self.tokens = weights.config.vocab, weights.config.tokens
+        self.vocab = weights.config.vocab
+        self.tokens = weights.config.tokens
         self.shortlists = "top_k" in device.info.kernels
         self._decode = Scratch(device, pool, weights.config, cache.sequences, cache.sequences)
         try:
@@ -62,8 +66,8 @@ class Runner:
     def forward(
         self, scheduled: Sequence[ScheduledTokens], wanted: Sequence[int], chunk: int
     ) -> npt.NDArray[np.float32]:
-        """Compute the rows of `scheduled`, at most `chunk`; f32[len(wanted), V] logits of the rows numbered
-        `wanted`."""
+        """Compute the rows of `scheduled`, at most `chunk`; returns f32[len(wanted), V], the logits of the rows
+        numbered `wanted`."""
         steps = self.prompt_step(scheduled, wanted, [LogitsRequest(0)] * len(wanted), chunk, self.vocab)
         rows = [top_logits.full() for top_logits in steps]
         return np.stack(rows) if rows else np.empty((0, self.vocab), np.float32)
@@ -112,10 +116,8 @@ class Runner:
         short = sum(logits_request.k > 0 for logits_request in logits_requests) if self.shortlists else 0
         listed: list[TopLogits] = []
         if short:
-            k, masks = (
-                self._list_length(logits_requests),
-                [logits_request.mask() for logits_request in logits_requests if logits_request.mask is not None],
-            )
+            k = self._list_length(logits_requests)
+            masks = [logits_request.mask() for logits_request in logits_requests if logits_request.mask is not None]
             if masks:
                 self._masks(scratch).upload(masks, short)
             self.launcher.run([self.plan.shortlist(scratch, short, k, masked=bool(masks))])
@@ -123,7 +125,7 @@ class Runner:
         return listed + self._whole(scratch, short, len(logits_requests), columns)
 
     def _short(self, logits_requests: Sequence[LogitsRequest]) -> bool:
-        """Whether unmasked top-k lists satisfy all requests."""
+        """Return True if unmasked top-k lists satisfy all requests."""
         return self.shortlists and all(
             logits_request.k and not logits_request.rest and logits_request.mask is None
             for logits_request in logits_requests
@@ -137,7 +139,8 @@ class Runner:
         self, scratch: Scratch, logits_requests: Sequence[LogitsRequest], k: int, columns: int
     ) -> list[TopLogits]:
         """Read top-k lists from the device."""
-        rows, rest = len(logits_requests), any(logits_request.rest for logits_request in logits_requests)
+        rows = len(logits_requests)
+        rest = any(logits_request.rest for logits_request in logits_requests)
         ids_at, values_at, totals_at = (view.offset // 4 for view in scratch.lists(rows, k))
         words = np.empty(totals_at + 2 * rows if rest else values_at + rows * k, np.int32)
         scratch.download("lists", words)
@@ -177,7 +180,7 @@ class Runner:
         return found
 
     def recordings(self) -> dict[str, Recorded]:
-        """All recordings by what they do. Replaying one advances its rows: only allowed between requests."""
+        """Return all recordings by name. Replaying one advances its rows, so it is only allowed without requests."""
         self.multi_step.forget()
         found = {f"{kind} decode, {size} rows": recorded for (kind, size), recorded in self._recordings.items()}
         prompts = {f"prompt, {rows} rows": body for rows, body in self._bodies.items() if isinstance(body, Recorded)}
@@ -194,7 +197,7 @@ class Runner:
         return True
 
     def free(self) -> None:
-        """Give back scratch, recordings and the cache, but not the weights."""
+        """Free scratch, recordings and the cache, but not the weights."""
         for recorded in self._recordings.values():
             recorded.recording.close()
         self._recordings.clear()
@@ -207,12 +210,14 @@ class Runner:
         memory."""
         if self._prompt is None or self._prompt.rows < rows:
             self.drop_scratch()
-            config, capacity = self.weights.config, min(chunk, 1 << (rows - 1).bit_length())
+            config = self.weights.config
+            capacity = min(chunk, 1 << (rows - 1).bit_length())
             self._prompt = Scratch(self.device, self.pool, config, capacity, logit_rows(config, capacity))
         return self._prompt
 
     def _run_body(self, scratch: Scratch, rows: int) -> None:
-        """All layers over a prompt step: direct launches at first, a recording for a row count that comes again."""
+        """Run all layers over a prompt step: by direct launches the first time, by a recording for a repeated row
+        count."""
         body = self._bodies.pop(rows, None)
         if body is None:
             body = self.plan.body(scratch, self.cache, rows)
@@ -239,7 +244,7 @@ class Runner:
         self.launcher.replay(recorded)
 
     def _recorded(self, kind: str, size: int) -> Recorded:
-        """The recording of a decode step; kind is "logits", "greedy", or "top" and a number."""
+        """Return the recording of a decode step. kind: "logits", "greedy", or "top" followed by the list length."""
         recorded = self._recordings.get((kind, size))
         if recorded is None:
             launches = self.plan.body(self._decode, self.cache, size, decode=True)

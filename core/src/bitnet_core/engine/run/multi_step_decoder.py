@@ -1,4 +1,4 @@
-"""Multi-step greedy decoding: the device advances its rows by itself, and further steps can be queued ahead.
+"""Multi-step greedy decoding: the device advances its rows by itself, and further steps can be queued in advance.
 
 The device works in queue order. A row whose request turns out to have ended goes on in the steps that were queued
 before: it writes behind the request's end, into blocks that belonged to the request when the steps were queued; their
@@ -34,7 +34,8 @@ class StepsInFlight:
 
 
 class MultiStepDecoder:
-    """The rows in the step buffer of `scratch`. recorded(n): the recording of a greedy step of n rows."""
+    """Decoder of the rows in the step buffer of `scratch`. recorded(n): returns the recording of a greedy step of n
+    rows."""
 
     def __init__(
         self,
@@ -44,30 +45,29 @@ class MultiStepDecoder:
         cache: KVCache,
         recorded: Callable[[int], Recorded],
     ) -> None:
-        self._launcher, self._scratch, self._cache, self._recorded = launcher, scratch, cache, recorded
+        self._launcher = launcher
+        self._scratch = scratch
+        self._cache = cache
+        self._recorded = recorded
         self._read_async = (
             cast(AsyncReadbackDevice, device).read_async if "async-readback" in device.info.features else None
         )
-        self._rows: dict[
-            ScheduledTokens, int
-        ] = {}  # places in the step buffer of what it holds once `_ahead` is asked for
-        self._moving: set[int] = set()  # places whose rows every replay moves on
+        self.can_run_ahead = self._read_async is not None
+        self._rows: dict[ScheduledTokens, int] = {}  # next rows, after `in_flight`, and their places in the step buffer
+        self._moving: set[int] = set()  # places whose rows every replay advances
         self._size = 0  # rows of a replay
         self._history_used = HISTORY
-        self._ahead: StepsInFlight | None = None  # follows `_rows`
-
-    @property
-    def can_run_ahead(self) -> bool:
-        """Whether steps can be queued while the host waits for earlier ones."""
-        return self._read_async is not None
+        self.in_flight: StepsInFlight | None = None  # follows `_rows`
+        self._recording: Recorded | None = None  # of a step of `_size` rows
 
     def queued(self, rows: Sequence[ScheduledTokens]) -> int:
         """Number of tokens of each of these rows that are in flight; 0 if one of the rows is not."""
-        return self._ahead.count if self._ahead and rows and all(row in self._rows for row in rows) else 0
+        return self.in_flight.count if self.in_flight and rows and self._rows.keys() >= set(rows) else 0
 
     def forget(self) -> None:
         """Forget rows and steps in flight: the step buffer was used by another step, or blocks were reassigned."""
-        self._rows, self._ahead = {}, None
+        self._rows = {}
+        self.in_flight = None
 
     def decode(
         self, rows: Sequence[ScheduledTokens], count: int, ahead: int = 0, continuing: Sequence[ScheduledTokens] = ()
@@ -80,39 +80,44 @@ class MultiStepDecoder:
         None are queued if fewer rows allow a faster step, or if the token ring is too large for an asynchronous
         readback.
         """
-        self._cache.upload_tables()
-        queued = self._ahead if self.queued(rows) else None
+        if self._cache.changed_tables:
+            self._cache.upload_tables()
+        queued = self.in_flight if self.in_flight and self.queued(rows) else None
         if queued is None and not self._continues(rows):
             self._put(rows)
         buffer_rows = dict(zip(rows, map(self._rows.__getitem__, rows), strict=True))
         self.forget()
         steps = queued or self._queue(buffer_rows.values(), count)
         coming = None
-        if ahead and self._padded_rows(len(continuing)) == self._size and self._history().nbytes <= MAX_ASYNC_READ:
+        if ahead and self._fits_ring(continuing):
             coming = self._queue([buffer_rows[row] for row in continuing], ahead)
         tokens = self._tokens(steps, list(buffer_rows.values()))
         ends = zip(buffer_rows.items(), tokens[:, -1].tolist(), strict=True)
-        self._rows = {
-            ScheduledTokens(row.req_index, row.position + count, (token,)): buffer_row
-            for (row, buffer_row), token in ends
-            if token >= 0 and buffer_row in self._moving
-        }
-        self._ahead = coming
+        for (row, buffer_row), token in ends:
+            if token >= 0 and buffer_row in self._moving:
+                self._rows[ScheduledTokens(row.req_index, row.position + count, (token,))] = buffer_row
+        self.in_flight = coming
         return tokens
 
-    def _padded_rows(self, rows: int) -> int:
-        return padded_rows(rows, self._cache.sequences)
+    def _fits_ring(self, rows: Sequence[ScheduledTokens]) -> bool:
+        """Return True if these rows need steps of the present size, and the token ring can be read asynchronously."""
+        size = padded_rows(len(rows), self._cache.sequences)
+        return size == self._size and self._history().nbytes <= MAX_ASYNC_READ
 
     def _continues(self, rows: Sequence[ScheduledTokens]) -> bool:
-        """Whether the device has these rows already and no smaller recording would do."""
-        return all(row in self._rows for row in rows) and self._padded_rows(len(rows)) == self._size
+        """Return True if the device holds these rows and a smaller recording would not do."""
+        return self._rows.keys() >= set(rows) and padded_rows(len(rows), self._cache.sequences) == self._size
 
     def _put(self, rows: Sequence[ScheduledTokens]) -> None:
         """Upload rows in place of the present ones."""
-        self._rows, self._moving = {}, set()
-        self._size = self._padded_rows(len(rows))
+        self._rows = {}
+        self._moving = set()
+        size = padded_rows(len(rows), self._cache.sequences)
+        if self._recording is None or size != self._size:
+            self._recording = self._recorded(size)
+            self._size = size
         self._scratch.upload("step", build_batch(self._cache, rows, self._size))
-        self._history_used = HISTORY  # counts begin anew
+        self._history_used = HISTORY  # the ring restarts
         self._rows = {row: buffer_row for buffer_row, row in enumerate(rows)}
         self._moving = set(self._rows.values())
 
@@ -124,8 +129,10 @@ class MultiStepDecoder:
         if self._history_used + count > HISTORY:
             self._scratch.upload("history", np.zeros((self._size, HISTORY + 1), np.int32))
             self._history_used = 0
-        self._launcher.replay(self._recorded(self._size), count)
-        first, self._history_used = 1 + self._history_used, self._history_used + count
+        assert self._recording is not None  # decode puts rows first
+        self._launcher.replay(self._recording, count)
+        first = 1 + self._history_used
+        self._history_used += count
         return StepsInFlight(count, first, self._read())
 
     def _read(self) -> Read:

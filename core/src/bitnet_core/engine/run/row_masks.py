@@ -1,4 +1,4 @@
-"""Masks of the rows of a step on the device, of which few change from step to step."""
+"""Token masks of the rows of a step, uploaded only if they change."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from bitnet_core.plan.scratch import Scratch
 
 
 class RowMasks:
-    """The mask buffer of a scratch: those of constrained rows come first, every other row allows everything."""
+    """The mask buffer of a scratch: constrained rows come first, all other rows allow every token."""
 
     def __init__(self, scratch: Scratch, tokens: int) -> None:
-        self._scratch, self._words = scratch, ceil_div(tokens, 32)
+        self._scratch = scratch
+        self._words = ceil_div(tokens, 32)
         self._open = np.zeros(scratch.wanted, np.bool_)  # rows that are known to allow everything
 
     def upload(self, masks: Sequence[Mask], rows: int) -> None:
-        """Masks of the first rows of `rows`."""
+        """Set the masks of the first rows and allow every token in the rest of the first `rows` rows."""
         closed = np.flatnonzero(~self._open[:rows])
         written = max(len(masks), int(closed[-1]) + 1 if closed.size else 0)
         words = np.full((written, self._words), -1, np.int32)
         for row, mask in zip(words, masks, strict=False):
             row[:] = mask[: self._words]
-        self._open[: len(masks)] = False  # also where the upload fails
+        self._open[: len(masks)] = False  # before the upload, which may fail
         self._scratch.upload("mask", words)
         self._open[len(masks) : written] = True

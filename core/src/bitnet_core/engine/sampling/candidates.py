@@ -1,7 +1,7 @@
-"""Drawing a token from the largest logits of a row, and from all of them only where those leave it open.
+"""Draw a token from the largest logits of a row, or from all of them if the largest do not decide it.
 
 Candidates are in falling order, equal ones by rising id; without top-k and top-p those beyond the SHORTLIST largest
-follow by rising id. A draw from a shortlist is taken only where it is the same whatever the rest may be.
+follow by rising id. A draw from a shortlist counts only if it is the same for every possible rest of the row.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ import numpy.typing as npt
 
 from bitnet_core.engine.sampling.logits import Logits
 
+Doubles = npt.NDArray[np.float64]
+
 Tail = tuple[float, float]
-"""Least and most that the weights of the candidates beyond a list may add up to."""
+"""Least and largest possible sum of the weights of the candidates beyond a list."""
 
 NOTHING: Tail = (0.0, 0.0)
 
 TOTAL_ERROR = 2e-5
-"""Relative and absolute error that a device's log-sum-exp may have: twice what the test kit lets pass."""
+"""Relative and absolute error of a device's log-sum-exp: twice the tolerance of the test kit."""
 
 SLACK = 1 + 1e-5
-"""Rounding of bounds."""
+"""Factor that covers the rounding of bounds."""
 
 
 class Filters(Protocol):
-    """Of SamplingParams."""
+    """The filters of SamplingParams."""
 
     @property
     def temperature(self) -> float: ...
@@ -40,11 +42,38 @@ class Filters(Protocol):
     def raw(self) -> bool: ...
 
 
-def weights_of(logits: Logits, peak: np.float32, temperature: float) -> npt.NDArray[np.float64]:
-    """exp((logit - peak) / temperature)."""
-    with np.errstate(over="ignore"):  # a tiny temperature: everything below the largest goes to -inf
-        weights: npt.NDArray[np.float64] = np.exp((logits.astype(np.float64) - np.float64(peak)) / temperature)
+def weights_of(
+    logits: Logits, peak: npt.ArrayLike, temperature: float | npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return exp((logits - peak) / temperature); peak and temperature broadcast against the logits."""
+    with np.errstate(over="ignore"):  # a tiny temperature: all but the largest become 0
+        scaled = (logits.astype(np.float64) - np.asarray(peak, np.float64)) / temperature
+        weights: npt.NDArray[np.float64] = np.exp(scaled)
     return weights
+
+
+def tail_bounds(
+    listed: Logits, largest: Doubles, log_sum: Doubles, others: int, peak: Doubles, temperature: Doubles
+) -> tuple[Doubles, Doubles]:
+    """Return the least and the largest sum of the weights of `others` logits beyond each list of f32[..., k] logits.
+
+    largest, log_sum: the row's total (logits.TopLogits). peak: the logit of weight 1. Arguments are f64[...]; bounds
+    for logits that are not numbers are meaningless.
+
+    With m the largest logit and f the smallest listed one, an unlisted x <= f has the weight
+    exp(x - m) exp(x (1/T - 1) - peak/T + m), whose second factor grows with x if T <= 1.
+    """
+    floor = listed[..., -1].astype(np.float64)
+    error = TOTAL_ERROR * np.maximum(1.0, abs(log_sum))
+    with np.errstate(over="ignore", invalid="ignore"):
+        known = np.exp(listed.astype(np.float64) - largest[..., None]).sum(axis=-1)
+        least = np.maximum(0.0, np.exp(log_sum) * (1 - error) - known)
+        most = np.maximum(0.0, np.exp(log_sum) * (1 + error) - known)
+        edge = (floor - peak) / temperature
+        high = others * np.exp(edge)
+        high = np.where(temperature <= 1, np.minimum(high, most * np.exp(edge - floor + largest)), high)
+        low = np.where(temperature == 1, least * np.exp(largest - peak), 0.0)
+    return low / SLACK, high * SLACK
 
 
 def tail_of(
@@ -55,43 +84,36 @@ def tail_of(
     filters: Filters,
     lowered: Logits,
 ) -> Tail:
-    """Bounds of what `others` logits beyond a list weigh (as weights_of has it), from the sum of all exponentials, and
-    with them candidates that were `lowered` to where unlisted ones may be.
-
-    With m the largest of all and f the smallest listed logit, an unlisted x <= f weighs
-    exp(x - m) exp(x (1/T - 1) - peak/T + m), of which the second factor grows with x where T <= 1.
-    """
-    largest, log_sum = total
-    temperature, floor, top = filters.temperature, float(listed[-1]), float(peak)
-    error = TOTAL_ERROR * max(1.0, abs(log_sum))
-    known = float(np.exp(listed.astype(np.float64) - largest).sum())
-    least, most = (max(0.0, float(np.exp(log_sum)) * factor - known) for factor in (1 - error, 1 + error))
-    own = float(weights_of(lowered, peak, temperature).sum())
-    edge = (floor - top) / temperature
-    high = others * float(np.exp(edge))
-    if temperature <= 1:
-        high = min(high, most * float(np.exp(edge - floor + largest)))
-    low = least * float(np.exp(largest - top)) if filters.raw and temperature == 1 else 0.0
-    return own + low / SLACK, own + high * SLACK
+    """Return the bounds of one row (`tail_bounds`), including candidates whose logits were `lowered` below the list."""
+    largest, log_sum, top, temperature = np.array([*total, peak, filters.temperature])
+    low, high = tail_bounds(listed, np.asarray(largest), log_sum, others, top, temperature)
+    own = float(weights_of(lowered, peak, filters.temperature).sum())
+    return own + (float(low) if filters.raw else 0.0), own + float(high)
 
 
 def draw(logits: Logits, filters: Filters, tail: Tail, uniform: float) -> int | None:
-    """Index among falling logits that a number of [0, 1) falls on; None where the tail has to be known for it."""
+    """Return the index among falling logits that a number in [0, 1) selects; None if that depends on the tail.
+
+    batched.sample_batch filters many rows in the same way; for a single row it takes four times as long as this.
+    """
     weights = weights_of(logits, logits[0], filters.temperature)
     if filters.top_k:
         if len(weights) < filters.top_k and tail[1] > 0:
             return None
-        weights, tail = weights[: filters.top_k], NOTHING
+        weights = weights[: filters.top_k]
+        tail = NOTHING
     if filters.top_p < 1:
         sums = np.cumsum(weights)
         low, high = (int(np.searchsorted(sums, filters.top_p * (sums[-1] + more))) + 1 for more in tail)
         if low != high or (high > len(weights) and tail[1] > 0):
             return None
-        weights, tail = weights[:high], NOTHING
+        weights = weights[:high]
+        tail = NOTHING
     if filters.min_p > 0:
         if tail[1] > 0 and weights[-1] >= filters.min_p * weights[0]:
             return None
-        weights, tail = np.where(weights >= filters.min_p * weights[0], weights, 0.0), NOTHING
+        weights = np.where(weights >= filters.min_p * weights[0], weights, 0.0)
+        tail = NOTHING
     sums = np.cumsum(weights)
     low, high = (int(np.searchsorted(sums, uniform * (sums[-1] + more), side="right")) for more in tail)
     if tail[1] > 0:
@@ -100,7 +122,7 @@ def draw(logits: Logits, filters: Filters, tail: Tail, uniform: float) -> int | 
 
 
 def draw_all(logits: Logits, listed: npt.NDArray[np.int64], temperature: float, uniform: float) -> int:
-    """The token that a number of [0, 1) falls on where all take part: first those `listed`, then the others by id."""
+    """Return the token that a number in [0, 1) selects among all: first those `listed`, then the others by id."""
     peak = logits[listed[0]]
     sums = np.cumsum(weights_of(logits[listed], peak, temperature))
     with np.errstate(over="ignore"):
@@ -114,9 +136,9 @@ def draw_all(logits: Logits, listed: npt.NDArray[np.int64], temperature: float, 
 
 
 def ids_of_largest(logits: Logits, count: int) -> npt.NDArray[np.int64]:
-    """Indices of the `count` > 0 largest, falling, equal ones by rising index."""
+    """Return the indices of the `count` > 0 largest logits in falling order, equal ones by rising index."""
     if count >= len(logits):
         return np.argsort(-logits, kind="stable")
     edge = np.partition(logits, len(logits) - count)[len(logits) - count]
-    ids = np.flatnonzero(logits >= edge)  # rising, so that a stable sort keeps the lowest of equal ones
+    ids = np.flatnonzero(logits >= edge)  # rising, so that a stable sort keeps the lowest index of equal ones
     return ids[np.argsort(-logits[ids], kind="stable")][:count]

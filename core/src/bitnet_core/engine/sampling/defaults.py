@@ -1,4 +1,4 @@
-"""How a model wants its tokens chosen: what its file says, else what its family's authors do."""
+"""Sampling defaults of a model: from its file, else those recommended for its family."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GGUF: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SamplingDefaults:
-    """What is used where the caller does not say. origin: who says so, "" where nobody does (then it is greedy)."""
+    """Sampling parameters for a caller who sets none. origin: their source, "" if there is none (then greedy)."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -38,24 +38,26 @@ class SamplingDefaults:
     origin: str = ""
 
     def params(self, **given: Any) -> SamplingParams:
-        """These, and over them what is given and not None. UsageError for values out of range."""
+        """Return these parameters, overridden by those given and not None. Raises UsageError for values out of
+        range."""
         own = {name: getattr(self, name) for name in _GGUF}
         wanted = {name: copy(value) for name, value in given.items() if value is not None}  # logit_bias is the caller's
         return SamplingParams(**own | wanted)
 
     def described(self) -> str:
-        """For people: "temperature 0.6, top-k 20, top-p 0.95"."""
+        """Return a readable form: "temperature 0.6, top-k 20, top-p 0.95"."""
         usual = SamplingDefaults()
         named = (name for name in _GGUF if name == "temperature" or getattr(self, name) != getattr(usual, name))
         return ", ".join(f"{name.replace('_', '-')} {getattr(self, name):g}" for name in named)
 
 
 def sampling_defaults(source: ModelSource) -> SamplingDefaults:
-    """Of a model: generation_config.json (do_sample), general.sampling.* keys, or its family.
+    """Return a model's defaults: from generation_config.json (do_sample), general.sampling.* keys, or its family.
 
-    Raises ModelError for values that make no sense.
+    Raises ModelError for values out of range.
     """
-    metadata, generation = source.metadata, source.metadata.get("generation_config")
+    metadata = source.metadata
+    generation = source.metadata.get("generation_config")
     if isinstance(generation, Mapping):
         if generation.get("do_sample") is not True:
             return SamplingDefaults()
@@ -75,9 +77,9 @@ def _checked(path: Path, values: dict[str, Any], origin: str) -> SamplingDefault
         if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
             raise ModelError(f"{path}: {name} of {origin} is {short(value)}, not a {'whole ' if whole else ''}number")
     if "top_k" in values:
-        values["top_k"] = max(values["top_k"], 0)  # -1 of some writers: all
+        values["top_k"] = max(values["top_k"], 0)  # some writers use -1 for "all"
     try:
         SamplingParams(**values)
     except UsageError as error:
-        raise ModelError(f"{path}: {origin} says so, but {error}") from error
+        raise ModelError(f"{path}: bad sampling defaults in {origin}: {error}") from error
     return SamplingDefaults(**values, origin=origin)

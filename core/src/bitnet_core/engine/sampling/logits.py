@@ -1,4 +1,4 @@
-"""Logits that sampling requests of a row, and what it gets."""
+"""Logits of a row: the request of the sampler, and the result."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Logits = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class LogitsRequest:
-    """k: number of largest logits, 0 for all. rest: also the log-sum-exp, and possibly all logits afterwards. mask:
-    returns the allowed tokens, called once; only with k."""
+    """The logits that a row needs. k: number of largest logits, 0 for all. rest: True for the log-sum-exp too, and
+    possibly all logits afterwards. mask: returns the allowed tokens, called once; only with k."""
 
     k: int
     rest: bool = False
@@ -25,10 +25,10 @@ class LogitsRequest:
 
 
 class TopLogits(NamedTuple):  # made for every row of every step: a dataclass takes five times as long
-    """ids, values: the largest logits of one row, among the allowed ones, in falling order, equal ones by rising id; id
-    -1 and -inf where fewer are allowed. None where everything was wanted. total: (m, log(sum exp(logit - m))) over all
-    allowed ones, m their largest, where the rest was wanted. full: reads all logits f32[V] of the row, whatever the
-    mask; until the next step."""
+    """The largest logits of one row. ids, values: of the allowed tokens, in falling order, equal ones by rising id;
+    padded with id -1 and -inf if fewer are allowed; None if all logits were requested. total: (m, log(sum exp(logit -
+    m))) over all allowed tokens, m their largest, if `rest` was requested. full: reads all logits f32[V] of the row,
+    regardless of the mask; valid until the next step."""
 
     full: Callable[[], Logits]
     ids: npt.NDArray[np.int32] | None = None

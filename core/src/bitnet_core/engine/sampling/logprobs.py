@@ -1,4 +1,4 @@
-"""What a row says of its token's probability, and of the likeliest ones'."""
+"""Log probabilities of the chosen token and of the likeliest ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TokenScore:
 
 
 def token_score(logits: Logits, token: int, count: int) -> TokenScore:
-    """What f32[V] logits say of a token, and of the `count` likeliest ones."""
+    """Return the log probabilities of a token and of the `count` likeliest ones from f32[V] logits."""
     total = log_sum_exp(logits)
     likeliest = ids_of_largest(logits, count) if count else ()
     top = tuple((int(i), float(logits[i]) - total) for i in likeliest if logits[i] > -np.inf)
@@ -31,7 +31,8 @@ def token_score(logits: Logits, token: int, count: int) -> TokenScore:
 
 
 def listed_score(ids: npt.NDArray[np.int32], values: Logits, at: int, total: float, count: int) -> TokenScore:
-    """What a shortlist says of its token at `at`, and of the `count` likeliest; total: the log-sum-exp of the row."""
+    """Return the log probabilities of the token at index `at` of a shortlist and of the `count` likeliest ones. total:
+    log-sum-exp of the row."""
     scores = values[:count].astype(np.float64) - total
     top = tuple(zip(ids[:count].tolist(), scores.tolist(), strict=True))
     return TokenScore(int(ids[at]), float(values[at]) - total, top)

@@ -1,4 +1,4 @@
-"""From logits to a token: greedy or random, on the host."""
+"""Sample a token from logits on the host: greedily or at random."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ _TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How tokens are chosen. Filters apply in this order: repetition penalty, presence and frequency penalty, logit
-    bias, temperature, top-k, top-p, min-p, each on what the one before left (as in the transformers library).
+    """Sampling parameters of a request. Filters apply in this order: repetition penalty, presence and frequency
+    penalty, logit bias, temperature, top-k, top-p, min-p, each on the result of the one before (as in the transformers
+    library).
 
     temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 switch those filters off (top_p 0 leaves the likeliest token);
     seed None draws one. repetition_penalty is for all tokens so far, presence_penalty (once a token) and
@@ -72,7 +73,7 @@ class SamplingParams:
                 raise UsageError(message)
 
     def _check_types(self) -> None:
-        """What is no number would fail later, in a step that other texts share."""
+        """Raise UsageError for values of a wrong type: they would fail later, in a step that other requests share."""
         for name, kind, what in _TYPES:
             value = getattr(self, name)
             if not isinstance(value, kind):
@@ -84,30 +85,31 @@ class SamplingParams:
 
     @property
     def penalized(self) -> bool:
-        """What came before changes the logits."""
+        """True if earlier tokens change the logits."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
     @property
     def raw(self) -> bool:
-        """Logits are used as the model gives them."""
+        """True if logits are used as the model computes them."""
         return not self.penalized and not self.logit_bias
 
     @property
     def greedy(self) -> bool:
-        """The device can choose alone: the largest raw logit."""
+        """True if the device can choose by itself: the largest raw logit."""
         return self.temperature == 0 and self.raw and self.logprobs is None
 
     @property
     def lowering(self) -> bool:
-        """No logit is ever raised."""
+        """True if no logit is ever raised."""
         lowered = self.repetition_penalty >= 1 and self.presence_penalty >= 0 and self.frequency_penalty >= 0
         return lowered and all(bias <= 0 for bias in self.logit_bias.values())
 
 
 class Sampler:
-    """Chooses the tokens of one sequence with a generator of its own, so that its neighbours do not matter.
+    """Sampler of one request with its own random generator, so that other requests do not matter.
 
-    scores: what was chosen, where logprobs are on. only_draws: its tokens depend on logits and numbers alone.
+    scores: log probabilities of the chosen tokens, if logprobs are on. only_draws: True if tokens depend only on the
+    logits of their step and on random numbers.
     """
 
     def __init__(self, params: SamplingParams, vocab: int, prompt_tokens: int = 0) -> None:
@@ -121,28 +123,30 @@ class Sampler:
         self.vocab = vocab
         self._random = np.random.Generator(np.random.PCG64(self.seed))
         self._number: float | None = None
-        self._want: LogitsRequest | None = None  # the same for every token where logits are raw
-        self._prompt_tokens, self._noted = prompt_tokens, 0
+        self._logits_request: LogitsRequest | None = None  # the same for every token if logits are raw
+        self._prompt_tokens = prompt_tokens
+        self._noted = 0
         self._times: dict[int, int] = {}  # token -> how often it was generated; 0: it is in the prompt only
 
     def logits_request(self, tokens: Sequence[int]) -> LogitsRequest:
-        """What is needed to choose what follows `tokens`."""
-        if self._want is None or not self.params.raw:
-            self._want = self._wanted(tokens)
-        return self._want
+        """Return the request for the logits that choosing the token after `tokens` needs."""
+        if self._logits_request is None or not self.params.raw:
+            self._logits_request = self._needed_logits(tokens)
+        return self._logits_request
 
-    def _wanted(self, tokens: Sequence[int]) -> LogitsRequest:
+    def _needed_logits(self, tokens: Sequence[int]) -> LogitsRequest:
         params = self.params
         if self.greedy:
             return LogitsRequest(1)
         if not params.lowering or (params.logprobs is not None and not params.raw):
             return LogitsRequest(0)
-        needed, named = self._sure_length(tokens), params.logprobs
+        needed = self._sure_length(tokens)
+        named = params.logprobs
         return LogitsRequest(min(max(needed, named or 0), SHORTLIST), rest=named is not None or needed > SHORTLIST)
 
     def _sure_length(self, tokens: Sequence[int]) -> int:
-        """Length from which on a shortlist decides by itself: where logits are only lowered, and m of them, the k
-        largest afterwards are among the k + m largest before."""
+        """Return the shortlist length that always suffices: if m logits are lowered and none is raised, the k largest
+        after that are among the k + m largest before."""
         params = self.params
         length = 1 if params.temperature == 0 else params.top_k or SHORTLIST + 1
         if params.penalized:
@@ -151,7 +155,8 @@ class Sampler:
         return length + len(params.logit_bias)
 
     def choose(self, logits: Logits, tokens: Sequence[int], mask: Mask | None = None) -> int:
-        """Token for f32[V] logits after `tokens`; only what `mask` allows. GpuError on NaN and Inf."""
+        """Choose the token after `tokens` from f32[V] logits, among those that `mask` allows. Raises GpuError on NaN
+        and Inf."""
         _check(logits)
         params = self.params
         if not params.raw:
@@ -172,7 +177,8 @@ class Sampler:
         tokens: Sequence[int] = (),
         total: tuple[float, float] | None = None,
     ) -> int | None:
-        """Token for a shortlist as Scores has it; None where it takes all logits. The two agree for every seed."""
+        """Choose a token from a shortlist (logits.TopLogits); None if all logits are needed. Agrees with `choose` for
+        every seed."""
         if self.greedy and ids[0] >= 0:
             _check(values[:1])
             return int(ids[0])
@@ -182,11 +188,13 @@ class Sampler:
         if not len(ids):
             raise forbidden()
         _check(values[[0, -1]])
-        params, given, uncertain = self.params, values, values[:0]
+        params = self.params
+        given = values
+        uncertain = values[:0]
         sure = not others or self._sure_length(tokens) <= len(ids)
         if not params.raw:
             ids, values = _in_order(ids, self._lowered(ids, values, tokens))
-            count = len(ids) if sure else int((values > given[-1]).sum())  # below, an unlisted one may come between
+            count = len(ids) if sure else int((values > given[-1]).sum())  # smaller ones may lie below unlisted ones
             if not count:
                 return None
             ids, values, uncertain = ids[:count], values[:count], values[count:]
@@ -206,8 +214,9 @@ class Sampler:
         return int(ids[at])
 
     def _drawn(self, logits: Logits) -> int:
-        """A token at random, out of all logits."""
-        params, uniform = self.params, self.uniform()
+        """Draw a token from all logits."""
+        params = self.params
+        uniform = self.uniform()
         self.used()
         ids = ids_of_largest(logits, params.top_k or SHORTLIST)
         if params.top_k == 0 and params.top_p == 1 and params.min_p == 0:
@@ -222,13 +231,13 @@ class Sampler:
         return int(ids[at])
 
     def uniform(self) -> float:
-        """The number of [0, 1) that decides the next token; the same one until a token is chosen by it."""
+        """Return the number in [0, 1) that decides the next token; the same one until `used` is called."""
         if self._number is None:
             self._number = self._random.random()
         return self._number
 
     def used(self) -> None:
-        """The next token is decided by another number."""
+        """Use another number for the next token."""
         self._number = None
 
     def _note(self, tokens: Sequence[int]) -> None:
@@ -238,8 +247,8 @@ class Sampler:
         self._noted = len(tokens)
 
     def _adjusted(self, logits: Logits, tokens: Sequence[int]) -> Logits:
-        """All logits after penalties and bias. CTRL's penalty (Keskar et al. 2019): seen tokens' logits are divided, or
-        multiplied where negative."""
+        """Apply penalties and bias to all logits. The repetition penalty is CTRL's (Keskar et al. 2019): logits of seen
+        tokens are divided by it if positive, else multiplied."""
         out = logits.copy()
         if self.params.penalized:
             self._note(tokens)
@@ -250,7 +259,7 @@ class Sampler:
         return out
 
     def _lowered(self, ids: npt.NDArray[np.int32], values: Logits, tokens: Sequence[int]) -> Logits:
-        """The same for a shortlist."""
+        """Apply penalties and bias to a shortlist."""
         out = values.copy()
         if self.params.penalized:
             self._note(tokens)
@@ -259,8 +268,9 @@ class Sampler:
         return out + np.array([self.params.logit_bias.get(token, 0.0) for token in ids.tolist()], np.float32)
 
     def _penalized(self, logits: Logits, times: Logits) -> Logits:
-        """Logits of tokens that came before, `times` times since the prompt."""
-        params, factor = self.params, np.float32(self.params.repetition_penalty)
+        """Return the penalized logits of tokens that were generated `times` times (0: in the prompt only)."""
+        params = self.params
+        factor = np.float32(self.params.repetition_penalty)
         repeated = np.where(logits > 0, logits / factor, logits * factor)
         once = np.float32(params.presence_penalty) * (times > 0)
         return np.asarray(repeated - once - np.float32(params.frequency_penalty) * times, np.float32)
@@ -277,12 +287,12 @@ def _check(logits: Logits) -> None:
 
 
 def forbidden() -> UsageError:
-    """What ends a text to which nothing may be added."""
+    """Return the error of a request for which no token is allowed."""
     return UsageError("logit_bias or the grammar forbids every token")
 
 
 def not_a_number() -> GpuError:
-    """What a NaN or Inf among the logits means for the caller."""
+    """Return the error for a NaN or Inf among the logits."""
     return GpuError(
         "the logits are not numbers",
         operation="sampling",

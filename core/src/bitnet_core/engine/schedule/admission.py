@@ -29,7 +29,8 @@ class Admission:
     counters to update."""
 
     def __init__(self, context: int, counts: dict[str, int], *, recurrent: bool) -> None:
-        self._context, self.recurrent = context, recurrent
+        self._context = context
+        self.recurrent = recurrent
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self._counts = counts
@@ -37,7 +38,8 @@ class Admission:
 
     def attach(self, cache: KVCache, blocks: BlockPool) -> None:
         """Use an empty cache."""
-        self._cache, self.blocks = cache, blocks
+        self._cache = cache
+        self.blocks = blocks
         self.max_model_len = min(self._context, cache.blocks * KV_BLOCK)
         self.checkpoints = StateCheckpoints(cache)
         self._free_indices = list(range(cache.sequences - 1, -1, -1))
@@ -47,13 +49,15 @@ class Admission:
         self._counts["evictions"] += self.blocks.evictions
         self.blocks = BlockPool(0)
         for request in reversed(self.running):
-            request.blocks, request.req_index, request.computed = [], -1, 0
+            request.blocks = []
+            request.req_index = -1
+            request.computed = 0
             self.waiting.appendleft(request)
         self.running.clear()
 
     def tokens_left(self, request: Request) -> int:
         """Number of tokens that the request may still generate."""
-        return min(request.max_tokens - request.generated_tokens, self.max_model_len - len(request.tokens))
+        return min(request.prompt_tokens + request.max_tokens, self.max_model_len) - len(request.tokens)
 
     def finish(self, request: Request, reason: FinishReason) -> None:
         """End a request now; its full blocks stay in the cache for reuse."""
@@ -126,10 +130,12 @@ class Admission:
     def _start(self, request: Request, known: list[int]) -> None:
         """Start a request, or resume it after a preemption, behind its cached blocks."""
         self.waiting.remove(request)
-        request.blocks, request.req_index = known, self._free_indices.pop()
+        request.blocks = known
+        request.req_index = self._free_indices.pop()
         request.computed = len(known) * KV_BLOCK
         if request.admitted is None:
-            request.admitted, request.cached_tokens = time.perf_counter(), request.computed
+            request.admitted = time.perf_counter()
+            request.cached_tokens = request.computed
             self._counts["prompt_tokens"] += request.prompt_tokens
             self._counts["prefix_queries"] += request.prompt_tokens
             self._counts["prefix_hits"] += request.cached_tokens
@@ -142,8 +148,8 @@ class Admission:
     def reserve(self, extra: int) -> None:
         """Allocate blocks for `extra` more tokens of every running request; preempts the last one while there are too
         few."""
-        wanted = [(request, min(len(request.tokens) + extra, self.max_model_len)) for request in self.running]
-        for request, tokens in wanted:
+        for request in self.running.copy():
+            tokens = min(len(request.tokens) + extra, self.max_model_len)
             while len(request.blocks) * KV_BLOCK < tokens and request in self.running:
                 if not self._grow(request, tokens):
                     self.preempt(self.running[-1])
@@ -164,7 +170,8 @@ class Admission:
 
     def _grow(self, request: Request, tokens: int) -> bool:
         """Own blocks for the first `tokens` positions; False if the cache is full."""
-        owned, needed = len(request.blocks), ceil_div(tokens, KV_BLOCK)
+        owned = len(request.blocks)
+        needed = ceil_div(tokens, KV_BLOCK)
         while len(request.blocks) < needed:
             block = self.blocks.allocate()
             if block is None:
@@ -177,7 +184,8 @@ class Admission:
     def _release(self, request: Request) -> None:
         self.blocks.release(request.blocks)
         self._free_indices.append(request.req_index)
-        request.blocks, request.req_index = [], -1
+        request.blocks = []
+        request.req_index = -1
 
 
 def _pending_hashes(request: Request) -> list[bytes]:

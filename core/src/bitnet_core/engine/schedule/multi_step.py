@@ -26,7 +26,9 @@ class MultiStepScheduler:
     ) -> None:
         self.step_count = StepCountPolicy(stream_interval)
         self.prompt_lookup: AutoOnOff = "off"
-        self._admission, self._results, self._counts = admission, results, counts
+        self._admission = admission
+        self._results = results
+        self._counts = counts
         self._acceptance = AcceptanceStats()
 
     def restart(self, runner: Runner) -> None:
@@ -36,7 +38,7 @@ class MultiStepScheduler:
 
     def queued(self, runner: Runner) -> int:
         """Number of tokens per request that are in flight."""
-        return runner.multi_step.queued(last_rows(self._admission.running))
+        return runner.multi_step.queued(last_rows(self._admission.running)) if runner.multi_step.in_flight else 0
 
     def step(self, runner: Runner, queued: int, chunk: int) -> list[RequestOutput]:
         """Decode tokens of every running request, all of them greedy. chunk: largest number of rows of a prompt
@@ -44,13 +46,17 @@ class MultiStepScheduler:
         running = self._admission.running
         if not queued and (draft := self._draft(running[0], chunk)):
             return self._verify(runner, running[0], draft, chunk)
-        count = queued or self._length(runner)
+        runs_ahead = self._runs_ahead(runner)
+        count = queued or self._length(runs_ahead)
         self._admission.reserve(count)
-        ahead, continuing = self._ahead(runner, count)
+        ahead, continuing = self._ahead(count) if runs_ahead else (0, [])
         began = time.perf_counter()
-        tokens = runner.multi_step.decode(last_rows(running), count, ahead, last_rows(continuing))
+        tokens = runner.multi_step.decode(last_rows(running), count, ahead, last_rows(continuing) if ahead else ())
         self.step_count.update(count, time.perf_counter() - began)
-        return [self._take(text, count, row) for text, row in zip(list(running), tokens.tolist(), strict=True)]
+        outputs: list[RequestOutput] = []
+        for request, row in zip(running.copy(), tokens.tolist(), strict=True):
+            outputs.append(self._take(request, count, row))
+        return outputs
 
     def _take(self, request: Request, count: int, row: list[int]) -> RequestOutput:
         good = row[: row.index(-1)] if -1 in row else row
@@ -59,30 +65,35 @@ class MultiStepScheduler:
             output = self._results.fail(request, not_a_number(), output.tokens)
         return output
 
-    def _length(self, runner: Runner) -> int:
-        tokens_left, waiting = (
-            min(map(self._admission.tokens_left, self._admission.running)),
-            bool(self._admission.waiting),
-        )
-        return self.step_count.length(tokens_left, waiting=waiting, followed=self._runs_ahead(runner))
+    def _length(self, runs_ahead: bool) -> int:
+        """Number of steps before the next read."""
+        admission = self._admission
+        tokens_left = min(map(admission.tokens_left, admission.running))
+        return self.step_count.length(tokens_left, waiting=bool(admission.waiting), followed=runs_ahead)
 
     def _runs_ahead(self, runner: Runner) -> bool:
-        """Whether to queue further steps before the last ones are read, so that the device never waits for the host.
-        Not while requests wait for admission, and not in recurrent models, whose states cannot go back."""
+        """Return True if further steps are queued before the last ones are read, so that the device never waits for
+        the host. Not while requests wait for admission, and not in recurrent models, whose states cannot be rolled
+        back."""
         return runner.multi_step.can_run_ahead and not self._admission.waiting and not self._admission.recurrent
 
-    def _ahead(self, runner: Runner, count: int) -> tuple[int, list[Request]]:
+    def _ahead(self, count: int) -> tuple[int, list[Request]]:
         """Number of tokens to queue after the next `count`, and for which requests; none if a draft may replace
         them."""
         admission = self._admission
-        tokens_left = {text: left for text in admission.running if (left := admission.tokens_left(text) - count) > 0}
-        if not tokens_left or not self._runs_ahead(runner) or (len(tokens_left) == 1 and self._may_draft()):
+        tokens_left: dict[Request, int] = {}
+        for request in admission.running:
+            if (left := admission.tokens_left(request) - count) > 0:
+                tokens_left[request] = left
+        if not tokens_left or (len(tokens_left) == 1 and self._may_draft()):
             return 0, []
         ahead = self.step_count.ahead(count, min(tokens_left.values()))
-        return (ahead, list(tokens_left)) if ahead and admission.reserve_free(tokens_left, count + ahead) else (0, [])
+        if not ahead or not admission.reserve_free(tokens_left, count + ahead):
+            return 0, []
+        return ahead, list(tokens_left)
 
     def _may_draft(self) -> bool:
-        """Whether draft tokens are worth looking for."""
+        """Return True if it pays to look for draft tokens."""
         return self.prompt_lookup == "on" or (self.prompt_lookup == "auto" and self.step_count.slow)
 
     def _draft(self, request: Request, chunk: int) -> list[int]:
@@ -113,12 +124,16 @@ class MultiStepScheduler:
         self._acceptance.update(time.perf_counter() - began, len(tokens))
         self._counts["draft_tokens"] += len(draft)
         self._counts["accepted_tokens"] += accepted
-        output, error = self._results.accept_tokens(request, len(tokens), tokens), rows[accepted].error
+        output = self._results.accept_tokens(request, len(tokens), tokens)
+        error = rows[accepted].error
         if error is not None and request.finish_reason is None:
             output = self._results.fail(request, error, output.tokens)
         return [output]
 
 
 def last_rows(requests: Iterable[Request]) -> list[ScheduledTokens]:
-    """The last row of each request: the one that decodes its next token."""
-    return [ScheduledTokens(s.req_index, s.computed, (s.tokens[s.computed],)) for s in requests]
+    """Return the last row of each request: the one that decodes its next token."""
+    rows: list[ScheduledTokens] = []
+    for request in requests:
+        rows.append(ScheduledTokens(request.req_index, request.computed, (request.tokens[request.computed],)))
+    return rows

@@ -20,15 +20,18 @@ class RequestOutput(NamedTuple):
 
 
 class StepResults:
-    """Results of steps. counts, seconds, errors: as in Scheduler."""
+    """Bookkeeping of step results. counts, seconds, errors: as in Scheduler."""
 
     def __init__(self, admission: Admission, counts: dict[str, int], errors: ErrorLog) -> None:
-        self._admission, self._counts, self._errors = admission, counts, errors
+        self._admission = admission
+        self._counts = counts
+        self._errors = errors
         self.seconds: dict[str, float] = {"prefill": 0.0, "decode": 0.0}
 
     def accept_tokens(self, request: Request, count: int, tokens: list[int]) -> RequestOutput:
         """Add `count` computed rows and their tokens, up to the request's end."""
-        before, tokens_left = request.computed, self._admission.tokens_left(request)
+        before = request.computed
+        tokens_left = self._admission.tokens_left(request)
         if request.constraint is None and len(tokens) < tokens_left and request.stop_token_ids.isdisjoint(tokens):
             accepted = tokens
             request.tokens += accepted
@@ -63,7 +66,7 @@ class StepResults:
         token = rows[-1].token if rows else None
         try:
             return self.accept_tokens(request, count, [] if token is None else [token])
-        except Exception as exc:  # noqa: BLE001 - a constraint's own; the neighbours have no part in it
+        except Exception as exc:  # noqa: BLE001 - a constraint's error must not end the other requests
             return self.fail(request, exc)
 
     def fail(self, request: Request, error: Exception, tokens: tuple[int, ...] = ()) -> RequestOutput:
@@ -73,17 +76,20 @@ class StepResults:
         self._admission.finish(request, "error")
         return RequestOutput(request, tokens)
 
-    def add_time(self, taking_part: list[tuple[Request, bool]], seconds: float, done: list[RequestOutput]) -> None:
-        """Add the duration of a step. taking_part: its requests, and whether each was still in prefill."""
-        for request, prefilling in taking_part:
-            if prefilling:
+    def add_time(self, requests: list[Request], seconds: float, done: list[RequestOutput]) -> None:
+        """Add the duration of a step to its requests and to the totals."""
+        prompts = False
+        for request in requests:
+            if request.prefilling:
+                prompts = True
                 request.prefill_seconds += seconds
+                request.prefilling = len(request.tokens) == request.prompt_tokens
             else:
                 request.decode_seconds += seconds
-        prompts = any(prefilling for _, prefilling in taking_part)
         self.seconds["prefill" if prompts else "decode"] += seconds
         if not prompts:
-            self._counts["decoded_tokens"] += sum(len(output.tokens) for output in done)
+            for output in done:
+                self._counts["decoded_tokens"] += len(output.tokens)
 
 
 def _up_to_the_end(request: Request, tokens: list[int], tokens_left: int) -> list[int]:

@@ -35,18 +35,20 @@ class Scheduler:
 
     stream_interval: as in StepCountPolicy. waiting, running: the requests. counts: the counters of engine.counters, the
     evictions of discarded block pools, and the tokens of decode-only steps ("decoded_tokens"). seconds: of steps with
-    prompts ("prefill") and without ("decode"). errors: what ended requests, and what the engine adds. recurrent: layers
-    keep a state per request, so that a prefix can be reused only up to a state checkpoint, and a failed step may have
-    advanced the states.
+    prompts ("prefill") and without ("decode"). errors: those that ended requests, and those that the engine adds.
+    recurrent: layers keep a state per request, so that a prefix can be reused only up to a state checkpoint, and a
+    failed step may have advanced the states.
     """
 
     def __init__(self, context: int, chunk: int, stream_interval: float = 0.1, *, recurrent: bool = False) -> None:
         self.recurrent = recurrent
-        self.context, self.chunk = context, chunk
+        self.context = context
+        self.chunk = chunk
         self.counts = zeros()
         self.errors = ErrorLog()
         self._admission = Admission(context, self.counts, recurrent=recurrent)
-        self.waiting, self.running = self._admission.waiting, self._admission.running
+        self.waiting = self._admission.waiting
+        self.running = self._admission.running
         self._results = StepResults(self._admission, self.counts, self.errors)
         self.seconds = self._results.seconds
         self.multi_step = MultiStepScheduler(self._admission, self._results, self.counts, stream_interval)
@@ -67,7 +69,7 @@ class Scheduler:
         return self._admission.max_model_len
 
     def add_request(self, request: Request) -> None:
-        """Queue a request. UsageError if the prompt is empty or leaves no token for the answer."""
+        """Queue a request. Raises UsageError if the prompt is empty or leaves no token for the answer."""
         if not request.tokens:
             raise UsageError("the prompt is empty")
         if len(request.tokens) >= self.max_model_len:
@@ -80,27 +82,29 @@ class Scheduler:
     def step(self) -> list[RequestOutput]:
         """Run one step; returns [] when there is nothing to do."""
         queued = self.multi_step.queued(self._runner)
-        if not queued:  # steps in flight are read first
+        if self.waiting and not queued:  # steps in flight are read first
             self._admit()
         done: list[RequestOutput] = []
         if self.running:
-            taking_part = [(request, request.generated_tokens == 0) for request in self.running]
+            requests = self.running.copy()
             began = time.perf_counter()
             try:
                 done = self._advance(queued)
             except Exception:
                 self._start_over()
                 raise
-            self._results.add_time(taking_part, time.perf_counter() - began, done)
-        outputs, self._ended = self._ended + done, []
+            self._results.add_time(requests, time.perf_counter() - began, done)
+        outputs = self._ended + done
+        self._ended = []
         return outputs
 
     def _advance(self, queued: int) -> list[RequestOutput]:
-        if any(request.pending > 1 or request.scored for request in self.running):
-            return self._mixed()
-        if all(request.greedy for request in self.running):
-            return self.multi_step.step(self._runner, queued, self.chunk)
-        return self._sampled()
+        greedy = True
+        for request in self.running:
+            if request.computed + 1 < len(request.tokens) or request.scored:
+                return self._mixed()
+            greedy = greedy and request.greedy
+        return self.multi_step.step(self._runner, queued, self.chunk) if greedy else self._sampled()
 
     def _start_over(self) -> None:
         """Preempt every request of a recurrent model: a failed step may have advanced their states."""
@@ -110,7 +114,8 @@ class Scheduler:
     def fail_all(self, error: Exception) -> list[RequestOutput]:
         """End every request with an error that none of them caused."""
         outputs = [self._results.fail(request, error) for request in (*self.running, *self.waiting)]
-        outputs, self._ended = self._ended + outputs, []
+        outputs = self._ended + outputs
+        self._ended = []
         return outputs
 
     def finish_request(self, request: Request, reason: FinishReason = "cancelled") -> None:
@@ -118,7 +123,7 @@ class Scheduler:
         self._admission.finish(request, reason)
 
     def borrow_index(self, tokens: int) -> AbstractContextManager[int]:
-        """See Admission."""
+        """Lend a request slot, as Admission.borrow_index."""
         return self._admission.borrow_index(tokens)
 
     def _admit(self) -> None:
@@ -133,7 +138,8 @@ class Scheduler:
         scheduled: list[ScheduledTokens] = []
         numbers: dict[SampleRow, int] = {}
         taken: list[tuple[Request, int, list[SampleRow]]] = []
-        used, decoding = 0, sum(request.pending == 1 for request in self.running)
+        used = 0
+        decoding = sum(request.pending == 1 for request in self.running)
         chunk = min(self.chunk, max(_SHARED_ROWS, decoding)) if decoding else self.chunk
         for request in sorted(self.running, key=lambda s: s.pending > 1):
             count = min(request.pending, chunk - used, _SCORED_ROWS if request.scored else chunk)

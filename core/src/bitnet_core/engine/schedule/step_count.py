@@ -12,7 +12,8 @@ _MIN_UNCHECKED_TOKENS = 16
 _WAITING_SECONDS = 0.02
 """Longest time in seconds between two reads while another request waits for admission."""
 
-_SHARE, _SHORT_SECONDS = 10, 0.01
+_SHARE = 10
+_SHORT_SECONDS = 0.01
 """When two runs of steps are in flight, each gets 1 / _SHARE of the interval, but at least _SHORT_SECONDS: the host
 needs about a millisecond for each, and a new request waits for both."""
 
@@ -22,7 +23,8 @@ class StepCountPolicy:
     devices. token_seconds: duration of the last step; 0: unknown."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds, self.token_seconds = seconds, 0.0
+        self.seconds = seconds
+        self.token_seconds = 0.0
         self.last = 0
 
     def restart(self) -> None:
@@ -31,7 +33,8 @@ class StepCountPolicy:
 
     def update(self, count: int, seconds: float) -> None:
         """Record that `count` steps took this many seconds."""
-        self.last, self.token_seconds = count, seconds / count
+        self.last = count
+        self.token_seconds = seconds / count
 
     def length(self, tokens_left: int, *, waiting: bool, followed: bool) -> int:
         """Number of steps to run now, for requests that may all generate tokens_left more: doubles up to the time
@@ -45,7 +48,7 @@ class StepCountPolicy:
 
     @property
     def slow(self) -> bool:
-        """Whether a step takes so long that drafting is affordable at every token."""
+        """True if a step takes so long that drafting is affordable at every token."""
         return self.token_seconds * _MIN_UNCHECKED_TOKENS > self.seconds
 
     def _short(self) -> int:

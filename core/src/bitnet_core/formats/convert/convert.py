@@ -26,10 +26,7 @@ from bitnet_core.formats.convert.verify import compare
 from bitnet_core.formats.names import matrices, tables
 from bitnet_core.model.families import FAMILIES, Family
 from bitnet_core.model.source import Finding, ModelSource
-
-Progress = Callable[[str, int, int], None]
-"""progress(what, done, total), in weights."""
-
+from bitnet_core.progress import Progress
 
 _TABLES = ("token_embd.weight", "output.weight", "model.embed_tokens.weight", "lm_head.weight")
 

@@ -11,7 +11,7 @@ from bitnet_core.engine.sampling.defaults import SamplingDefaults, sampling_defa
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.open import open_model
 
-UNTIED = Path(__file__).parents[1] / "golden" / "qwen3" / "qwen3-untied"
+UNTIED = Path(__file__).parents[2] / "golden" / "qwen3" / "qwen3-untied"
 
 
 def said(arch: str = "llama", **metadata: Any) -> SamplingDefaults:

@@ -37,8 +37,10 @@ class Linear:
         return padded(self.columns)
 
     def split(self, first: int) -> tuple[Linear, Linear]:
-        """The first rows of the one part that all of them are, and the others."""
-        whole, row, scales = self.parts[0], self.width // 4, self.parts[0].scales.nbytes // self.outs
+        """Split a matrix in one part into views of its first rows and of the others."""
+        whole = self.parts[0]
+        row = self.width // 4
+        scales = whole.scales.nbytes // self.outs
 
         def rows(start: int, count: int) -> Linear:
             codes = whole.codes.part(start * row, count * row)
@@ -58,7 +60,7 @@ class Int8LmHead:
 
     @property
     def nbytes(self) -> int:
-        """All of it, which every draft reads."""
+        """Bytes of all three arrays; approx_logits reads all of them."""
         return self.codes.nbytes + self.scale.nbytes + self.error.nbytes
 
 
@@ -73,7 +75,7 @@ class DensePart:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """An embedding table or head, in as many parts as binding it takes; dtype indexes DENSE_TYPES."""
+    """An embedding table or head, split into parts that the device can bind; dtype indexes DENSE_TYPES."""
 
     dtype: int
     rows: int
@@ -83,8 +85,8 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class DeltaWeights:
-    """What a delta net has beside its ternary matrices: conv f32[channels, taps], gates of 2 value_heads rows, rate and
-    dt f32[value_heads], norm f32[value_dim]."""
+    """Parameters of a delta net other than its ternary matrices: conv f32[channels, taps], gates of 2 value_heads rows,
+    rate and dt f32[value_heads], norm f32[value_dim]."""
 
     conv: View
     gates: Dense
@@ -96,7 +98,7 @@ class DeltaWeights:
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
     """One transformer layer on the device. In a delta net qkv is attn_qkv, and attn_output ssm_out. inputs: qkv and
-    below it gate, where they are neighbours."""
+    gate stacked by rows, if they are adjacent in memory."""
 
     attn_norm: View
     qkv: Linear
@@ -115,7 +117,7 @@ class LayerWeights:
 
 @dataclass(slots=True)
 class DeviceWeights:
-    """All weights of a model on one device. Wrapped host memory stays referenced for as long as this object."""
+    """All weights of a model on one device. It keeps references to wrapped host memory."""
 
     config: ModelConfig
     layers: tuple[LayerWeights, ...]
@@ -133,7 +135,7 @@ class DeviceWeights:
 
     @property
     def head_bytes(self) -> int:
-        """Bytes of the head that choosing a token reads."""
+        """Bytes of the head that are read to choose a token."""
         if self.lm_head_int8:
             return self.lm_head_int8.nbytes
         if isinstance(self.head, Dense):
@@ -141,14 +143,14 @@ class DeviceWeights:
         return sum(part.codes.nbytes + part.scales.nbytes for part in self.head.parts)
 
     def alloc(self, device: Device, nbytes: int) -> View:
-        """Room for more, freed with the rest."""
+        """Allocate further memory that is freed with the weights."""
         buffer = device.alloc(nbytes)
         self._buffers.append(buffer)
         self.nbytes += nbytes
         return whole(buffer).part(0, nbytes)
 
     def free(self, device: Device) -> None:
-        """Give all buffers back."""
+        """Free all buffers."""
         for buffer in self._buffers:
             device.free(buffer)
         self._buffers.clear()

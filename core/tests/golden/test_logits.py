@@ -15,7 +15,7 @@ from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.sampling.logits import LogitsRequest
 from bitnet_hal.reference.device import NumpyDevice
 
-REFERENCE = Path(__file__).parents[1] / "golden" / "reference_logits.npz"
+REFERENCE = Path(__file__).parent / "reference_logits.npz"
 STYLES = ("offline", "online", "silu", "llama")
 TOLERANCE = 1e-4
 WRONG_RULES = [("offline", {"activation": "silu"}), ("llama", {"rope_interleaved": False})]

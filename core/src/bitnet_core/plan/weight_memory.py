@@ -1,0 +1,121 @@
+"""Device memory of weights: copied in chunks, or host memory wrapped without a copy on unified devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from bitnet_hal.device import Buffer, Device, TransferMode, View, whole
+
+from bitnet_core.errors import ModelError
+from bitnet_core.plan.shared_buffers import SharedBuffers
+
+UPLOAD_CHUNK = 32 << 20
+"""Bytes per upload, so that the pages of a mapped file need not all stay in memory."""
+
+
+class WeightMemory:
+    """Buffers of weights on a device. path: the model's file, for errors. advance: called with the bytes of each part.
+
+    limit: largest view in bytes, 0 for none. buffers: all buffers. hosts: the wrapped arrays. allocated, wrapped: sizes
+    in bytes.
+    """
+
+    def __init__(self, device: Device, path: Path, advance: Callable[[int], None]) -> None:
+        self.device = device
+        self.limit = min((limit for limit in (device.info.max_binding, device.info.max_allocation) if limit), default=0)
+        self.unified = device.info.transfer is TransferMode.UNIFIED
+        self.buffers: list[Buffer] = []
+        self.hosts: list[npt.NDArray[Any]] = []
+        self.allocated = 0
+        self.wrapped = 0
+        self._path = path
+        self._advance = advance
+        self._vectors = SharedBuffers(self._buffer, device.info.alignment)
+
+    @property
+    def views_file(self) -> bool:
+        """True if a buffer views the mapped file."""
+        return not all(_own_memory(host) for host in self.hosts)
+
+    def vector(self, values: npt.NDArray[np.float32]) -> View:
+        """Upload f32 values to a shared buffer."""
+        flat = np.ascontiguousarray(values, np.float32).reshape(-1)
+        view = self._vectors.view(flat.nbytes)
+        self.allocated += flat.nbytes
+        self.device.upload(view, flat.data.cast("B"))
+        return view
+
+    def rows(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]]:
+        """Upload u8[rows, row_bytes] arrays, or wrap them without a copy on a unified device. Returns (first row, rows,
+        view) of every part."""
+        arrays = [np.ascontiguousarray(array) for array in arrays]
+        placed = self._wrapped(arrays) if self.unified else None
+        return self._copied(arrays) if placed is None else placed
+
+    def _rows_per_part(self, row_bytes: int, rows: int) -> int:
+        if not self.limit:
+            return rows
+        if row_bytes > self.limit:
+            raise ModelError(f"{self._path}: a matrix row of {row_bytes} bytes exceeds what the device can bind")
+        return min(rows, self.limit // row_bytes)
+
+    def _wrapped(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]] | None:
+        placed: list[tuple[int, int, View]] = []
+        first = 0
+        for array in arrays:
+            step = self._rows_per_part(array.shape[1], len(array))
+            for start in range(0, len(array), step):
+                piece = array[start : start + step]
+                buffer = self.device.wrap(piece.reshape(-1).data)
+                if buffer is None:
+                    for _, _, view in placed:
+                        self.device.free(view.buffer)
+                    return None
+                placed.append((first + start, len(piece), View(buffer, 0, piece.nbytes)))
+            first += len(array)
+        self.buffers += [view.buffer for _, _, view in placed]
+        self.hosts += arrays
+        for array in arrays:
+            self.wrapped += array.nbytes
+            self._advance(array.nbytes)
+        return placed
+
+    def _copied(self, arrays: Sequence[npt.NDArray[np.uint8]]) -> list[tuple[int, int, View]]:
+        row_bytes = arrays[0].shape[1]
+        rows = sum(len(array) for array in arrays)
+        step = self._rows_per_part(row_bytes, rows)
+        parts = [(first, min(step, rows - first)) for first in range(0, rows, step)]
+        placed = [(first, count, self._alloc(count * row_bytes)) for first, count in parts]
+        chunk = max(1, UPLOAD_CHUNK // row_bytes)
+        start = 0  # row of the stack where `array` begins
+        for array in arrays:
+            for first, count, view in placed:
+                row = max(first, start)
+                end = min(first + count, start + len(array))
+                while row < end:
+                    piece = array[row - start : min(row + chunk, end) - start]
+                    self.device.upload(view.part((row - first) * row_bytes, piece.nbytes), piece.reshape(-1).data)
+                    row += len(piece)
+                    self._advance(piece.nbytes)
+            start += len(array)
+        return placed
+
+    def _alloc(self, nbytes: int) -> View:
+        self.allocated += nbytes
+        return self._buffer(nbytes)
+
+    def _buffer(self, nbytes: int) -> View:
+        buffer = self.device.alloc(nbytes)
+        self.buffers.append(buffer)
+        return whole(buffer).part(0, nbytes)
+
+
+def _own_memory(array: npt.NDArray[Any]) -> bool:
+    """Return True if numpy allocated the memory; False for a mapped file's."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.base is None
