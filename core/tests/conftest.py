@@ -57,6 +57,12 @@ def float_model() -> ModuleType:
     return _module("float_model")
 
 
+@pytest.fixture(scope="session")
+def float64_model() -> Any:
+    """The class FloatModel: logits in float64, with activations that are not rounded."""
+    return _module("float64_model").FloatModel
+
+
 class FaultyDevice:
     """The numpy device, seen through a filter: `info` may be changed, and `before[method]` is called with the
     method's arguments before it runs, and may raise."""

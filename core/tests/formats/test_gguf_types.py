@@ -13,6 +13,7 @@ from bitnet_core.formats.gguf.types import BY_NAME, resolve
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import tq1_0, tq2_0
 from bitnet_core.formats.ternary.codes import unpack
+from bitnet_hal.rounding import round_up
 
 Make = Callable[..., object]
 ROWS, COLUMNS = 128, 256
@@ -20,7 +21,7 @@ N = ROWS * COLUMNS
 
 
 def padded(nbytes: int) -> int:
-    return -(-nbytes // 32) * 32
+    return round_up(nbytes, 32)
 
 
 @pytest.mark.parametrize(

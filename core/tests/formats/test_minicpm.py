@@ -18,7 +18,6 @@ from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import tq2_0
 from bitnet_core.formats.ternary.codes import pack
 from bitnet_core.model.weights import TernaryWeight
-from bitnet_core.reference.float_model import FloatModel
 from bitnet_hal.errors import UsageError
 from bitnet_hal.reference.device import NumpyDevice
 
@@ -136,11 +135,13 @@ TOKENS = np.random.default_rng(3).integers(0, VOCAB, 40).tolist()
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_logits_are_those_of_the_formula(tmp_path: Path, float_model: ModuleType, tied: bool) -> None:
+def test_logits_are_those_of_the_formula(
+    tmp_path: Path, float_model: ModuleType, float64_model: Any, tied: bool
+) -> None:
     made = Made(tied)
     source = open_model(made.write(tmp_path / "m.gguf"))
     wanted = made.logits(TOKENS, float_model, 0, None)
-    assert distance(FloatModel(source).logits(TOKENS), wanted) <= 1e-5
+    assert distance(float64_model(source).logits(TOKENS), wanted) <= 1e-5
     engine = Engine(source, NumpyDevice(), EngineOptions("f32", max_sequences=1))
     found = engine.logits(TOKENS)
     engine.close()

@@ -13,7 +13,6 @@ from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.names import ternaries
 from bitnet_core.formats.open import open_model
-from bitnet_core.reference.float_model import FloatModel
 
 FILE = Path(__file__).parents[1] / "golden" / "bonsai2" / "rotated-PTQ1_0.gguf"
 GONE = object()
@@ -152,7 +151,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, keep: int) -> None:
     assert str(copy) in message(copy)
 
 
-def test_signs_that_are_all_1_need_not_be_said(tmp_path: Path) -> None:
+def test_signs_that_are_all_1_need_not_be_said(tmp_path: Path, float64_model: Any) -> None:
     def identity(keys: MetadataReader, tensors: Tensors) -> None:
         keys["prism.hadamard.sign_mode"] = "identity"
         for name in ("sign_widths", "sign_values"):
@@ -162,11 +161,11 @@ def test_signs_that_are_all_1_need_not_be_said(tmp_path: Path) -> None:
         keys["prism.hadamard.sign_values"] = np.abs(signs())
 
     found = [open_model(rewritten(tmp_path / f"{n}.gguf", change)) for n, change in enumerate((identity, ones))]
-    one, other = (FloatModel(source).logits([1, 2, 3]) for source in found)
+    one, other = (float64_model(source).logits([1, 2, 3]) for source in found)
     np.testing.assert_array_equal(one, other)
 
 
-def test_a_model_without_a_rotation_is_read_too(tmp_path: Path) -> None:
+def test_a_model_without_a_rotation_is_read_too(tmp_path: Path, float64_model: Any) -> None:
     """As Bonsai 27B: other logits, of course, with these weights."""
 
     def plain(keys: MetadataReader, tensors: Tensors) -> None:
@@ -175,4 +174,4 @@ def test_a_model_without_a_rotation_is_read_too(tmp_path: Path) -> None:
 
     source = open_model(rewritten(tmp_path / "m.gguf", plain), strict=True)
     assert (source.config.hadamard, source.config.delta is None) == (0, False)
-    assert np.isfinite(FloatModel(source).logits([1, 2, 3])).all()
+    assert np.isfinite(float64_model(source).logits([1, 2, 3])).all()

@@ -27,7 +27,7 @@ from bitnet_hal.errors import (
     LaunchError,
     OutOfMemoryError,
 )
-from bitnet_hal.testing.areas.recordings import count, counter
+from bitnet_hal.testing.rules.recordings import count, counter
 from bitnet_hal.testing.workbench import Bench
 from bitnet_webgpu.device import WebGpuDevice
 from bitnet_webgpu.driver import module

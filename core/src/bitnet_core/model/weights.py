@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.kernels.types import DENSE_BLOCKS, DenseType
+from bitnet_hal.rounding import round_up
 
 BLOCK = 128
 """Columns of one ternary block: 32 bytes; byte p holds columns p (bits 7-6), 32+p (5-4), 64+p (3-2), 96+p (1-0)."""
@@ -17,7 +18,7 @@ ScaleKind = Literal["tensor", "row", "block"]
 
 def padded(columns: int) -> int:
     """Columns rounded up to whole ternary blocks."""
-    return -(-columns // BLOCK) * BLOCK
+    return round_up(columns, BLOCK)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,13 @@ import platformdirs
 
 from bitnet_hal.discovery.known import KNOWN
 from bitnet_hal.errors import BitnetError
+from bitnet_hal.hooks import ENTRY_POINT_GROUP
 from bitnet_hal.isolation import LEFT_OUT_AFTER, NAMED_AFTER
 from bitnet_hal.output import new_file
 from bitnet_hal.version import __version__
 
 ANSWERED_SECONDS = 86_400
 SILENT_SECONDS = 600
-GROUP = "bitnet.backends"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ def ask(name: str) -> None:
     """In the process of its own: list the devices of a backend and end. What it raises is for the parent to find."""
     with suppress(BaseException):
         Thread(target=_end_with_parent, daemon=True).start()
-        entry = next(entry for entry in importlib_metadata.entry_points(group=GROUP) if entry.name == name)
+        entry = next(entry for entry in importlib_metadata.entry_points(group=ENTRY_POINT_GROUP) if entry.name == name)
         list(entry.load().bitnet_backend().devices())
     os._exit(0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import FEW_ROWS, shared_heads
 
 from bitnet_cuda.kernels.portable.tiles import WORKSPACE, tuned

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
+from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_cuda.kernels.portable.tiles import quantize, tuned

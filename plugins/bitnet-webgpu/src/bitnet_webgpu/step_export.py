@@ -22,6 +22,7 @@ from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 from bitnet_hal.launcher import Launch as Planned
 from bitnet_hal.output import new_folder
 from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
+from bitnet_hal.rounding import round_up
 from bitnet_hal.tuning.query import TuningQuery
 
 FORMAT = 1
@@ -111,4 +112,4 @@ def _bound(view: View, number: Mapping[int, int]) -> list[int]:
 
 
 def _room(nbytes: int) -> int:
-    return -(-nbytes // 16) * 16
+    return round_up(nbytes, 16)

@@ -23,7 +23,7 @@ from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import TernaryWeight
 from bitnet_core.tokenizer.export import folder_files
 
-GROUP: Final = 128
+GROUP_SIZE: Final = 128
 """Columns that share a scale in the packs that are written."""
 
 Arrays = Iterable[npt.NDArray[np.generic]]
@@ -52,7 +52,7 @@ def _declared(name: str, shape: tuple[int, int], packed: bool) -> list[Declared]
     if not packed:
         return [Declared(stored(name), "F16", shape)]
     rows, columns = shape
-    groups = (rows, columns // GROUP)
+    groups = (rows, columns // GROUP_SIZE)
     parts = (Declared(stored(f"{name}.{part}"), "F16", groups) for part in ("scales", "biases"))
     return [Declared(stored(name), "U32", (rows, columns // 16)), *parts]
 
@@ -67,7 +67,7 @@ def _tensors(source: ModelSource, step: Step, packed: bool) -> Iterator[tuple[st
         weight = source.ternary(name)
         try:
             if packed:
-                words, scales = mlx.encode(weight, GROUP)
+                words, scales = mlx.encode(weight, GROUP_SIZE)
                 yield stored(name), [words]
                 yield stored(f"{name}.scales"), [scales]
                 yield stored(f"{name}.biases"), [-scales]
@@ -112,5 +112,5 @@ def config_json(source: ModelSource, packed: bool) -> dict[str, Any]:
         "torch_dtype": "float16",
     }
     if packed:
-        values["quantization"] = values["quantization_config"] = {"group_size": GROUP, "bits": mlx.TERNARY_BITS}
+        values["quantization"] = values["quantization_config"] = {"group_size": GROUP_SIZE, "bits": mlx.TERNARY_BITS}
     return values

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
@@ -41,7 +42,7 @@ def write_folder(source: ModelSource, folder: Path, step: Step) -> None:
     declared = [Declared(stored(name), "F32", (table.rows, table.columns)) for name, table in embedded.items()]
     declared += [Declared(stored(name), "F32", (n,)) for name, n in vectors(config).items()]
     for name, (rows, columns) in matrices(config).items():
-        declared.append(Declared(stored(name), "U8", (-(-rows // 4), columns)))
+        declared.append(Declared(stored(name), "U8", (ceil_div(rows, 4), columns)))
         declared.append(Declared(stored(f"{name}.scale"), "F32", (1,)))
     files = folder_files(source.tokenizer, config.context)
     files["config.json"] = json.dumps(config_json(source), indent=2) + "\n"

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.rounding import round_up
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.types import ALIGNMENT, MAGIC, MAX_DIMS, SCALARS, TensorType, ValueType, resolve
@@ -208,7 +209,7 @@ def _place(path: Path, header: _Header, size: int) -> dict[str, Tensor]:
     alignment = header.metadata.get("general.alignment", ALIGNMENT)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 16 or alignment & (alignment - 1):
         raise ModelError(f"{path}: general.alignment is {alignment!r}, not a power of two up to 65536")
-    start = -(-header.end // alignment) * alignment
+    start = round_up(header.end, alignment)
     ordered = sorted(header.infos, key=lambda info: info[3])
     ends = [*(start + info[3] for info in ordered[1:]), size][: len(ordered)]
     placed: dict[str, Tensor] = {}

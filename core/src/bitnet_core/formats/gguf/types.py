@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
 
+from bitnet_hal.rounding import round_up
+
 MAGIC = b"GGUF"
 ALIGNMENT = 32
 MAX_DIMS = 4
@@ -85,7 +87,7 @@ def tl2_nbytes(rows: int, columns: int) -> int | None:
     if columns < 256:
         return None
     codes = (((columns - 256) * rows) // 3 * 5) // 8 + ((256 * rows) // 2 * 4) // 8
-    return -(-codes // 32) * 32 + I2_S_TAIL
+    return round_up(codes, 32) + I2_S_TAIL
 
 
 _OLD_IK = "written by an ik_llama.cpp build older than October 2024 and carries no row scales; requantize the model"
@@ -165,7 +167,7 @@ def resolve(type_id: int, shape: tuple[int, ...], span: int, alignment: int) -> 
             else f"has the unknown type id {type_id}"
         )
     sized = [(kind, nbytes) for kind in known if (nbytes := kind.nbytes(shape)) is not None]
-    exact = [kind for kind, nbytes in sized if nbytes <= span <= -(-nbytes // alignment) * alignment]
+    exact = [kind for kind, nbytes in sized if nbytes <= span <= round_up(nbytes, alignment)]
     if exact:
         return exact[0]
     names = " or ".join(dict.fromkeys(kind.name for kind in known))

@@ -12,6 +12,7 @@ from typing import BinaryIO, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.rounding import round_up
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.types import ALIGNMENT, BY_NAME, MAGIC, SCALARS, ValueType
@@ -98,7 +99,7 @@ class GGUFWriter:
         offset = 0
         for name, (dims, nbytes) in self._tensors.items():
             parts += [_string(name), dims, struct.pack("<Q", offset)]
-            offset += -(-nbytes // ALIGNMENT) * ALIGNMENT
+            offset += round_up(nbytes, ALIGNMENT)
         header = b"".join(parts)
         return header + bytes(-len(header) % ALIGNMENT)
 

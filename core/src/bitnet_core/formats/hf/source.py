@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense, weight_checks
@@ -171,7 +172,7 @@ class HuggingFaceSource:
         if tensor.dtype == "U8" and name in self._matrices and len(tensor.shape) == 2:
             rows = self._matrices[name][0]
             slab, columns = tensor.shape
-            return (rows if slab == -(-rows // 4) else 4 * slab, columns)
+            return (rows if slab == ceil_div(rows, 4) else 4 * slab, columns)
         return tensor.shape
 
     def _decode(self, name: str, tensor: StoredTensor, rows: int, columns: int) -> TernaryWeight:
@@ -208,7 +209,7 @@ class HuggingFaceSource:
     def _some_rows(self, tensor: StoredTensor) -> npt.NDArray[np.float32]:
         """A few rows of a float matrix, spread over it: f32[n, columns]."""
         rows, columns = tensor.shape
-        raw = tensor.data.reshape(rows, -1)[:: -(-rows // _SAMPLE_ROWS)]
+        raw = tensor.data.reshape(rows, -1)[:: ceil_div(rows, _SAMPLE_ROWS)]
         return dense.decode(raw, dense.KERNEL_TYPES[tensor.dtype], columns)
 
     def _tokens(self) -> int:
@@ -262,7 +263,7 @@ class HuggingFaceSource:
         """Some rows of a matrix whose groups of columns have scales of their own."""
         if self._packs.has(name):
             pack = self._packs.pack(name)
-            weight = mlx.ternary(pack.picked(slice(None, None, -(-len(pack.words) // _SAMPLE_ROWS))))
+            weight = mlx.ternary(pack.picked(slice(None, None, ceil_div(len(pack.words), _SAMPLE_ROWS))))
         elif tensor.dtype in _FLOATS:
             values = self._some_rows(tensor)
             weight = floats.grouped(len(values), values.shape[1], lambda part: values[part])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.dense import decode
@@ -69,7 +70,7 @@ def is_noise(table: DenseWeight) -> bool:
     of independent x with variance v and fourth moment k v^2, the mean has the squared length columns * v / n, and the
     squared lengths of the rows have the variance columns * (k - 1) * v^2.
     """
-    step = -(-table.rows // _ROWS)
+    step = ceil_div(table.rows, _ROWS)
     total, fourth, lengths = np.zeros(table.columns), 0.0, []
     for at in range(0, table.rows, _PART * step):  # what a part needs stays in the processor's cache
         rows = decode(table.data[at : at + _PART * step : step], table.dtype, table.columns).astype(np.float64)

@@ -7,6 +7,7 @@ If four does not divide the rows the last slab is short.
 from __future__ import annotations
 
 import numpy as np
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.formats.ternary.codes import Bytes, check_legal, pack, row_chunks, unpack
 from bitnet_core.model.weights import padded
@@ -26,7 +27,7 @@ def decode_codes(data: Bytes, rows: int) -> Bytes:
 
 def encode_codes(codes: Bytes, rows: int, columns: int) -> Bytes:
     """Packed bytes u8[ceil(rows / 4), columns] of canonical codes; missing rows of the last slab get code 0."""
-    slab = -(-rows // 4)
+    slab = ceil_div(rows, 4)
     data = np.zeros((slab, columns), np.uint8)
     for i in range(4):
         start = i * slab

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.types import I2_S_TAIL
@@ -74,7 +75,7 @@ def _columns_of_b(packed: Bytes, columns: int) -> Bytes:
 def _rows_of_stream(codes: Bytes, columns: int, part: slice, layout: Layout) -> Bytes:
     """Layouts A and B with blocks that run across rows: unpack the blocks that touch these rows, cut the rows out."""
     block = BLOCK if layout == "A" else BLOCK // 2
-    first, last = part.start * columns // block, -(-part.stop * columns // block)
+    first, last = part.start * columns // block, ceil_div(part.stop * columns, block)
     quarter = block // 4
     blocks = codes[first * quarter : last * quarter].reshape(-1, 1, quarter)
     stream = ((blocks >> np.array([6, 4, 2, 0], np.uint8).reshape(4, 1)) & np.uint8(3)).reshape(-1)

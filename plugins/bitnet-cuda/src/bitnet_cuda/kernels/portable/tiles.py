@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
 from bitnet_hal.kernels.spec import Constants, Params
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import FEW_ROWS, shared_heads
 
 MANY_ROWS = 32
