@@ -135,6 +135,6 @@ def test_qk256_is_refused_by_its_name() -> None:
     """bitnet-rs writes I2_S's type id over blocks without a scale."""
     reason = resolve(36, (16, 256), 16 * 64, 32)
     assert isinstance(reason, str)
-    assert "QK256 of bitnet-rs" in reason
+    assert "QK256 layout of bitnet-rs" in reason
     assert not isinstance(resolve(36, (16, 256), 16 * 64 + 32, 32), str)
     assert "QK256" not in str(resolve(36, (16, 256), 16 * 64 - 1, 32))  # cut off

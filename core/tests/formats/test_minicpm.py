@@ -171,7 +171,7 @@ def test_long_contexts_have_factors_of_their_own(
         ("logit_scale", None, "has no key minicpm.logit_scale"),
         ("logit_scale", 0.0, "minicpm.logit_scale' is 0.0, not a positive number"),
         ("embedding_scale", -12.0, "minicpm.embedding_scale' is -12.0, not a positive number"),
-        ("residual_scale", 1e9, "is 1e+09, which is no multiplier"),
+        ("residual_scale", 1e9, "is 1e+09, which is not a valid multiplier"),
         ("rope.scaling.type", "longrope", "needs the tensors rope_factors_long and rope_factors_short"),
     ],
 )
@@ -183,6 +183,6 @@ def test_what_is_refused(tmp_path: Path, key: str, value: Any, words: str) -> No
 
 def test_it_is_not_written_in_other_forms(tmp_path: Path) -> None:
     source = open_model(Made(True).write(tmp_path / "m.gguf"))
-    with pytest.raises(UsageError, match="run, but not written"):
+    with pytest.raises(UsageError, match="run but not converted"):
         convert(source, tmp_path / "n.gguf", "q2_0")
     source.close()

@@ -97,7 +97,7 @@ def test_head_norms_of_the_whole_width_are_refused(tmp_path: Path) -> None:
     def change(keys: MetadataReader, tensors: Tensors) -> None:
         tensors["blk.0.attn_q_norm.weight"] = ((256,), "F32", np.ones(256, "<f4").view(np.uint8))
 
-    assert "attn_q_norm' has the shape [256] where the metadata wants [64]" in message(
+    assert "attn_q_norm' has the shape [256]; the metadata requires [64]" in message(
         rewritten(tmp_path / "m.gguf", change)
     )
 

@@ -76,7 +76,7 @@ def test_tokenizer_findings(tmp_path: Path, make_tiny: Make) -> None:
     model.keys["bitnet-b1.58.vocab_size"] = 64
     assert codes(model, tmp_path) == ["missing-tokenizer"]
     model.keys["tokenizer.ggml.tokens"] = [f"t{i}" for i in range(65)]
-    with pytest.raises(ModelError, match="65 tokens and only 64 rows"):
+    with pytest.raises(ModelError, match="65 tokens but only 64 rows"):
         codes(model, tmp_path)
 
 

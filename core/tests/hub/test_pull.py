@@ -175,7 +175,7 @@ def test_without_a_connection_the_copy_serves(hub: Hub, bitnet: Run, tmp_path: P
     for name in ("hf:tiny/model", f"hf:tiny/model:{GGUF}", f"hf:tiny/model@{COMMIT[:12]}"):
         done = bitnet("inspect", name, HF_HUB_OFFLINE="1")
         assert done.returncode == 0, done.stderr
-        assert f"the copy here ({COMMIT[:12]}) is used" in done.stderr
+        assert f"using the cached copy ({COMMIT[:12]})" in done.stderr
     nowhere = bitnet("inspect", "hf:tiny/model", HF_ENDPOINT="http://127.0.0.1:9")
     assert nowhere.returncode == 0, nowhere.stderr
     assert hub.log == []
@@ -232,7 +232,7 @@ def test_a_damaged_download_is_removed(hub: Hub, bitnet: Run, tmp_path: Path) ->
     hub.sha256[GGUF] = "0" * 64
     done = bitnet("pull", "hf:tiny/model")
     assert done.returncode == 3
-    assert "came damaged" in done.stderr
+    assert "arrived damaged" in done.stderr
     assert not list((tmp_path / "hf").rglob("*.gguf"))
     assert not list((tmp_path / "hf").rglob("0" * 64))
 

@@ -219,9 +219,9 @@ def holding_itself() -> list[Any]:
 @pytest.mark.parametrize(
     ("extra", "reason"),
     [
-        (nested(100), "more than 64 deep"),
-        (nested(100_000), "more than 64 deep"),
-        (holding_itself(), "more than 64 deep"),
+        (nested(100), "more than 64 levels deep"),
+        (nested(100_000), "more than 64 levels deep"),
+        (holding_itself(), "more than 64 levels deep"),
         (["x"] * 70_000, "more than 65536 values"),
     ],
     ids=["deep", "deeper", "holding itself", "many"],
