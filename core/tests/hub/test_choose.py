@@ -58,7 +58,11 @@ def test_a_folder_where_there_is_no_gguf_file_to_take() -> None:
     ("names", "wanted", "words"),
     [
         (["a.gguf", "b.gguf"], None, "2 models: choose one"),
-        (["m-Q4_K_M.gguf", "m-BF16.gguf"], None, "no supported form of a 1.58-bit model .* it has m-BF16.gguf, m-Q4_K_M.gguf"),
+        (
+            ["m-Q4_K_M.gguf", "m-BF16.gguf"],
+            None,
+            "no supported form of a 1.58-bit model; it has m-BF16.gguf, m-Q4_K_M.gguf",
+        ),
         (["README.md"], None, "no GGUF and no safetensors"),
         (["a.gguf"], "b.gguf", "has no file 'b.gguf'; it has a.gguf"),
         (["a.gguf", "model.safetensors"], "model.safetensors", "not a GGUF file; leave the file out"),

@@ -70,7 +70,7 @@ class TensorType:
     refusal: str = ""
 
     def nbytes(self, shape: tuple[int, ...]) -> int | None:
-        """Return the bytes of a tensor of `shape` (last dimension innermost); None if the type cannot hold the shape."""
+        """Return the bytes of a tensor of `shape` (last dimension innermost), None if it cannot hold the shape."""
         columns, total = shape[-1], prod(shape)
         rows = total // columns
         if self.name == "TL2":

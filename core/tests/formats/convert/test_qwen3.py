@@ -17,7 +17,7 @@ from bitnet_core.formats.open import open_model
 from bitnet_core.model.source import ModelSource
 from bitnet_core.tokenizer import load_tokenizer
 
-QWEN3 = Path(__file__).parents[1] / "golden" / "qwen3"
+QWEN3 = Path(__file__).parents[2] / "golden" / "qwen3"
 UNTIED, TIED = QWEN3 / "qwen3-untied", QWEN3 / "qwen3-tied"
 
 
