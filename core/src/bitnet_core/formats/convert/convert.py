@@ -28,7 +28,6 @@ from bitnet_core.model.families import FAMILIES, Family
 from bitnet_core.model.source import Finding, ModelSource
 from bitnet_core.progress import Progress
 
-
 _TABLES = ("token_embd.weight", "output.weight", "model.embed_tokens.weight", "lm_head.weight")
 
 
