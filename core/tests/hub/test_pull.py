@@ -261,7 +261,7 @@ def test_a_disk_that_fills_up_is_named() -> None:
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(UsageError, match=r'pip install "./core\[hub\]"'):
+    with pytest.raises(UsageError, match=r'pip install ./hal "./core\[hub\]"'):
         fetch.local("hf:a/b", print)
     assert fetch.local("model.gguf", print) == "model.gguf"
 
