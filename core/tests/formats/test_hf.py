@@ -64,7 +64,7 @@ class Folder:
             self.tensors[f"{layer}{name}.weight"] = self.masters[name]
 
     def pack(self, scale: float) -> None:
-        """Replaces the masters by packed weights with this weight_scale."""
+        """Replace the master weights by packed weights with this weight_scale."""
         for name, (_, shape) in LINEARS.items():
             codes = pack((np.sign(np.rint(self.masters[name] * 20)) + 1).astype(np.uint8))
             self.tensors[f"model.layers.0.{name}.weight"] = hf_packed.encode_codes(codes, *shape)

@@ -1,4 +1,4 @@
-"""Models of the MiniCPM kind (BitCPM4): their multipliers, LongRoPE, and what is refused."""
+"""Models of the MiniCPM kind (BitCPM4): their multipliers, LongRoPE, and their rejected files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Made:
             self.matrices[name] = TernaryWeight(rows, columns, codes, scales, "block", 256)
 
     def write(self, path: Path, long: bool = False, **changes: Any) -> Path:
-        """changes: keys of `minicpm.`, with _ for . where none has it; None leaves one out."""
+        """Write the file. changes: keys of `minicpm.`, with _ for . if the key has one; None removes a key."""
         vectors = self.norms | (self.factors if long else {})
         tensors: list[tuple[str, tuple[int, ...], str, Any]] = [
             (name, values.shape, "F32", values) for name, values in vectors.items()
@@ -99,7 +99,7 @@ class Made:
     def logits(
         self, tokens: list[int], model: ModuleType, block: int, factors: npt.NDArray[np.float32] | None
     ) -> Array:
-        """f64[T, VOCAB] by the formula as it is published, nothing folded. block: as float_model's."""
+        """Return f64[T, VOCAB] by the formula as published, without folding. block: as in float_model."""
 
         def product(x: Array, name: str) -> Array:
             found: Array = (model.rounded(x, block) if block else x) @ model.values(self.matrices[name]).T
@@ -128,7 +128,7 @@ class Made:
 
 
 def distance(found: Any, wanted: Array) -> float:
-    """Of logits, as a share of their size."""
+    """Return the distance of logits as a share of their size."""
     return float(np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()))
 
 

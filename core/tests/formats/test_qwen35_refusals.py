@@ -1,4 +1,4 @@
-"""Files of arch qwen35 whose keys or tensors say what is not computed, or make no sense, end in one clear message."""
+"""Files of arch qwen35 with unsupported or contradictory keys or tensors end in one clear message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Tensors = dict[str, tuple[tuple[int, ...], str, np.ndarray]]
 
 
 def rewritten(path: Path, change: Callable[[MetadataReader, Tensors], None]) -> Path:
-    """A copy of the file with other keys and tensors."""
+    """Return a copy of the file with other keys and tensors."""
     file = GGUFFile(FILE)
     keys = dict(file.metadata)
     tensors: Tensors = {t.name: (t.shape, t.type.name, file.data(t).copy()) for t in file.tensors.values()}
@@ -38,7 +38,7 @@ def rewritten(path: Path, change: Callable[[MetadataReader, Tensors], None]) -> 
 
 
 def message(path: Path) -> str:
-    """Why the model is refused, when it is opened or when all of it is read."""
+    """Return the reason for rejecting the model, when it is opened or when all of it is read."""
     with pytest.raises(ModelError) as caught:
         _read(path)
     return str(caught.value)
@@ -167,7 +167,7 @@ def test_signs_that_are_all_1_need_not_be_said(tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_rotation_is_read_too(tmp_path: Path) -> None:
-    """As Bonsai 27B: other logits, of course, with these weights."""
+    """A model such as Bonsai 27B: with these weights its logits differ."""
 
     def plain(keys: MetadataReader, tensors: Tensors) -> None:
         for key in [key for key in keys if key.startswith("prism.")]:

@@ -1,4 +1,4 @@
-"""Findings at load: each is named, and errors say which tensor."""
+"""Findings at load have stable names, and errors name the tensor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "blk.1.attn_v.weight"
 
 
 def codes(model: Any, path: Path) -> list[str]:
-    """Codes of the warnings."""
+    """Return the codes of the warnings."""
     findings = open_model(model.write(path / "a.gguf")).findings
     return [finding.code for finding in findings if finding.severity == "warning"]
 

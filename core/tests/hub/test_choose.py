@@ -1,4 +1,4 @@
-"""What of a repository is taken, and how a reference is read."""
+"""The choice of a repository's files, and the syntax of references."""
 
 from __future__ import annotations
 

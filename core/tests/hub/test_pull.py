@@ -1,4 +1,4 @@
-"""`hf:` models from a hub that is imitated on the loopback: what is taken, resumed, found again, and every failure."""
+"""`hf:` models from an imitation of the hub on the loopback: choice, resumption, the cached copy, and every failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ GGUF = "tiny-PQ2_0.gguf"
 
 
 class Hub(ThreadingHTTPServer):
-    """files: of the repository tiny/model. break_at: bytes of a file after which the connection breaks, once."""
+    """An imitation of the hub. files: of the repository tiny/model. break_at: bytes of a file after which the
+    connection breaks, once."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Requests)
@@ -130,7 +131,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def bitnet(hub: Hub, tmp_path: Path) -> Run:
-    """bitnet(*arguments, **environment): the program, with the hub and a cache of its own."""
+    """bitnet(*arguments, **environment) runs the program with the hub and an empty cache."""
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         code = "from bitnet_core.cli.app import main; main()"

@@ -42,7 +42,7 @@ def template(tokenizer: Tokenizer, source: Any) -> ChatTemplate:
 
 
 def spelled(tokenizer: Tokenizer, ids: list[int]) -> str:
-    """Text of ids with the control tokens shown."""
+    """Return the text of ids with the control tokens shown."""
     names = {token: text for text, token in tokenizer.specials.items()}
     parts = [(shown, list(run)) for shown, run in groupby(ids, key=lambda token: token in names)]
     return "".join("".join(map(names.__getitem__, run)) if shown else tokenizer.decode(run) for shown, run in parts)

@@ -1,4 +1,4 @@
-"""Tokenizers of hostile files are refused with a clear error."""
+"""Tokenizers of hostile files are rejected with a clear error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPM = sentencepiece_keys()
 
 
 def folder(part: str, value: Any) -> str:
-    """A sound tokenizer.json but for one part."""
+    """Return a tokenizer.json that is sound except for one part."""
     return json.dumps(json.loads(BACKEND.to_str()) | {part: value})
 
 

@@ -1,4 +1,5 @@
-"""The process of a chat template: bounded in time and memory, closed to what templates do not need, and quick."""
+"""The process of a chat template: limited in time and memory, closed to everything that templates do not need, and
+fast."""
 
 from __future__ import annotations
 

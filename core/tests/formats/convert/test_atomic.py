@@ -1,4 +1,4 @@
-"""Whatever happens, the destination holds what it held before or the whole new model, and nothing else is left."""
+"""After any error the destination holds its old content or the whole new model, and nothing else is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of the Qwen3 kind keep every weight from each form to each other one; lossy targets are refused by name."""
+"""Models of the Qwen3 kind keep every weight from each form to each other one; lossy targets are rejected by name."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_floats_that_are_ternary_already() -> None:
 
 
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
-    """One row (or tile) at a time gives the same matrices."""
+    """Decoding one row (or tile) at a time yields the same matrices."""
     monkeypatch.setattr("bitnet_core.formats.ternary.codes.CHUNK", 1)
     test_tq_golden_both_ways(golden, tq1_0, "tq1_bytes")
     test_ik_golden(golden, iq_bn.decode_iq2_bn_r4, "iq2bn_r4_bytes")
