@@ -1,4 +1,4 @@
-"""Models of the MiniCPM kind (BitCPM4): their multipliers, LongRoPE, and what is refused."""
+"""Models of the MiniCPM kind (BitCPM4): their multipliers, LongRoPE, and their rejected files."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Made:
             self.matrices[name] = TernaryWeight(rows, columns, codes, scales, "block", 256)
 
     def write(self, path: Path, long: bool = False, **changes: Any) -> Path:
-        """changes: keys of `minicpm.`, with _ for . where none has it; None leaves one out."""
+        """Write the file. changes: keys of `minicpm.`, with _ for . if the key has one; None removes a key."""
         vectors = self.norms | (self.factors if long else {})
         tensors: list[tuple[str, tuple[int, ...], str, Any]] = [
             (name, values.shape, "F32", values) for name, values in vectors.items()
@@ -98,7 +98,7 @@ class Made:
     def logits(
         self, tokens: list[int], model: ModuleType, block: int, factors: npt.NDArray[np.float32] | None
     ) -> Array:
-        """f64[T, VOCAB] by the formula as it is published, nothing folded. block: as float_model's."""
+        """Return f64[T, VOCAB] by the formula as published, without folding. block: as in float_model."""
 
         def product(x: Array, name: str) -> Array:
             found: Array = (model.rounded(x, block) if block else x) @ model.values(self.matrices[name]).T
@@ -127,7 +127,7 @@ class Made:
 
 
 def distance(found: Any, wanted: Array) -> float:
-    """Of logits, as a share of their size."""
+    """Return the distance of logits as a share of their size."""
     return float(np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()))
 
 
@@ -172,7 +172,7 @@ def test_long_contexts_have_factors_of_their_own(
         ("logit_scale", None, "has no key minicpm.logit_scale"),
         ("logit_scale", 0.0, "minicpm.logit_scale' is 0.0, not a positive number"),
         ("embedding_scale", -12.0, "minicpm.embedding_scale' is -12.0, not a positive number"),
-        ("residual_scale", 1e9, "is 1e+09, which is no multiplier"),
+        ("residual_scale", 1e9, "is 1e+09, which is not a valid multiplier"),
         ("rope.scaling.type", "longrope", "needs the tensors rope_factors_long and rope_factors_short"),
     ],
 )
@@ -184,6 +184,6 @@ def test_what_is_refused(tmp_path: Path, key: str, value: Any, words: str) -> No
 
 def test_it_is_not_written_in_other_forms(tmp_path: Path) -> None:
     source = open_model(Made(True).write(tmp_path / "m.gguf"))
-    with pytest.raises(UsageError, match="run, but not written"):
+    with pytest.raises(UsageError, match="run but not converted"):
         convert(source, tmp_path / "n.gguf", "q2_0")
     source.close()

@@ -32,7 +32,7 @@ TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<|eot_id|>
 
 
 def tokenizer_json() -> str:
-    """The 256 bytes, a few merges, three specials; llama-bpe pre-tokenizer."""
+    """Return a tokenizer of the 256 bytes, a few merges and three specials, with the llama-bpe pre-tokenizer."""
     vocabulary = {text: token for token, text in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     merges = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("l", "l"), ("e", "ll"), ("1", "2"), ("!", "!"), ("Ċ", "Ċ")]
     for left, right in merges:
@@ -46,7 +46,7 @@ def tokenizer_json() -> str:
 
 
 def write_folder(path: Path, *, llama: bool = False, scale: float = 0.02, **config: Any) -> Path:
-    """A folder of f32 masters: BitNet of 2B-4T style, or Llama with ternary layers."""
+    """Write a folder of f32 master weights: BitNet of 2B-4T style, or Llama with ternary layers."""
     draw = np.random.default_rng(3)
     values = {
         "model_type": "llama" if llama else "bitnet",

@@ -1,4 +1,4 @@
-"""`bitnet doctor` and `bitnet devices`: everything is listed, with its reason and fix, whatever is broken."""
+"""`bitnet doctor` and `bitnet devices`: every plugin and device is listed with its reason and fix, however broken."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ CRASHES = "Backend.open = lambda self, index: 1 // 0"
 
 @pytest.fixture
 def broken_plugins(install_plugin) -> None:
-    """Every kind of broken plugin that a user may meet, beside one that works."""
+    """Install every kind of broken plugin that a user may meet, beside one that works."""
     install_plugin("at-import", source="raise ImportError('libvendor.so.1 is missing')")
     install_plugin("signature", source=WRONG_SIGNATURE)
     install_plugin("newer", api=(2, 99))

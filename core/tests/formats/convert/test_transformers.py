@@ -1,12 +1,4 @@
-"""transformers loads what we convert to, gives the same ids, and computes the same logits.
-
-Both programs round activations to int8. Where one falls on a rounding boundary, the order of an f32 sum decides between
-two neighbouring codes, and one other code moves the logits of its token, and of later ones, by hundredths. So the same
-logits are asked for twice: as they come, up to the first token with another code; and of every token, when transformers
-takes our codes, which may be others than its own only where its value lies on a boundary.
-
-Needs torch and transformers: `nox -s interop`.
-"""
+"""transformers loads our converted folders, encodes the same ids, and computes the same logits."""
 
 from __future__ import annotations
 
@@ -39,7 +31,7 @@ Codes = list[npt.NDArray[np.int8]]
 
 
 class OurQuantizer:
-    """Stands in for transformers' ActQuant, notes where our codes are others than its own, and may take ours."""
+    """A replacement of transformers' ActQuant that records differing codes, and can use ours."""
 
     def __init__(self, codes: Codes, take_ours: bool) -> None:
         self.codes, self.take_ours, self.calls = codes, take_ours, 0
@@ -47,7 +39,7 @@ class OurQuantizer:
         self.farthest = 0.0
 
     def apply(self, x: Any) -> Any:
-        """f32[1, T, K] -> the same, quantized and scaled back (transformers' formula)."""
+        """Quantize f32[1, T, K] and scale it back (transformers' formula)."""
         scale = 127 / x.abs().max(dim=-1, keepdim=True).values.clamp(min=1e-5)
         steps = x * scale
         own = steps.round().clamp(-128, 127)
@@ -63,7 +55,7 @@ class OurQuantizer:
 
 
 def our_logits_and_codes(model: Any, ids: list[int], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Codes]:
-    """Logits of every token at once, and the codes of every quantized activation in order of computation."""
+    """Return the logits of every token at once, and the codes of every quantized activation in order of computation."""
     codes: Codes = []
     for name in ("rms_norm_quantize", "glu_norm_quantize"):
 

@@ -1,4 +1,4 @@
-"""Models of the Qwen3 kind keep every weight from each form to each other one; lossy targets are refused by name."""
+"""Models of the Qwen3 kind keep every weight from each form to each other one; lossy targets are rejected by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bitnet_core.formats.open import open_model
 from bitnet_core.model.source import ModelSource
 from bitnet_core.tokenizer import load_tokenizer
 
-QWEN3 = Path(__file__).parents[1] / "golden" / "qwen3"
+QWEN3 = Path(__file__).parents[2] / "golden" / "qwen3"
 UNTIED, TIED = QWEN3 / "qwen3-untied", QWEN3 / "qwen3-tied"
 
 

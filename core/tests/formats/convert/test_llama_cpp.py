@@ -1,8 +1,4 @@
-"""llama.cpp opens the TQ files that we write, and predicts what we predict, by the rules that it knows.
-
-It quantizes activations per 256 columns, so distributions are compared. Needs PyPI's llama-cpp-python:
-`nox -s interop -- --with-llama-cpp`.
-"""
+"""llama.cpp opens the TQ files that we write, and its predictions match ours, within the rules that it supports."""
 
 from __future__ import annotations
 
@@ -37,7 +33,8 @@ def log_probabilities(logits: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def disagreement(path: Path, activation: Any) -> tuple[float, float]:
-    """(mean KL divergence, least cosine of log-probabilities) of llama.cpp and of us with this activation."""
+    """Return (mean KL divergence, least cosine of log-probabilities) of llama.cpp and of bitnet with this
+    activation."""
     source = open_model(path)
     ids = load_tokenizer(source.tokenizer).encode(TEXT, add_bos=True)
     theirs = llama_cpp.Llama(str(path), n_ctx=128, logits_all=True, n_threads=1, n_threads_batch=1, verbose=False)
@@ -59,7 +56,7 @@ def disagreement(path: Path, activation: Any) -> tuple[float, float]:
 def test_it_predicts_what_we_predict(
     make_folder: Callable[..., Path], tmp_path: Path, target: Target, llama: bool, activation: str
 ) -> None:
-    """A model with squared ReLU it runs with SiLU, of which the conversion warns."""
+    """llama.cpp runs a model with squared ReLU with SiLU; the conversion warns about that."""
     masters = make_folder(llama=llama, hidden_act=activation)
     tensors = load_file(masters / "model.safetensors")
     for name in {"model.embed_tokens.weight", "lm_head.weight"} & set(tensors):

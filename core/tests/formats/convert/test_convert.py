@@ -42,7 +42,7 @@ def converted(source: Path, destination: Path, target: Target) -> Path:
 
 
 def weights(source: ModelSource) -> dict[str, np.ndarray]:
-    """Every ternary matrix as its values times scales."""
+    """Return every ternary matrix as its values times scales."""
     found = {}
     for name in matrices(source.config):
         weight = source.ternary(name)
@@ -200,7 +200,7 @@ def test_quantizing_float_matrices_of_gguf(make_folder: MakeFolder, tmp_path: Pa
 
 
 def masters_gguf(source: ModelSource, path: Path, dtype: str) -> Path:
-    """The model with float matrices: the folder's masters, or the ternary values of a GGUF file."""
+    """Write the model with float matrices: the folder's master weights, or the ternary values of a GGUF file."""
     kind = {"F32": "<f4", "F16": "<f2"}[dtype]
     if source.path.is_dir():
         stored = load_file(source.path / "model.safetensors")

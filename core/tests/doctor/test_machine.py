@@ -1,4 +1,4 @@
-"""What `bitnet doctor` says of device files, packages, tools and a model's size."""
+"""Findings of `bitnet doctor` about device files, packages, tools and a model's size."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_what_tools_say_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [(64 << 30, "info", "yes"), (1600 << 20, "info", "with a smaller cache"), (1 << 30, "warning", "not even")],
 )
 def test_does_this_model_fit(faulty: Any, free: int, severity: str, text: str) -> None:
-    """2B-4T: 1.1 GiB of weights, and scratch."""
+    """The shape of 2B-4T: 1.1 GiB of weights, and scratch."""
     info = {"type": DeviceType.SOFTWARE, "transfer": TransferMode.EXPLICIT_COPY, "max_allocation": 0, "max_binding": 0}
     device = faulty(**info)
     device.inner.free_memory = lambda: free

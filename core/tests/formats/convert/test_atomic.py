@@ -1,4 +1,4 @@
-"""Whatever happens, the destination holds what it held before or the whole new model, and nothing else is left."""
+"""After any error the destination holds its old content or the whole new model, and nothing else is left."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_destinations(source: ModelSource, tmp_path: Path) -> None:
     assert taken.read_bytes()[:4] == b"GGUF"
     home = tmp_path / "home"
     (home / "photos").mkdir(parents=True)
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="other files than one model"):
         convert(source, home, "safetensors", force=True)
     assert (home / "photos").is_dir()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "masters", "taken"]

@@ -1,8 +1,4 @@
-"""bitnet.cpp opens the I2_S files that we write, and predicts with them what we predict.
-
-BITNET_CPP_BIN names the folder with its programs. It keeps keys and values in f16 and rounds the input of an f16 head,
-and rounding activations to int8 amplifies that; so distributions are compared, not logits bit for bit.
-"""
+"""bitnet.cpp opens the I2_S files that we write, and its predictions match ours."""
 
 from __future__ import annotations
 
@@ -46,10 +42,8 @@ def bitnet_cpp(program: str, *arguments: object) -> str:
 def peer_log_probabilities(
     model: Path, text: str, folder: Path
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-    """Its tokens i32[n, WINDOW], and log-probabilities f64[n, WINDOW / 2 - 1, V] after the second half of each window.
-
-    The file: "_logits_", window, vocabulary and n as i32, tokens, then per row f32 step and minimum, u16 steps.
-    """
+    """Return bitnet.cpp's tokens i32[n, WINDOW], and log-probabilities f64[n, WINDOW / 2 - 1, V] after the second half
+    of each window."""
     (folder / "text.txt").write_text(text)
     size = ("-c", WINDOW, "-b", WINDOW)
     bitnet_cpp(
@@ -64,7 +58,7 @@ def peer_log_probabilities(
 
 
 def disagreement(ours: Model, tokens: npt.NDArray[np.int32], theirs: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """(mean KL divergence, least cosine) over the rows of `theirs`."""
+    """Return (mean KL divergence, least cosine) over the rows of `theirs`."""
     divergences, cosines = [], []
     for window, expected in zip(tokens, theirs, strict=True):
         logits = ours.logits([ours.tokenizer.bos_id, *window[1:].tolist()])  # each window starts with bos
@@ -127,7 +121,7 @@ def test_it_predicts_what_we_predict(
 
 
 def test_it_tells_the_same_stories(tmp_path: Path) -> None:
-    """The golden ones, in which each token is clearly ahead of the next."""
+    """The golden stories, in which each token has a clear margin over the next."""
     for story in golden_stories():
         (tmp_path / "prompt").write_text(story.prompt)
         prompt = ("-f", tmp_path / "prompt", "-n", len(story.ids), "--temp", 0, "--no-display-prompt")
@@ -136,7 +130,7 @@ def test_it_tells_the_same_stories(tmp_path: Path) -> None:
 
 
 def test_the_comparison_notices_another_layout(tmp_path: Path) -> None:
-    """The shipped model with its codes in layout B, which bitnet.cpp on x86 cannot know."""
+    """The shipped model with its codes in layout B, which bitnet.cpp on x86 cannot recognise."""
     file, content = GGUFFile(SHIPPED), bytearray(SHIPPED.read_bytes())
     for tensor in file.tensors.values():
         if tensor.type.name == "I2_S":
