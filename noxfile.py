@@ -203,9 +203,9 @@ def interop(session: nox.Session) -> None:
     session.install(*base(session, "[test]"), *packages)
     session.run("python", "-c", "import torch, accelerate, gguf, transformers.integrations.bitnet")  # else tests skip
     files = (
-        "convert/test_transformers.py",
-        "convert/test_llama_cpp.py",
-        "convert/test_bitnet_cpp.py",
+        "formats/convert/test_transformers.py",
+        "formats/convert/test_llama_cpp.py",
+        "formats/convert/test_bitnet_cpp.py",
         "formats/test_gguf.py",
     )
     session.run("pytest", "-rs", *(f"core/tests/{file}" for file in files), *options, env=ONE_THREAD)

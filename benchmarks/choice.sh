@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the choice of devices, the default cache and docs/support.md need of real hardware, printed as JSON:
+# Measures the data for the choice of devices, the default cache and docs/support.md on real hardware; prints JSON:
 #   benchmarks/choice.sh cuda        (or vulkan, opencl, ...; PYTHON: an interpreter that has core, the plugins and pytest)
 # 1. `bitnet tune` on the small model and on the shape of 2B-4T, every device, with the seconds that it took;
 # 2. 64 texts of 256 tokens on that shape without an option for the cache; 3. a state saved there and loaded on the CPU;

@@ -1,8 +1,8 @@
-"""Time and memory of converting a folder of bf16 masters of the 2B-4T shape (4.8 GB, random weights) to GGUF.
+"""Measure time and memory of converting a folder of bf16 master weights of the 2B-4T shape (4.8 GB, random) to GGUF.
 
     python benchmarks/convert_2b4t.py FOLDER [--to i2_s]
 
-makes FOLDER/masters, converts it with `bitnet convert`, prints wall time, processor time and peak memory of the
+creates FOLDER/masters, converts it with `bitnet convert`, prints wall time, processor time and peak memory of the
 command, and removes both models again.
 """
 
@@ -29,7 +29,7 @@ CONFIG = SHAPES["2b4t"]
 
 
 def make_masters(folder: Path) -> None:
-    """A folder as microsoft/bitnet-b1.58-2B-4T-bf16 is laid out; normal weights of standard deviation 0.02."""
+    """Write a folder in the form of microsoft/bitnet-b1.58-2B-4T-bf16; normal weights of standard deviation 0.02."""
     folder.mkdir(parents=True)
     draw = np.random.default_rng(1)
     noise = (draw.standard_normal(1 << 25).astype(np.float32) * 0.02).view(np.uint32) >> 16
@@ -70,7 +70,7 @@ def make_masters(folder: Path) -> None:
 
 
 def main() -> None:
-    """Make, convert, report, remove."""
+    """Create the folder, convert it, print the figures, and remove both models."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--to", default="i2_s")

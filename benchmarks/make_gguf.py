@@ -1,10 +1,10 @@
-"""Writes a GGUF file of a real shape with random ternary weights, to measure loading and speed without a download.
+"""Write a GGUF file of a real shape with random ternary weights, to measure loading and speed without a download.
 
     python benchmarks/make_gguf.py 2b4t /tmp/2b4t.gguf      # 1.18 GB
     bitnet bench -m /tmp/2b4t.gguf --layout A -p 16 -n 8
-    python benchmarks/make_gguf.py 2b4t /tmp/2b4t.gguf --texts /usr/share    # a whole vocabulary, as Llama 3's is
+    python benchmarks/make_gguf.py 2b4t /tmp/2b4t.gguf --texts /usr/share    # a full vocabulary, as in Llama 3
 
-The layout has to be named: random weights give no evidence of it.
+The commands need `--layout`, because random weights give no evidence of it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ MOST_TEXT = 60_000_000  # characters
 
 
 class Trained(SyntheticSource):
-    """With a byte-level vocabulary of the shape's size, whose merges are all ways to cut a token into two, as Llama 3's
-    files list them."""
+    """A synthetic source with a byte-level vocabulary of the shape's size.
+
+    Its merges are all splits of a token into two, as in Llama 3's files.
+    """
 
     def __init__(self, shape: str, folder: Path) -> None:
         super().__init__(shape)
@@ -45,12 +47,12 @@ class Trained(SyntheticSource):
         trained.train_from_iterator(texts(folder), trainer)
         ids = trained.get_vocab()
         if len(ids) < count:
-            raise SystemExit(f"the texts of {folder} make {len(ids)} tokens, and {count} are needed")
+            raise SystemExit(f"the texts of {folder} yield {len(ids)} tokens, but {count} are needed")
         self._ids = dict(sorted(ids.items(), key=lambda entry: entry[1]))
 
     @property
     def tokenizer(self) -> Mapping[str, Any]:
-        """The keys of a GGUF file."""
+        """The tokenizer.* keys of a GGUF file."""
         merges = [merge for text in self._ids for merge in self._cuts(text)]
         names = ["begin_of_text", "end_of_text", *(f"special_{number}" for number in range(SPECIALS - 2))]
         first = len(self._ids)
@@ -65,19 +67,19 @@ class Trained(SyntheticSource):
         }
 
     def _cuts(self, text: str) -> list[str]:
-        """The ways to cut a token into two, the commonest left part first."""
+        """Return the splits of a token into two, the commonest left part first."""
         ids, cuts = self._ids, ((text[:at], text[at:]) for at in range(1, len(text)))
         both = [(left, right) for left, right in cuts if left in ids and right in ids]
         return [f"{left} {right}" for left, right in sorted(both, key=lambda pair: (ids[pair[0]], ids[pair[1]]))]
 
 
 def texts(folder: Path) -> Iterator[str]:
-    """UTF-8 files below a folder, up to MOST_TEXT characters."""
+    """Yield the UTF-8 files below a folder, up to MOST_TEXT characters."""
     left = MOST_TEXT
     for path in sorted(folder.rglob("*")):
         try:
             text = path.read_text("utf-8")[: 1 << 18]
-        except (OSError, ValueError):  # a folder, or no text
+        except (OSError, ValueError):  # a folder, or not a text
             continue
         yield text
         left -= len(text)
@@ -86,7 +88,7 @@ def texts(folder: Path) -> Iterator[str]:
 
 
 def write(source: SyntheticSource, path: Path) -> None:
-    """One tensor is in memory at a time."""
+    """Write the file with one tensor in memory at a time."""
     config = source.config
     norms = ["attn_norm", "ffn_norm", "attn_sub_norm", "ffn_sub_norm"]
     blocks = [f"blk.{layer}." for layer in range(config.n_layers)]
@@ -131,7 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("path", type=Path)
-    parser.add_argument("--texts", type=Path, help="a folder of texts that a vocabulary is trained on")
+    parser.add_argument("--texts", type=Path, help="a folder of texts to train a vocabulary on")
     arguments = parser.parse_args()
     source = Trained(arguments.shape, arguments.texts) if arguments.texts else SyntheticSource(arguments.shape)
     write(source, arguments.path)

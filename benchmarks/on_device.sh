@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Records what a backend does on this machine's hardware: the conformance kit, the stories model, and the 2B-4T shape.
+# Records a backend's results on this machine's hardware: the conformance kit, the stories model, and the 2B-4T shape.
 #   benchmarks/on_device.sh vulkan        (or cuda, opencl, cpu; a device such as opencl:1 names one of several)
 # Needs Python 3.11+, the driver, and the packages of core, the plugin and pytest (installed into build/on-device, or
 # already there: set PYTHON to use an interpreter that has them). Figures are printed last, as JSON.

@@ -1,9 +1,9 @@
-"""What prompt lookup (bitnet_core.engine.speculative) gains: python benchmarks/prompt_lookup.py [-d cpu] [--synthetic
-2b4t]
+"""Measure the gain of prompt lookup (bitnet_core.engine.speculative): python benchmarks/prompt_lookup.py [-d cpu]
+[--synthetic 2b4t]
 
-Greedy texts by the model with and without it, in turns: their time, whether they are the same, what was guessed and how
-much of it was right. Random weights say nothing that repeats as language does, so with --synthetic the texts of the
-shipped model tell how many tokens a step would give, and the steps of the shape how long one takes. Prints JSON.
+Greedy texts are generated alternately with and without it; the output has their time, whether they are equal, and the
+counts of draft and accepted tokens. Random weights do not repeat themselves as language does, so with --synthetic the
+texts of the shipped model determine the tokens per step, and the shape the time of a step. Prints JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TOKENS, RUNS, TURNS = 200, 9, 3
 
 
 def texts(model: bitnet_core.Model) -> list[tuple[str, list[int], list[int]]]:
-    """(kind, prompt, greedy tokens after it): stories, and stories whose prompt holds them already."""
+    """Return (kind, prompt, greedy tokens after it): stories, and stories whose prompt holds them already."""
     found = []
     for prompt in PROMPTS:
         ids = model.tokenizer.encode(prompt, add_bos=model.tokenizer.add_bos)
@@ -44,7 +44,7 @@ def texts(model: bitnet_core.Model) -> list[tuple[str, list[int], list[int]]]:
 
 
 def steps(prompt: list[int], text: list[int]) -> tuple[int, int]:
-    """(checking steps, plain steps) that make a text; a wrong guess costs its step, which gives one token as always."""
+    """Return (verification steps, plain steps) for a text; a step whose draft is rejected still yields one token."""
     checking = plain = at = 0
     lookup = NgramDrafter()
     while at < len(text):
@@ -58,7 +58,7 @@ def steps(prompt: list[int], text: list[int]) -> tuple[int, int]:
 
 
 def seconds(model: bitnet_core.Model, rows: int) -> float:
-    """Of a step of so many rows of one text, with the likeliest token of each; 0: of a token of plain decoding."""
+    """Time a step with `rows` rows of one request and the likeliest token of each; 0: a token of plain decoding."""
     engine, prompt = model.engine, [5 + n % 200 for n in range(64)]
     taken = []
     for run in range(RUNS):
@@ -83,7 +83,7 @@ def seconds(model: bitnet_core.Model, rows: int) -> float:
 
 
 def expected(shape: str, device: str, made: list[tuple[str, list[int], list[int]]]) -> dict[str, Any]:
-    """Of a model of this shape that wrote these texts. Speeds: 1 is that of plain decoding."""
+    """Estimate the gain for a model of this shape that would write these texts. Speed 1 is that of plain decoding."""
     with bitnet_core.load(SyntheticSource(shape), device, context=256, prompt_lookup="off") as model:
         plain = seconds(model, 0)
         cost = seconds(model, DRAFT_TOKENS + 1) / plain
@@ -97,7 +97,7 @@ def expected(shape: str, device: str, made: list[tuple[str, list[int], list[int]
 
 
 def measured(device: str, made: list[tuple[str, list[int], list[int]]]) -> dict[str, Any]:
-    """Of the shipped model."""
+    """Measure the shipped model with and without prompt lookup."""
     found: dict[str, Any] = {}
     with (
         bitnet_core.load(None, device, prompt_lookup="off") as plain,
@@ -111,7 +111,7 @@ def measured(device: str, made: list[tuple[str, list[int], list[int]]]) -> dict[
                     began = time.perf_counter()
                     for _, ids, text in (one for one in made if one[0] == kind):
                         if list(model.generate(ids, max_tokens=TOKENS).tokens) != text:
-                            raise SystemExit(f"another text with prompt lookup than without, after {ids}")
+                            raise SystemExit(f"the text differs with prompt lookup, after {ids}")
                     took[name] = time.perf_counter() - began
                 ratios.append(took["plain"] / took["looking"])
             found[f"{kind}: speed"] = round(statistics.median(ratios), 2)
@@ -129,7 +129,7 @@ def main() -> None:
         made, name = texts(stories), stories.device.info.name
     result = {"device": name, "the shipped model, texts the same": measured(arguments.device, made)}
     if arguments.synthetic:
-        result["expected of the shape"] = expected(arguments.synthetic, arguments.device, made)
+        result["estimated for the shape"] = expected(arguments.synthetic, arguments.device, made)
     print(json.dumps(result, indent=1))
 
 

@@ -1,14 +1,15 @@
-"""`bitnet serve` under load: streaming clients through `bitnet bench --server`, then clients that leave at random.
+"""Measure `bitnet serve` under load: streaming clients through `bitnet bench --server`, then clients that disconnect at
+random.
 
     python benchmarks/server.py -d cpu --clients 16                       # the shipped model
     python benchmarks/server.py --synthetic 2b4t -d cuda --clients 1 64   # every row for one GPU, about a minute
     python benchmarks/server.py --synthetic 2b4t -d cuda:0 cuda:1 --clients 64   # one process for each GPU
     python benchmarks/server.py -d cpu --clients 16 --soak 120            # random cancels, memory and descriptors
 
-Prints the figures of each level beside `bitnet bench` of the same build: all tokens of the answers in the time of
-prompts and answers together, for both, and the rate within an answer beside decoding alone. With several devices each
-has a server of its own and as many clients as are given, and the sum is compared with one. With --soak, how memory and
-descriptors fare while clients leave at random.
+Prints the figures of each level beside `bitnet bench` of the same build: for both, the answers' tokens in the time of
+prompts and answers together, and the rate within an answer beside decoding alone. With several devices each has a
+server and `--clients` clients, and the sum is compared with one. With --soak it reports memory and descriptors while
+clients disconnect at random.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Direct:
 
 
 def model_options(args: argparse.Namespace, device: str) -> list[str]:
-    layout = ["--layout", "A"] if args.synthetic else []  # random weights give no evidence of it
+    layout = ["--layout", "A"] if args.synthetic else []  # random weights give no evidence of the layout
     return [*(["-m", args.model] if args.model else []), *layout, "-d", device]
 
 
@@ -61,7 +62,7 @@ def direct(args: argparse.Namespace, sequences: int) -> Direct:
 
 
 def words_for(url: str, tokens: int) -> int:
-    """Words that make a prompt of about so many tokens."""
+    """Return the number of words of a prompt of about `tokens` tokens."""
     body = json.dumps({"content": prompt_of(0, 256), "add_special": True}).encode()
     request = urllib.request.Request(url + "/tokenize", body, {"content-type": "application/json"})
     found = json.loads(urllib.request.urlopen(request).read())["tokens"]
@@ -70,7 +71,7 @@ def words_for(url: str, tokens: int) -> int:
 
 @contextmanager
 def served(args: argparse.Namespace, devices: list[str]) -> Iterator[tuple[list[str], list[int]]]:
-    """A server for each device: their addresses, once their models are loaded, and their processes."""
+    """Start a server for each device; yield their addresses, once the models are loaded, and their processes."""
     sequences = ["--port", "0", "--max-sequences", str(max(args.clients))]
     with ExitStack() as stack:
         processes = []
@@ -83,7 +84,7 @@ def served(args: argparse.Namespace, devices: list[str]) -> Iterator[tuple[list[
         for process in processes:
             assert process.stderr is not None
             urls.append(process.stderr.readline().split()[-1])
-            print(process.stderr.readline().strip(), flush=True)  # the model is there
+            print(process.stderr.readline().strip(), flush=True)  # the model is loaded
         yield urls, [process.pid for process in processes]
 
 
@@ -92,8 +93,11 @@ def measure(url: str, clients: int, words: int, tokens: int) -> dict[str, Any]:
 
 
 def level(args: argparse.Namespace, urls: list[str], clients: int) -> tuple[float, dict[str, Any]]:
-    """Tokens a second of all servers together, median of the repetitions, and the figures of one server then. Each
-    server's clients are a process of their own."""
+    """Return the tokens a second of all servers together, as the median of the repetitions, with the figures of one
+    server.
+
+    Each server's clients are a separate process.
+    """
     words = words_for(urls[0], args.prompt)
     rates: list[tuple[float, dict[str, Any]]] = []
     with ProcessPoolExecutor(len(urls), get_context("spawn")) as pool:
@@ -101,12 +105,12 @@ def level(args: argparse.Namespace, urls: list[str], clients: int) -> tuple[floa
             calls = [pool.submit(measure, url, clients, words, args.tokens) for url in urls]
             documents = [call.result() for call in calls]
             rates.append((sum(document["tokens_per_second"] for document in documents), documents[0]))
-    ordered = sorted(rates[1:], key=lambda pair: pair[0])  # the first was a warm-up
+    ordered = sorted(rates[1:], key=lambda pair: pair[0])  # the first is a warm-up
     return ordered[len(ordered) // 2]
 
 
 def compare(args: argparse.Namespace, clients: int, rate: float, document: dict[str, Any]) -> None:
-    """One server beside the same build without one."""
+    """Print one server's rate beside that of the same build without a server."""
     beside, own = direct(args, clients), 1e3 * clients / document["token_ms"]["p50"]
     print(
         f"{clients} clients: {rate:.1f} tokens/s, {100 * rate / beside.whole:.0f} % of what bitnet bench -s {clients} "
@@ -128,7 +132,7 @@ def figure(url: str, name: str) -> float:
 
 
 async def leaver(url: str, end: float, seed: int, tokens: int, counts: dict[str, int]) -> None:
-    """Ask, and half of the time leave after a random while."""
+    """Send requests, and disconnect from half of them after a random time."""
     rng, address = random.Random(seed), urlsplit(url)
     while time.monotonic() < end:
         words = " ".join(rng.choices(["cat", "dog", "sun", "tree"], k=rng.randint(1, 60)))
@@ -176,10 +180,10 @@ def main() -> None:
     parser.add_argument("--synthetic", choices=sorted(SHAPES), help="random weights of this shape")
     parser.add_argument("-d", "--device", nargs="+", default=["auto"])
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("-p", "--prompt", type=int, default=128, help="tokens of a prompt, about")
+    parser.add_argument("-p", "--prompt", type=int, default=128, help="approximate tokens of a prompt")
     parser.add_argument("-n", "--tokens", type=int, default=128)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--soak", type=float, default=0, help="seconds of clients that leave at random")
+    parser.add_argument("--soak", type=float, default=0, help="seconds of clients that disconnect at random")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if args.synthetic:

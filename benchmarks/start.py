@@ -1,9 +1,10 @@
-"""How long commands take from their start to their first byte, and whole; and how long a model takes to load.
+"""Measure the time of commands from their start to the first byte and to the end, and the time of loading a model.
 
     python benchmarks/make_gguf.py 2b4t /tmp/2b4t.gguf --texts /usr/share
     python benchmarks/start.py /tmp/2b4t.gguf --layout A -d cuda:0
 
-Files are warm from the second run on; the first does not count. Python must keep bytecode, as it does for a package.
+Files are warm from the second run on; the first does not count. Python must keep bytecode, as it does for an installed
+package.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ BITNET = (sys.executable, "-c", "from bitnet_core.cli.app import main; main()")
 
 
 def command(repeat: int, *arguments: str) -> str:
-    """Medians in seconds, the least in brackets."""
+    """Return medians in seconds, with the minimum in brackets."""
     first, whole = [], []
     for _ in range(repeat + 1):
         began = time.perf_counter()
@@ -36,7 +37,7 @@ def command(repeat: int, *arguments: str) -> str:
 
 
 def load_seconds(repeat: int, file: str, device: str, layout: str | None) -> str:
-    """The same of `load` in one process."""
+    """Measure `load` in one process; return the same figures."""
     times = []
     for _ in range(repeat + 1):
         began = time.perf_counter()
@@ -54,7 +55,7 @@ def main() -> None:
     arguments = parser.parse_args()
     model = ["-m", arguments.model, "-d", arguments.device]
     model += ["--layout", arguments.layout] if arguments.layout else []
-    print("seconds to the first byte / in all, medians (least)")
+    print("seconds to the first byte / in all, medians (minimum)")
     print("bitnet devices", command(arguments.repeat, "devices"))
     print("bitnet run -n 1", command(arguments.repeat, "run", "--raw", "-n", "1", *model, "Once upon a time"))
     print("load", load_seconds(arguments.repeat, arguments.model, arguments.device, arguments.layout))

@@ -1,10 +1,10 @@
-"""Caches that processes share while some of them are killed: compiled programs, drivers' answers, the hub's files.
+"""Test caches that processes share while some of them are killed: compiled programs, drivers' answers, the hub's files.
 
     python benchmarks/reliability/caches.py --kills 50
 
-Writers are killed (SIGKILL) at random moments while others go on. A program that is loaded must be the one that was
-stored, the drivers' file must always be one that somebody wrote, and a pull after a kill must give the whole file. The
-hub is imitated on the loopback. Needs fork and bitnet-core[hub,test]. Exits with 1 if anything else is found.
+Writers are killed (SIGKILL) at random moments while others continue. Every loaded program must be the stored one, the
+drivers' file must always be one that a writer wrote completely, and a pull after a kill must yield the whole file. The
+hub is an imitation on the loopback. Needs fork and bitnet-core[hub,test]. Exits with 1 on any other result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEYS = 20
 
 
 def forked(work: Callable[[], object]) -> int:
-    """Process id of a child that does the work and ends: with 0, or with 1 and a message."""
+    """Run `work` in a child process and return its id; the child exits with 0, or with 1 and a message."""
     child = os.fork()
     if child:
         return child
@@ -50,12 +50,12 @@ def ended_well(child: int) -> bool:
 
 
 def program(key: int) -> bytes:
-    """What is stored under a key: 100 to 290 kB."""
+    """Return the content stored under a key, 100 to 290 kB."""
     return hashlib.sha256(str(key).encode()).digest() * (3200 + 300 * key)
 
 
 def use_programs(folder: Path, seconds: float, seed: int) -> None:
-    """Load and store at random. A damaged program would be given out as another one."""
+    """Load and store at random. Raises if a loaded program is not the stored one."""
     cache, draw = ProgramCache("shared", folder, limit=3 << 20), random.Random(seed)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -65,20 +65,20 @@ def use_programs(folder: Path, seconds: float, seed: int) -> None:
         if found is None:
             cache.store(key, program(number))
         elif found != program(number):
-            raise AssertionError(f"program {number} is another one")
+            raise AssertionError(f"program {number} is not the stored one")
 
 
 def use_answers(seconds: float, seed: int) -> None:
-    """Write the drivers' file, and read it: there is always one, and it is whole."""
+    """Write and read the drivers' file. Raises unless it is always there and complete."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         driver_cache.write({str(key): {"time": time.time(), "reason": "x" * seed} for key in range(300)})
         if len(driver_cache.read()) != 300:
-            raise AssertionError("the drivers' file is not whole")
+            raise AssertionError("the drivers' file is not complete")
 
 
 def shared(what: str, use: Callable[[float, int], None], kills: int) -> bool:
-    """Whether all of it held while one writer after the other was killed beside others."""
+    """Return whether every check held while one writer after the other was killed beside others."""
     draw, sound = random.Random(1), True
     steady = [forked(lambda seed=seed: use(0.05 * kills + 1, seed)) for seed in range(1, WRITERS)]  # type: ignore[misc]
     for number in range(kills):
@@ -94,14 +94,14 @@ def shared(what: str, use: Callable[[float, int], None], kills: int) -> bool:
 
 
 def pulls(scratch: Path, kills: int) -> bool:
-    """Whether pulls that were killed, and two at once, end in the whole file."""
+    """Return whether killed pulls, and two pulls at once, end in the whole file."""
     os.environ |= {"HF_HOME": str(scratch / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     from test_pull import GGUF, Hub
 
     hub = Hub()
     hub.handle_error = lambda *_: None  # a killed client
     os.environ["HF_ENDPOINT"] = hub.url
-    from bitnet_core.hub import fetch  # which reads the variables
+    from bitnet_core.hub import fetch  # imported late, because it reads the variables
     from bitnet_core.hub.reference import Reference
 
     hub.files = {GGUF: random.Random(1).randbytes(32 << 20)}

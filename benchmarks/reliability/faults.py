@@ -1,10 +1,10 @@
-"""Every call of a device made to fail once, and devices lost in the middle of a text.
+"""Make every call of a device fail once, and lose devices in the middle of a text.
 
     python benchmarks/reliability/faults.py --device numpy --losses 100
 
-For each method of the device the calls of a clean run are counted; then each in turn (--every N: each N-th) fails
-with each kind of error. A run must end with the error, or with the text of the clean run, give back every buffer, and
-not hang. The figures of one run are in docs/reliability.md. Exits with 1 if any run did anything else.
+The calls of each method are counted in a clean run; then each in turn (--every N: each N-th) fails with each kind of
+error. A run must end with the error or with the text of the clean run, release every buffer, and not hang. The figures
+of one run are in docs/reliability.md. Exits with 1 on any other result.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ERRORS: dict[str, Callable[[], GpuError]] = {
 
 
 class Faulty:
-    """A device whose chosen call fails: once, or, lost, from then on."""
+    """A device whose chosen call fails: once, or, if it is lost, from then on."""
 
     def __init__(self, inner: Any, method: str = "", at: int = 0, kind: str = "") -> None:
         self.inner, self.info = inner, inner.info
@@ -76,7 +76,7 @@ class Faulty:
         return call
 
     def fail(self, kind: str) -> None:
-        """What happens instead of, or before, the chosen call."""
+        """Fail as `kind` demands, instead of or before the chosen call."""
         raise ERRORS[kind]()
 
     def free(self, buffer: Any) -> None:
@@ -89,7 +89,7 @@ class Faulty:
 
 
 def text(source: ModelSource, device: Any, reopen: Callable[[GpuError], Any] | None = None) -> list[int]:
-    """What an engine on the device writes; the engine is closed in any case."""
+    """Return the tokens that an engine on the device generates; the engine is closed in any case."""
     engine = None
     try:
         engine = Engine(source, device, EngineOptions(context=64, max_sequences=2), reopen=reopen)
@@ -107,7 +107,7 @@ def text(source: ModelSource, device: Any, reopen: Callable[[GpuError], Any] | N
 
 
 def outcome(source: ModelSource, device: Faulty, expected: list[int]) -> str:
-    """How a run with a fault ends: "text", "error", or what is wrong with it."""
+    """Return the result of a run with a fault: "text", "error", or a description of a violation."""
     results: list[str] = []
 
     def work() -> None:
@@ -126,12 +126,12 @@ def outcome(source: ModelSource, device: Faulty, expected: list[int]) -> str:
     if thread.is_alive():
         return "hangs"
     if device.buffers and results[0] == "text":
-        return f"{device.buffers} buffers are not given back"
-    return results[0] if device.closed else "the device is not closed"
+        return f"{device.buffers} buffers were not released"
+    return results[0] if device.closed else "the device was not closed"
 
 
 def sweep(source: ModelSource, name: str, every: int) -> Counter[str]:
-    """The outcomes of all faults."""
+    """Count the outcomes of all faults."""
     clean = Faulty(open_device(name)[0])
     expected = text(source, clean)
     found: Counter[str] = Counter()
@@ -146,7 +146,7 @@ def sweep(source: ModelSource, name: str, every: int) -> Counter[str]:
 
 
 def losses(source: ModelSource, name: str, count: int) -> int:
-    """How many of `count` texts with a loss in their middle are the same as without."""
+    """Return the number of texts, of `count` with a loss in the middle, that equal the undisturbed text."""
     clean = Faulty(open_device(name)[0])
     expected = text(source, clean)
     calls = [(method, at) for method in ("launch", "replay", "download") for at in range(1, clean.calls[method] + 1)]
@@ -167,7 +167,7 @@ def main() -> None:
     source = open_source(None, None, False, True)
     began = time.perf_counter()
     same = losses(source, arguments.device, arguments.losses)
-    print(f"{arguments.device}: {same} of {arguments.losses} texts are the same after a loss", flush=True)
+    print(f"{arguments.device}: {same} of {arguments.losses} texts are equal after a loss", flush=True)
     found = sweep(source, arguments.device, arguments.every)
     print(
         f"{arguments.device}: {sum(found.values())} faults: {dict(found)}, {time.perf_counter() - began:.0f} s in all"

@@ -1,8 +1,8 @@
-"""Everything that bitnet writes, onto a disk that is full: the right message and exit code, and nothing half-written.
+"""Test everything that bitnet writes on a full disk: the right message and exit code, and no partial file.
 
     python benchmarks/reliability/full_disk.py
 
-The disk is a small tmpfs, so this is for Linux and root. Exits with 1 if anything is not as it should be.
+The disk is a small tmpfs, which needs Linux and root. Exits with 1 on any violation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FULL = "No space left on device"
 
 @contextmanager
 def full(folder: Path, size: str) -> Iterator[Path]:
-    """A disk of that size that a file "filler" takes up."""
+    """Yield a disk of that size, filled by a file "filler"."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:
@@ -41,12 +41,12 @@ def full(folder: Path, size: str) -> Iterator[Path]:
 
 
 def left(disk: Path) -> list[str]:
-    """Files that are there beside the filler."""
+    """Return the files on the disk other than the filler."""
     return [str(path.relative_to(disk)) for path in disk.rglob("*") if path.is_file() and path.name != "filler"]
 
 
 def commands(disk: Path) -> Iterator[tuple[str, str]]:
-    """(command, what is wrong with how it ended)."""
+    """Yield (command, violation) for each command."""
     run = ["run", "x", "-n", "1", "--device", "numpy"]
     bench = ["bench", "--synthetic", "tiny", "--device", "numpy", "-p", "4", "-n", "2", "--repeat", "1"]
     table: dict[str, tuple[list[Any], int]] = {
@@ -63,7 +63,7 @@ def commands(disk: Path) -> Iterator[tuple[str, str]]:
 
 
 def caches(disk: Path) -> Iterator[tuple[str, str]]:
-    """(cache, what is wrong): they do without, in silence."""
+    """Yield (cache, violation) for each cache; caches must do without the disk silently."""
     os.environ["XDG_CACHE_HOME"] = os.environ["XDG_STATE_HOME"] = str(disk)
     from bitnet_core.logs import log_hint
     from bitnet_hal.discovery import driver_cache
@@ -80,15 +80,15 @@ def caches(disk: Path) -> Iterator[tuple[str, str]]:
 
 
 def pull(disk: Path, make_room: Callable[[], None]) -> str:
-    """What is wrong with a pull that finds out in its middle; with room it must go on."""
+    """Return the violation of a pull whose disk fills up; once there is room it must resume."""
     os.environ |= {"HF_HOME": str(disk / "hf"), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     from test_pull import GGUF, Hub
 
     hub = Hub()
-    hub.handle_error = lambda *_: None  # the client goes away
+    hub.handle_error = lambda *_: None  # the client disconnects
     os.environ["HF_ENDPOINT"] = hub.url
     from bitnet_core.errors import ModelError
-    from bitnet_core.hub import fetch  # which reads the variables
+    from bitnet_core.hub import fetch  # imported late, because it reads the variables
     from bitnet_core.hub.reference import Reference
 
     hub.files = {GGUF: bytes(24 << 20)}
@@ -105,12 +105,12 @@ def pull(disk: Path, make_room: Callable[[], None]) -> str:
         shutil.disk_usage = room
     make_room()
     path = fetch.pull(Reference.parse("hf:tiny/model"), lambda _: None)
-    return "" if path.read_bytes() == hub.files[GGUF] else "another file came"
+    return "" if path.read_bytes() == hub.files[GGUF] else "a different file arrived"
 
 
 def main() -> None:
     if os.geteuid():
-        sys.exit("a full disk is made with mount, which needs root")
+        sys.exit("the full disk is created with mount, which needs root")
     found: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as scratch:
         with full(Path(scratch) / "small", "64k") as disk:

@@ -1,9 +1,9 @@
-"""Mutated files of every kind for a while: each must be read, or refused with one of our errors, in bounded time.
+"""Mutate files of every kind for a while: each must be read, or rejected with one of our errors, in bounded time.
 
     nox -s fuzz -- --seconds 60 --seed 1
 
-A case that ends in anything else is kept in build/fuzz and named; the exit code is then 1. The same seed gives the same
-cases in the same order.
+A case with any other end is kept in build/fuzz and named, and the exit code is 1. The same seed yields the same cases
+in the same order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bitnet_hal.errors import BitnetError
 GOLDEN = Path(__file__).parents[2] / "core" / "tests" / "golden" / "qwen3"
 KEPT = Path("build") / "fuzz"
 SLOWEST = 10.0
-"""Processor seconds of one case."""
+"""Limit of one case, in seconds of processor time."""
 EDGES = (0, 1, 2, 255, 1 << 16, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 TOKENS = (
     b"{{", b"}}", b"{%", b"%}", b"for i in range(99999)", b"endfor", b"|join(", b"|replace('','xxxx')", b"~", b"//",
@@ -41,7 +41,8 @@ TOKENS = (
 
 
 def mutated(draw: random.Random, content: bytes) -> bytes:
-    """A few changes: bits, whole numbers, words, repetitions, cuts; most of them near the start, where headers are."""
+    """Apply a few changes: bits, whole numbers, words, repetitions, cuts; most of them near the start, in the
+    headers."""
     data = bytearray(content)
     for _ in range(draw.choice((1, 1, 2, 4, 16))):
         near = min(len(data), draw.choice((64, 4096, len(data) or 1)))
@@ -65,7 +66,7 @@ def mutated(draw: random.Random, content: bytes) -> bytes:
 
 
 def read_model(path: Path) -> None:
-    """Everything that a model file or folder holds."""
+    """Read all parts of a model file or folder."""
     source = open_model(path)
     try:
         for name in (*matrices(source.config), *tables(source.config)):
@@ -114,7 +115,7 @@ def of_text(content: bytes, name: str) -> Callable[[random.Random, Path], Path]:
 
 
 def render(path: Path) -> None:
-    """A chat template; its process has its own clock."""
+    """Render a chat template; its process has a time limit of its own."""
     template = TemplateProcess(path.read_bytes().decode("utf-8", "surrogateescape"))
     try:
         template.parse()
@@ -124,7 +125,7 @@ def render(path: Path) -> None:
 
 
 def targets() -> dict[str, tuple[Callable[[random.Random, Path], Path], Callable[[Path], object], int]]:
-    """Name -> (maker of cases, reader, how often in a round)."""
+    """Return by name: the maker of cases, the reader, and the cases per round."""
     found: dict[str, tuple[Callable[[random.Random, Path], Path], Callable[[Path], object], int]] = {}
     for path in sorted(GOLDEN.glob("*/*.gguf")):
         found[f"{path.parent.name}/{path.name}"] = of_file(path), read_model, 8
@@ -149,7 +150,7 @@ def rounds() -> Iterator[tuple[str, Callable[[random.Random, Path], Path], Calla
 
 
 def run(seconds: float, seed: int) -> int:
-    """Number of cases that ended wrongly."""
+    """Run cases for `seconds` and return the number of violations."""
     draw, outcomes, wrong = random.Random(seed), Counter[str](), 0
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as scratch:
@@ -172,7 +173,7 @@ def run(seconds: float, seed: int) -> int:
 
 
 def attempt(read: Callable[[Path], object], path: Path, outcomes: Counter[str]) -> str:
-    """What is wrong with how a case ended, "" if nothing is."""
+    """Read a case and return its violation, "" if there is none."""
     began = time.process_time()
     try:
         read(path)

@@ -1,9 +1,9 @@
-"""What is left when a process is killed while it writes, and when two write to one place.
+"""Test the files left by a process that is killed while it writes, and by two that write to one place.
 
     python benchmarks/reliability/kills.py --kills 50
 
-A conversion is killed (SIGKILL) at random moments: at its destination there must be nothing, or the whole file. Exits
-with 1 if anything else is found.
+A conversion is killed (SIGKILL) at random moments: the destination must be absent or complete. Exits with 1 on any
+other result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def sha256(path: Path) -> str:
 
 
 def killed(folder: Path, kills: int) -> tuple[int, int, int]:
-    """(nothing there, whole file there, anything else)."""
+    """Return the counts of (nothing at the destination, whole file, anything else)."""
     whole = folder / "whole.gguf"
     began = time.monotonic()
     subprocess.run(convert(whole), check=True, capture_output=True)
@@ -47,7 +47,7 @@ def killed(folder: Path, kills: int) -> tuple[int, int, int]:
 
 
 def at_once(folder: Path) -> bool:
-    """Whether two conversions to one place leave one whole file."""
+    """Return whether two conversions to one place leave one whole file."""
     place = folder / "shared.gguf"
     both = [subprocess.Popen(convert(place), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
     codes = [process.wait() for process in both]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The native kernels and the pool of threads of bitnet-cpu under ASan, UBSan and TSan. Needs g++ and cmake.
+# Runs the native kernels and the thread pool of bitnet-cpu under ASan, UBSan and TSan. Needs g++ and cmake.
 #
 #     benchmarks/reliability/sanitizers.sh
 set -euo pipefail

@@ -1,8 +1,8 @@
-"""Many tokens in one process, and many opened and closed models: do memory and descriptors stay flat?
+"""Test that memory and descriptors do not grow over many tokens in one process, and many opened and closed models.
 
     python benchmarks/reliability/soak.py --device cpu --tokens 1000000 --opens 200
 
-The figures of one run are in docs/reliability.md. Exits with 1 if anything grew.
+The figures of one run are in docs/reliability.md. Exits with 1 on growth.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from bitnet_core.api import Model
 
 TEXTS = 16
 ALLOWED_BYTES = 8 << 20
-"""Growth between the first tenth of a run, when everything has been used once, and its end."""
+"""Allowed growth between the first tenth of a run, after everything has been used once, and its end."""
 
 PROCESS = psutil.Process()
 
 
 def resident() -> int:
-    """Bytes in use; what the C library keeps of freed memory is given back first: it is no leak."""
+    """Return the bytes in use, after the C library has released its freed memory, which is not a leak."""
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
@@ -33,7 +33,7 @@ def resident() -> int:
 
 
 def generate(model: Model, tokens: int) -> tuple[int, int, int, int]:
-    """(tokens, bytes at a tenth, bytes at the end, most descriptors above the first number of them)."""
+    """Return (tokens, bytes at a tenth, bytes at the end, most descriptors above their first number)."""
     engine, done, early, descriptors, most = model.engine, 0, 0, PROCESS.num_fds(), 0
     began = time.perf_counter()
     round_number = 0
@@ -59,7 +59,7 @@ def generate(model: Model, tokens: int) -> tuple[int, int, int, int]:
 
 
 def open_and_close(device: str, times: int) -> tuple[int, int, int]:
-    """(bytes after a tenth, bytes at the end, more descriptors than after the first)."""
+    """Return (bytes after a tenth, bytes at the end, descriptors more than after the first)."""
     early = first = 0
     for number in range(times):
         with load(None, device) as model:

@@ -1,11 +1,11 @@
-"""A CUDA context that dies in the middle of a text, by a kernel that traps: does `auto` go on with the same text?
+"""Test that `auto` continues a text after its CUDA context has died by a kernel that traps.
 
     python benchmarks/reliability/trap.py --times 100 --workers 8
 
 After a trap the driver refuses every call of the process, new contexts too (CUDA_ERROR_LAUNCH_FAILED: "must
-be terminated and relaunched"), so each text has a process of its own. Under `auto` it must go on with another device
-and end as it does undisturbed; where cuda:0 was named, it must end with DeviceLostError, which says what to do. Needs
-an NVIDIA GPU and bitnet-cuda. Exits with 1 if any text does anything else, or if memory of the GPU is not given back.
+be terminated and relaunched"), so each text has its own process. Under `auto` it must continue on another device with
+the same text; with cuda:0 named, it must end with DeviceLostError, which states the remedy. Needs an NVIDIA GPU and
+bitnet-cuda. Exits with 1 on any other result, or if memory of the GPU is not released.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ METHODS = ("launch", "replay", "download")
 PROMPT, TOKENS = "Once upon a time", 40
 PATIENCE = 120.0  # seconds for one text
 ALLOWED_BYTES = 64 << 20
-"""What the driver may keep; a dead context of 500 MB would be seen."""
+"""Allowed memory kept by the driver; a dead context of 500 MB would exceed it."""
 
 
 def trap(device: Any) -> None:
-    """Queue the kernel."""
+    """Queue the trapping kernel."""
     with patch.object(compile, "source", lambda *_: TRAP):
         kernel = device.compile(RMS_NORM, {}, Tuning(private={"GROUP": 32}))
     views = [whole(device.alloc(64)) for _ in RMS_NORM.bindings]
@@ -47,7 +47,7 @@ def trap(device: Any) -> None:
 
 
 def counted(calls: Counter[str], chosen: tuple[str, int]) -> None:
-    """Count the calls of CudaDevice's METHODS; before the chosen one, a trap."""
+    """Count the calls of CudaDevice's METHODS, and trap before the chosen one."""
 
     def around(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: Any, *arguments: Any) -> Any:
@@ -63,7 +63,7 @@ def counted(calls: Counter[str], chosen: tuple[str, int]) -> None:
 
 
 def one_text(request: str, method: str, at: int) -> dict[str, Any]:
-    """A text of this process, with a trap before a call of its own, or without one for at = 0."""
+    """Generate a text in this process, with a trap before the given call, or without one for at = 0."""
     calls: Counter[str] = Counter()
     found: dict[str, Any] = {"calls": calls, "error": ""}
     with bitnet_core.load("stories", request) as model:
@@ -78,7 +78,7 @@ def one_text(request: str, method: str, at: int) -> dict[str, Any]:
 
 
 def apart(request: str, method: str = "", at: int = 0) -> dict[str, Any]:
-    """The same in a process of its own."""
+    """Run `one_text` in a child process."""
     command = [sys.executable, __file__, "--text", request, method or "-", str(at)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode:
@@ -88,10 +88,12 @@ def apart(request: str, method: str = "", at: int = 0) -> dict[str, Any]:
 
 
 def outcome(request: str, call: tuple[str, int], expected: str) -> str:
-    """What became of a text with a trap."""
+    """Describe the end of a text with a trap."""
     found = apart(request, *call)
     if found["calls"].get(call[0], 0) < call[1]:
-        return found["error"] or outcome(request, (call[0], call[1] // 2), expected)  # bursts follow the clock
+        return found["error"] or outcome(
+            request, (call[0], call[1] // 2), expected
+        )  # the number of calls depends on the clock
     if found["error"]:
         return f"{'ended with' if request != 'auto' else 'WRONG, ended with'} DeviceLostError: {found['error']}"
     if found["last"] == found["first"]:
@@ -100,7 +102,7 @@ def outcome(request: str, call: tuple[str, int], expected: str) -> str:
 
 
 def free_bytes() -> int:
-    """Of the GPU's memory, while nothing of ours is on it."""
+    """Return the GPU's free memory while no process of ours uses it."""
     device: Any = open_device("cuda:0")[0]
     try:
         return int(device.free_memory())
@@ -112,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--text", nargs=3, help=argparse.SUPPRESS)  # what the processes of the texts are started with
+    parser.add_argument("--text", nargs=3, help=argparse.SUPPRESS)  # for the child processes
     arguments = parser.parse_args()
     if arguments.text:
         request, method, at = arguments.text
@@ -120,7 +122,7 @@ def main() -> None:
         return
     clean, before, began = apart("auto"), free_bytes(), time.monotonic()
     if not clean["first"].startswith("cuda:"):
-        sys.exit(f"auto takes {clean['first'] or clean['error']}, not an NVIDIA GPU by bitnet-cuda")
+        sys.exit(f"auto selects {clean['first'] or clean['error']}, not an NVIDIA GPU by bitnet-cuda")
     calls = [(method, at) for method in METHODS for at in range(1, clean["calls"].get(method, 0) + 1)]
     chosen = random.Random(1).choices(calls, k=arguments.times)
     with ThreadPoolExecutor(arguments.workers) as workers:
@@ -130,9 +132,9 @@ def main() -> None:
         for what, times in found.most_common():
             print(f"{request}: {times} x {what}")
     kept, seconds = before - free_bytes(), time.monotonic() - began
-    print(f"{arguments.times + 4} texts in {seconds:.0f} s; {kept / 1e6:.1f} MB of the GPU are not given back")
+    print(f"{arguments.times + 4} texts in {seconds:.0f} s; {kept / 1e6:.1f} MB of the GPU were not released")
     same = sum(times for what, times in outcomes.items() if what.startswith("the same text"))
-    print(f"{same} of {arguments.times} texts went on and are the same")
+    print(f"{same} of {arguments.times} texts continued and are equal")
     ended = sum(times for what, times in named.items() if what.startswith("ended with DeviceLostError"))
     sys.exit(same < arguments.times or ended < sum(named.values()) or kept > ALLOWED_BYTES)
 

@@ -1,16 +1,18 @@
-"""Fixtures for many tests: those of bitnet-hal's, and tiny models."""
+"""Fixtures for many tests: those of bitnet-hal's, tiny models, and `bitnet` in the test process."""
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from bitnet_core.cli.app import main
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_hal.device import DeviceInfo
@@ -19,7 +21,7 @@ from bitnet_hal.reference.device import NumpyDevice
 
 
 def _of_hal() -> ModuleType:
-    """The conftest of bitnet-hal's tests."""
+    """Import the conftest of bitnet-hal's tests."""
     path = Path(__file__).parents[2] / "hal" / "tests" / "conftest.py"
     spec = importlib.util.spec_from_file_location("hal_conftest", path)
     assert spec is not None
@@ -36,7 +38,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def _module(name: str) -> ModuleType:
-    """A script of the golden folder, which is no package."""
+    """Import a script of the golden folder, which is not a package."""
     spec = importlib.util.spec_from_file_location(name, GOLDEN / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(name)
@@ -57,9 +59,15 @@ def float_model() -> ModuleType:
     return _module("float_model")
 
 
+@pytest.fixture(scope="session")
+def float64_model() -> Any:
+    """The class FloatModel: logits in float64, with activations that are not rounded."""
+    return _module("float64_model").FloatModel
+
+
 class FaultyDevice:
-    """The numpy device, seen through a filter: `info` may be changed, and `before[method]` is called with the
-    method's arguments before it runs, and may raise."""
+    """The numpy device behind a filter: `info` can be changed, and `before[method]` is called with the method's
+    arguments before it runs, and may raise."""
 
     def __init__(self, **info: Any) -> None:
         self.info: DeviceInfo = replace(numpy_info(), **info)
@@ -106,11 +114,39 @@ def make_engine(tiny: ModuleType) -> Iterator[MakeEngine]:
 
 
 def run(engine: Engine) -> None:
-    """Step until every sequence is done."""
+    """Step until every request is finished."""
     while engine.step():
         pass
 
 
 @pytest.fixture
 def run_all() -> Callable[[Engine], None]:
+    return run
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a command: its exit code and output."""
+
+    code: int
+    out: str
+    err: str
+
+
+Bitnet = Callable[..., Result]
+
+
+@pytest.fixture
+def bitnet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bitnet:
+    """bitnet(*arguments, stdin=b"") runs the command line as a shell would."""
+
+    def run(*arguments: object, stdin: bytes = b"") -> Result:
+        monkeypatch.setattr(sys, "argv", ["bitnet", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            main()
+        captured = capsys.readouterr()
+        return Result(int(caught.value.code or 0), captured.out, captured.err)
+
     return run

@@ -1,4 +1,4 @@
-"""Objects of JSON schemas, closed: which documents a grammar then takes."""
+"""Objects of JSON schemas, closed: the documents that a grammar then accepts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONST = {"type": "object", "properties": {"kind": {"const": "x"}, "a": INTEGER},
 
 @pytest.fixture(scope="module")
 def takes() -> Iterator[Takes]:
-    """takes(schema, document): whether the grammar of the schema allows the document, and ends with it."""
+    """takes(schema, document) returns whether the grammar of the schema accepts the whole document."""
     pytest.importorskip("llguidance")
     with bitnet_core.load(None, "numpy") as model:
 

@@ -1,4 +1,4 @@
-"""Text under a JSON schema, a regular expression or a grammar, with the model that ships with the package."""
+"""Text that follows a JSON schema, a regular expression or a grammar, with the model that ships with the package."""
 
 from __future__ import annotations
 

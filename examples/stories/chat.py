@@ -1,4 +1,4 @@
-"""The chat form of the stories: somebody asks for a story, and the assistant tells it."""
+"""The chat form of the stories: a user asks for a story, and the assistant tells it."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ ABOUT = (
 
 
 def request(rng: random.Random, told: Story) -> str:
-    """What somebody might ask for who then gets this story; a third of the time without a capital letter."""
+    """Return a plausible request for this story; a third of them without a capital letter."""
     asked = rng.choice([text for text in ABOUT if "{thing}" not in text or told.thing in told.text])
     asked = ARTICLE.sub(r"\1n ", asked.format(**told._asdict()))
     return asked if rng.random() < 0.7 else asked[0].lower() + asked[1:]
 
 
 def conversation(seed: int) -> list[dict[str, str]]:
-    """Messages of one to four requests with their stories."""
+    """Return the messages of one to four requests with their stories."""
     rng = random.Random(f"chat {seed}")
     messages: list[dict[str, str]] = []
     for turn in range(rng.choice((1, 1, 1, 1, 1, 2, 2, 3, 4))):
@@ -57,5 +57,5 @@ def conversation(seed: int) -> list[dict[str, str]]:
 
 
 def render(messages: list[dict[str, str]]) -> str:
-    """What TEMPLATE makes of the messages."""
+    """Render the messages with TEMPLATE."""
     return "".join(f"{m['role'].capitalize()}: {m['content'].strip()}<|eot_id|>" for m in messages)

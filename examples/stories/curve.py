@@ -1,4 +1,4 @@
-"""Draws the loss curve from the training log.
+"""Draw the loss curve from the training log.
 
 python curve.py --log build/loss.csv --out ../../docs/stories-loss.png
 """

@@ -1,4 +1,4 @@
-"""What the model reads: stories, requests and conversations as token lists, packed into rows."""
+"""The training data: stories, requests and conversations as token lists, packed into rows."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ PROMPT = "Assistant: "
 
 
 def special_id(tokenizer: Tokenizer, token: str) -> int:
-    """Id of a special token, which every tokenizer of ours has."""
+    """Return the id of a special token, which every tokenizer of ours has."""
     return int(tokenizer.encode(token, add_special_tokens=False).ids[0])
 
 
 def encoded(tokenizer: Tokenizer, text: str, begin: bool = True) -> list[int]:
-    """Token ids of a text, after BOS if it begins a document; the batch method is twice as fast, even for one text."""
+    """Return the token ids of a text, after BOS if it begins a document; the batch method is twice as fast, even for
+    one text."""
     return list(tokenizer.encode_batch_fast([text], add_special_tokens=begin)[0].ids)
 
 
 def document(tokenizer: Tokenizer, index: int) -> list[int]:
-    """Token ids of document `index`, from BOS to the token that ends it.
+    """Return the token ids of document `index`, from BOS to the token that ends it.
 
-    Of six documents three are stories, one is a request with its story, and two have the chat form. What is asked is
-    encoded alone, because that is what happens when somebody asks.
+    Of six documents three are stories, one is a request with its story, and two have the chat form. A request is
+    encoded separately, as it is when a user sends one.
     """
     form = index % 6
     if form < 3:
@@ -46,9 +47,9 @@ def document(tokenizer: Tokenizer, index: int) -> list[int]:
 
 
 def packed(documents: list[list[int]], width: int, filler: int) -> npt.NDArray[np.uint16]:
-    """Rows [rows, width] of whole documents, each in the fullest row that has room for it, the longest first.
+    """Pack whole documents into rows [rows, width], the longest first, each into the fullest row that has room for it.
 
-    A document that is longer than a row is left out. What is empty holds `filler`.
+    Documents longer than a row are skipped. Empty places hold `filler`.
     """
     rows: list[list[int]] = []
     with_room: list[list[list[int]]] = [[] for _ in range(width + 1)]  # by the number of free places
@@ -70,7 +71,7 @@ def _tokenizer(path: Path) -> Tokenizer:
 
 
 def chunk(path: Path, first: int, count: int, width: int) -> npt.NDArray[np.uint16]:
-    """Documents `first` to `first + count` in rows, shuffled; `path` is the tokenizer's."""
+    """Return documents `first` to `first + count` in shuffled rows; `path` is the tokenizer's."""
     tokenizer = _tokenizer(path)
     documents = [document(tokenizer, index) for index in range(first, first + count)]
     rows = packed(documents, width, special_id(tokenizer, BOS))
@@ -80,6 +81,6 @@ def chunk(path: Path, first: int, count: int, width: int) -> npt.NDArray[np.uint
 
 
 def held_out(tokenizer: Tokenizer, count: int) -> list[list[int]]:
-    """The first `count` held-out stories, with BOS and EOS."""
+    """Return the first `count` held-out stories, with BOS and EOS."""
     seeds = range(HELD_OUT, HELD_OUT + count)
     return [[*encoded(tokenizer, story(seed).text), special_id(tokenizer, EOS)] for seed in seeds]

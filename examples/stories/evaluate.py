@@ -1,8 +1,8 @@
-"""Perplexity per token on held-out stories: the exported ternary model beside its full-precision twin.
+"""Measure the perplexity per token on held-out stories: the exported ternary model beside its full-precision twin.
 
-python evaluate.py --folder build/hf --twin build/twin.pt
+    python evaluate.py --folder build/hf --twin build/twin.pt
 
-All in float32.
+Everything is computed in float32.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.nn import functional as F  # noqa: N812  (the name everybody knows)
 
 
 def padded(documents: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Inputs and targets [documents, longest - 1]; padded targets are -1."""
+    """Return inputs and targets [documents, longest - 1]; padded targets are -1."""
     longest = max(map(len, documents)) - 1
     tokens = torch.zeros(len(documents), longest, dtype=torch.long)
     targets = torch.full((len(documents), longest), -1)
@@ -34,7 +34,7 @@ def padded(documents: list[list[int]]) -> tuple[Tensor, Tensor]:
 
 @torch.inference_mode()
 def perplexity(logits_of: Callable[[Tensor], Tensor], stories: list[list[int]], device: str) -> float:
-    """exp of the mean negative log-likelihood of all tokens but BOS; EOS counts."""
+    """Return exp of the mean negative log-likelihood of all tokens but BOS; EOS counts."""
     total, count = 0.0, 0
     for start in range(0, len(stories), 10):
         tokens, targets = (tensor.to(device) for tensor in padded(stories[start : start + 10]))

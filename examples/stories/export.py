@@ -1,4 +1,4 @@
-"""Writes a trained checkpoint as a GGUF file and as a Hugging Face folder; both hold the same numbers.
+"""Write a trained checkpoint as a GGUF file and as a Hugging Face folder; both hold the same numbers.
 
     python export.py --checkpoint build/ternary.pt --tokenizer build/tokenizer.json \\
         --gguf ../../core/src/bitnet_core/data/stories.gguf --folder build/hf
@@ -54,7 +54,7 @@ HF_NORMS = {
 
 
 class Weights(NamedTuple):
-    """The model as it ships, by GGUF name without ".weight"."""
+    """The exported weights, by GGUF name without ".weight"."""
 
     embedding: npt.NDArray[np.float16]
     norms: dict[str, npt.NDArray[np.float32]]
@@ -62,7 +62,7 @@ class Weights(NamedTuple):
 
 
 def read(checkpoint: Path) -> Weights:
-    """Quantises the master weights of a checkpoint."""
+    """Quantise the master weights of a checkpoint."""
     state: dict[str, Tensor] = torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
     norms, linears = {}, {}
     for key, tensor in state.items():
@@ -127,7 +127,7 @@ def _write_tokenizer(writer: GGUFWriter, tokenizer: Tokenizer) -> None:
 
 
 def write_folder(folder: Path, weights: Weights, tokenizer: Tokenizer) -> None:
-    """model.safetensors with packed weights, config.json, generation_config.json and the tokenizer."""
+    """Write model.safetensors with packed weights, config.json, generation_config.json and the tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {"model.embed_tokens.weight": torch.from_numpy(weights.embedding).float()}
     for name, norm in weights.norms.items():
@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--gguf", type=Path, required=True)
-    parser.add_argument("--folder", type=Path, required=True, help="where the Hugging Face files go")
+    parser.add_argument("--folder", type=Path, required=True, help="folder for the Hugging Face files")
     arguments = parser.parse_args()
     weights, tokenizer = read(arguments.checkpoint), Tokenizer.from_file(str(arguments.tokenizer))
     write_gguf(arguments.gguf, weights, tokenizer)

@@ -1,4 +1,5 @@
-"""What is around a plot: how a story begins, introduces the hero and the friend, and closes. Slots as in plots.py."""
+"""The frame of a plot: beginnings, introductions of the hero and the friend, and closing sentences. Slots as in
+plots.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeded generator of short simple stories: `story(seed)` is always the same text for the same seed.
+"""A seeded generator of short simple stories: `story(seed)` is always the same text for the same seed.
 
 python generate.py --seed 7 --count 3
 """
@@ -22,7 +22,7 @@ PRONOUNS = {"she": ("she", "her", "her", "herself"), "he": ("he", "him", "his", 
 
 
 class Story(NamedTuple):
-    """One story and what it is about."""
+    """One story with its plot and characters."""
 
     text: str
     plot: str
@@ -36,13 +36,13 @@ class Story(NamedTuple):
 
 def _character(rng: random.Random, pronoun: str) -> tuple[str, str]:
     name = rng.choice(words.SHE_NAMES if pronoun == "she" else words.HE_NAMES)
-    if rng.random() < 0.4:  # a name that nobody has: names are to be copied, not known
+    if rng.random() < 0.4:  # a made-up name: the model must learn to copy names
         name = "".join(rng.choice(part) for part in words.NAME_PARTS)
     return name, rng.choice(words.ANIMALS if rng.random() < 0.8 else words.PEOPLE)
 
 
 def _slots(rng: random.Random) -> dict[str, str]:
-    """A value for every slot of the templates, agreeing in number and gender."""
+    """Return a value for every slot of the templates, agreeing in number and gender."""
     pronoun, other = rng.sample(("she", "he"), 2)
     (hero, kind), (friend, friend_kind) = _character(rng, pronoun), _character(rng, other)
     while friend_kind == kind or friend == hero:
@@ -111,7 +111,7 @@ def _paragraphs(rng: random.Random, plot: plots.Plot) -> list[str]:
 
 
 def _name_helper(text: str, helper: str) -> str:
-    """ "a {helper}" at the first mention, "the {helper}" at all later ones."""
+    """Write "a {helper}" at the first mention, "the {helper}" at all later ones."""
     mentions = itertools.count()
 
     def phrase(match: re.Match[str]) -> str:
@@ -123,7 +123,7 @@ def _name_helper(text: str, helper: str) -> str:
 
 
 def story(seed: int) -> Story:
-    """The story of this seed: 80 to 250 words in four paragraphs."""
+    """Return the story of this seed: 80 to 250 words in four paragraphs."""
     rng = random.Random(f"story {seed}")
     while True:
         plot = rng.choice(plots.PLOTS)

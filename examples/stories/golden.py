@@ -1,10 +1,10 @@
-"""Makes the golden test data: greedy continuations by transformers, in float32, from the packed safetensors.
+"""Write the golden test data: greedy continuations by transformers, in float32, from the packed safetensors.
 
     python golden.py --folder build/hf --out ../../core/src/bitnet_core/testing/stories.json
 
-Beginnings of held-out stories, told in a chat or not, are continued greedily. Where 64 tokens in a row are all chosen
-with a distance of at least 0.5 between the first and the second logit, another order of summation cannot change them;
-all that was said before them is their prompt. Those with the largest distances are taken, no two of one plot.
+Beginnings of held-out stories, in a chat or not, are continued greedily. A stretch of 64 tokens, each chosen with a
+margin of at least 0.5 between the first and the second logit, does not depend on the order of summation; the text
+before it becomes its prompt. The stretches with the largest margins are kept, at most one of each plot.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ PLAIN, CHAT = 4, 1  # cases
 class Continuation(NamedTuple):
     prompt: list[int]
     tokens: list[int]
-    margin: float  # the smallest distance of first and second logit
+    margin: float  # the smallest difference of first and second logit
     plot: str
 
 
 def beginnings(tokenizer: Any, chat: bool) -> list[tuple[list[int], str]]:
-    """First tokens of held-out stories, in a chat after the request, and their plots; those of the commonest length."""
+    """Return the first tokens of held-out stories, in a chat after the request, and their plots; those of the commonest
+    length."""
     by_length = defaultdict(list)
-    first = HELD_OUT + chat * CANDIDATES  # a chat is about other stories
+    first = HELD_OUT + chat * CANDIDATES  # chats use other stories
     for seed in range(first, first + CANDIDATES):
         told = story(seed)
         asked = f"User: Tell me a story about {told.hero} the {told.kind}.{EOT}{PROMPT}" if chat else ""
@@ -50,7 +51,7 @@ def beginnings(tokenizer: Any, chat: bool) -> list[tuple[list[int], str]]:
 
 @torch.inference_mode()
 def greedy(model: Any, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[float]]]:
-    """Tokens that continue equally long prompts, and the distances of first and second logit: [prompts][LONGEST]."""
+    """Continue equally long prompts greedily; return tokens and logit margins, [prompts][LONGEST]."""
     given, cache = torch.tensor(prompts, device=model.device), None
     tokens, margins = [], []
     for _ in range(LONGEST):
@@ -63,7 +64,7 @@ def greedy(model: Any, prompts: list[list[int]]) -> tuple[list[list[int]], list[
 
 
 def safest(prompt: list[int], tokens: list[int], margins: list[float], stop: list[int], plot: str) -> Continuation:
-    """The stretch of TOKENS tokens with the largest margin before the story ends; margin 0 where there is none."""
+    """Return the stretch of TOKENS tokens with the largest margin before the story ends; margin 0 if there is none."""
     end = next((i for i, token in enumerate(tokens) if token in stop), len(tokens))
     starts = range(max(0, end - TOKENS + 1))
     margin, start = max(((min(margins[i : i + TOKENS]), i) for i in starts), default=(0.0, 0))
@@ -72,17 +73,17 @@ def safest(prompt: list[int], tokens: list[int], margins: list[float], stop: lis
 
 @torch.inference_mode()
 def margin_alone(model: Any, case: Continuation) -> float:
-    """The smallest distance when the whole text is computed at once; 0 where another token would be chosen."""
+    """Return the smallest margin when the whole text is computed at once; 0 if another token would be chosen."""
     logits = model(torch.tensor([[*case.prompt, *case.tokens]], device=model.device)).logits[0]
     best, ids = logits[len(case.prompt) - 1 : -1].topk(2)
     return float((best[:, 0] - best[:, 1]).min()) if ids[:, 0].tolist() == case.tokens else 0.0
 
 
 def cases(model: Any, tokenizer: Any, chat: bool, count: int) -> list[Continuation]:
-    """The `count` safest continuations that keep their distance when they are computed at once, too.
+    """Return the `count` safest continuations that keep their margin when they are computed at once, too.
 
     Raises:
-        SystemExit: if there are not so many.
+        SystemExit: if there are not enough.
     """
     stop = model.generation_config.eos_token_id
     prompts, plots = zip(*beginnings(tokenizer, chat), strict=True)
@@ -97,7 +98,7 @@ def cases(model: Any, tokenizer: Any, chat: bool, count: int) -> list[Continuati
             kept.append(candidate._replace(margin=margin))
         if len(kept) == count:
             return kept
-    raise SystemExit(f"only {len(kept)} of {count} continuations keep their distance on every step")
+    raise SystemExit(f"only {len(kept)} of {count} continuations keep their margin on every step")
 
 
 def main() -> None:
@@ -110,7 +111,7 @@ def main() -> None:
     found = [*cases(model, tokenizer, False, PLAIN), *cases(model, tokenizer, True, CHAT)]
     content = [
         {
-            "prompt": tokenizer.decode(case.prompt[1:]),  # BOS comes back by encoding
+            "prompt": tokenizer.decode(case.prompt[1:]),  # encoding adds BOS again
             "prompt_ids": case.prompt,
             "text": tokenizer.decode(case.tokens),
             "ids": case.tokens,

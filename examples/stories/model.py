@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812  (the name everybody knows)
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of the model; every width is a multiple of 256."""
+    """The sizes of the model; every width is a multiple of 256."""
 
     vocab: int = 2048
     hidden: int = 512
@@ -26,30 +26,31 @@ class Shape:
     head_dim: int = 64
     ffn: int = 768
     context: int = 1024
-    bos: int = 2043  # token that begins a document; attention does not look behind it
+    bos: int = 2043  # token that begins a document; attention does not cross it
     rope_theta: float = 500000.0
     eps: float = 1e-5
 
 
 def quantise_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Ternary values in {-1, 0, 1} and their scale: scale = max(mean|W|, 1e-5), t = clip(round_even(W / scale))."""
+    """Return ternary values in {-1, 0, 1} and their scale: scale = max(mean|W|, 1e-5), t = clip(round_even(W /
+    scale))."""
     scale = weight.abs().mean().clamp(min=1e-5)
     return (weight / scale).round().clamp(-1, 1), scale
 
 
 def quantise_activation(x: Tensor) -> tuple[Tensor, Tensor]:
-    """int8 values per token and their scale: s = 127 / max(absmax, 1e-5), clip(round_even(x s), -128, 127)."""
+    """Return int8 values per token and their scale: s = 127 / max(absmax, 1e-5), clip(round_even(x s), -128, 127)."""
     scale = 127.0 / x.abs().amax(-1, keepdim=True).clamp(min=1e-5)
     return (x * scale).round().clamp(-128, 127), scale
 
 
 def straight_through(rounded: Tensor, x: Tensor) -> Tensor:
-    """`rounded`, with the gradient of x."""
+    """Return `rounded`, with the gradient of x."""
     return x + (rounded - x).detach()
 
 
 class Linear(nn.Module):
-    """y = W x without bias, in f32."""
+    """A linear layer y = W x without bias, in f32."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -66,12 +67,12 @@ class Linear(nn.Module):
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) * weight over the last axis."""
+    """Return x / sqrt(mean(x^2) + eps) * weight over the last axis."""
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RoPE, half-split: pairs (j, j + head_dim / 2). x is [batch, heads, time, head_dim]."""
+    """Apply RoPE, half-split: pairs (j, j + head_dim / 2). x is [batch, heads, time, head_dim]."""
     low, high = x.chunk(2, -1)
     return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
 
@@ -109,7 +110,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Decoder with the embedding tied to the output head; neither is quantised."""
+    """A decoder with the embedding tied to the output head; neither is quantised."""
 
     cos: Tensor
     sin: Tensor
@@ -126,7 +127,7 @@ class Model(nn.Module):
         self.register_buffer("sin", angle.sin(), persistent=False)
 
     def forward(self, tokens: Tensor, ternary: bool) -> Tensor:
-        """Logits [batch, time, vocab] of tokens [batch, time]; a row may hold several documents."""
+        """Return logits [batch, time, vocab] of tokens [batch, time]; a row may hold several documents."""
         x = F.embedding(tokens, self.embedding)
         time = tokens.shape[1]
         document = (tokens == self.shape.bos).cumsum(1)

@@ -13,7 +13,8 @@ ITERATIONS = 5
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """About U V^T of the singular value decompositions U S V^T, by Newton-Schulz iterations; [n, rows, columns]."""
+    """Approximate U V^T of the singular value decompositions U S V^T by Newton-Schulz iterations; [n, rows,
+    columns]."""
     a, b, c = COEFFICIENTS
     wide = matrices.shape[1] <= matrices.shape[2]
     x: Tensor = matrices if wide else matrices.mT
@@ -27,7 +28,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """Nesterov momentum, orthogonalised, with decoupled weight decay; for matrices only.
 
-    The step is scaled by sqrt(max(1, rows / columns)) as its author does. Matrices of one shape are stepped together.
+    The step is scaled by sqrt(max(1, rows / columns)), as its author does. Matrices of one shape are stepped together.
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.0) -> None:
@@ -41,7 +42,7 @@ class Muon(torch.optim.Optimizer):
                 by_shape[weight.shape].append(weight)
             for (rows, columns), weights in by_shape.items():
                 gradient = torch.stack([weight.grad for weight in weights if weight.grad is not None])
-                state = self.state[weights[0]]  # one momentum for all of this shape
+                state = self.state[weights[0]]  # one momentum for all matrices of this shape
                 if "momentum" not in state:
                     state["momentum"] = torch.zeros_like(gradient)
                 momentum = state["momentum"].lerp_(gradient, 1 - group["momentum"])

@@ -1,10 +1,10 @@
 """The plots: each is a start, then one of its mishaps, one of the turns that fit it, and one of its ends.
 
-They are written down in `plots/*.txt`, one template a line: `plot:` names what the story is about, `start:`, `mishap`
-with the numbers of the turns that may follow it, `turn:` and `end:`. Starts and ends go with everything.
+They are in `plots/*.txt`, one template a line: `plot:` names the subject of the story, then come `start:`, `mishap`
+with the numbers of the turns that may follow it, `turn:` and `end:`. Starts and ends fit everything.
 
 Names in braces are slots that `generate.story` fills. The hero and the friend never share a pronoun, so "he" and "she"
-always say who is meant; all others are named by their kind only.
+are unambiguous; all others are named by their kind only.
 
 Hero: {H} name, {hs} kind, {he} {him} {his} {self}. Friend: {F}, {fs}, {fhe} {fhim} {fhis}. Thing: {T} "red kite",
 {thing} "kite", {aT} "a red kite" or "a pair of red boots", with {it} {them} {was} {is} in its number; another thing:

@@ -1,4 +1,4 @@
-"""Opens the exported Hugging Face folder with transformers, in float32 on the CPU."""
+"""Open the exported Hugging Face folder with transformers, in float32 on the CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 def load(folder: Path) -> tuple[Any, Any]:
-    """Model and tokenizer. Compilation is off: it would only reorder the sums of so small a model."""
+    """Return model and tokenizer. Compilation is off: it would only reorder the sums of so small a model."""
     torch._dynamo.config.disable = True
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     return model.eval(), AutoTokenizer.from_pretrained(folder)

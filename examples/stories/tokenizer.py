@@ -1,4 +1,4 @@
-"""Trains the tokenizer: byte-level BPE on the stories, with the pre-tokenizer and special tokens of Llama 3.
+"""Train the tokenizer: byte-level BPE on the stories, with the pre-tokenizer and special tokens of Llama 3.
 
 python tokenizer.py --out build/tokenizer.json
 """
@@ -27,7 +27,7 @@ BOS, EOS, HEADER_START, HEADER_END, EOT = SPECIALS = (
 
 
 def train(vocabulary: int, stories: int) -> Tokenizer:
-    """A tokenizer of `vocabulary` tokens; the special ones come last, as in Llama 3. Encoding prepends BOS."""
+    """Return a tokenizer of `vocabulary` tokens; the special ones come last, as in Llama 3. Encoding prepends BOS."""
 
     def texts() -> Iterator[str]:
         for seed in range(stories):
@@ -47,7 +47,7 @@ def train(vocabulary: int, stories: int) -> Tokenizer:
     trainer = trainers.BpeTrainer(vocab_size=vocabulary - len(SPECIALS), initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(texts(), trainer)
     if tokenizer.get_vocab_size() != vocabulary - len(SPECIALS):
-        raise ValueError(f"the stories give only {tokenizer.get_vocab_size()} tokens")
+        raise ValueError(f"the stories yield only {tokenizer.get_vocab_size()} tokens")
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIALS])
     bos = tokenizer.token_to_id(BOS)
     tokenizer.post_processor = processors.Sequence(

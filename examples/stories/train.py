@@ -1,11 +1,11 @@
-"""Trains the ternary model and its full-precision twin.
+"""Train the ternary model and its full-precision twin.
 
     python train.py --tokenizer build/tokenizer.json --out build --steps 7500
 
 Both models are stepped side by side on the same stories. The ternary one is trained with quantisation-aware training
 from the first step on. The learning rate has two phases: after a short warm-up it is constant with weight decay, and
 from `--cooldown` of the steps on it falls to zero without weight decay. Matrices inside the blocks are stepped by Muon,
-embedding and norms by AdamW. The stories are generated and tokenized meanwhile, by all other cores of the machine.
+embedding and norms by AdamW. Meanwhile the other cores of the machine generate and tokenize the stories.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from torch.nn import functional as F  # noqa: N812  (the name everybody knows)
 MATRIX_RATE, OTHER_RATE, DECAY = 0.02, 0.003, 0.1
 WARM_UP = 50
 CHUNK = 1000  # documents that one process packs into rows
-AHEAD = 300  # chunks in the making, so that the compilation costs nothing
+AHEAD = 300  # chunks prepared ahead, so that the compilation costs no time
 LOG_EVERY, SAVE_EVERY = 20, 500  # steps
 
 
 def loss_of(model: Model, rows: Tensor, ternary: bool) -> Tensor:
-    """Mean negative log-likelihood in nats of all tokens of rows [batch, width] but BOS, which begins a document."""
+    """Return the mean negative log-likelihood in nats of all tokens of rows [batch, width] but BOS, which begins a
+    document."""
     with torch.autocast(rows.device.type, torch.bfloat16):
         logits = model(rows[:, :-1], ternary)
     return cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten(), model.shape.bos)
@@ -51,7 +52,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, ignored: int) -> Tensor:
 
 
 class Run:
-    """A model, its optimizers and the step it has reached."""
+    """A model, its optimizers and the current step."""
 
     def __init__(self, steps: int, cooldown: float, ternary: bool, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -59,7 +60,7 @@ class Run:
         self.step, self.steps, self.cooldown = 0, steps, round(steps * cooldown)
         self.ternary = ternary
         if device.type == "cuda":
-            for block in self.model.blocks:  # all blocks are compiled as one, which is much faster than a whole model
+            for block in self.model.blocks:  # compiling one block for all is much faster than compiling a whole model
                 block.compile(dynamic=False)
         matrices = [p for p in self.model.blocks.parameters() if p.ndim == 2]
         norms = [p for p in self.model.parameters() if p.ndim == 1]
@@ -74,13 +75,13 @@ class Run:
                 group["peak"] = group["lr"]
 
     def rate(self) -> float:
-        """Learning rate of this step as a share of its peak."""
+        """Return the learning rate of this step as a share of its peak."""
         if self.step < WARM_UP:
             return (self.step + 1) / WARM_UP
         return min(1.0, (self.steps - self.step) / (self.steps - self.cooldown))
 
     def train_step(self, rows: Tensor) -> Tensor:
-        """One optimizer step; returns the loss, still on the device."""
+        """Take one optimizer step; return the loss, still on the device."""
         loss = loss_of(self.model, rows, self.ternary)
         loss.backward()  # type: ignore[no-untyped-call]
         for optimizer in self.optimizers:
@@ -95,7 +96,7 @@ class Run:
 
 
 def batches(tokenizer: Path, size: int, count: int) -> Iterator[Tensor]:
-    """`count` batches of rows [size, context + 1], always the same ones; other processes make them ahead of time."""
+    """Yield `count` batches of rows [size, context + 1], always the same ones; other processes prepare them."""
     width = Shape().context + 1
     workers = max(1, (os.cpu_count() or 2) - 2)
     spawn = multiprocessing.get_context("spawn")
@@ -113,7 +114,7 @@ def batches(tokenizer: Path, size: int, count: int) -> Iterator[Tensor]:
 
 
 def save(model: Model, path: Path) -> None:
-    """Writes a checkpoint; never leaves half a file."""
+    """Write a checkpoint atomically."""
     partial = path.with_suffix(".partial")
     torch.save({"model": model.state_dict()}, partial)
     partial.replace(path)

@@ -1,4 +1,4 @@
-"""The vocabulary of the stories. Plain data: plots.py says how the words meet."""
+"""The vocabulary of the stories, as plain data; plots.py combines the words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME_PARTS = (
     _words("b d f g k l m n p r s t v z ll mm nn rr"),
     _words("a o i e y in el us ix"),
 )
-"""Of made-up names such as "Talo" or "Brimmin": one of each."""
+"""Parts of made-up names such as "Talo" or "Brimmin": one of each."""
 
 ANIMALS = _words(
     "fox bear mouse rabbit hedgehog squirrel badger frog duck goose hen cat dog pig goat sheep donkey pony cow otter "

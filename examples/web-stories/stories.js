@@ -1,9 +1,9 @@
-// Runs the files that `bitnet export-web` wrote on WebGPU: a launch list that computes one token's step and moves the
-// row on by itself. A prompt is fed a token at a time; then the step is repeated, and the tokens are read from `history`.
+// Runs the files that `bitnet export-web` wrote on WebGPU: a launch list that computes one token's step and
+// advances the row. A prompt is fed token by token; then the step is repeated, and the tokens are read from `history`.
 import { Tokenizer } from './tokenizer.js';
 
-const RING = 64; // tokens that history has room for
-const BURST = 16; // tokens between two looks at it
+const RING = 64; // capacity of history, in tokens
+const BURST = 16; // tokens between two reads of it
 
 export class Stories {
   static async load(base) {
@@ -96,7 +96,7 @@ export class Stories {
     return values;
   }
 
-  // Greedy continuation of at most `count` tokens; told(text so far, tokens so far) is called as it grows.
+  // Greedy continuation of at most `count` tokens; told(text so far, tokens so far) is called after each read.
   async tell(prompt, count, told = () => {}) {
     const { bos, stops, context } = this.model;
     const ids = [...(bos === null ? [] : [bos]), ...this.tokenizer.encode(prompt)];

@@ -1,6 +1,6 @@
-"""A plugin with bitnet-hal alone, without bitnet-core: it lists its device, compiles and runs kernels, passes the kit.
+"""A plugin with bitnet-hal but without bitnet-core lists its device, compiles and runs kernels, and passes the kit.
 
-`nox -s alone` builds both and runs this in a fresh environment; it fails where bitnet-core is installed.
+`nox -s alone` builds both and runs this in a fresh environment; it fails if bitnet-core is installed.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ PLUGIN = "opencl"
 
 
 class TestConformance(BackendConformance):
-    """Every rule of the kit but those about whole models, which say that they need bitnet-core."""
+    """Every rule of the kit; those about whole models skip because they need bitnet-core."""
 
     backend = PLUGIN
 
 
 def test_core_is_not_here() -> None:
     for name in ("bitnet_core", "rich", "typer", "tokenizers", "jinja2", "safetensors"):
-        assert find_spec(name) is None, f"{name} is installed: this shows nothing then"
+        assert find_spec(name) is None, f"{name} is installed, so that this test proves nothing"
 
 
 def test_the_contract_imports_nothing_else() -> None:
-    """psutil and pytest are there for tests alone."""
+    """psutil and pytest are needed only by tests."""
     program = (
         "import sys; sys.modules.update(psutil=None, pytest=None)\n"
         "import importlib, pkgutil, bitnet_hal\n"
@@ -52,8 +52,10 @@ def test_the_device_is_listed_and_runs_a_kernel(request: pytest.FixtureRequest) 
         pytest.skip(absent.reason)
     device, summary = open_device(PLUGIN)
     assert summary.selected.backend == PLUGIN
-    x, gamma = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32), np.ones(64, np.float32)
-    params, spec = {"rows": 2, "width": 64, "eps": 1e-5}, CATALOGUE["rms_norm"]
+    x = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
+    gamma = np.ones(64, np.float32)
+    params = {"rows": 2, "width": 64, "eps": 1e-5}
+    spec = CATALOGUE["rms_norm"]
     arrays = {"x": x.reshape(-1), "index": np.array([1, 0], np.int32), "gamma": gamma, "y": np.zeros(128, np.float32)}
     wanted = {name: array.copy() for name, array in arrays.items()}
     MEANINGS[spec.name](wanted, params, {})

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # typing takes ten times as long to import as this module
+TYPE_CHECKING = False  # importing typing takes ten times as long as importing this module
 if TYPE_CHECKING:
     from typing import Any
 

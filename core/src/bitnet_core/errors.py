@@ -12,18 +12,18 @@ from bitnet_hal.errors import BitnetError
 
 
 class ModelError(BitnetError):
-    """A model file cannot be used. The text says what is wrong, where, why, and what to do."""
+    """An unusable model file. The message states the fault, its place and cause, and the remedy."""
 
     exit_code = 3
 
 
 class TokenizerError(ModelError):
-    """The model's tokenizer is missing, malformed or of an unknown kind."""
+    """A model's tokenizer that is missing, malformed or of an unknown kind."""
 
     exit_code = 4
 
 
 class ReceiptError(BitnetError):
-    """A receipt cannot be written, read or verified."""
+    """A receipt that cannot be written, read or verified."""
 
     exit_code = 14

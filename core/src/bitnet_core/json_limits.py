@@ -1,4 +1,4 @@
-"""How deep and how large a value of lists and mappings is, found without recursion: it is a stranger's."""
+"""Limits on the depth and size of untrusted lists and mappings, checked without recursion."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 def exceeds_limits(value: Any, depth: int, count: int) -> str:
-    """What is wrong with a value that has more levels of lists and mappings than `depth`, or more values than `count`;
-    "" if it has not."""
+    """Return the fault of a value with more levels of lists and mappings than `depth`, or more values than `count`;
+    else ""."""
     level, seen = [value], 0
     for _ in range(depth + 1):
         level = [
@@ -22,4 +22,4 @@ def exceeds_limits(value: Any, depth: int, count: int) -> str:
             return f"hold more than {count} values"
         if not level:
             return ""
-    return f"are nested more than {depth} deep"
+    return f"are nested more than {depth} levels deep"

@@ -1,4 +1,4 @@
-"""Log levels per package, from BITNET_LOG, and the texts of compilers."""
+"""Log levels per package, from BITNET_LOG, and the logs of compilers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _ENTRY = re.compile(r"(?:([A-Za-z_][\w.]*)=)?(\w+)", re.ASCII)
 
 
 def configure_logging(levels: str) -> None:
-    """Send log records to stderr: warnings, and what `levels` asks for, such as "bitnet_core=debug,bitnet_cuda=info".
+    """Send log records to stderr: warnings, and the levels set by `levels`, such as
+    "bitnet_core=debug,bitnet_cuda=info".
 
-    An entry without a package ("debug") sets the level of everything. UsageError for a text outside the grammar.
+    An entry without a package ("debug") sets the level of everything. Raises UsageError for text outside the grammar.
     """
     wanted: dict[str, int] = {}
     for entry in (part.strip() for part in levels.split(",")):
@@ -37,7 +38,7 @@ def configure_logging(levels: str) -> None:
 
 
 def log_hint(error: BaseException) -> str:
-    """Where a compiler's whole text is kept now, as a line for the user; "" where the error has none."""
+    """Save a compiler's whole log, and return a line with its path for the user; "" if the error has no log."""
     if not isinstance(error, KernelCompileError) or not error.log:
         return ""
     folder = Path(platformdirs.user_log_dir("bitnet", appauthor=False))

@@ -1,4 +1,4 @@
-"""Single operations below the model, on numpy arrays and any device."""
+"""Single operations on numpy arrays, without a model, on any device."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from bitnet_core.formats.ternary.floats import absmean, exact
 from bitnet_core.model.weights import TernaryWeight, padded
 
 _REFUSED = {
-    "tl1": "TL1's tiles depend on the shape and are not stored with it; files of it are read",
-    "tl2": "TL2's tiles depend on the shape and are not stored with it; files of it are read",
-    "qk256": "QK256 is a private layout of bitnet-rs without scales, and is no I2_S",
+    "tl1": "the tiles of TL1 depend on the shape and are not stored with it; only reading it is supported",
+    "tl2": "the tiles of TL2 depend on the shape and are not stored with it; only reading it is supported",
+    "qk256": "QK256 is a private layout of bitnet-rs without scales, and is not I2_S",
 }
 
 
 def provider(device: str | DeviceRequest | None = "auto") -> Provider:
-    """Open a device for single operations; errors as `load`."""
+    """Open a device for single operations. Raises the errors of `load`."""
     return Provider(*open_device(device))
 
 
 class Provider:
-    """Ternary operations on one device, one at a time; a context manager that closes the device."""
+    """Ternary operations on one device, one call after the other; a context manager that closes the device."""
 
     def __init__(self, device: Device, summary: BackendStartupSummary | None = None) -> None:
         self.device, self.summary = device, summary
@@ -47,10 +47,10 @@ class Provider:
     def matmul_i2s(
         self, a: npt.NDArray[np.int8], w: npt.NDArray[np.uint8], scale: float | npt.NDArray[np.float32] = 1.0
     ) -> npt.NDArray[np.float32]:
-        """f32[M, N] = a W^T * scale for a i8[M, K] and ternary W[N, K]; the sums are exact integers.
+        """Return f32[M, N] = a W^T * scale for a i8[M, K] and ternary W[N, K]; the sums are exact integers.
 
-        w: u8[N, ceil(K / 128) * 32], I2_S 128-blocks as `quantize` makes them. scale: one value, or f32[N].
-        Raises UsageError where shapes or dtypes do not fit.
+        w: u8[N, ceil(K / 128) * 32], I2_S 128-blocks as returned by `quantize`. scale: one value, or f32[N]. Raises
+        UsageError if shapes or dtypes do not fit.
         """
         if a.ndim != 2 or a.dtype != np.int8 or not a.size:
             raise UsageError(f"a must be int8[M, K], not {a.dtype}{list(a.shape)}")
@@ -89,8 +89,10 @@ class Provider:
     def quantize(
         self, x: npt.NDArray[np.float32], kind: Literal["i2_s"] = "i2_s"
     ) -> tuple[npt.NDArray[np.uint8], np.float32]:
-        """(u8[N, ceil(K / 128) * 32], scale) of f32[N, K]: floats that are -s, 0 and s already keep their s; others are
-        rounded as in training, scale = mean |x|. UsageError for another kind, shape or values that are not finite.
+        """Quantize f32[N, K] to (u8[N, ceil(K / 128) * 32], scale).
+
+        Floats that are -s, 0 and s already keep their s; others are rounded as in training, scale = mean |x|. Raises
+        UsageError for another kind, shape or values that are not finite.
         """
         if kind != "i2_s":
             raise UsageError(

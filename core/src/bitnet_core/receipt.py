@@ -1,6 +1,6 @@
-"""Receipts: a JSON record of what computed a text, and the check that nothing in it was changed.
+"""Receipts: a JSON record of a generation and the software and hardware that computed it, with a check of integrity.
 
-The hash at the end guards against accidents and careless edits; it is no signature, since everybody can compute it.
+The hash at the end guards against accidents and careless edits. It is not a signature: anybody can compute it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bitnet_core.engine.engine import Engine
 
 SCHEMA_VERSION = 3
-OLDEST_READ = 2  # which has no "engine"
+OLDEST_READ = 2  # the schema that has no "engine"
 MAX_BYTES = 1 << 20  # a receipt has a few kilobytes
 
 Json = dict[str, Any]
@@ -49,11 +49,11 @@ def make_receipt(
     engine: Mapping[str, Any],
     sampling: Mapping[str, Any],
 ) -> Json:
-    """The receipt of one generation.
+    """Build the receipt of one generation.
 
-    model: name, sha256 and format. kernels: launches of this process by device and catalogue name, as counted where
-    they are dispatched. moved_bytes_per_token: copied between host and device. engine and sampling: all that
-    changes the tokens, as in force (see `engine_options`). Times are seconds.
+    model: name, sha256 and format. kernels: launches of this process by device and catalogue name, as counted at their
+    dispatch. moved_bytes_per_token: copied between host and device. engine and sampling: all options in force that
+    change the tokens (see `engine_options`). Times are seconds.
     """
     receipt: Json = {
         "schema_version": SCHEMA_VERSION,
@@ -81,8 +81,8 @@ def make_receipt(
 
 
 def engine_options(engine: Engine) -> Json:
-    """What an engine was made with that changes tokens. The others (kv_cache_bytes, eviction, lm_head_int8,
-    prompt_lookup, ...) change how fast they come."""
+    """Return the options of an engine that change tokens. The others (kv_cache_bytes, eviction, lm_head_int8,
+    prompt_lookup, ...) change only the speed."""
     return {
         "kv_dtype": engine.options.kv_dtype,
         "activation_group_size": engine.config.activation_group_size,
@@ -114,25 +114,28 @@ def _startup(summary: BackendStartupSummary) -> Json:
 
 
 def tokens_sha256(tokens: Sequence[int]) -> str:
-    """Hex digest of token ids as little-endian 32-bit integers."""
+    """Return the hex digest of token ids as little-endian 32-bit integers."""
     return hashlib.sha256(struct.pack(f"<{len(tokens)}I", *tokens)).hexdigest()
 
 
 def _overrides() -> dict[str, str]:
-    """Every set variable that can change a result or its speed, by name."""
+    """Return every environment variable in force that can change a result or its speed, by name."""
     drivers = {name for backend in KNOWN.values() for name in backend.variables}
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith("BITNET_") or name in drivers}
 
 
 def write_receipt(receipt: Json, path: Path, inputs: Iterable[Path] = (), *, force: bool = False) -> None:
-    """Write all of it or nothing, by the rule of `output`; ReceiptError if that is impossible."""
+    """Write the receipt completely or not at all, by the rules of `output`. Raises ReceiptError if that is
+    impossible."""
     with new_file(path, inputs, force=force, error=ReceiptError) as file:
         file.write(_render(receipt))
 
 
 def verify_receipt(path: Path) -> Json:
-    """Read a receipt and check its schema, its hash and that its parts agree; ReceiptError says what does not.
-    StrictModeError for one of a fake device under BITNET_STRICT_MODE."""
+    """Read a receipt and check its schema, its hash and that its parts agree.
+
+    Raises ReceiptError with the fault; StrictModeError for the receipt of a fake device under BITNET_STRICT_MODE.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -148,17 +151,17 @@ def verify_receipt(path: Path) -> Json:
         raise ReceiptError(f"{path} does not verify: {problem}")
     checked: Json = receipt
     if checked["compute_path"] == "mock" and strict_mode():
-        raise StrictModeError(f"{path} is the receipt of a fake device, which BITNET_STRICT_MODE refuses")
+        raise StrictModeError(f"{path} is the receipt of a fake device, which BITNET_STRICT_MODE rejects")
     return checked
 
 
 def _problem(receipt: Any, raw: bytes) -> str:
-    """What is wrong with a receipt that was read from `raw`, "" if nothing is."""
+    """Return the fault of a receipt that was read from `raw`, "" if there is none."""
     if not isinstance(receipt, dict):
-        return "it is no JSON object"
+        return "it is not a JSON object"
     version = receipt.get("schema_version")
     if version not in range(OLDEST_READ, SCHEMA_VERSION + 1):
-        return f"schema version {version} is none of {OLDEST_READ} to {SCHEMA_VERSION}, which this version reads"
+        return f"schema version {version} is not supported; this version reads {OLDEST_READ} to {SCHEMA_VERSION}"
     schema = {name: kind for name, kind in _SCHEMA.items() if name != "engine" or version == SCHEMA_VERSION}
     return _schema_problem(receipt, schema, "") or _hash_problem(receipt, raw) or _contradiction(receipt)
 
@@ -192,7 +195,7 @@ def _schema_problem(value: Json, schema: Json, where: str) -> str:
     for name, kind in schema.items():
         if isinstance(kind, dict):
             if not isinstance(value[name], dict):
-                return f"the field {where}{name} is no object"
+                return f"the field {where}{name} is not an object"
             if problem := _schema_problem(value[name], kind, f"{where}{name}."):
                 return problem
         elif not isinstance(value[name], kind) or (isinstance(value[name], bool) and kind is not bool):
@@ -202,42 +205,42 @@ def _schema_problem(value: Json, schema: Json, where: str) -> str:
 
 def _hash_problem(receipt: Json, raw: bytes) -> str:
     if receipt["content_sha256"] != _content_sha256(receipt):
-        return "the content does not have the hash that it states; something was changed"
+        return "the content does not match its hash; it was changed"
     if raw != _render(receipt):
-        return "the file is not laid out as it was written; something was changed"
+        return "the file is not laid out as it was written; it was changed"
     return ""
 
 
 def _contradiction(receipt: Json) -> str:
-    """What cannot be true at the same time."""
+    """Return a contradiction between fields, "" if there is none."""
     device, startup, path = receipt["device"], receipt["startup"], receipt["compute_path"]
     expected = "mock" if device["fake"] else "fallback" if startup["skipped"] else "real"
     if not all(isinstance(launches, dict) for launches in receipt["kernels"].values()):
-        return "the launches of a device are no object"
+        return "the launches of a device are not an object"
     launched = [count for launches in receipt["kernels"].values() for count in launches.values()]
     counts = [*receipt["tokens"].values(), *launched]
     digests = [receipt["model"]["sha256"], receipt["output"]["tokens_sha256"]]
     if path != expected:
-        return f"compute_path is '{path}', but its device and startup make it '{expected}'"
+        return f"compute_path is '{path}', but its device and startup imply '{expected}'"
     if startup["selected"] != f"{device['backend']}:{device['index']}":
         return "startup.selected is not the device"
     selected = device["backend"] if device["index"] == 0 else startup["selected"]
     detected = ",".join(map(str, startup["detected"]))
     if startup["line"] != f"requested={startup['requested']} detected=[{detected}] selected={selected}":
-        return "startup.line does not fit the other fields of startup"
+        return "startup.line does not match the other fields of startup"
     if any(type(count) is not int or count < 0 for count in counts):
-        return "a count is no natural number"
+        return "a count is not a natural number"
     if any(seconds < 0 for seconds in receipt["seconds"].values()):
         return "a time is negative"
     if receipt["tokens"]["generated"] and not sum(launched):
         return "tokens were generated without a single kernel launch"
     if any(len(digest) != 64 or set(digest) - set("0123456789abcdef") for digest in digests):
-        return "a hash is no SHA-256 in hexadecimal"
+        return "a hash is not a SHA-256 in hexadecimal"
     return ""
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def _content_sha256(receipt: Json) -> str:

@@ -1,7 +1,7 @@
-"""Objects of a JSON schema, closed to properties that it does not name.
+"""Objects of a JSON schema, closed to properties that the schema does not name.
 
-JSON Schema leaves an object open unless it says `additionalProperties: false`. Under an open schema a model may invent
-properties without end, so an object that names some is closed here, unless it says how others are to be taken.
+JSON Schema leaves an object open unless it says `additionalProperties: false`. With an open schema a model may invent
+properties without end, so an object that names some is closed here, unless it states a rule for the others.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from urllib.parse import unquote
 
 _STATED: Final = frozenset({"additionalProperties", "patternProperties", "unevaluatedProperties"})
 _UNTOLD: Final = frozenset({"if", "then", "else", "not", "dependentSchemas", "$dynamicRef", "$recursiveRef", "$anchor"})
-"""Keywords that may allow properties in ways that are not followed here: such an object stays as it is."""
+"""Keywords that may allow further properties and are not followed here: such an object stays open."""
 _PARTS: Final = ("allOf", "anyOf", "oneOf")
-"""Lists of schemas of the same value."""
+"""Keywords with lists of schemas of the same value."""
 _VALUES: Final = ("items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", "additionalProperties")
 _NAMED: Final = ("properties", "patternProperties", "$defs", "definitions")
 _DEFINITIONS: Final = ("$defs", "definitions")
 
 
 def closed(schema: Any) -> Any:
-    """A copy of the schema in which objects with `properties` allow no others.
+    """Return a copy of the schema in which objects with `properties` allow no others.
 
-    What allOf, anyOf, oneOf, $ref and the schema around them say of one object is taken together: it is closed around
-    the names of all its parts, which themselves stay open, so that it can be satisfied. Alternatives with nothing
-    beside them are closed each by itself. An object stays as it is where one of its parts states additionalProperties,
-    patternProperties or unevaluatedProperties, or asks for more properties than are named.
+    The properties of one object may come from allOf, anyOf, oneOf, $ref and the schema around them: it is closed to all
+    names but theirs, while the parts stay open, so that the schema can be satisfied. Alternatives with nothing beside
+    them are closed one by one. An object stays open if one of its parts states additionalProperties, patternProperties
+    or unevaluatedProperties, or requires more properties than are named.
     """
     return _Closing(schema).whole()
 
@@ -34,11 +34,11 @@ def closed(schema: Any) -> Any:
 class _Closing:
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._opened: dict[str, str] = {}  # $ref to a definition: $ref to its copy that stays open
+        self._opened: dict[str, str] = {}  # $ref to a definition -> $ref to its open copy
         self._waiting: list[str] = []
 
     def whole(self) -> Any:
-        """The root, with copies of the definitions that are parts of other objects."""
+        """Return the closed root, with open copies of the definitions that are parts of other objects."""
         made = self._closed(self._root)
         while self._waiting:
             ref = self._waiting.pop()
@@ -47,7 +47,7 @@ class _Closing:
         return made
 
     def _closed(self, schema: Any) -> Any:
-        """A schema that stands by itself."""
+        """Close a schema that describes a whole value."""
         if not isinstance(schema, Mapping):
             return schema
         joined = [key for key in (*_PARTS, "$ref", "properties") if key in schema]
@@ -67,11 +67,11 @@ class _Closing:
         return copy
 
     def _open(self, schema: Any) -> Any:
-        """A schema that is a part of a larger one."""
+        """Copy a schema that is a part of a larger one."""
         return self._copy(schema, self._open) if isinstance(schema, Mapping) else schema
 
     def _copy(self, schema: Mapping[str, Any], part: Callable[[Any], Any]) -> dict[str, Any]:
-        """With all other values in it closed, and its parts made by `part`."""
+        """Copy a schema: close the schemas of other values within it, and apply `part` to those of the same value."""
         copy = dict(schema)
         for key in _VALUES:
             if isinstance(inner := schema.get(key), list):
@@ -89,7 +89,8 @@ class _Closing:
         return copy
 
     def _open_ref(self, ref: str) -> str:
-        """Where the copy of a definition will be that stays open; the same where there is no such definition."""
+        """Return the $ref of a definition's open copy, which is made later; `ref` itself if there is no such
+        definition."""
         if ref not in self._opened:
             if self._target(ref) is None:
                 return ref
@@ -102,7 +103,7 @@ class _Closing:
         return self._opened[ref]
 
     def _target(self, ref: Any) -> Mapping[str, Any] | None:
-        """The definition of the root that a $ref names."""
+        """Return the definition of the root that a $ref names."""
         parts = ref.split("/") if isinstance(ref, str) else []
         if len(parts) != 3 or parts[0] != "#" or parts[1] not in _DEFINITIONS:
             return None
@@ -111,7 +112,8 @@ class _Closing:
         return found if isinstance(found, Mapping) else None
 
     def _parts(self, schema: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
-        """All schemas of the same value, this one first; None where not all can be told, or one states the rest."""
+        """Return all schemas of the same value, this one first; None if some are not known, or one has a rule for other
+        properties."""
         found: list[Mapping[str, Any]] = []
         refs, waiting = set(), [schema]
         while waiting:
@@ -133,7 +135,7 @@ class _Closing:
 
 
 def _names(schema: Mapping[str, Any]) -> list[str]:
-    """Names of properties that a schema mentions."""
+    """Return the names of properties that a schema mentions."""
     properties, required = schema.get("properties"), schema.get("required")
     named = list(properties) if isinstance(properties, Mapping) else []
     return named + ([name for name in required if isinstance(name, str)] if isinstance(required, list) else [])
@@ -144,5 +146,5 @@ def _count(value: Any) -> int:
 
 
 def _unescaped(name: str) -> str:
-    """A part of a JSON pointer in a URI."""
+    """Decode a part of a JSON pointer in a URI."""
     return unquote(name).replace("~1", "/").replace("~0", "~")

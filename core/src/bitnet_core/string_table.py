@@ -1,4 +1,4 @@
-"""Many strings in one piece of memory, such as a vocabulary: a string is made when it is asked for."""
+"""Many strings in one piece of memory, such as a vocabulary; each is decoded on access."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from typing import Final, overload
 import numpy as np
 import numpy.typing as npt
 
-MEAN_LENGTH: Final = 64  # bytes of a string that is short, its length counted in
-PIECE: Final = 1 << 20  # bytes that are looked through at once
+MEAN_LENGTH: Final = 64  # bytes of a short string, its length included
+PIECE: Final = 1 << 20  # bytes searched in one pass
 _APART: Final = bytes(8)
-"""Zeros before each string, and after the last one; in a file the length has their place."""
+"""Zeros before each string and after the last one, in the place of the lengths in a file."""
 
 
 class StringTable(Sequence[str]):
-    """data: u8, the UTF-8 of each string after 8 zeros, and 8 zeros at the end. starts: i64[n + 1], where each string
-    begins in it, and where one after the last would."""
+    """A sequence of strings in one buffer.
+
+    data: u8, the UTF-8 of each string after 8 zeros, and 8 zeros at the end. starts: i64[n + 1], the offset of each
+    string, and the offset after the last one and its zeros.
+    """
 
     def __init__(self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> None:
         self._data, self._starts = data, starts
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> StringTable:
-        """From strings; a lone surrogate becomes a question mark."""
+        """Build a table from strings; a lone surrogate becomes a question mark."""
         parts = [text.encode("utf-8", "replace") for text in texts]
         data = np.frombuffer(b"".join(_APART + part for part in parts) + _APART, np.uint8)
         sizes = np.fromiter(map(len, parts), np.int64, len(parts))
@@ -33,12 +36,12 @@ class StringTable(Sequence[str]):
 
     @classmethod
     def found(cls, buffer: mmap.mmap | bytes, at: int, count: int) -> tuple[StringTable, int] | None:
-        """`count` strings of a file, each after its u64 length, from byte `at` on, and where they end: a Llama 3
-        vocabulary has 400,000 of them, so they are found all at once.
+        """Find `count` strings in a file, each after its u64 length, from byte `at` on; return them and their end.
 
-        None where that does not serve, or what is there is no such array: no string may have more than 65,535 bytes or
-        begin with a zero byte, the last one not be empty, and the mean be short. Then a string is where a byte that is
-        not zero comes after six that are: its own first, or, where it is empty, the next one's length.
+        A Llama 3 vocabulary has 400,000 strings, so they are searched for in bulk: a string begins at a non-zero byte
+        after six zeros (the upper bytes of its length), or, if it is empty, at the next string's length. Returns None
+        if that is not possible or the bytes are not such an array: no string may have more than 65,535 bytes or begin
+        with a zero byte, the last one must not be empty, and the mean length must be short.
         """
         data = np.frombuffer(buffer, np.uint8)[at : at + MEAN_LENGTH * count]
         starts = _after_zeros(data, count)
@@ -73,7 +76,7 @@ class StringTable(Sequence[str]):
         return self._data[start : stop - 8].tobytes().decode()
 
     def __iter__(self) -> Iterator[str]:
-        if np.count_nonzero(self._data == 0) > self._data.size - int(self.sizes.sum()):  # some of them are in strings
+        if np.count_nonzero(self._data == 0) > self._data.size - int(self.sizes.sum()):  # some zeros are inside strings
             return (self[at] for at in range(len(self)))
         return iter(self._data.tobytes().decode().split("\0" * 8)[1:-1])
 
@@ -87,57 +90,59 @@ class StringTable(Sequence[str]):
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """i64[n]: bytes of each."""
+        """Bytes of each string, i64[n]."""
         return np.diff(self._starts) - 8
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """i64[n]: characters of each."""
+        """Characters of each string, i64[n]."""
         first = (self._data & 0xC0) != 0x80  # bytes that begin a character
         if len(self) == 0:
             return np.empty(0, np.int64)
         return np.add.reduceat(first, self._starts[:-1], dtype=np.int64) - 8
 
     def are_pairs(self) -> bool:
-        """Whether each is two strings with a space between."""
+        """Return whether each string is two words with one space between them."""
         spaces = np.flatnonzero(self._data == ord(" "))
         if spaces.size != len(self):
             return False
         return bool(((spaces > self._starts[:-1]) & (spaces + 9 < self._starts[1:])).all())
 
     def within(self, text: str) -> list[tuple[int, str]]:
-        """Those that are part of a text, with their numbers; empty ones are not."""
+        """Return the non-empty strings that occur in a text, with their indices."""
         heads = _eights(np.frombuffer(text.encode() + _APART, np.uint8))[:, None] & _MASKS
         return [(number, found) for number, found in self._beginning(heads.reshape(-1)) if found and found in text]
 
     def among(self, texts: Collection[str]) -> list[tuple[int, str]]:
-        """Those that are one of some texts, with their numbers."""
+        """Return the strings that equal one of `texts`, with their indices."""
         heads = np.frombuffer(b"".join(text.encode()[:8].ljust(8, b"\0") for text in texts), "<u8")
         return [(number, found) for number, found in self._beginning(heads) if found in texts]
 
     def _beginning(self, heads: npt.NDArray[np.uint64]) -> list[tuple[int, str]]:
-        """Those whose first 8 bytes, zeros after fewer, are one of `heads`; at least."""
+        """Return the strings, and perhaps others, whose first 8 bytes (zero-padded) are one of `heads`."""
         wanted = np.sort(heads)
         if wanted.size == 0:
             return []
         own = _eights(self._data)[self._starts[:-1]] & _MASKS[np.minimum(self.sizes, 8)]
-        # as np.isin, which imports np.ma
+        # like np.isin, which would import np.ma
         equal = wanted[np.minimum(np.searchsorted(wanted, own), wanted.size - 1)] == own
         return [(number, self[number]) for number in np.flatnonzero(equal).tolist()]
 
 
 _MASKS: Final = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
-"""Of the first 0 to 8 bytes."""
+"""Masks of the first 0 to 8 bytes of a word."""
 
 
 def _eights(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """u64[n - 7]: the 8 bytes from each on, the first of them the lowest."""
+    """Return u64[n - 7]: the 8 bytes from each offset on, the first in the lowest bits."""
     return np.ndarray((data.size - 7,), "<u8", data.data, strides=(1,))
 
 
 def _after_zeros(data: npt.NDArray[np.uint8], most: int) -> npt.NDArray[np.int64]:
-    """The first `most` places of a byte that is not zero after six that are; looked for piece by piece, since an index
-    takes eight times its byte."""
+    """Return the first `most` offsets of a non-zero byte after six zeros.
+
+    The search runs in pieces, because an index takes eight times the memory of its byte.
+    """
     found, missing = [np.empty(0, np.int64)], most
     for first in range(0, data.size - 6, PIECE):
         zero = data[first : first + PIECE + 6] == 0

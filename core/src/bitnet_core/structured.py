@@ -1,4 +1,4 @@
-"""Text that follows a JSON schema, a regular expression or a grammar, by llguidance (an optional dependency)."""
+"""Output that follows a JSON schema, a regular expression or a grammar, by llguidance (an optional dependency)."""
 
 from __future__ import annotations
 
@@ -21,44 +21,45 @@ if TYPE_CHECKING:
     import llguidance
 
 MAX_GRAMMAR: Final = 64 << 10  # characters of a schema, an expression or a grammar
-MAX_DEPTH: Final = 64  # objects and lists within each other
-_KEPT: Final = 64  # compiled grammars
+MAX_DEPTH: Final = 64  # nesting levels of objects and lists
+_KEPT: Final = 64  # compiled grammars kept
 
 _JSON: Final[Any] = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""Small models fill free white space for ever, so there is none to choose."""
+"""White space is fixed, because small models may emit it for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """text: of a JSON schema, a regular expression (Rust's syntax), or a grammar in llguidance's dialect of Lark."""
+    """A grammar. text: a JSON schema, a regular expression (Rust's syntax), or a grammar in llguidance's dialect of
+    Lark."""
 
     kind: Literal["json", "regex", "lark"]
     text: str
 
     def __post_init__(self) -> None:
         if len(self.text) > MAX_GRAMMAR:
-            raise UsageError(f"a grammar has {len(self.text)} characters; at most {MAX_GRAMMAR} may be")
+            raise UsageError(f"a grammar has {len(self.text)} characters; the limit is {MAX_GRAMMAR}")
 
 
 def json_grammar(schema: Any) -> Grammar:
-    """JSON that a schema allows, its objects closed (see `schemas.closed`); UsageError if the schema is no object, or
-    too deep."""
+    """Return the grammar of a JSON schema with its objects closed (see `schemas.closed`). Raises UsageError if the
+    schema is not an object, or too deep."""
     if not isinstance(schema, Mapping | bool):
-        raise UsageError("a JSON schema is an object")
+        raise UsageError("a JSON schema must be an object")
     if problem := json_limits.exceeds_limits(schema, MAX_DEPTH, MAX_GRAMMAR):
         raise UsageError(f"the parts of the JSON schema {problem}")
     try:
         return Grammar("json", json.dumps(closed(schema)))
-    except (TypeError, ValueError) as exc:  # objects of Python, or one that holds itself
-        raise UsageError(f"the JSON schema is no JSON: {exc}") from exc
+    except (TypeError, ValueError) as exc:  # Python objects, or a value that contains itself
+        raise UsageError(f"the JSON schema is not valid JSON: {exc}") from exc
 
 
 def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
-    """What OpenAI's response_format asks for, None for plain text.
+    """Return the grammar for OpenAI's response_format, None for plain text.
 
-    {"type": "text"}, {"type": "json_object"} (with "schema" as llama.cpp takes it), {"type": "json_schema",
-    "json_schema": {"schema": ...}}, {"type": "regex", "regex": ...}, {"type": "grammar", "grammar": ...}.
-    UsageError for anything else.
+    {"type": "text"}, {"type": "json_object"} (with "schema" as in llama.cpp), {"type": "json_schema", "json_schema":
+    {"schema": ...}}, {"type": "regex", "regex": ...}, {"type": "grammar", "grammar": ...}. Raises UsageError for
+    anything else.
     """
     if response_format is None:
         return None
@@ -85,9 +86,9 @@ def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
 
 
 class Grammars:
-    """Compiles grammars for one model's tokens. Safe to use from several threads.
+    """A compiler of grammars for one model's tokens. Safe to use from several threads.
 
-    UsageError where llguidance is not installed, and for grammars that it refuses.
+    Raises UsageError if llguidance is not installed, and for grammars that it rejects.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
@@ -102,7 +103,7 @@ class Grammars:
         self._lock = Lock()
 
     def constraint(self, grammar: Grammar) -> MatcherConstraint:
-        """A constraint for one text."""
+        """Build the constraint of one request."""
         with self._lock:
             matcher = self._made.pop(grammar, None)
         if matcher is None:
@@ -124,37 +125,38 @@ class Grammars:
             raise UsageError(f"the grammar cannot be used: {exc}") from exc
         limits = self._library.LLParserLimits(verbose_errors=False)
         matcher = make(self._tokens, text, log_level=0, limits=limits)
-        matcher.compute_bitmask()  # what explodes does so here, seconds before it ends, and not in a step of all texts
+        # a grammar that explodes does so here, before the request starts, not in a step that all requests share
+        matcher.compute_bitmask()
         if matcher.is_error():
             raise UsageError(f"the grammar cannot be used: {matcher.get_error().strip()[:500]}")
         return matcher
 
 
 class MatcherConstraint:
-    """Follows one text with a matcher, as engine.sampling.constraint.Constraint."""
+    """A constraint of one request, by a matcher of llguidance (see engine.sampling.constraint.Constraint)."""
 
     def __init__(self, matcher: llguidance.LLMatcher) -> None:
         self._matcher = matcher
 
     def mask(self) -> Mask:
-        """i32[ceil(V / 32)]: what the grammar allows next."""
+        """Return i32[ceil(V / 32)], the tokens that the grammar allows next."""
         mask = np.frombuffer(self._matcher.compute_bitmask(), np.int32)
         self._check()
         return mask
 
     def accept(self, token: int) -> bool:
-        """Go on with a token; False where the grammar's text is complete."""
+        """Advance by a token. Returns False if the grammar's text is complete."""
         self._matcher.consume_token(token)
         self._check()
         return not self._matcher.is_stopped()
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise UsageError(f"the grammar cannot go on: {self._matcher.get_error().strip()[:500]}")
+            raise UsageError(f"the grammar cannot continue: {self._matcher.get_error().strip()[:500]}")
 
 
 class _Words:
-    """The vocabulary as llguidance wants it: bytes of ordinary tokens, 0xff and a name for the others."""
+    """The vocabulary in llguidance's form: the bytes of ordinary tokens, 0xff and a name for the others."""
 
     def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
         self._tokenizer = tokenizer

@@ -1,14 +1,14 @@
-"""Sizes and counts for people."""
+"""Formatting of sizes and counts for people."""
 
 from __future__ import annotations
 
 
 def size(nbytes: int) -> str:
-    """Bytes as KiB, MiB or GiB."""
+    """Format bytes as KiB, MiB or GiB."""
     unit, name = next(((2**n, name) for n, name in ((30, "GiB"), (20, "MiB")) if nbytes >= 2**n), (2**10, "KiB"))
     return f"{nbytes / unit:.1f} {name}"
 
 
 def count(number: int, noun: str) -> str:
-    """A number of things: 1 file, 2 files."""
+    """Format a number of things: 1 file, 2 files."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

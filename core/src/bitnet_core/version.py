@@ -6,7 +6,7 @@ import importlib_metadata
 
 
 def core_version() -> str:
-    """As installed; "source" for a source tree that is not."""
+    """Return the installed version; "source" for a source tree that is not installed."""
     try:
         return importlib_metadata.version("bitnet-core")
     except importlib_metadata.PackageNotFoundError:

@@ -72,7 +72,7 @@ def test_a_file_that_was_written_to_has_no_hash(path: Path) -> None:
         file.seek(-1, os.SEEK_END)
         file.write(b"\1")
     os.utime(path, ns=(1, 1))
-    with pytest.raises(ModelError, match="was changed after it was opened"):
+    with pytest.raises(ModelError, match="was modified while open"):
         source.sha256()
     source.close()
 

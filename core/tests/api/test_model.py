@@ -18,6 +18,7 @@ from bitnet_hal.discovery import selection
 from bitnet_hal.discovery.registry import registry
 from bitnet_hal.errors import BitnetError, DeviceLostError, DeviceNotFoundError, OutOfMemoryError, UsageError
 from bitnet_hal.reference.device import NumpyDevice
+from bitnet_hal.rounding import ceil_div
 
 PROMPT = "Once upon a time"
 
@@ -150,7 +151,7 @@ def test_perplexity_of_a_text_longer_than_the_context(model: bitnet_core.Model) 
     done = [scored for _, scored, _ in calls]
     assert {(what, total) for what, _, total in calls} == {("scoring", len(tokens))}
     assert done == sorted(set(done))
-    assert (len(done), done[-1]) == (-(-len(tokens) // 64), len(tokens))
+    assert (len(done), done[-1]) == (ceil_div(len(tokens), 64), len(tokens))
 
 
 @pytest.mark.parametrize(

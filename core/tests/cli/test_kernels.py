@@ -6,11 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from bitnet_hal.kernels.catalogue import CATALOGUE
-from bitnet_hal.kernels.describe import grid_formula
-from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
-from bitnet_hal.kernels.types import Grid
+from bitnet_hal.kernels.describe import describe_all
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -27,22 +24,12 @@ def test_a_contract_is_complete(bitnet) -> None:
     assert [word for word in (*words, *spec.tuning, "ceil_div(outs, TILE_N)") if word not in out] == []
 
 
-@pytest.mark.parametrize("spec", CATALOGUE.values(), ids=lambda spec: spec.name)
-def test_the_grid_has_a_formula_of_known_names(spec: KernelSpec) -> None:
-    formula = grid_formula(spec)
-    names = {param.name for param in spec.params} | {*spec.tuning, *spec.constants}
-    values = dict.fromkeys(names, 3) | {"ceil_div": lambda a, b: -(-a // b)}
-    assert eval(formula, values) == spec.grid(dict.fromkeys(names, 3), dict.fromkeys(names, 3))
+def test_all_contracts_begin_with_the_conventions(bitnet) -> None:
+    assert bitnet("kernels", "all").out == describe_all()
 
 
-def test_a_longer_grid_function_is_shown_whole() -> None:
-    def grid(params: Params, tuning: Constants) -> Grid:
-        """Workgroups."""
-        tiles = int(params["outs"]) // tuning["TILE_N"]
-        return tiles, 1, 1
-
-    spec = KernelSpec("example", "nothing", (), (), grid)
-    assert grid_formula(spec) == "tiles = outs // TILE_N; (tiles, 1, 1)"
+def test_a_single_contract_names_the_command_for_the_conventions(bitnet) -> None:
+    assert "`bitnet kernels all`" in bitnet("kernels", "attention").out
 
 
 def test_an_unknown_kernel_is_a_usage_error(bitnet) -> None:

@@ -43,15 +43,6 @@ def test_a_converted_model_says_the_same(bitnet, tmp_path: Path) -> None:
     assert said[0] == said[1]
 
 
-def test_perplexity_is_that_of_float_activations_nearly(bitnet) -> None:
-    rounded, exact = (
-        float(bitnet("perplexity", "-", *NUMPY, *more, stdin=b"Once upon a time there was a little dog.").out)
-        for more in ((), ("--float-activations",))
-    )
-    assert rounded != exact
-    assert abs(rounded / exact - 1) < 0.1
-
-
 @pytest.mark.parametrize(
     "model", [("-m", MODEL), ("-m", HYBRID), ("--synthetic", "bonsai-tiny"), ("--synthetic", "bonsai2-tiny")]
 )
@@ -74,8 +65,6 @@ def test_a_scale_for_128_columns(bitnet) -> None:
     for more, block in (((), 32), (wide, 128)):
         found = bitnet("bench", *NUMPY, *more, "-p", 8, "-n", 4, "--repeat", 1, "--json")
         assert json.loads(found.out)["activation_group_size"] == block
-    refused = bitnet("perplexity", "-", *NUMPY, *wide, "--float-activations", stdin=text)
-    assert (refused.code, "has no activation scales" in refused.err) == (2, True)
     refused = bitnet("run", "Hello", "-d", "numpy", *wide)
     assert (refused.code, "trained with one scale a row" in refused.err) == (2, True)
 
@@ -89,19 +78,14 @@ def test_a_model_with_delta_nets(bitnet) -> None:
     shown = bitnet("inspect", HYBRID).out
     assert "1 of the layers, 6 value heads of 64, 2 key heads of 64, convolution over 4" in shown
     assert "Hadamard, blocks of 128 columns" in shown
-    rounded, exact = (
-        float(bitnet("perplexity", "-", *on_numpy, *more, stdin=b"Once upon a time there was a little dog.").out)
-        for more in ((), ("--float-activations",))
-    )
-    assert rounded != exact
-    assert abs(rounded / exact - 1) < 0.1
+    assert float(bitnet("perplexity", "-", *on_numpy, stdin=b"Once upon a time there was a little dog.").out) > 1
 
 
 @pytest.mark.parametrize("target", ["pq2_0", "q2_0", "i2_s", "safetensors", "mlx"])
 def test_a_model_with_delta_nets_is_not_converted(bitnet, tmp_path: Path, target: str) -> None:
     found = bitnet("convert", HYBRID, tmp_path / "x", "--to", target)
     assert (found.code, list(tmp_path.iterdir())) == (2, [])
-    assert "models with gated delta nets (architecture qwen35) are run, but not written" in found.err
+    assert "models with gated delta nets (architecture qwen35) can be run but not converted" in found.err
 
 
 def test_a_backend_without_the_kernels_is_passed_over_or_refused(

@@ -235,19 +235,6 @@ def test_perplexity_is_the_models_own(bitnet, tmp_path: Path) -> None:
     assert json.loads(bitnet("perplexity", "-", "--json", stdin=text.encode()).out)["perplexity"] == expected
 
 
-def test_perplexity_with_float_activations(bitnet, tmp_path: Path) -> None:
-    path = tmp_path / "text.txt"
-    path.write_text("Once upon a time there was a little dog.")
-    rounded, exact = (
-        json.loads(bitnet("perplexity", path, "-d", "numpy", "--json", *more).out)
-        for more in ((), ("--float-activations",))
-    )
-    assert (rounded["activations"], exact["activations"]) == ("int8", "float64")
-    assert rounded["perplexity"] != exact["perplexity"] == pytest.approx(rounded["perplexity"], rel=0.05)
-    result = bitnet("perplexity", path, "-d", "cpu", "--float-activations")
-    assert (result.code, "numpy device alone" in result.err) == (2, True)
-
-
 def test_a_json_schema_is_followed(bitnet, tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     properties = '"properties": {"n": {"enum": [12, 34]}}, "required": ["n"], "additionalProperties": false'

@@ -17,7 +17,7 @@ GOLDEN = Path(__file__).parent / "golden.npz"
 
 @pytest.fixture(scope="session")
 def golden() -> Mapping[str, Any]:
-    """Vectors made by the public tools; the key README describes them."""
+    """Load vectors made by the public tools; the key README describes them."""
     with np.load(GOLDEN) as archive:
         return {name: archive[name] for name in archive.files}
 
@@ -45,14 +45,14 @@ class TinyModel:
 
 
 def i2_s_bytes(values: np.ndarray, scale: float) -> np.ndarray:
-    """Layout A, written out element by element from its definition."""
+    """Encode in layout A, element by element from its definition."""
     stream = (values + 1).astype(np.uint8).reshape(-1, 4, 32)
     codes = stream[:, 0] << 6 | stream[:, 1] << 4 | stream[:, 2] << 2 | stream[:, 3]
     return np.concatenate([codes.reshape(-1), np.array([scale], "<f4").view(np.uint8), np.zeros(28, np.uint8)])
 
 
 def tiny_model(arch: str = "bitnet-b1.58", layers: int = 2, seed: int = 0, sub_norms: bool = True) -> TinyModel:
-    """hidden 128, ffn 256, 2 heads of 64, 1 kv head, 64 tokens, I2_S layout A."""
+    """Build a model: hidden 128, ffn 256, 2 heads of 64, 1 kv head, 64 tokens, I2_S layout A."""
     rng = np.random.default_rng(seed)
     keys: dict[str, Any] = {
         "general.architecture": arch,

@@ -38,7 +38,7 @@ def test_kernel_types_stay_as_they_are_and_q4_0_becomes_f16(golden: Golden) -> N
 
 
 def q4_k_value(block: np.ndarray, i: int) -> float:
-    """Element i of a Q4_K block, from its definition."""
+    """Return element i of a Q4_K block, from its definition."""
     d, dmin = block[:4].view("<f2").astype(np.float64)
     scales, quants = block[4:16].astype(int), block[16:].astype(int)
     j = i // 32

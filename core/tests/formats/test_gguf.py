@@ -218,7 +218,7 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
 
 
 def test_a_vocabulary_is_read_again_when_asked_for_again(tmp_path: Path, make_tiny: Make) -> None:
-    """Opening keeps no strings beside the tokenizer that was made of them."""
+    """Opening keeps no strings beside the tokenizer that was built from them."""
     with closing(GGUFFile(make_tiny().write(tmp_path / "a.gguf"))) as file:
         before = {key: str(value) for key, value in file.metadata.items()}
         file.forget_metadata()

@@ -13,6 +13,7 @@ from bitnet_core.formats.gguf.types import BY_NAME, resolve
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import tq1_0, tq2_0
 from bitnet_core.formats.ternary.codes import unpack
+from bitnet_hal.rounding import round_up
 
 Make = Callable[..., object]
 ROWS, COLUMNS = 128, 256
@@ -20,7 +21,7 @@ N = ROWS * COLUMNS
 
 
 def padded(nbytes: int) -> int:
-    return -(-nbytes // 32) * 32
+    return round_up(nbytes, 32)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_a_real_tl2_size() -> None:
 
 @pytest.mark.parametrize("dtype", ["TQ1_0", "TQ2_0", "F16", "BF16", "F32"])
 def test_one_tensor_of_each_type_gives_the_same_weight(tmp_path: Path, make_tiny: Make, dtype: str) -> None:
-    """blk.0.ffn_down (128 x 256) again, in another type."""
+    """Store blk.0.ffn_down (128 x 256) again, in another type."""
     model = make_tiny()
     name = "blk.0.ffn_down.weight"
     model.tensors[name][2][-32:-28] = np.array([0.25], "<f4").view(np.uint8)
@@ -135,6 +136,6 @@ def test_qk256_is_refused_by_its_name() -> None:
     """bitnet-rs writes I2_S's type id over blocks without a scale."""
     reason = resolve(36, (16, 256), 16 * 64, 32)
     assert isinstance(reason, str)
-    assert "QK256 of bitnet-rs" in reason
+    assert "QK256 layout of bitnet-rs" in reason
     assert not isinstance(resolve(36, (16, 256), 16 * 64 + 32, 32), str)
     assert "QK256" not in str(resolve(36, (16, 256), 16 * 64 - 1, 32))  # cut off

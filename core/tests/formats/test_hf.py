@@ -64,7 +64,7 @@ class Folder:
             self.tensors[f"{layer}{name}.weight"] = self.masters[name]
 
     def pack(self, scale: float) -> None:
-        """Replaces the masters by packed weights with this weight_scale."""
+        """Replace the master weights by packed weights with this weight_scale."""
         for name, (_, shape) in LINEARS.items():
             codes = pack((np.sign(np.rint(self.masters[name] * 20)) + 1).astype(np.uint8))
             self.tensors[f"model.layers.0.{name}.weight"] = hf_packed.encode_codes(codes, *shape)
@@ -196,10 +196,10 @@ def test_shards_and_recent_rope_parameters(tmp_path: Path) -> None:
     assert source.ternary("blk.0.ffn_up").rows == FFN
     assert len(source.sha256()) == 64
     (path / "model-00001.safetensors").unlink()
-    with pytest.raises(ModelError, match="no safetensors file in the folder"):
+    with pytest.raises(ModelError, match="not a safetensors file in the folder"):
         open_model(path)
     (path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../secret.safetensors"}}')
-    with pytest.raises(ModelError, match="no safetensors file in the folder"):
+    with pytest.raises(ModelError, match="not a safetensors file in the folder"):
         open_model(path)
 
 
@@ -284,7 +284,7 @@ def header(text: str, data: bytes = b"") -> bytes:
         (b"", "too few"),
         ((1 << 60).to_bytes(8, "little"), "header of"),
         (header("{"), "JSON"),
-        (header("[]"), "no JSON object"),
+        (header("[]"), "not hold a JSON object"),
         (header("[" * 100000), "nested too deeply"),
         (header('{"a": 1}'), "no description"),
         (header('{"a": {"dtype": "F4", "shape": [1], "data_offsets": [0, 4]}}', b"1234"), "type 'F4'"),

@@ -1,8 +1,4 @@
-"""Damaged and hostile files of every format end in a ModelError with a message, or in a right answer.
-
-A right answer is a model whose weights can all be read and are sound. Nothing else may happen: no other exception,
-nothing slow, no allocation beyond 2 GB. The seeds are fixed, so that a failure comes again.
-"""
+"""Damaged and hostile files of every format end in a ModelError with a message, or in a right answer."""
 
 from __future__ import annotations
 
@@ -48,7 +44,7 @@ JUNK: tuple[Any, ...] = (
 
 @pytest.fixture(autouse=True)
 def memory_limit() -> Iterator[None]:
-    """No more than 2 GB on top of what the process has."""
+    """Limit the process to 2 GB more than it uses."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), before[1]))
@@ -57,7 +53,8 @@ def memory_limit() -> Iterator[None]:
 
 
 def survives(path: Path, tiles: Any = None) -> bool:
-    """Opens and reads everything; whether it was refused. Fails for unsound weights and for more than 5 seconds."""
+    """Open and read everything; return whether it was rejected. Fails for unsound weights and for more than 5
+    seconds."""
     start = time.process_time()
     try:
         source = open_model(path, tiles=tiles)
@@ -88,14 +85,14 @@ def survives(path: Path, tiles: Any = None) -> bool:
 
 
 def overwrite(path: Path, content: bytes) -> None:
-    """Gives an existing file this content; cheaper than a new file, which counts for thousands of them."""
+    """Overwrite an existing file; cheaper than a new file, which matters for thousands of them."""
     with path.open("r+b") as file:
         file.write(content)
         file.truncate()
 
 
 def matrix_bytes(rng: np.random.Generator, dtype: str, shape: tuple[int, int]) -> np.ndarray:
-    """Legal bytes of a random matrix."""
+    """Return legal bytes of a random matrix."""
     kind = BY_NAME[dtype]
     size = kind.nbytes(shape) or 0
     if dtype == "F16":
@@ -127,7 +124,7 @@ TYPES = ("I2_S", "TQ1_0", "TQ2_0", "Q2_0", "Q2_0_128", "IQ1_BN", "IQ2_BN", "IQ2_
 
 
 def gguf_bytes(make_tiny: Callable[..., Any], path: Path, dtype: str) -> bytes:
-    """A sound one-layer GGUF file with matrices of this type."""
+    """Return a sound one-layer GGUF file with matrices of this type."""
     rng = np.random.default_rng(0)
     model = make_tiny(layers=1)
     arch = "bitnet-b1.58"
@@ -148,7 +145,7 @@ def gguf_bytes(make_tiny: Callable[..., Any], path: Path, dtype: str) -> bytes:
 
 
 def mutated(rng: random.Random, content: bytes, header: int) -> bytes:
-    """One of the ways in which a file can be wrong; most of them in its first `header` bytes."""
+    """Damage the content in one of several ways, mostly in its first `header` bytes."""
     data = bytearray(content)
     kind = rng.randrange(8)
     stop = header if rng.random() < 0.8 else len(data)
@@ -203,7 +200,7 @@ def test_gguf_files_cut_off_anywhere(tmp_path: Path, make_tiny: Callable[..., An
 
 
 def folder_parts(packed: bool) -> tuple[dict[str, Any], bytes]:
-    """config.json and model.safetensors of a sound folder."""
+    """Return config.json and model.safetensors of a sound folder."""
     config: dict[str, Any] = {
         "model_type": "bitnet", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1,
         "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 8, "max_position_embeddings": 64,

@@ -32,7 +32,7 @@ SHIPPED = Path(str(files("bitnet_core") / "data" / "stories.gguf"))
 
 
 def encode(ternary: np.ndarray, layout: Layout) -> np.ndarray:
-    """Codes of W[rows, columns] in a layout, from its definition."""
+    """Encode W[rows, columns] in a layout, from its definition."""
     codes = (ternary + 1).astype(np.uint8)
     if layout == "C":
         parts = codes.reshape(len(codes) // 4, 4, -1).swapaxes(0, 1)
@@ -42,14 +42,14 @@ def encode(ternary: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def trained(model: Any) -> Any:
-    """Gives a tiny model an embedding whose rows share a direction, as those of trained models do."""
+    """Give a tiny model an embedding whose rows share a direction, as those of trained models do."""
     table = np.random.default_rng(7).standard_normal((64, HIDDEN)) + 1
     model.add("token_embd.weight", table.astype("<f2"), "F16")
     return model
 
 
 def neurons_of_many_densities(make_tiny: Make, layout: Layout, dead: tuple[int, ...] = ()) -> tuple[Any, np.ndarray]:
-    """A tiny model whose neurons differ in how many non-zero weights they have, as those of trained models do."""
+    """Build a tiny model whose neurons differ in their shares of non-zero weights, as those of trained models do."""
     model = make_tiny()
     rng = np.random.default_rng(5)
     down = np.zeros((HIDDEN, FFN), np.int8)
@@ -82,7 +82,7 @@ def test_statistics_tell_the_layouts_apart(
 
 @pytest.mark.parametrize("layout", ["A", "B", "C"])
 def test_statistics_are_those_of_their_definition(layout: Layout) -> None:
-    """In matrices larger than the sample, whose counts do not fit in a byte; some neurons have no zero at all."""
+    """Matrices larger than the sample, with counts that do not fit in a byte; some neurons have no zero at all."""
     rng = np.random.default_rng(11)
     hidden, ffn, sample = 1280, 384, 1024
     share = np.minimum(rng.uniform(0.5, 1.1, ffn), 1)
@@ -98,7 +98,7 @@ def test_statistics_are_those_of_their_definition(layout: Layout) -> None:
 
 
 def shipped_in(layout: Layout, path: Path) -> Path:
-    """The shipped model, written again in a layout."""
+    """Write the shipped model in a layout."""
     file = GGUFFile(SHIPPED)
     content = bytearray(SHIPPED.read_bytes())
     for tensor in file.tensors.values():
@@ -118,7 +118,7 @@ def test_a_trained_model_is_told_apart_in_every_layout(tmp_path: Path, layout: L
 
 @pytest.mark.parametrize("layout", ["A", "B", "C"])
 def test_the_self_test_tells_a_trained_model_apart(tmp_path: Path, layout: Layout) -> None:
-    """The same model, measured on a device as if its statistics had been silent."""
+    """The same model, measured on a device as if its statistics did not decide."""
     source = open_model(shipped_in(layout, tmp_path / "a.gguf"))
     assert isinstance(source, GGUFSource)
     source.layout = Decision("A", "assumed", "")
@@ -199,7 +199,7 @@ def test_noise_is_told_from_a_trained_table() -> None:
 
 
 def test_a_trained_model_with_scrambled_weights_is_refused(tmp_path: Path) -> None:
-    """By the self-test, on a device: no layout makes it predict text."""
+    """The self-test rejects it on a device: it predicts text in no layout."""
     file = GGUFFile(SHIPPED)
     content = np.frombuffer(SHIPPED.read_bytes(), np.uint8).copy()
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Models of the MiniCPM kind (BitCPM4): their multipliers, LongRoPE, and what is refused."""
+"""Models of the MiniCPM kind (BitCPM4): their multipliers, LongRoPE, and their rejected files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import tq2_0
 from bitnet_core.formats.ternary.codes import pack
 from bitnet_core.model.weights import TernaryWeight
-from bitnet_core.reference.float_model import FloatModel
 from bitnet_hal.errors import UsageError
 from bitnet_hal.reference.device import NumpyDevice
 
@@ -78,7 +77,7 @@ class Made:
             self.matrices[name] = TernaryWeight(rows, columns, codes, scales, "block", 256)
 
     def write(self, path: Path, long: bool = False, **changes: Any) -> Path:
-        """changes: keys of `minicpm.`, with _ for . where none has it; None leaves one out."""
+        """Write the file. changes: keys of `minicpm.`, with _ for . if the key has one; None removes a key."""
         vectors = self.norms | (self.factors if long else {})
         tensors: list[tuple[str, tuple[int, ...], str, Any]] = [
             (name, values.shape, "F32", values) for name, values in vectors.items()
@@ -99,7 +98,7 @@ class Made:
     def logits(
         self, tokens: list[int], model: ModuleType, block: int, factors: npt.NDArray[np.float32] | None
     ) -> Array:
-        """f64[T, VOCAB] by the formula as it is published, nothing folded. block: as float_model's."""
+        """Return f64[T, VOCAB] by the formula as published, without folding. block: as in float_model."""
 
         def product(x: Array, name: str) -> Array:
             found: Array = (model.rounded(x, block) if block else x) @ model.values(self.matrices[name]).T
@@ -128,7 +127,7 @@ class Made:
 
 
 def distance(found: Any, wanted: Array) -> float:
-    """Of logits, as a share of their size."""
+    """Return the distance of logits as a share of their size."""
     return float(np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()))
 
 
@@ -136,11 +135,13 @@ TOKENS = np.random.default_rng(3).integers(0, VOCAB, 40).tolist()
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_logits_are_those_of_the_formula(tmp_path: Path, float_model: ModuleType, tied: bool) -> None:
+def test_logits_are_those_of_the_formula(
+    tmp_path: Path, float_model: ModuleType, float64_model: Any, tied: bool
+) -> None:
     made = Made(tied)
     source = open_model(made.write(tmp_path / "m.gguf"))
     wanted = made.logits(TOKENS, float_model, 0, None)
-    assert distance(FloatModel(source).logits(TOKENS), wanted) <= 1e-5
+    assert distance(float64_model(source).logits(TOKENS), wanted) <= 1e-5
     engine = Engine(source, NumpyDevice(), EngineOptions("f32", max_sequences=1))
     found = engine.logits(TOKENS)
     engine.close()
@@ -171,7 +172,7 @@ def test_long_contexts_have_factors_of_their_own(
         ("logit_scale", None, "has no key minicpm.logit_scale"),
         ("logit_scale", 0.0, "minicpm.logit_scale' is 0.0, not a positive number"),
         ("embedding_scale", -12.0, "minicpm.embedding_scale' is -12.0, not a positive number"),
-        ("residual_scale", 1e9, "is 1e+09, which is no multiplier"),
+        ("residual_scale", 1e9, "is 1e+09, which is not a valid multiplier"),
         ("rope.scaling.type", "longrope", "needs the tensors rope_factors_long and rope_factors_short"),
     ],
 )
@@ -183,6 +184,6 @@ def test_what_is_refused(tmp_path: Path, key: str, value: Any, words: str) -> No
 
 def test_it_is_not_written_in_other_forms(tmp_path: Path) -> None:
     source = open_model(Made(True).write(tmp_path / "m.gguf"))
-    with pytest.raises(UsageError, match="run, but not written"):
+    with pytest.raises(UsageError, match="run but not converted"):
         convert(source, tmp_path / "n.gguf", "q2_0")
     source.close()

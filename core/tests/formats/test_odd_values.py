@@ -1,4 +1,4 @@
-"""Key-values of an odd shape in a sound file: read, or refused with a message that is not the file's own text."""
+"""Key-values of an odd shape in a sound file: read, or rejected with a message in our words."""
 
 from __future__ import annotations
 

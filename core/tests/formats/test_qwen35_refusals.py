@@ -1,4 +1,4 @@
-"""Files of arch qwen35 whose keys or tensors say what is not computed, or make no sense, end in one clear message."""
+"""Files of arch qwen35 with unsupported or contradictory keys or tensors end in one clear message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from bitnet_core.formats.gguf.container import GGUFFile
 from bitnet_core.formats.gguf.writer import GGUFWriter
 from bitnet_core.formats.names import ternaries
 from bitnet_core.formats.open import open_model
-from bitnet_core.reference.float_model import FloatModel
 
 FILE = Path(__file__).parents[1] / "golden" / "bonsai2" / "rotated-PTQ1_0.gguf"
 GONE = object()
@@ -22,7 +21,7 @@ Tensors = dict[str, tuple[tuple[int, ...], str, np.ndarray]]
 
 
 def rewritten(path: Path, change: Callable[[MetadataReader, Tensors], None]) -> Path:
-    """A copy of the file with other keys and tensors."""
+    """Return a copy of the file with other keys and tensors."""
     file = GGUFFile(FILE)
     keys = dict(file.metadata)
     tensors: Tensors = {t.name: (t.shape, t.type.name, file.data(t).copy()) for t in file.tensors.values()}
@@ -38,7 +37,7 @@ def rewritten(path: Path, change: Callable[[MetadataReader, Tensors], None]) -> 
 
 
 def message(path: Path) -> str:
-    """Why the model is refused, when it is opened or when all of it is read."""
+    """Return the reason for rejecting the model, when it is opened or when all of it is read."""
     with pytest.raises(ModelError) as caught:
         _read(path)
     return str(caught.value)
@@ -59,11 +58,11 @@ def signs() -> np.ndarray:
     [
         ("prism.hadamard.version", 2, "version is 2; only 1"),
         ("prism.hadamard.version", GONE, "version' is missing"),
-        ("prism.hadamard.transform", "walsh-ordered", "only normalized-sylvester-walsh-hadamard is computed"),
-        ("prism.hadamard.axis", "output", "only input-last-dimension is computed"),
+        ("prism.hadamard.transform", "walsh-ordered", "only normalized-sylvester-walsh-hadamard is supported"),
+        ("prism.hadamard.axis", "output", "only input-last-dimension is supported"),
         ("prism.hadamard.axis", 3, "axis' is 3, not a string"),
-        ("prism.hadamard.block_size", 96, "block_size 96 is no power of two that divides 256, 384, 512"),
-        ("prism.hadamard.block_size", 256, "block_size 256 is no power of two that divides"),
+        ("prism.hadamard.block_size", 96, "block_size 96 is not a power of two that divides 256, 384, 512"),
+        ("prism.hadamard.block_size", 256, "block_size 256 is not a power of two that divides"),
         ("prism.hadamard.block_size", 1 << 20, "not a whole number from 1 to 16384"),
         ("prism.hadamard.sign_mode", "random", "only explicit and identity"),
         ("prism.hadamard.sign_widths", np.array([256, 384], np.int32), "sign_widths is [256, 384], not 256, 384, 512"),
@@ -77,9 +76,9 @@ def signs() -> np.ndarray:
         ("prism.hadamard.inverse_weight_names", GONE, "inverse_weight_names lacks 'token_embd.weight'"),
         ("prism.hadamard.gdn_v_grouped", 1, "gdn_v_grouped' is 1, not true or false"),
         ("prism.hadamard.output_axis", "x", "'prism.hadamard.output_axis' is unknown"),
-        ("qwen35.nextn_predict_layers", 1, "'qwen35.nextn_predict_layers' is not heeded"),
-        ("qwen35.attention.sliding_window", 9, "'qwen35.attention.sliding_window' is not heeded"),
-        ("qwen35.rope.scaling.factor", 4.0, "'qwen35.rope.scaling.factor' is not heeded"),
+        ("qwen35.nextn_predict_layers", 1, "'qwen35.nextn_predict_layers' is not supported"),
+        ("qwen35.attention.sliding_window", 9, "'qwen35.attention.sliding_window' is not supported"),
+        ("qwen35.rope.scaling.factor", 4.0, "'qwen35.rope.scaling.factor' is not supported"),
         ("qwen35.rope.dimension_count", 15, "rope.dimension_count 15 is odd"),
         ("qwen35.rope.dimension_count", 128, "not a whole number from 1 to 64"),
         ("qwen35.rope.dimension_sections", np.array([3, 3, 3, 0], np.int32), "do not add up to 8 pairs"),
@@ -87,15 +86,15 @@ def signs() -> np.ndarray:
         ("qwen35.full_attention_interval", 0, "full_attention_interval' is 0"),
         ("qwen35.full_attention_interval", 1, "full_attention_interval 1 leaves no delta net"),
         ("qwen35.full_attention_interval", 3, "full_attention_interval 3 leaves no delta net, or no attention"),
-        ("prism.hadamard.block_size", 1, "block_size 1 is no power of two"),
+        ("prism.hadamard.block_size", 1, "block_size 1 is not a power of two"),
         ("qwen35.full_attention_interval", 1 << 30, "full_attention_interval' is 1073741824"),
         ("qwen35.ssm.group_count", 4, "must each be a multiple of the next"),
         ("qwen35.ssm.inner_size", 385, "must each be a multiple of the next"),
         ("qwen35.ssm.inner_size", 6 << 20, "value heads of 1048576 elements; at most 1024"),
         ("qwen35.ssm.state_size", 1 << 20, "state_size' is 1048576, not a whole number from 1 to 1024"),
         ("qwen35.ssm.conv_kernel", 1000, "conv_kernel' is 1000"),
-        ("qwen35.ssm.conv_kernel", 1, "conv_kernel is 1, which is no convolution"),
-        ("qwen35.ssm.conv_kernel", 3, "ssm_conv1d' has the shape [640, 4] where the metadata wants [640, 3]"),
+        ("qwen35.ssm.conv_kernel", 1, "conv_kernel is 1, which is not a convolution"),
+        ("qwen35.ssm.conv_kernel", 3, "ssm_conv1d' has the shape [640, 4]; the metadata requires [640, 3]"),
     ],
 )
 def test_keys_that_are_refused(tmp_path: Path, key: str, value: Any, words: str) -> None:
@@ -118,7 +117,7 @@ def test_keys_that_are_refused(tmp_path: Path, key: str, value: Any, words: str)
         ("blk.1.ssm_a", ((6,), "F32", np.zeros(6, "<f4")), "tensor 'blk.1.ssm_a' of shape [6] is unknown"),
         ("blk.2.attn_norm.weight", ((256,), "F32", np.zeros(256, "<f4")), "tensor 'blk.2.attn_norm' of shape"),
         ("blk.0.ssm_alpha.weight", ((6, 256), "F32", np.full((6, 256), np.nan, "<f4")), "infinite or not a number"),
-        ("blk.1.attn_q.weight", ((384, 256), "F32", np.zeros((384, 256), "<f4")), "queries and gates take [768, 256]"),
+        ("blk.1.attn_q.weight", ((384, 256), "F32", np.zeros((384, 256), "<f4")), "queries and gates need [768, 256]"),
         ("blk.1.attn_q.scale", ((1,), "F32", np.ones(1, "<f4")), "tensor 'blk.1.attn_q.scale' of shape"),
     ],
 )
@@ -152,7 +151,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, keep: int) -> None:
     assert str(copy) in message(copy)
 
 
-def test_signs_that_are_all_1_need_not_be_said(tmp_path: Path) -> None:
+def test_signs_that_are_all_1_need_not_be_said(tmp_path: Path, float64_model: Any) -> None:
     def identity(keys: MetadataReader, tensors: Tensors) -> None:
         keys["prism.hadamard.sign_mode"] = "identity"
         for name in ("sign_widths", "sign_values"):
@@ -162,12 +161,12 @@ def test_signs_that_are_all_1_need_not_be_said(tmp_path: Path) -> None:
         keys["prism.hadamard.sign_values"] = np.abs(signs())
 
     found = [open_model(rewritten(tmp_path / f"{n}.gguf", change)) for n, change in enumerate((identity, ones))]
-    one, other = (FloatModel(source).logits([1, 2, 3]) for source in found)
+    one, other = (float64_model(source).logits([1, 2, 3]) for source in found)
     np.testing.assert_array_equal(one, other)
 
 
-def test_a_model_without_a_rotation_is_read_too(tmp_path: Path) -> None:
-    """As Bonsai 27B: other logits, of course, with these weights."""
+def test_a_model_without_a_rotation_is_read_too(tmp_path: Path, float64_model: Any) -> None:
+    """A model such as Bonsai 27B: with these weights its logits differ."""
 
     def plain(keys: MetadataReader, tensors: Tensors) -> None:
         for key in [key for key in keys if key.startswith("prism.")]:
@@ -175,4 +174,4 @@ def test_a_model_without_a_rotation_is_read_too(tmp_path: Path) -> None:
 
     source = open_model(rewritten(tmp_path / "m.gguf", plain), strict=True)
     assert (source.config.hadamard, source.config.delta is None) == (0, False)
-    assert np.isfinite(FloatModel(source).logits([1, 2, 3])).all()
+    assert np.isfinite(float64_model(source).logits([1, 2, 3])).all()

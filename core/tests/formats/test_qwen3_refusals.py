@@ -27,7 +27,7 @@ Tensors = dict[str, tuple[tuple[int, ...], str, np.ndarray]]
 def rewritten(
     path: Path, change: Callable[[MetadataReader, Tensors], None], source: Path = UNTIED / "PQ2_0.gguf"
 ) -> Path:
-    """A copy of a GGUF file with other keys and tensors."""
+    """Return a copy of a GGUF file with other keys and tensors."""
     file = GGUFFile(source)
     keys = dict(file.metadata)
     tensors: Tensors = {t.name: (t.shape, t.type.name, file.data(t).copy()) for t in file.tensors.values()}
@@ -43,7 +43,7 @@ def rewritten(
 
 
 def message(path: Path) -> str:
-    """Why the model is refused, when it is opened or when all of it is read."""
+    """Return the reason for rejecting the model, when it is opened or when all of it is read."""
     with pytest.raises(ModelError) as caught:
         _read(path)
     return str(caught.value)
@@ -97,7 +97,7 @@ def test_head_norms_of_the_whole_width_are_refused(tmp_path: Path) -> None:
     def change(keys: MetadataReader, tensors: Tensors) -> None:
         tensors["blk.0.attn_q_norm.weight"] = ((256,), "F32", np.ones(256, "<f4").view(np.uint8))
 
-    assert "attn_q_norm' has the shape [256] where the metadata wants [64]" in message(
+    assert "attn_q_norm' has the shape [256]; the metadata requires [64]" in message(
         rewritten(tmp_path / "m.gguf", change)
     )
 
@@ -152,7 +152,7 @@ def test_binary_weights_are_read(tmp_path: Path) -> None:
 
 
 def folder(tmp_path: Path, form: str, config: MetadataReader, tensors: Callable[[dict[str, np.ndarray]], None]) -> Path:
-    """A copy of a folder with other keys and tensors."""
+    """Return a copy of a folder with other keys and tensors."""
     copy = tmp_path / form
     shutil.copytree(UNTIED / form, copy)
     values = json.loads((copy / "config.json").read_text()) | config

@@ -46,7 +46,7 @@ def raw(value: float, dtype: str) -> Bytes:
 
 
 def bit_pairs(codes: Bytes, low_first: bool) -> Bytes:
-    """Codes u8[n, 4, m] -> bytes u8[n, m]; entry 0 of the middle axis in the low or the high bit pair."""
+    """Pack codes u8[n, 4, m] into bytes u8[n, m]; entry 0 of the middle axis in the low or the high bit pair."""
     c = codes if low_first else codes[:, ::-1]
     return c[:, 0] | c[:, 1] << 2 | c[:, 2] << 4 | c[:, 3] << 6
 
@@ -70,7 +70,7 @@ def tq2_0(w: Values) -> Bytes:
 
 
 def base3(digits: Bytes) -> Bytes:
-    """Digits u8[..., 5], most significant first -> ceil(256 T / 243)."""
+    """Pack digits u8[..., 5], most significant first, into ceil(256 T / 243)."""
     number = digits.astype(int) @ np.array([81, 27, 9, 3, 1])
     return (-(-number * 256 // 243)).astype(np.uint8)
 
@@ -112,7 +112,7 @@ def pairs(w: Values) -> Bytes:
 
 
 def tl1(w: Values) -> Bytes:
-    """Tiles of 64 x 64, 32 inner rows, and so 8 columns in the innermost loop but one."""
+    """Encode with tiles of 64 x 64, 32 inner rows, and so 8 columns in the innermost loop but one."""
     m, k = w.shape
     nest = pairs(w).reshape(m // 64, 64 // 32, 32 // 16, 16, k // 64, 64 // 8, 8 // 4, 2)
     nest = nest.transpose(0, 4, 1, 5, 2, 6, 3, 7)
@@ -120,12 +120,12 @@ def tl1(w: Values) -> Bytes:
 
 
 def swapped(groups: Bytes) -> Bytes:
-    """The quarters of each 32 rows in the order 0, 2, 1, 3."""
+    """Reorder the quarters of each 32 rows to 0, 2, 1, 3."""
     return groups.reshape(-1, 4, 8)[:, [0, 2, 1, 3]].reshape(-1)
 
 
 def tl2(w: Values) -> Bytes:
-    """Tiles of 64 x 96; pairs for the columns that are left."""
+    """Encode with tiles of 64 x 96, and pairs for the remaining columns."""
     m, k = w.shape
     three = k // 96 * 96
     t = (w[:, :three].reshape(m, -1, 3) @ np.array([9, 3, 1])).reshape(m // 64, 2, 32, three // 96, 32)
@@ -233,7 +233,7 @@ def logits(source: ModelSource) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory, matrices: Any, dense: Any) -> np.ndarray:
-    """Logits of the packed Hugging Face form."""
+    """Return the logits of the packed Hugging Face form."""
     result = logits(folder(tmp_path_factory.mktemp("hf") / "m", "autobitlinear", matrices, dense))
     assert np.isfinite(result).all()
     assert result.std() > 0.1
@@ -249,7 +249,7 @@ def test_gguf(tmp_path: Path, make_tiny: Any, dtype: str, matrices: Any, dense: 
 
 
 def doubled(path: Path, make_tiny: Any, dtype: str, block: int, matrices: Any, dense: Any) -> ModelSource:
-    """The model with the second half of the columns of ffn_down twice as large, by the scales of their blocks."""
+    """Double the second half of ffn_down's columns, by the scales of their blocks."""
     gguf(path, make_tiny, dtype, matrices, dense).close()
     file = GGUFFile(path)
     tensor = file.tensors["blk.0.ffn_down.weight"]

@@ -1,4 +1,4 @@
-"""Findings at load: each is named, and errors say which tensor."""
+"""Findings at load have stable names, and errors name the tensor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "blk.1.attn_v.weight"
 
 
 def codes(model: Any, path: Path) -> list[str]:
-    """Codes of the warnings."""
+    """Return the codes of the warnings."""
     findings = open_model(model.write(path / "a.gguf")).findings
     return [finding.code for finding in findings if finding.severity == "warning"]
 
@@ -76,7 +76,7 @@ def test_tokenizer_findings(tmp_path: Path, make_tiny: Make) -> None:
     model.keys["bitnet-b1.58.vocab_size"] = 64
     assert codes(model, tmp_path) == ["missing-tokenizer"]
     model.keys["tokenizer.ggml.tokens"] = [f"t{i}" for i in range(65)]
-    with pytest.raises(ModelError, match="65 tokens and only 64 rows"):
+    with pytest.raises(ModelError, match="65 tokens but only 64 rows"):
         codes(model, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Strings of an array that are found at once are those that would be read one by one; parts of a text among them."""
+"""Strings found in bulk equal those read one by one; so do the parts of a text among them."""
 
 from __future__ import annotations
 

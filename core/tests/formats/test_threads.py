@@ -9,7 +9,7 @@ from bitnet_core.formats import threads
 
 
 def test_a_pool_s_threads_start_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many parts are taken side by side, but one after the other by a thread that already reads a tensor of many."""
+    """Many parts are read in parallel, but in sequence by a thread that already reads one of many tensors."""
     monkeypatch.setattr("os.cpu_count", lambda: 4)
 
     def names(_tensor: int) -> set[str]:

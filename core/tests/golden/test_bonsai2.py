@@ -19,7 +19,6 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.formats.open import open_model
 from bitnet_core.model.source import ModelSource
-from bitnet_core.reference.float_model import FloatModel
 from bitnet_hal.errors import OutOfMemoryError, UnsupportedError, UsageError
 from bitnet_hal.reference.describe import numpy_info
 from bitnet_hal.reference.device import NumpyDevice
@@ -67,8 +66,10 @@ def test_what_the_file_says(source: ModelSource) -> None:
     assert config.state_bytes == 4 * (3 * 640 + 6 * 64 * 64)
 
 
-def test_float_activations_give_the_logits_of_transformers(source: ModelSource, reference: dict[str, Any]) -> None:
-    np.testing.assert_allclose(both(reference, FloatModel(source).logits), expected(reference), atol=1e-3)
+def test_float_activations_give_the_logits_of_transformers(
+    source: ModelSource, reference: dict[str, Any], float64_model: Any
+) -> None:
+    np.testing.assert_allclose(both(reference, float64_model(source).logits), expected(reference), atol=1e-3)
 
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
@@ -81,9 +82,9 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_comparison_notices(change: str, source: Any, reference: dict[str, Any]) -> None:
+def test_the_comparison_notices(change: str, source: Any, reference: dict[str, Any], float64_model: Any) -> None:
     source._config = CHANGES[change](source.config)
-    found = both(reference, FloatModel(source).logits)
+    found = both(reference, float64_model(source).logits)
     assert np.abs(found - expected(reference)).max() > 0.1
 
 
@@ -97,11 +98,11 @@ def test_the_engine_stays_near(kv_dtype: str, reference: dict[str, Any], float_m
 
 @pytest.mark.parametrize("change", [{"hadamard": 0}, {"ternary_tables": False}], ids=["not rotated", "tables of f16"])
 def test_its_relatives_run_too(
-    change: dict[str, Any], source: Any, reference: dict[str, Any], float_model: ModuleType
+    change: dict[str, Any], source: Any, reference: dict[str, Any], float_model: ModuleType, float64_model: Any
 ) -> None:
     source._config = replace(source.config, **change)
     engine = Engine(source, NumpyDevice(), EngineOptions(max_sequences=1))
-    found, wanted = (both(reference, model.logits) for model in (engine, FloatModel(source)))
+    found, wanted = (both(reference, model.logits) for model in (engine, float64_model(source)))
     engine.close()
     assert float_model.divergence(wanted, found).mean() <= 1e-2
     assert (found.argmax(axis=1) == wanted.argmax(axis=1)).mean() >= 0.9

@@ -13,7 +13,6 @@ from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.sampling.logits import LogitsRequest
-from bitnet_core.reference.float_model import FloatModel
 from bitnet_hal.reference.device import NumpyDevice
 
 REFERENCE = Path(__file__).parent / "reference_logits.npz"
@@ -93,11 +92,11 @@ def test_the_comparison_notices_wrong_rules(
 
 @pytest.mark.parametrize("style", STYLES)
 def test_the_float_model_with_rounded_inputs(
-    engine: Any, tiny: Any, float_model: Any, reference: dict[str, Any], style: str
+    engine: Any, tiny: Any, float_model: Any, float64_model: Any, reference: dict[str, Any], style: str
 ) -> None:
-    """Where the inputs of its products are rounded, as these models were trained, it is theirs too."""
+    """With the inputs of its products rounded, as in training, it computes the logits of these models too."""
 
-    class Rounded(FloatModel):
+    class Rounded(float64_model):
         def _product(self, x: Any, name: str) -> Any:
             return super()._product(float_model.rounded(x, x.shape[1]), name)
 

@@ -19,7 +19,6 @@ from bitnet_core.engine.sampling.constraint import Mask
 from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.formats.open import open_model
 from bitnet_core.plan.device_weights import Linear
-from bitnet_core.reference.float_model import FloatModel
 from bitnet_hal.reference.device import NumpyDevice
 
 QWEN3 = Path(__file__).parent / "qwen3"
@@ -87,10 +86,12 @@ def test_a_scale_for_128_columns_is_that_rounding(
     assert float_model.divergence(same, found).mean() <= 1e-3
 
 
-def test_float_activations_give_the_logits_of_transformers(name: str, reference: dict[str, Any]) -> None:
+def test_float_activations_give_the_logits_of_transformers(
+    name: str, reference: dict[str, Any], float64_model: Any
+) -> None:
     for form in FORMS[name]:
         source = open_model(QWEN3 / name / form)
-        found = both(reference, FloatModel(source).logits)
+        found = both(reference, float64_model(source).logits)
         source.close()
         np.testing.assert_allclose(found, expected(reference), atol=1e-3, err_msg=form)
 

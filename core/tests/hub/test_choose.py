@@ -1,4 +1,4 @@
-"""What of a repository is taken, and how a reference is read."""
+"""The choice of a repository's files, and the syntax of references."""
 
 from __future__ import annotations
 
@@ -57,11 +57,15 @@ def test_a_folder_where_there_is_no_gguf_file_to_take() -> None:
 @pytest.mark.parametrize(
     ("names", "wanted", "words"),
     [
-        (["a.gguf", "b.gguf"], None, "2 models: name one"),
-        (["m-Q4_K_M.gguf", "m-BF16.gguf"], None, "no form of a 1.58-bit model .* it has m-BF16.gguf, m-Q4_K_M.gguf"),
+        (["a.gguf", "b.gguf"], None, "2 models: choose one"),
+        (
+            ["m-Q4_K_M.gguf", "m-BF16.gguf"],
+            None,
+            "no supported form of a 1.58-bit model; it has m-BF16.gguf, m-Q4_K_M.gguf",
+        ),
         (["README.md"], None, "no GGUF and no safetensors"),
         (["a.gguf"], "b.gguf", "has no file 'b.gguf'; it has a.gguf"),
-        (["a.gguf", "model.safetensors"], "model.safetensors", "no GGUF file; leave the file out"),
+        (["a.gguf", "model.safetensors"], "model.safetensors", "not a GGUF file; leave the file out"),
     ],
 )
 def test_what_cannot_be_chosen(names: list[str], wanted: str | None, words: str) -> None:
@@ -83,7 +87,7 @@ HELPERS = (
 def test_what_goes_with_a_model_is_never_the_model(helper: str) -> None:
     assert choose("a/b", {helper: 1, "m-Q2_0.gguf": 1000}).files == ("m-Q2_0.gguf",)
     assert choose("a/b", {helper: 1} | FOLDER).is_folder
-    with pytest.raises(ModelError, match="has no form"):
+    with pytest.raises(ModelError, match="no supported form"):
         choose("a/b", {helper: 1})
     assert choose("a/b", {helper: 1}, helper).files == (helper,)
 
@@ -101,7 +105,7 @@ def test_what_goes_with_a_model_is_never_the_model(helper: str) -> None:
 )
 def test_of_several_models_one_must_be_named(names: tuple[str, ...]) -> None:
     sizes = {name: 10 + number for number, name in enumerate(names)}
-    with pytest.raises(ModelError, match="2 models: name one, as hf:a/b:FILE; it has ") as failure:
+    with pytest.raises(ModelError, match="2 models: choose one, as hf:a/b:FILE; it has ") as failure:
         choose("a/b", sizes)
     assert all(name in str(failure.value) for name in names)
     for name in names:
@@ -137,5 +141,5 @@ def test_weights_of_a_folder_are_those_that_transformers_reads() -> None:
     split = {"config.json": 1, "model.safetensors.index.json": 1} | parts
     assert set(choose("a/b", split | beside).files) == set(split)
     split.pop("model-00002-of-00003.safetensors")
-    with pytest.raises(ModelError, match="has no form"):
+    with pytest.raises(ModelError, match="no supported form"):
         choose("a/b", split | beside)

@@ -1,4 +1,4 @@
-"""`bitnet models`: what is known, what is in the cache, and what `rm` takes away: never anything but that."""
+"""`bitnet models`: known and cached models, and the data removed by `rm`, never anything else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLD, NEW = "a" * 40, "b" * 40
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of huggingface_hub, in this process and in those that it starts."""
+    """Set up an empty cache of huggingface_hub, for this process and its children."""
     folder = tmp_path / "hf" / "hub"
     folder.mkdir(parents=True)
     monkeypatch.setenv("HF_HOME", str(folder.parent))
@@ -31,7 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def store(cache: Path, repo: str, commit: str, files: dict[str, bytes], refs: tuple[str, ...] = ("main",)) -> Path:
-    """Files of one revision, as huggingface_hub lays them down; the repository's folder."""
+    """Store the files of one revision as huggingface_hub does; return the repository's folder."""
     folder = cache / ("models--" + repo.replace("/", "--"))
     for part in ("blobs", "refs", f"snapshots/{commit}"):
         (folder / part).mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def bitnet(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def answered(answer: bytes, *arguments: str) -> tuple[int, str]:
-    """Exit code and text of a command at a terminal where somebody answers its question."""
+    """Return exit code and text of a command at a terminal whose user answers its question."""
     ours, theirs = pty.openpty()
     code = "from bitnet_core.cli.app import main; main()"
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`hf:` models from a hub that is imitated on the loopback: what is taken, resumed, found again, and every failure."""
+"""`hf:` models from an imitation of the hub on the loopback: choice, resumption, the cached copy, and every failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ GGUF = "tiny-PQ2_0.gguf"
 
 
 class Hub(ThreadingHTTPServer):
-    """files: of the repository tiny/model. break_at: bytes of a file after which the connection breaks, once."""
+    """An imitation of the hub. files: of the repository tiny/model. break_at: bytes of a file after which the
+    connection breaks, once."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Requests)
@@ -130,7 +131,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def bitnet(hub: Hub, tmp_path: Path) -> Run:
-    """bitnet(*arguments, **environment): the program, with the hub and a cache of its own."""
+    """bitnet(*arguments, **environment) runs the program with the hub and an empty cache."""
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         code = "from bitnet_core.cli.app import main; main()"
@@ -175,7 +176,7 @@ def test_without_a_connection_the_copy_serves(hub: Hub, bitnet: Run, tmp_path: P
     for name in ("hf:tiny/model", f"hf:tiny/model:{GGUF}", f"hf:tiny/model@{COMMIT[:12]}"):
         done = bitnet("inspect", name, HF_HUB_OFFLINE="1")
         assert done.returncode == 0, done.stderr
-        assert f"the copy here ({COMMIT[:12]}) is used" in done.stderr
+        assert f"using the cached copy ({COMMIT[:12]})" in done.stderr
     nowhere = bitnet("inspect", "hf:tiny/model", HF_ENDPOINT="http://127.0.0.1:9")
     assert nowhere.returncode == 0, nowhere.stderr
     assert hub.log == []
@@ -232,7 +233,7 @@ def test_a_damaged_download_is_removed(hub: Hub, bitnet: Run, tmp_path: Path) ->
     hub.sha256[GGUF] = "0" * 64
     done = bitnet("pull", "hf:tiny/model")
     assert done.returncode == 3
-    assert "came damaged" in done.stderr
+    assert "arrived damaged" in done.stderr
     assert not list((tmp_path / "hf").rglob("*.gguf"))
     assert not list((tmp_path / "hf").rglob("0" * 64))
 
@@ -261,7 +262,7 @@ def test_a_disk_that_fills_up_is_named() -> None:
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(UsageError, match=r'pip install "./core\[hub\]"'):
+    with pytest.raises(UsageError, match=r'pip install ./hal "./core\[hub\]"'):
         fetch.local("hf:a/b", print)
     assert fetch.local("model.gguf", print) == "model.gguf"
 

@@ -1,4 +1,4 @@
-"""Makes the helpers of this folder importable by name."""
+"""Make the helpers of this folder importable by name."""
 
 import sys
 from pathlib import Path

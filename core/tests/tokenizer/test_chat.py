@@ -42,7 +42,7 @@ def template(tokenizer: Tokenizer, source: Any) -> ChatTemplate:
 
 
 def spelled(tokenizer: Tokenizer, ids: list[int]) -> str:
-    """Text of ids with the control tokens shown."""
+    """Return the text of ids with the control tokens shown."""
     names = {token: text for text, token in tokenizer.specials.items()}
     parts = [(shown, list(run)) for shown, run in groupby(ids, key=lambda token: token in names)]
     return "".join("".join(map(names.__getitem__, run)) if shown else tokenizer.decode(run) for shown, run in parts)
@@ -219,9 +219,9 @@ def holding_itself() -> list[Any]:
 @pytest.mark.parametrize(
     ("extra", "reason"),
     [
-        (nested(100), "more than 64 deep"),
-        (nested(100_000), "more than 64 deep"),
-        (holding_itself(), "more than 64 deep"),
+        (nested(100), "more than 64 levels deep"),
+        (nested(100_000), "more than 64 levels deep"),
+        (holding_itself(), "more than 64 levels deep"),
         (["x"] * 70_000, "more than 65536 values"),
     ],
     ids=["deep", "deeper", "holding itself", "many"],

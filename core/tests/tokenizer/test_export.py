@@ -17,7 +17,7 @@ SPECIALS = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"]
 
 
 def folder_keys(files: dict[str, str]) -> dict[str, Any]:
-    """ModelSource.tokenizer of a folder with these files."""
+    """Return ModelSource.tokenizer of a folder with these files."""
     return {
         "kind": "hf",
         "tokenizer_json": files["tokenizer.json"],

@@ -1,4 +1,4 @@
-"""Tokenizers of hostile files are refused with a clear error."""
+"""Tokenizers of hostile files are rejected with a clear error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPM = sentencepiece_keys()
 
 
 def folder(part: str, value: Any) -> str:
-    """A sound tokenizer.json but for one part."""
+    """Return a tokenizer.json that is sound except for one part."""
     return json.dumps(json.loads(BACKEND.to_str()) | {part: value})
 
 
@@ -80,7 +80,7 @@ def test_refused_by_name(keys: dict[str, Any], change: dict[str, Any], message: 
 def test_a_vocabulary_that_explodes_into_cuts_is_refused() -> None:
     tokens = ["a" * 2000 + str(index) for index in range(4000)]
     keys = {**SPM, "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [1] * 4000}
-    with pytest.raises(TokenizerError, match="looks corrupt"):
+    with pytest.raises(TokenizerError, match="looks damaged"):
         load_tokenizer({**keys, "tokenizer.ggml.scores": [0.0] * 4000})
 
 

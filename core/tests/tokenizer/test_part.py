@@ -1,4 +1,4 @@
-"""The first text is encoded by a part of the vocabulary: to the same ids as by all of it."""
+"""The first text is encoded by a part of the vocabulary, to the same ids as by the whole."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def byte_level_keys(pre: str) -> dict[str, Any]:
 
 
 def spm_keys(**changes: Any) -> dict[str, Any]:
-    """With a user-defined token, and tokens that are there twice with other scores."""
+    """Return SPM keys with a user-defined token, and tokens that appear twice with different scores."""
     keys = sentencepiece_keys()
     tokens = keys["tokenizer.ggml.tokens"]
     again = random.Random(3).sample(range(259, len(tokens)), 60)
@@ -34,7 +34,7 @@ def spm_keys(**changes: Any) -> dict[str, Any]:
 
 
 def lines(seed: int) -> list[str]:
-    """Texts of all kinds, some with special tokens in them."""
+    """Return texts of all kinds, some with special tokens in them."""
     draw = random.Random(seed)
     made = texts(70, seed)
     for _ in range(30):
@@ -49,7 +49,7 @@ def fresh(keys: dict[str, Any]) -> Tokenizer:
 
 
 def made_whole(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Grows with each whole tokenizer that is made from now on."""
+    """Return a list that grows with each whole tokenizer built from now on."""
     made: list[bool] = []
     prepared = tokenizer.Tokenizer._prepared
 

@@ -1,4 +1,4 @@
-"""Regular expressions and normalizers of a tokenizer.json: the real ones pass, those that could do harm do not."""
+"""Regular expressions and normalizers of a tokenizer.json: the real ones are accepted, harmful ones rejected."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 def byte_ids(tokenizer: Tokenizer) -> dict[int, int]:
-    """The token of each single byte."""
+    """Return the token of each single byte."""
     known = {tokenizer.token_bytes(token): token for token in reversed(range(tokenizer.vocab_size))}
     return {value: known[bytes([value])] for value in range(256)}
 

@@ -1,4 +1,5 @@
-"""The process of a chat template: bounded in time and memory, closed to what templates do not need, and quick."""
+"""The process of a chat template: limited in time and memory, closed to everything that templates do not need, and
+fast."""
 
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ def test_variables_reach_the_template_as_json() -> None:
     assert template.render(given) == (
         '<tools>{"name": "f", "n": 1.5}</tools>\n<|user|>ä\ud800<|assistant|>yes<think></think>'
     )
-    with pytest.raises(UsageError, match="cannot be given"):
+    with pytest.raises(UsageError, match="cannot take"):
         template.render({"messages": [object()]})
     with pytest.raises(UsageError, match="longer than"):
         template.render({"messages": "x" * (template_process._LONGEST_LINE + 1)})

@@ -21,7 +21,7 @@ _SPACES = [" ", " ", " ", " ", "  ", "   ", "\n", "\n\n", "\t", " \n", "\r\n", "
 
 
 def texts(count: int, seed: int) -> list[str]:
-    """Strings of words, scripts, code, emoji and white space, plus stray characters from all of Unicode."""
+    """Return strings of words, scripts, code, emoji and white space, plus stray characters from all of Unicode."""
     draw = random.Random(seed)
     made = ["", " ", "\n", "a", " a", "a ", "  a  b  ", "'s", "'S", "Hi (Hi", "!!\n", "\n\n\n x", "12345 678"]
     while len(made) < count:
@@ -40,7 +40,7 @@ def texts(count: int, seed: int) -> list[str]:
 
 
 def byte_level_backend(patterns: list[str], specials: list[str], ignore_merges: bool = False) -> Backend:
-    """A byte-level BPE trained on `texts`, as a Hugging Face tokenizer.json would hold it."""
+    """Train a byte-level BPE on `texts`, in the form of a Hugging Face tokenizer.json."""
     backend = Backend(models.BPE(ignore_merges=ignore_merges))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -57,7 +57,7 @@ def byte_level_backend(patterns: list[str], specials: list[str], ignore_merges: 
 
 
 def gguf_keys(backend: Backend, pre: str | None, **ids: int) -> dict[str, Any]:
-    """The tokenizer.* keys of GGUF for a byte-level backend; ids: bos=..., eos=..."""
+    """Return the tokenizer.* keys of GGUF for a byte-level backend; ids: bos=..., eos=..."""
     document = json.loads(backend.to_str())
     vocabulary = backend.get_vocab(with_added_tokens=True)
     special = {entry["id"] for entry in document["added_tokens"]}
@@ -75,7 +75,8 @@ def gguf_keys(backend: Backend, pre: str | None, **ids: int) -> dict[str, Any]:
 
 
 def sentencepiece_keys(seed: int = 5) -> dict[str, Any]:
-    """The tokenizer.* keys of a small SPM vocabulary: three specials, 256 bytes, then pieces with falling scores."""
+    """Return the tokenizer.* keys of a small SPM vocabulary: three specials, 256 bytes, then pieces with falling
+    scores."""
     trained = Backend(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     lines = texts(600, seed)

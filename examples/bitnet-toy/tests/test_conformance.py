@@ -4,7 +4,7 @@ from bitnet_hal.device import Device
 from bitnet_hal.errors import KernelCompileError, LaunchError, OutOfMemoryError
 from bitnet_hal.kernels.base import RMS_NORM
 from bitnet_hal.testing import BackendConformance
-from bitnet_hal.testing.areas.errors import Failure
+from bitnet_hal.testing.rules.errors import Failure
 
 
 def unfinished(gx, gy, x, index, gamma, y, rows, width, eps):  # a kernel source with an undefined name

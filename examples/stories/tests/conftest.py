@@ -1,4 +1,4 @@
-"""The scripts are no package: their folder goes on the path, as when they are run."""
+"""Put the scripts' folder on the path, as it is when they are run."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the model reads: requests that say what comes, and rows that hold whole documents."""
+"""The training data: requests that announce their story, and rows that hold whole documents."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ def stories() -> list[Story]:
 
 
 def combinations() -> int:
-    """Different stories there are at least: frame, plot, characters and thing; all other slots count as one."""
+    """Return a lower bound of the number of stories: frame, plot, characters and thing; all other slots count as
+    one."""
     routes = sum(len(plot.start) * sum(map(len, plot.fits)) * len(plot.ends) for plot in plots.PLOTS)
     frames = len(frame.OPENINGS) * len(frame.FRIENDS)
     names = len(words.SHE_NAMES) * len(words.HE_NAMES)
@@ -41,7 +42,7 @@ def test_there_are_far_more_than_200000_stories() -> None:
 
 
 def test_ten_thousand_seeds_give_ten_thousand_texts() -> None:
-    """Of 200,000 stories drawn at random, 250 pairs among 10,000 would be the same."""
+    """Of 10,000 stories drawn at random from 200,000, about 250 pairs would be equal."""
     assert len({story(seed).text for seed in range(10_000)}) == 10_000
 
 
@@ -112,7 +113,7 @@ def test_nobody_else_has_a_name(stories: list[Story]) -> None:
 
 
 def test_hero_and_friend_stay_what_they_are(stories: list[Story]) -> None:
-    """No third kind of animal or person, but for those that are only spoken of."""
+    """Check that no third kind of animal or person appears, except those that are only mentioned."""
     kinds = {*words.ANIMALS, *words.PEOPLE}
     for told in stories:
         text = re.sub("very good teacher|to be a pirate|also the cat", "", told.text)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bitnet_hal.discovery.request import DeviceRequest
 
 PROJECT = "bitnet"
+ENTRY_POINT_GROUP = "bitnet.backends"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)

@@ -1,4 +1,4 @@
-"""The numpy meanings against formulas written out plainly, one element at a time."""
+"""The numpy reference against formulas computed one element at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(name: str, arrays: dict[str, Array], params: Mapping[str, int | float], 
 
 
 def pack_row(codes: list[int]) -> bytes:
-    """One row in layout A, straight from the definition."""
+    """Return one row in I2_S layout, straight from the definition."""
     out = bytearray(len(codes) // 4)
     for k, code in enumerate(codes):
         block, e = divmod(k, 128)
@@ -44,7 +44,8 @@ def test_matmul_ternary(add: int) -> None:
     rng = np.random.default_rng(1)
     codes = rng.integers(0, 3, (5, 256))
     q = rng.integers(-128, 128, (3, 256)).astype(np.int8)
-    scale, wscale = rng.random(3).astype(np.float32), rng.random(5).astype(np.float32)
+    scale = rng.random(3).astype(np.float32)
+    wscale = rng.random(5).astype(np.float32)
     y = rng.random((3, 9)).astype(np.float32)
     before = y.copy()
     w = np.array([list(pack_row(row)) for row in codes.tolist()], dtype=np.uint8)
@@ -64,7 +65,8 @@ def test_matmul_ternary_block(block: int) -> None:
     codes = rng.integers(0, 3, (4, 384))
     q = rng.integers(-128, 128, (2, 384)).astype(np.int8)
     n_blocks = math.ceil(384 / block)
-    scale, wscale = rng.random(2).astype(np.float32), rng.random((4, n_blocks)).astype(np.float32)
+    scale = rng.random(2).astype(np.float32)
+    wscale = rng.random((4, n_blocks)).astype(np.float32)
     y = np.zeros((2, 4), dtype=np.float32)
     w = np.array([list(pack_row(row)) for row in codes.tolist()], dtype=np.uint8)
     params = {"rows": 2, "outs": 4, "width": 384, "y_stride": 4, "y_first": 0}
@@ -82,7 +84,8 @@ def test_quantize_rounds_half_to_even_and_marks_bad_rows() -> None:
     x[2, 7] = np.inf
     x[3, :2] = 1e-7, -1e-7
     q = np.full((5, 128), 9, dtype=np.int8)
-    scale, qsum = np.zeros(5, dtype=np.float32), np.zeros(5, dtype=np.int32)
+    scale = np.zeros(5, dtype=np.float32)
+    qsum = np.zeros(5, dtype=np.int32)
     arrays = {"x": x, "gamma": np.ones(1, dtype=np.float32), "q": q, "scale": scale, "qsum": qsum}
     run("rms_norm_quantize", arrays, {"rows": 5, "width": 128, "stride": 128, "eps": 1e-5}, NORM=0, ABLOCK=0)
     assert q[0, :5].tolist() == [127, 0, 2, -2, 0]
@@ -98,7 +101,8 @@ def test_rms_norm_quantize_pads_with_zeros() -> None:
     x = np.random.default_rng(3).normal(size=(2, 100)).astype(np.float32)
     gamma = np.linspace(0.5, 2, 100, dtype=np.float32)
     q = np.full((2, 128), 9, dtype=np.int8)
-    scale, qsum = np.zeros(2, dtype=np.float32), np.zeros(2, dtype=np.int32)
+    scale = np.zeros(2, dtype=np.float32)
+    qsum = np.zeros(2, dtype=np.int32)
     arrays = {"x": x, "gamma": gamma, "q": q, "scale": scale, "qsum": qsum}
     run("rms_norm_quantize", arrays, {"rows": 2, "width": 100, "stride": 128, "eps": 1e-5}, NORM=1, ABLOCK=0)
     y = x / np.sqrt((x.astype(np.float64) ** 2).mean(axis=1, keepdims=True) + 1e-5) * gamma
@@ -109,9 +113,12 @@ def test_rms_norm_quantize_pads_with_zeros() -> None:
 @pytest.mark.parametrize("kv", [0, 1, 2])
 @pytest.mark.parametrize("interleaved", [0, 1])
 def test_attention_over_the_paged_cache(kv: int, interleaved: int) -> None:
-    """70 tokens of one sequence, fed as 69 and 1, in scattered blocks, against plain attention."""
+    """70 tokens of one sequence, as 69 and 1, in scattered blocks, give plain attention."""
     rng = np.random.default_rng(4)
-    heads, n_kv, dim, length = 4, 2, 8, 70
+    heads = 4
+    n_kv = 2
+    dim = 8
+    length = 70
     qkv = rng.normal(size=(length, heads + 2 * n_kv, dim)).astype(np.float32)
     angles = np.outer(np.arange(length), 1 / 10 ** np.linspace(0, 1, dim // 2))
     rope = np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
@@ -137,11 +144,10 @@ def test_attention_over_the_paged_cache(kv: int, interleaved: int) -> None:
     pairs = [(2 * j, 2 * j + 1) if interleaved else (j, j + dim // 2) for j in range(dim // 2)]
     rotated = qkv.astype(np.float64)
     for j, (a, b) in enumerate(pairs):
-        cos, sin = np.cos(angles[:, j, None]), np.sin(angles[:, j, None])
-        rotated[..., a], rotated[..., b] = (
-            qkv[..., a] * cos - qkv[..., b] * sin,
-            qkv[..., b] * cos + qkv[..., a] * sin,
-        )
+        cos = np.cos(angles[:, j, None])
+        sin = np.sin(angles[:, j, None])
+        rotated[..., a] = qkv[..., a] * cos - qkv[..., b] * sin
+        rotated[..., b] = qkv[..., b] * cos + qkv[..., a] * sin
     for t in range(length):
         for h in range(heads):
             scores = rotated[: t + 1, heads + h // 2] @ rotated[t, h] * dim**-0.5
@@ -160,7 +166,8 @@ def test_argmax_advance_and_top_k() -> None:
     run("argmax_advance", arrays, {"rows": 3, "vocab": 4, "stride": 4, "max_blocks": 2, "ring": 2}, MASK=0)
     assert step.tolist() == [[1, 64, 5 * 64, 0], [-1, -1, -1, 0], [7, -1, -1, 0]]
     assert history.tolist() == [[1, 1, 0], [1, -1, 0], [0, 0, 0]]
-    ids, values = np.zeros((3, 2), dtype=np.int32), np.zeros((3, 2), dtype=np.float32)
+    ids = np.zeros((3, 2), dtype=np.int32)
+    values = np.zeros((3, 2), dtype=np.float32)
     total = np.zeros((3, 2), dtype=np.float32)
     arrays = {"logits": logits, "mask": arrays["mask"], "ids": ids, "values": values, "total": total}
     run("top_k", arrays, {"rows": 3, "vocab": 4, "stride": 4, "k": 2}, MASK=0)
@@ -175,12 +182,15 @@ def test_argmax_advance_and_top_k() -> None:
 
 @pytest.mark.parametrize("block", [64, 128])
 def test_activations_with_a_scale_for_every_32_columns(block: int) -> None:
-    """Quantized, and multiplied with block scales: as close to the product of the floats as 8 bits are."""
+    """Quantized and multiplied with group scales, they are as close to the float product as 8 bits allow."""
     rng = np.random.default_rng(6)
     x = rng.normal(size=(3, 200)).astype(np.float32) * np.logspace(-3, 3, 200, dtype=np.float32)
-    codes, wscale = rng.integers(0, 3, (5, 256)), rng.uniform(0.5, 2, (5, 256 // block)).astype(np.float32)
-    q, scale = np.full((3, 256), 9, dtype=np.int8), np.zeros((3, 8), dtype=np.float32)
-    qsum, y = np.zeros((3, 8), dtype=np.int32), np.zeros((3, 5), dtype=np.float32)
+    codes = rng.integers(0, 3, (5, 256))
+    wscale = rng.uniform(0.5, 2, (5, 256 // block)).astype(np.float32)
+    q = np.full((3, 256), 9, dtype=np.int8)
+    scale = np.zeros((3, 8), dtype=np.float32)
+    qsum = np.zeros((3, 8), dtype=np.int32)
+    y = np.zeros((3, 5), dtype=np.float32)
     arrays = {"x": x, "gamma": np.ones(1, dtype=np.float32), "q": q, "scale": scale, "qsum": qsum}
     run("rms_norm_quantize", arrays, {"rows": 3, "width": 200, "stride": 256, "eps": 0}, NORM=0, ABLOCK=32)
     absmax = np.abs(np.pad(x, ((0, 0), (0, 56)))).reshape(3, 8, 32).max(axis=2)
@@ -197,15 +207,19 @@ def test_activations_with_a_scale_for_every_32_columns(block: int) -> None:
 
 def test_heads_are_normed_before_they_are_rotated() -> None:
     rng = np.random.default_rng(7)
-    qkv, gamma = rng.normal(size=(1, 3, 4)).astype(np.float32), rng.uniform(0.5, 2, (2, 4)).astype(np.float32)
+    qkv = rng.normal(size=(1, 3, 4)).astype(np.float32)
+    gamma = rng.uniform(0.5, 2, (2, 4)).astype(np.float32)
     rope = np.array([[[0.6, 0.8], [0.8, -0.6]]], dtype=np.float32)
-    q, caches = np.zeros((1, 1, 4), dtype=np.float32), [np.zeros(64 * 16, dtype=np.uint8) for _ in range(2)]
+    q = np.zeros((1, 1, 4), dtype=np.float32)
+    caches = [np.zeros(64 * 16, dtype=np.uint8) for _ in range(2)]
     arrays = {"qkv": qkv, "step": np.zeros(4, dtype=np.int32), "rope": rope, "q": q}
     arrays |= {"q_gamma": gamma[0], "k_gamma": gamma[1], "k_cache": caches[0], "v_cache": caches[1]}
     params = {"rows": 1, "n_heads": 1, "n_kv_heads": 1, "head_dim": 4, "row_bytes": 16, "eps": 1e-6}
     run("rope_store_kv", arrays, params, KV=0, INTERLEAVED=0, QKNORM=1)
     heads = qkv[0, :2] / np.sqrt((qkv[0, :2] ** 2).mean(axis=1, keepdims=True) + 1e-6) * gamma
-    (c, s), (a, b) = rope[0].T, (heads[:, :2], heads[:, 2:])
+    (c, s) = rope[0].T
+    a = heads[:, :2]
+    b = heads[:, 2:]
     expected = np.concatenate([a * c - b * s, b * c + a * s], axis=1)
     np.testing.assert_allclose(q[0, 0], expected[0], rtol=1e-5)
     np.testing.assert_allclose(caches[0].view(np.float32)[:4], expected[1], rtol=1e-5)
@@ -235,7 +249,8 @@ def test_dense_types_agree_with_f32() -> None:
 
 
 def test_a_short_output_is_refused() -> None:
-    x, w = np.ones((2, 4), dtype=np.float32), np.ones((3, 4), dtype=np.float32).view(np.uint8)
+    x = np.ones((2, 4), dtype=np.float32)
+    w = np.ones((3, 4), dtype=np.float32).view(np.uint8)
     params = {"rows": 2, "outs": 3, "width": 4, "y_stride": 5, "y_first": 1}
     with pytest.raises(ValueError, match="up to element 9"):
         run("matmul_dense", {"x": x, "w": w, "y": np.zeros(8, dtype=np.float32)}, params, DTYPE=0)

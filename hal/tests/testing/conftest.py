@@ -1,4 +1,4 @@
-"""Faulty devices, made of the numpy device, and the kit's verdict on them."""
+"""Faulty devices, derived from the numpy device, and the kit's verdict on them."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class BackendOf(NumpyBackend):
 
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
-    """judge(device class or backend, rule, ...) is what the rule says against it, "" if nothing.
+    """Return judge(device class or backend, rule, ...): the rule's failure as text, "" if it passes.
 
-    Devices offer every optional kernel. The rule runs as pytest would run it, and its buffers are freed. A rule that
-    skips is an error of the test.
+    Devices offer every optional kernel. The rule runs as in pytest, and its buffers are freed. A rule that skips fails
+    the test.
     """
 
     optional = frozenset(spec.name for spec in CATALOGUE.values() if not spec.base)
@@ -72,8 +72,11 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
 
 @pytest.fixture
 def kernel_verdicts(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """kernel_verdicts(kernel, fault, labels): what each case says of a numpy device whose kernel(a, p, c) is
-    fault(meaning, a, p, c). The meanings that the kit compares with stay right."""
+    """Return kernel_verdicts(kernel, fault, labels): the verdict of each case on a numpy device with a faulty
+    kernel.
+
+    The device runs fault(reference, a, p, c) as the kernel; the kit compares with the unchanged reference.
+    """
     cases = {case.id: case for case in all_cases()}
 
     def verdicts(kernel: str, fault: Callable[..., None], labels: list[str]) -> list[str]:
@@ -90,7 +93,8 @@ def kernel_verdicts(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
 @pytest.fixture
 def reject(kernel_verdicts: Callable[..., list[str]]) -> Callable[..., None]:
-    """reject(fault, kernel, rejecting, accepting): of these two cases of a faulty kernel, only one must notice."""
+    """Return reject(fault, kernel, rejecting, accepting): asserts that of two cases only the first notices the
+    fault."""
 
     def rejected(fault: Callable[..., None], kernel: str, rejecting: str, accepting: str) -> None:
         plain, meant = kernel_verdicts(kernel, fault, [accepting, rejecting])
@@ -102,10 +106,10 @@ def reject(kernel_verdicts: Callable[..., list[str]]) -> Callable[..., None]:
 
 @pytest.fixture
 def backend_of() -> type[BackendOf]:
-    """backend_of(device class, info): a backend whose only device is of that class."""
+    """Return backend_of(device class, info): a backend whose only device is of that class."""
     return BackendOf
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """A fault is known by its kernel and its function."""
+    """Name a fault by its kernel and its function."""
     return f"{val[1]}-{val[0].__name__}" if argname == "fault" and isinstance(val, tuple) else None

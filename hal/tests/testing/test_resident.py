@@ -1,4 +1,4 @@
-"""The measure of the kit's rules about leaks."""
+"""The memory measurement behind the kit's leak rules."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import platform
 import pytest
 from bitnet_hal.testing.resident import resident
 
-BLOCK, COUNT = 100_000, 1000
+BLOCK = 100_000
+COUNT = 1000
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="looks at glibc's allocator")
 def test_a_leak_out_of_freed_memory_is_seen() -> None:
     libc = ctypes.CDLL(None)
-    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes = [ctypes.c_size_t]
     libc.free.argtypes = [ctypes.c_void_p]
 
     def used(count: int) -> list[int]:
@@ -23,7 +25,7 @@ def test_a_leak_out_of_freed_memory_is_seen() -> None:
             ctypes.memset(block, 1, BLOCK)
         return blocks
 
-    *freed, last = used(COUNT + 1)  # the last one keeps the heap from shrinking by itself
+    *freed, last = used(COUNT + 1)  # the last block keeps the heap from shrinking by itself
     for block in freed:
         libc.free(block)
     before = resident()

@@ -12,6 +12,7 @@ from bitnet_cpu.device import CpuDevice
 from bitnet_hal.device import View, whole
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.launcher import Launcher
+from bitnet_hal.rounding import ceil_div
 
 OUTS, WIDTH = 20011, 1024
 F32 = npt.NDArray[np.float32]
@@ -26,7 +27,7 @@ class Head:
         self.w = self._put(table)
         self.x, self.logits = self._room(4 * WIDTH), self._room(4 * OUTS)
         self.codes, self.scale, self.error = (self._room(n) for n in (OUTS * WIDTH, 4 * OUTS, 4 * OUTS))
-        self.bound = self._room(4 * -(-OUTS // 64))
+        self.bound = self._room(4 * ceil_div(OUTS, 64))
         self._run("pack_head", {"outs": OUTS, "width": WIDTH}, (self.w, self.codes, self.scale, self.error))
 
     def _room(self, nbytes: int) -> View:

@@ -9,7 +9,7 @@ from bitnet_core.testing.model import ModelRules
 from bitnet_cpu.describe import cpu_info, usable_paths
 from bitnet_cpu.device import CpuDevice
 from bitnet_hal.device import Device, DeviceInfo
-from bitnet_hal.testing.areas.kernels import KernelRules
+from bitnet_hal.testing.rules.kernels import KernelRules
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from bitnet_cuda import decode_tiles, tuning
 from bitnet_cuda.kernels.portable.tiles import MEETINGS, WORKSPACE
 from bitnet_cuda.tensor_tiles import MOST_SHARED
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import CATALOGUE, ceil_div
+from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.rounding import ceil_div
 
 
 def attention_shapes() -> Iterator[tuple[int, int, int, int]]:

@@ -18,7 +18,7 @@ from bitnet_hal.errors import (
     GpuTimeoutError,
     OutOfMemoryError,
 )
-from bitnet_hal.testing.areas.recordings import count, counter
+from bitnet_hal.testing.rules.recordings import count, counter
 from bitnet_hal.testing.workbench import Bench
 from bitnet_metal import driver
 from bitnet_metal.device import MetalDevice

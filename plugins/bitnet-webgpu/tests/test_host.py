@@ -28,7 +28,7 @@ from bitnet_hal.errors import (
     LaunchError,
     OutOfMemoryError,
 )
-from bitnet_hal.testing.areas.recordings import count, counter
+from bitnet_hal.testing.rules.recordings import count, counter
 from bitnet_hal.testing.workbench import Bench
 from bitnet_webgpu.describe import usable
 from bitnet_webgpu.device import WebGpuDevice

@@ -33,7 +33,7 @@ from bitnet_core.engine.cache_file import load_state, save_state
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.output import Generation, GenerationStream, OutputProcessor, StopFilter
-from bitnet_core.engine.perplexity import Scoring, perplexity
+from bitnet_core.engine.perplexity import perplexity
 from bitnet_core.engine.request.reasoning import Reasoning, ReasoningLimit
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.sampling.defaults import sampling_defaults
@@ -41,7 +41,6 @@ from bitnet_core.engine.worker import closed
 from bitnet_core.measure.profiling import StepProfile, profile
 from bitnet_core.model.source import ModelSource
 from bitnet_core.progress import Progress
-from bitnet_core.reference.float_model import FloatModel
 from bitnet_core.structured import Grammars, grammar_of
 from bitnet_core.tokenizer import StreamDecoder, Tokenizer
 from bitnet_core.tokenizer.chat import ChatTemplate
@@ -315,22 +314,17 @@ class Model:
         text: str | Sequence[int],
         *,
         stride: int | None = None,
-        float_activations: bool = False,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> float:
         """Return the perplexity of a text: exp of the mean negative log likelihood of every token but the first, in
         windows of the context that start `stride` tokens apart (default: half the context).
 
-        progress: called with ("scoring", tokens done, tokens in total). float_activations: compute in float64 on the
-        host, with activations that are not rounded to int8 (reference.float_model).
+        progress: called with ("scoring", tokens done, tokens in total).
         """
-        check_options({"stride": stride, "float_activations": float_activations, "progress": progress})
+        check_options({"stride": stride, "progress": progress})
         check("text", text, ("a text or a list of token ids", lambda value: TEXT[1](value) or TOKENS[1](value)))
         ids = self.tokenizer.encode(text, add_bos=self.tokenizer.add_bos) if isinstance(text, str) else list(text)
-        engine: Scoring = self.engine
-        if float_activations:
-            engine = FloatModel(self.source, self.engine.max_model_len)
-        return perplexity(engine, ids, stride, progress)
+        return perplexity(self.engine, ids, stride, progress)
 
     def stats(self) -> dict[str, Any]:
         """Return statistics: kernel launches (also by device), memory of device and host, cache use, averages,

@@ -1,1 +1,1 @@
-"""What is wrong on this machine, why, and how to mend it."""
+"""Checks of this machine: faults, their causes, and remedies."""

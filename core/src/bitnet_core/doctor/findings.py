@@ -1,4 +1,4 @@
-"""Is this machine ready? Checks of devices, plugins and settings, behind `bitnet doctor`."""
+"""Checks of devices, plugins and settings, for `bitnet doctor`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ from bitnet_core.model.source import Finding
 
 @dataclass(frozen=True, slots=True)
 class DeviceCheck:
-    """Whether a device compiles all its kernels and computes a small ternary matmul as numpy does. reason and fix are
-    empty if it does."""
+    """The result of a device's check: whether all its kernels compile and a small ternary matmul matches numpy.
+
+    reason, fix: empty if the check passed.
+    """
 
     info: DeviceInfo
     passed: bool
@@ -40,7 +42,7 @@ class DeviceCheck:
 
 
 def check_device(info: DeviceInfo) -> DeviceCheck:
-    """Compile every kernel that a device has to offer, run one, and compare it with the numpy meaning."""
+    """Compile every kernel that a device offers, run one, and compare its result with numpy's."""
     start = time.perf_counter()
     try:
         device = open_listed(info)
@@ -61,8 +63,10 @@ def check_device(info: DeviceInfo) -> DeviceCheck:
 
 
 def preflight() -> list[Finding]:
-    """What stands in the way of good results here; warnings are faults, infos are chances missed. An empty list is
-    the best answer."""
+    """Return the findings of the machine: warnings are faults, infos are missed opportunities.
+
+    An empty list means that nothing was found.
+    """
     present = devices()
     checks = [check_device(info) for info in present]
     machine = access_findings() + version_findings()
@@ -70,7 +74,7 @@ def preflight() -> list[Finding]:
 
 
 def device_findings(checks: Sequence[DeviceCheck]) -> list[Finding]:
-    """One warning per device that failed."""
+    """Return one warning per device that failed its check."""
     return [
         Finding("warning", "device-failed", f"{check.info.request}: {check.reason}. {check.fix}")
         for check in checks
@@ -79,8 +83,10 @@ def device_findings(checks: Sequence[DeviceCheck]) -> list[Finding]:
 
 
 def plugin_findings() -> list[Finding]:
-    """One finding per plugin in quarantine; an absent driver is no fault of the plugin, and none at all where there is
-    no hardware for it."""
+    """Return one finding per plugin in quarantine.
+
+    A missing driver is not a fault of the plugin, and is not reported if its hardware is absent.
+    """
     return [
         Finding(
             "info" if entry.stage is Stage.DRIVER else "warning",
@@ -93,7 +99,7 @@ def plugin_findings() -> list[Finding]:
 
 
 def setting_findings(present: Sequence[DeviceInfo], pci: Path = Path("/sys/bus/pci/devices")) -> list[Finding]:
-    """Fakes in force, and hardware that no installed backend serves."""
+    """Return findings about fake devices in force, and about hardware that no installed backend serves."""
     findings = []
     installed = registry().backends
     if fake_gpus() is not None:
@@ -105,13 +111,13 @@ def setting_findings(present: Sequence[DeviceInfo], pci: Path = Path("/sys/bus/p
                 message = f"this machine has {PCI_VENDORS[vendor]} graphics hardware that no installed backend uses: "
                 findings.append(Finding("info", "gpu-unused", message + install_hint(*backends)))
     if all(info.backend == "numpy" or info.type is DeviceType.SOFTWARE for info in present):
-        message = "without a GPU that bitnet can use, the native CPU backend is the device of choice: "
+        message = "without a GPU that bitnet can use, the native CPU backend is the best choice: "
         findings.append(Finding("info", "native-cpu-missing", message + install_hint("cpu")))
     return findings
 
 
 def _failing(device: Device) -> str:
-    """The kernels that do not compile, and where the compiler's text is; "" if all do."""
+    """Return which kernels do not compile, and where the compiler's log is; "" if all do."""
     failed = failing_kernels(device)
     if not failed:
         return ""
@@ -120,7 +126,8 @@ def _failing(device: Device) -> str:
 
 
 def _wrong_answer(device: Device) -> str:
-    """How the device's product of a small random ternary matrix differs from numpy's, "" if it does not."""
+    """Compare the device's product of a small random ternary matrix with numpy's; return the difference, "" if there is
+    none."""
     rows, outs, width = 3, 37, 256
     rng = np.random.default_rng(1)
     codes = rng.integers(0, 3, (outs, width), dtype=np.uint8)
@@ -134,7 +141,7 @@ def _wrong_answer(device: Device) -> str:
 
     found = _run_matmul(device, packed, wscale, q, scale, outs, width)
     if not np.isfinite(found).all():
-        return "matmul_ternary gives NaN or Inf"
+        return "matmul_ternary returns NaN or Inf"
     wrong = ~np.isclose(found, expected, rtol=1e-6, atol=0)
     if not wrong.any():
         return ""
@@ -154,7 +161,7 @@ def _run_matmul(
     outs: int,
     width: int,
 ) -> npt.NDArray[np.float32]:
-    """One launch of matmul_ternary; y as f32[rows, outs]."""
+    """Launch matmul_ternary once; return y as f32[rows, outs]."""
     rows = len(q)
     y = np.zeros((rows, outs), np.float32)
     views = []

@@ -1,4 +1,4 @@
-"""Does this model fit on these devices?"""
+"""The check whether a model fits on the devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GIB = 2**30
 
 
 def fit_findings(source: ModelSource, present: Sequence[DeviceInfo]) -> list[Finding]:
-    """For each device: the bytes that the model takes there with the usual options, and whether that much is free."""
+    """Return for each device the bytes that the model takes with default options, and whether they are free."""
     findings = []
     for info in present:
         try:
@@ -32,7 +32,10 @@ def fit_findings(source: ModelSource, present: Sequence[DeviceInfo]) -> list[Fin
 
 
 def _fit(source: ModelSource, device: Device) -> Finding:
-    """Weights of a device that works in the host's memory are used where the file is mapped, so they count little."""
+    """Compare the model's size with a device's free memory.
+
+    A device that works in host memory uses the weights of the mapped file, so they count little.
+    """
     info, options, config = device.info, EngineOptions(), source.config
     chunk = widest_chunk(config, info, options.prefill_chunk, options.max_sequences)
     sequences, checkpoints = options.concurrency(source, device, options.max_sequences, chunk)

@@ -1,4 +1,4 @@
-"""What the vendors' own tools say, where they are installed."""
+"""The output of the vendors' tools that are installed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _TOOLS = (
 )
 _SECONDS = 5.0
 _TELLING = ("devicename", "driverinfo", "error", "failed")
-"""Parts of the lines of vulkaninfo that are worth quoting; the others' output is short."""
+"""Words that mark the lines of vulkaninfo worth quoting; the other tools print little."""
 _LINES, _LENGTH = 12, 160
 
 
 def tool_findings() -> list[Finding]:
-    """One info for each tool that is there: its telling lines, or that it fails or hangs."""
+    """Return one info for each installed tool: its relevant lines, or that it fails or hangs."""
     return [Finding("info", command[0], _said(command)) for command in _TOOLS if shutil.which(command[0])]
 
 

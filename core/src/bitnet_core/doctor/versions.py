@@ -1,4 +1,4 @@
-"""Whether what is installed is what the bitnet packages ask for: pip lets later installs break earlier ones."""
+"""A check that the installed packages meet bitnet's requirements: pip lets later installs break earlier ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 
 
 def version_findings() -> list[Finding]:
-    """A warning for each requirement of an installed bitnet package that is not met."""
+    """Return a warning for each unmet requirement of an installed bitnet package."""
     findings = []
     for distribution in importlib_metadata.distributions():
         name = distribution.metadata["Name"] or ""
@@ -31,8 +31,10 @@ def version_findings() -> list[Finding]:
 
 
 def unmet(requirements: Iterable[str]) -> list[str]:
-    """Those of them that are not met, with what there is instead. Requirements of extras and of other systems, and
-    bounds in other notations than plain numbers, are not judged."""
+    """Return the unmet requirements, with the version installed instead.
+
+    Requirements of extras and of other systems are skipped, and so are bounds other than plain numbers.
+    """
     problems = []
     for requirement in requirements:
         match = _REQUIREMENT.match(requirement.strip())
@@ -50,7 +52,7 @@ def unmet(requirements: Iterable[str]) -> list[str]:
 
 
 def _padded(one: str, other: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Both as numbers of equal length; what follows the numbers of a version (rc1, .dev3) does not count."""
+    """Return both versions as numbers of equal length; suffixes (rc1, .dev3) are ignored."""
     parts = [[int(part) for part in re.findall(r"\d+", re.split(r"[a-z+-]", text)[0])] for text in (one, other)]
     longest = max(map(len, parts))
     first, second = (tuple(part + [0] * (longest - len(part))) for part in parts)

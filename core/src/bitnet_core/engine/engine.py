@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device
 from bitnet_hal.errors import DEVICE_FAILURES, DeviceLostError, GpuError, OutOfMemoryError, UsageError
-from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
+from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.launcher import RecordedLaunches
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
 from bitnet_core.engine.kv_cache.cache import KVCache

@@ -10,7 +10,8 @@ from typing import get_args
 
 from bitnet_hal.device import Device, DeviceInfo, DeviceType
 from bitnet_hal.errors import UsageError
-from bitnet_hal.kernels.catalogue import ABLOCKS, KV_BLOCK, KV_TYPES, ceil_div
+from bitnet_hal.kernels.catalogue import ACT_GROUP_SIZES, KV_BLOCK, KV_TYPES
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.kv_cache.block_pool import Eviction
 from bitnet_core.engine.kv_cache.cache import block_bytes, cache_bytes
@@ -74,7 +75,7 @@ class EngineOptions:
         for name in ("lm_head_int8", "prompt_lookup"):
             if (value := getattr(self, name)) not in get_args(AutoOnOff):
                 raise UsageError(f"{name} '{value}' is not one of {', '.join(get_args(AutoOnOff))}")
-        if self.activation_group_size not in (None, *ABLOCKS[1:]):
+        if self.activation_group_size not in (None, *ACT_GROUP_SIZES[1:]):
             raise UsageError(
                 f"activation_group_size is {self.activation_group_size}; 32 and 128 columns can share a scale"
             )

@@ -14,7 +14,7 @@ _ROWS = 64
 
 
 class Scoring(Protocol):
-    """An object that computes logits: Engine, or reference.float_model.FloatModel."""
+    """An object that computes logits: Engine, or a reference of the tests."""
 
     @property
     def max_model_len(self) -> int:

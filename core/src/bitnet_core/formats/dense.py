@@ -1,4 +1,4 @@
-"""Dense tensor types: decoding to float32, and the form in which embeddings and heads reach the kernels."""
+"""Dense tensor types: decoding to float32, and conversion to the DenseWeight of embeddings and heads."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 CHUNK = 1 << 22
-"""Elements that are converted at a time."""
+"""Elements converted in one pass, which bounds the temporary memory."""
 
 KERNEL_TYPES: dict[str, DenseType] = {"F32": "f32", "F16": "f16", "BF16": "bf16", "Q8_0": "q8_0", "Q6_K": "q6_K"}
-"""Types whose bytes the kernels read as they are, by their name in the file."""
+"""Types whose bytes the kernels read unchanged, by their name in the file."""
 
 
 def from_file(data: Bytes, dtype: str, rows: int, columns: int) -> DenseWeight:
-    """W[rows, columns] from the bytes of a tensor; types for which there is no kernel become f16.
+    """Build the weight W[rows, columns] from a tensor's bytes; types without a kernel are converted to f16.
 
-    Raises ModelError for a type of no embedding or head, and for values that f16 cannot hold.
+    Raises ModelError if the type is not supported in an embedding or head, or if f16 cannot hold a value.
     """
     if dtype in KERNEL_TYPES:
         return DenseWeight(KERNEL_TYPES[dtype], rows, columns, data.reshape(rows, -1))
     if dtype not in _CONVERTED:
-        raise ModelError(f"an embedding or head of type {dtype} is not supported")
+        raise ModelError(f"type {dtype} is not supported in an embedding or head")
     halves = np.empty((rows, columns), "<f2")
     raw = data.reshape(rows, -1)
     nbytes, decoder = _CONVERTED[dtype]
@@ -43,7 +43,7 @@ def from_file(data: Bytes, dtype: str, rows: int, columns: int) -> DenseWeight:
 
 
 def from_ternary(weight: TernaryWeight) -> DenseWeight:
-    """A ternary table as f16, exactly. Raises ModelError for a scale that f16 does not hold."""
+    """Convert a ternary table to f16, exactly. Raises ModelError if a scale is not exact in f16."""
     rows, columns = weight.rows, weight.columns
     if (weight.scales != weight.scales.astype(np.float16)).any():
         raise ModelError("a scale of this table is not exact in f16: not supported in an embedding or head")
@@ -62,12 +62,15 @@ def _chunks(rows: int, columns: int) -> Iterator[slice]:
 
 
 def decode(data: Bytes, dtype: DenseType, columns: int) -> Floats:
-    """Values f32[rows, columns] of raw rows u8[rows, row_bytes]."""
+    """Decode raw rows u8[rows, row_bytes] to values f32[rows, columns].
+
+    Raises ModelError if the columns are not a multiple of the type's block.
+    """
     elements, nbytes = DENSE_BLOCKS[dtype]
     if columns % elements:
-        raise ModelError(f"{columns} columns are no whole blocks of {dtype}")
+        raise ModelError(f"{columns} columns are not a multiple of the block of {dtype}")
     blocks = np.ascontiguousarray(data).reshape(-1, nbytes)
-    with np.errstate(invalid="ignore", over="ignore"):  # whoever uses the values checks them
+    with np.errstate(invalid="ignore", over="ignore"):  # the caller checks the values that it uses
         return _DECODERS[dtype](blocks).reshape(len(data), columns)
 
 
@@ -84,7 +87,7 @@ def _bf16(blocks: Bytes) -> Floats:
 
 
 def _half(blocks: Bytes, at: int) -> Floats:
-    """The f16 scale of each block, f32[n, 1]."""
+    """Return the f16 scale of each block, f32[n, 1]."""
     return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
 
 
@@ -98,7 +101,8 @@ def _q4_0(blocks: Bytes) -> Floats:
 
 
 def _q6_k(blocks: Bytes) -> Floats:
-    """256 elements: low nibbles ql[128], high bit pairs qh[64], int8 sc[16] (one per 16 elements), f16 d."""
+    """Decode blocks of 256 elements: low nibbles ql[128], high bit pairs qh[64], int8 sc[16] (one per 16 elements), f16
+    d."""
     low = blocks[:, :128].reshape(-1, 2, 2, 32)  # [block, half, first or second 32 bytes, l]
     high = blocks[:, 128:192].reshape(-1, 2, 32)
     quarters = [
@@ -113,7 +117,8 @@ def _q6_k(blocks: Bytes) -> Floats:
 
 
 def _q4_k(blocks: Bytes) -> Floats:
-    """256 elements: f16 d and dmin, eight 6-bit scales and minima in 12 bytes, nibbles of four 64-element groups."""
+    """Decode blocks of 256 elements: f16 d and dmin, eight 6-bit scales and minima in 12 bytes, nibbles of four
+    64-element groups."""
     packed = blocks[:, 4:16]
     first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
     scales = np.concatenate([first & 63, (third & 15) | (first >> 6) << 4], axis=1)
@@ -138,7 +143,7 @@ _CONVERTED: dict[str, tuple[int, Callable[[Bytes], Floats]]] = {
     "Q4_K": (144, _q4_k),
     "IQ4_NL": (18, _iq4_nl),
 }
-"""Types that become f16: bytes of a block, and its values."""
+"""Types converted to f16: the bytes of a block and its decoder."""
 
 _DECODERS: dict[DenseType, Callable[[Bytes], Floats]] = {
     "f32": _f32,

@@ -1,4 +1,4 @@
-"""JSON files of model folders, read with their size and depth bounded."""
+"""JSON files of model folders, read with bounded size and depth."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ MAX_BYTES = 1 << 24
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
-    """The file's text. Raises ModelError if it cannot be read, is longer than `limit` bytes or is not UTF-8."""
+    """Return the file's text. Raises ModelError if it cannot be read, is longer than `limit` bytes or is not UTF-8."""
     try:
         with path.open("rb") as file:
-            data = file.read(min(os.fstat(file.fileno()).st_size, limit) + 1)  # so many bytes are reserved at once
+            data = file.read(
+                min(os.fstat(file.fileno()).st_size, limit) + 1
+            )  # read() allocates the size that it is given
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(data) > limit:
-        raise ModelError(f"{path}: larger than {limit} bytes, which no model needs")
+        raise ModelError(f"{path}: larger than the limit of {limit} bytes")
     try:
         return decoded(data)
     except ValueError as error:
@@ -31,7 +33,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
 
 
 def parse_object(path: Path, text: str) -> dict[str, Any]:
-    """The JSON object in `text`. Raises ModelError for anything else, and for a key that appears twice."""
+    """Parse the JSON object in `text`. Raises ModelError for anything else, and for a key that appears twice."""
 
     def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -43,12 +45,12 @@ def parse_object(path: Path, text: str) -> dict[str, Any]:
         value = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ModelError(f"{path}: is not sound JSON: {reason}; get the file again") from error
+        raise ModelError(f"{path}: is not valid JSON: {reason}; get the file again") from error
     if not isinstance(value, dict):
-        raise ModelError(f"{path}: holds no JSON object")
+        raise ModelError(f"{path}: does not hold a JSON object")
     return value
 
 
 def read_object(path: Path, limit: int = MAX_BYTES) -> dict[str, Any]:
-    """The JSON object in a file of at most `limit` bytes. Raises ModelError if there is none."""
+    """Read the JSON object in a file of at most `limit` bytes. Raises ModelError if there is none."""
     return parse_object(path, read_text(path, limit))

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bitnet_hal.errors import short as short  # readers of files take it from here
+from bitnet_hal.errors import short as short  # re-exported for the readers of files
 
 from bitnet_core.errors import ModelError
 from bitnet_core.string_table import StringTable
 
-MAX_COUNT = 1 << 24  # no dimension of a transformer is larger; products stay far below 2^63
+MAX_COUNT = 1 << 24  # far above any transformer's dimension; products of two stay below 2^63
 MAX_LAYERS = 1 << 10
-MAX_REAL = 1e30  # fits f32; a frequency base or a factor is far smaller
+MAX_REAL = 1e30  # fits f32 and is far above any frequency base or factor
 
 
 class MetadataReader:
-    """Access to the values of a mapping whose names start with `prefix`; each is checked before it is believed."""
+    """Checked access to the values of a mapping whose names start with `prefix`. Each method raises ModelError for a
+    value of the wrong type or range."""
 
     def __init__(self, path: Path, values: Mapping[str, Any], prefix: str = "") -> None:
         self._path, self._values, self._prefix = path, values, prefix
@@ -34,18 +35,18 @@ class MetadataReader:
         if value is None:
             raise self._bad(key, "is missing")
         if isinstance(value, np.ndarray) and value.size and (value == value[0]).all():
-            value = value[0].item()  # some writers give one value per layer
+            value = value[0].item()  # some writers store one value per layer
         return key, value
 
     def count(self, name: str, default: int | None = None, limit: int = MAX_COUNT) -> int:
-        """A positive integer."""
+        """Return a positive integer."""
         key, value = self._value(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limit:
             raise self._bad(key, f"is {short(value)}, not a whole number from 1 to {limit}")
         return value
 
     def real(self, name: str, default: float | None = None) -> float:
-        """A positive finite number."""
+        """Return a positive finite number."""
         key, value = self._value(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
             raise self._bad(key, f"is {short(value)}, not a positive number")
@@ -54,42 +55,42 @@ class MetadataReader:
         return float(value)
 
     def text(self, name: str, default: str) -> str:
-        """A string."""
+        """Return a string value."""
         key, value = self._value(name, default)
         if not isinstance(value, str):
             raise self._bad(key, f"is {short(value)}, not a string")
         return value
 
     def flag(self, name: str, default: bool) -> bool:
-        """True or false."""
+        """Return a boolean value."""
         key, value = self._value(name, default)
         if not isinstance(value, bool):
             raise self._bad(key, f"is {short(value)}, not true or false")
         return value
 
     def names(self, name: str) -> list[str]:
-        """A list of strings; empty if absent."""
+        """Return a list of strings; empty if absent."""
         key, value = self._value(name, [])
         if not isinstance(value, list | StringTable) or not all(isinstance(item, str) for item in value):
             raise self._bad(key, f"is {short(value)}, not a list of names")
         return list(value)
 
     def numbers(self, name: str) -> list[int]:
-        """A list of whole numbers; empty if absent."""
+        """Return a list of whole numbers; empty if absent."""
         value = self._values.get(self._prefix + name, np.empty(0, np.int32))
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
             raise self._bad(self._prefix + name, f"is {short(value)}, not a list of whole numbers")
         return [int(number) for number in value]
 
     def group(self, name: str) -> dict[str, Any]:
-        """A nested mapping; empty if absent."""
+        """Return a nested mapping; empty if absent."""
         key, value = self._value(name, {})
         if not isinstance(value, dict):
             raise self._bad(key, f"is {short(value)}, not a group of keys")
         return value
 
     def names_below(self, group: str) -> set[str]:
-        """What follows the prefix and `group` in the names of all keys that begin so."""
+        """Return the rest of the name of every key that starts with the prefix and `group`."""
         start = self._prefix + group
         return {key.removeprefix(start) for key in self._values if key.startswith(start)}
 

@@ -16,11 +16,11 @@ from bitnet_core.errors import ModelError
 
 
 class FileBytes:
-    """The content of a file as it was opened. buffer: its bytes; a replaced file does not change them.
+    """The content of a file at the time of opening. buffer: its bytes; replacing the file does not change them.
 
-    mapped: where false, the file is read as a whole. It then takes memory, and nothing that happens to the file reaches
-    this process; the bytes of a mapped file that is cut off while it is used end the process (SIGBUS).
-    ModelError if the file cannot be read or is shorter than `least` bytes.
+    mapped: map the file. If such a file is truncated while in use, the process ends (SIGBUS). If False, the file is
+    read into memory, and later changes to it have no effect. Raises ModelError if the file cannot be read or is shorter
+    than `least` bytes.
     """
 
     def __init__(self, path: Path, least: int, mapped: bool = True) -> None:
@@ -38,18 +38,23 @@ class FileBytes:
         self._stamp = _stamp(status)
 
     def digest(self, digest: hashlib._Hash) -> None:
-        """Adds what was opened, whatever lies at the path now; ModelError if it was written to meanwhile."""
+        """Hash the bytes that were opened, even if the path now names another file.
+
+        Raises ModelError if the mapped file was modified since.
+        """
         try:
             now = _stamp(self.path.stat())
-        except OSError:  # moved or deleted: the bytes are still there
+        except OSError:  # moved or deleted: the opened bytes are still there
             now = (0, 0, 0, 0)
         if isinstance(self.buffer, mmap.mmap) and now[:2] == self._stamp[:2] and now != self._stamp:
-            raise ModelError(f"{self.path}: was changed after it was opened, so nobody can say what was computed with")
+            raise ModelError(
+                f"{self.path}: was modified while open; results cannot be attributed to a version of the file"
+            )
         digest.update(self.buffer)
 
 
 def sha256(files: Iterable[FileBytes]) -> str:
-    """Hex digest of the files' bytes, one after the other."""
+    """Return the hex digest of the concatenated files."""
     digest = hashlib.sha256()
     for file in files:
         file.digest(digest)
@@ -57,14 +62,14 @@ def sha256(files: Iterable[FileBytes]) -> str:
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
-    """Which file, then which content."""
+    """Return the file's identity (device, inode) followed by its version."""
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def forget_pages(array: npt.NDArray[np.generic]) -> None:
-    """Lets the system drop the pages of the file that `array` views; they are read again when they are needed.
+    """Let the system drop the pages of the file behind `array`; they are read again on access.
 
-    Where a file is read once from end to end, its pages would count as the process's memory until the end.
+    Pages of a file that is read once from end to end would otherwise count as the process's memory.
     """
     base: Any = array
     while isinstance(base, np.ndarray | memoryview):

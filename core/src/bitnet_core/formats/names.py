@@ -1,4 +1,4 @@
-"""Names and shapes of every tensor that a model must or may have."""
+"""Names and shapes of a model's required and optional tensors."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ SUB_NORMS = ("attn_sub_norm", "ffn_sub_norm")
 
 
 def matrices(config: ModelConfig) -> dict[str, tuple[int, int]]:
-    """(rows, columns) of every matrix of the layers."""
+    """Return the (rows, columns) of every matrix of the layers."""
     return {f"blk.{i}.{name}": shape for i in range(config.n_layers) for name, shape in config.linears(i).items()}
 
 
 def ternaries(config: ModelConfig) -> dict[str, tuple[int, int]]:
-    """(rows, columns) of everything that is stored as ternary: the matrices, and the tables where they are."""
+    """Return the (rows, columns) of all ternary tensors: the matrices, and the tables if they are ternary."""
     return matrices(config) | (tables(config) if config.ternary_tables else {})
 
 
 def tables(config: ModelConfig) -> dict[str, tuple[int, int]]:
-    """(rows, columns) of the embedding and, if it is not tied to it, the head."""
+    """Return the (rows, columns) of the embedding and of the head, unless it is tied to the embedding."""
     shape = (config.vocab, config.hidden)
     return {"token_embd": shape} if config.tied_head else {"token_embd": shape, "output": shape}
 
 
 def floats(config: ModelConfig) -> dict[str, tuple[int, int]]:
-    """(rows, columns) of the small matrices that are not ternary: the convolution and the gates of delta nets."""
+    """Return the (rows, columns) of the small dense matrices: the convolution and the gates of delta nets."""
     if config.delta is None:
         return {}
     gate = (config.delta.value_heads, config.hidden)
@@ -34,7 +34,7 @@ def floats(config: ModelConfig) -> dict[str, tuple[int, int]]:
 
 
 def vectors(config: ModelConfig) -> dict[str, int]:
-    """Length of every norm weight and of what else is a vector."""
+    """Return the length of every norm weight and other vector."""
     names = {
         f"blk.{i}.{name}": n
         for i in range(config.n_layers)
@@ -60,5 +60,5 @@ def _delta(config: ModelConfig) -> dict[str, int]:
 
 
 def signs_name(width: int) -> str:
-    """The vector of +1 and -1 by which rows of `width` columns are multiplied before their Hadamard rotation."""
+    """Return the name of the signs that multiply rows of `width` columns before their Hadamard rotation."""
     return f"{SIGNS}{width}"

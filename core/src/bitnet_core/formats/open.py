@@ -1,4 +1,4 @@
-"""Opens a model, whatever it is stored in, or says what is wrong with it."""
+"""Open a model in any supported form, or raise an error that names the fault."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ def open_model(
     quantize: bool = False,
     mapped: bool = True,
 ) -> ModelSource:
-    """Opens a GGUF file or a Hugging Face folder.
+    """Open a GGUF file or a Hugging Face folder.
 
-    layout: the byte layout of I2_S tensors, where the file's own evidence is not to be asked.
-    tiles: tile sizes of TL1 and TL2 matrices by (rows, columns), where they are not known by the shape.
-    strict: warnings about the model are errors.
-    quantize: the float matrices of a GGUF file may be masters, which are quantized (absmean) when they are read.
-    mapped: where false, files are read as a whole instead of being mapped, so that they may change or be cut off.
-    Raises ModelError if the path is no supported model, StrictModeError for a warning under `strict`, UsageError for an
-    unknown layout or one for a model without I2_S tensors.
+    layout: the byte layout of I2_S tensors; None detects it from the file. tiles: tile sizes of TL1 and TL2 matrices by
+    (rows, columns), for shapes whose tile is not known. strict: treat warnings about the model as errors. quantize: the
+    float matrices of a GGUF file may be master weights, which are quantized (absmean) as they are read. mapped: map
+    files; if False, read them as a whole, so that they may change or be truncated later. Raises ModelError if the path
+    does not hold a supported model, StrictModeError for a warning under `strict`, UsageError for an unknown layout or
+    one for a model without I2_S tensors.
     """
     path = Path(path)
     try:
@@ -48,11 +47,11 @@ def _checked(
     path: Path, layout: Layout | None, tiles: Tiles | None, strict: bool, quantize: bool, mapped: bool
 ) -> ModelSource:
     if layout is not None and layout not in LAYOUTS:
-        raise UsageError(f"the I2_S layout {layout!r} is unknown; there are {', '.join(LAYOUTS)}")
+        raise UsageError(f"the I2_S layout {layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
     source = _open(path, layout, tiles, quantize, mapped)
     if layout is not None and not (isinstance(source, GGUFSource) and source.has_i2_s):
         source.close()
-        raise UsageError(f"{path}: a layout is given, and the model has no I2_S tensors")
+        raise UsageError(f"{path}: a layout was given, but the model has no I2_S tensors")
     warnings = [finding for finding in source.findings if finding.severity == "warning"]
     if strict and warnings:
         source.close()
@@ -77,7 +76,7 @@ def _open(path: Path, layout: Layout | None, tiles: Tiles | None, quantize: bool
 
 
 def _meant(path: Path) -> str:
-    """A hint for somebody who names a model of the hub as other programs do."""
+    """Return a hint if the path looks like another program's name of a model of the hub."""
     reference = meant(path.as_posix())
     return "" if reference is None or path.parent.exists() else f"; did you mean {reference}?"
 
@@ -92,14 +91,14 @@ def _open_folder(path: Path, mapped: bool) -> ModelSource:
 
 
 def _not_gguf(path: Path, start: bytes) -> str:
-    """Why a file that is not GGUF is refused, from its first bytes."""
+    """Explain, from its first bytes, why a file that is not GGUF is rejected."""
     if not start:
         return "the file is empty"
     if start[8:9] == b"{" or path.suffix == ".safetensors":
         return "a safetensors file alone is not a model; pass the folder that holds it with config.json"
     if start[:2] in (b"PK", b"\x80\x02") or path.suffix in (".pt", ".pth", ".bin", ".ckpt"):
         return (
-            "a PyTorch checkpoint is a pickle, which can run any program when it is loaded, so it is not read; "
+            "a PyTorch checkpoint is a pickle, which can run any program as it is loaded, so it is not read; "
             "use the model's GGUF file or its safetensors folder"
         )
     if start[:4] in _OLD_GGML:

@@ -1,7 +1,7 @@
-"""The order of the rows of q and k.
+"""The order of the rows of the query and key projections.
 
 Hugging Face folders and the bitnet architectures rotate pairs (j, j + d/2) of a head; llama GGUF files rotate pairs
-(2j, 2j + 1) and store the rows reordered for it.
+(2j, 2j + 1) and store the rows in the matching order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Order = npt.NDArray[np.intp]
 
 
 def row_order(config: ModelConfig, *, to_interleaved: bool) -> dict[str, Order]:
-    """For attn_q and attn_k, the source row of each row after the change of order; each inverts the other."""
+    """Return the source row of each row of attn_q and attn_k; the two directions are each other's inverse."""
     heads = {"attn_q": config.n_heads, "attn_k": config.n_kv_heads}
     shape = (2, config.head_dim // 2) if to_interleaved else (config.head_dim // 2, 2)
     return {
@@ -28,7 +28,7 @@ def row_order(config: ModelConfig, *, to_interleaved: bool) -> dict[str, Order]:
 
 
 def reordered(weight: TernaryWeight, order: Order | None) -> TernaryWeight:
-    """The weight with these of its rows, in this order; itself for None."""
+    """Return the weight with its rows in this order; unchanged for None."""
     if order is None:
         return weight
     scales = weight.scales if weight.scale_kind == "tensor" else weight.scales[order]

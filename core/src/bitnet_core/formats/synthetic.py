@@ -20,33 +20,50 @@ from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.source import Finding, TensorInfo
 from bitnet_core.model.weights import BLOCK, DenseWeight, TernaryWeight, padded
 
+_BITNET = ModelConfig(
+    arch="bitnet-b1.58",
+    name="synthetic 2B-4T",
+    n_layers=30,
+    hidden=2560,
+    ffn=6912,
+    n_heads=20,
+    n_kv_heads=5,
+    head_dim=128,
+    vocab=128256,
+    context=4096,
+    norm_eps=1e-5,
+    rope_theta=500000.0,
+    activation="relu2",
+    sub_norms=True,
+    tied_head=True,
+)
 
-def _bonsai(name: str, layers: int, hidden: int, ffn: int, heads: int, *, tied: bool, context: int) -> ModelConfig:
-    """Qwen3's shape as Ternary Bonsai has it: everything ternary with a scale per 128 columns."""
-    return ModelConfig(
-        arch="qwen3",
-        name=f"synthetic {name}",
-        n_layers=layers,
-        hidden=hidden,
-        ffn=ffn,
-        n_heads=heads,
-        n_kv_heads=8,
-        head_dim=128,
-        vocab=151936,
-        context=context,
-        norm_eps=1e-6,
-        rope_theta=1e6,
-        activation="silu",
-        sub_norms=False,
-        tied_head=tied,
-        qk_norm=True,
-        activation_group_size=32,
-        ternary_tables=True,
-        vocab_tokens=151669,
-    )
+# Qwen3's shape in Ternary Bonsai: all matrices and tables are ternary, with a scale per 128 columns.
+_BONSAI = replace(
+    _BITNET,
+    arch="qwen3",
+    name="synthetic Ternary Bonsai 8B",
+    n_layers=36,
+    hidden=4096,
+    ffn=12288,
+    n_heads=32,
+    n_kv_heads=8,
+    vocab=151936,
+    vocab_tokens=151669,
+    context=65536,
+    norm_eps=1e-6,
+    rope_theta=1e6,
+    activation="silu",
+    sub_norms=False,
+    tied_head=False,
+    qk_norm=True,
+    activation_group_size=32,
+    ternary_tables=True,
+)
 
-
-BONSAI2 = ModelConfig(
+# Qwen3.5's shape in Bonsai 2: gated delta nets, and ternary weights that are rotated.
+BONSAI2 = replace(
+    _BONSAI,
     arch="qwen35",
     name="synthetic Bonsai 2 27B",
     n_layers=64,
@@ -56,85 +73,61 @@ BONSAI2 = ModelConfig(
     n_kv_heads=4,
     head_dim=256,
     vocab=248320,
+    vocab_tokens=0,
     context=262144,
-    norm_eps=1e-6,
     rope_theta=1e7,
-    activation="silu",
-    sub_norms=False,
-    tied_head=False,
-    qk_norm=True,
-    activation_group_size=32,
-    ternary_tables=True,
     rope_dim=64,
     delta=DeltaNet(4, 4, 16, 48, 128, 128, regrouped=True),
     hadamard=1024,
 )
-"""Qwen3.5's shape as Bonsai 2 has it: gated delta nets, and ternary weights that are rotated."""
+
+_TINY_BONSAI = replace(
+    _BONSAI,
+    name="synthetic tiny Ternary Bonsai",
+    n_layers=2,
+    hidden=256,
+    ffn=384,
+    n_heads=6,
+    n_kv_heads=2,
+    head_dim=64,
+    vocab=333,
+    vocab_tokens=300,
+    context=512,
+)
 
 SHAPES = {
-    "bonsai-8b": _bonsai("Ternary Bonsai 8B", 36, 4096, 12288, 32, tied=False, context=65536),
-    "bonsai-4b": _bonsai("Ternary Bonsai 4B", 36, 2560, 9728, 32, tied=True, context=32768),
-    "bonsai-1.7b": _bonsai("Ternary Bonsai 1.7B", 28, 2048, 6144, 16, tied=True, context=32768),
-    "bonsai-tiny": ModelConfig(
-        arch="qwen3",
-        name="synthetic tiny Ternary Bonsai",
-        n_layers=2,
-        hidden=256,
-        ffn=384,
-        n_heads=6,
-        n_kv_heads=2,
-        head_dim=64,
-        vocab=333,
-        context=512,
-        norm_eps=1e-6,
-        rope_theta=1e6,
-        activation="silu",
-        sub_norms=False,
-        tied_head=False,
-        qk_norm=True,
-        activation_group_size=32,
-        ternary_tables=True,
-        vocab_tokens=300,
+    "bonsai-8b": _BONSAI,
+    "bonsai-4b": replace(
+        _BONSAI, name="synthetic Ternary Bonsai 4B", hidden=2560, ffn=9728, tied_head=True, context=32768
     ),
+    "bonsai-1.7b": replace(
+        _BONSAI,
+        name="synthetic Ternary Bonsai 1.7B",
+        n_layers=28,
+        hidden=2048,
+        ffn=6144,
+        n_heads=16,
+        tied_head=True,
+        context=32768,
+    ),
+    "bonsai-tiny": _TINY_BONSAI,
     "bonsai2-27b": BONSAI2,
     "bonsai-27b": replace(
         BONSAI2, name="synthetic Bonsai 27B", delta=DeltaNet(4, 4, 16, 48, 128, 128, regrouped=False), hadamard=0
     ),
     "bonsai2-tiny": replace(
-        BONSAI2,
+        _TINY_BONSAI,
+        arch=BONSAI2.arch,
         name="synthetic tiny Bonsai 2",
         n_layers=4,
-        hidden=256,
-        ffn=384,
-        n_heads=6,
-        n_kv_heads=2,
-        head_dim=64,
-        vocab=333,
-        context=512,
-        vocab_tokens=300,
+        rope_theta=BONSAI2.rope_theta,
         rope_dim=16,
         delta=DeltaNet(2, 4, 2, 6, 32, 64, regrouped=True),
         hadamard=128,
     ),
-    "2b4t": ModelConfig(
-        arch="bitnet-b1.58",
-        name="synthetic 2B-4T",
-        n_layers=30,
-        hidden=2560,
-        ffn=6912,
-        n_heads=20,
-        n_kv_heads=5,
-        head_dim=128,
-        vocab=128256,
-        context=4096,
-        norm_eps=1e-5,
-        rope_theta=500000.0,
-        activation="relu2",
-        sub_norms=True,
-        tied_head=True,
-    ),
-    "tiny": ModelConfig(
-        arch="bitnet-b1.58",
+    "2b4t": _BITNET,
+    "tiny": replace(
+        _BITNET,
         name="synthetic tiny",
         n_layers=2,
         hidden=256,
@@ -144,22 +137,16 @@ SHAPES = {
         head_dim=64,
         vocab=1024,
         context=2048,
-        norm_eps=1e-5,
-        rope_theta=500000.0,
-        activation="relu2",
-        sub_norms=True,
-        tied_head=True,
     ),
 }
-"""Shapes by name: PrismML's Ternary Bonsai and Bonsai 2, Microsoft's BitNet b1.58 2B-4T, and one of each kind for quick
-trials."""
+"""Shapes by name: PrismML's Ternary Bonsai and Bonsai 2, Microsoft's BitNet b1.58 2B-4T, and tiny ones."""
 
-_RANDOM_BYTES = 1 << 20  # repeated until a tensor is full: the values do not matter, their variety does
-_RANDOM_HALVES = (1 << 19) - 1  # a prime, so that no two rows of a head are the same and tie
+_RANDOM_BYTES = 1 << 20  # repeated until a tensor is full; only the variety of the values matters
+_RANDOM_HALVES = (1 << 19) - 1  # a prime, so that no two rows of a head are equal and tie
 
 
 class SyntheticSource:
-    """Random ternary weights of one of SHAPES, the same every time; UsageError for another name."""
+    """A source of random ternary weights for one of SHAPES, the same every time. Raises UsageError for another name."""
 
     path = Path("synthetic")
     findings: Sequence[Finding] = ()
@@ -167,7 +154,7 @@ class SyntheticSource:
 
     def __init__(self, shape: str) -> None:
         if shape not in SHAPES:
-            raise UsageError(f"there is no synthetic shape '{shape}'; there are {', '.join(SHAPES)}")
+            raise UsageError(f"there is no synthetic shape '{shape}'; choose one of {', '.join(SHAPES)}")
         self.config = config = SHAPES[shape]
         self.format = f"random ternary weights, {'ternary' if config.ternary_tables else 'f16'} embedding"
         self._norms, self._tables, self._ternaries = vectors(config), tables(config), ternaries(config)
@@ -177,7 +164,7 @@ class SyntheticSource:
 
     @property
     def tensors(self) -> Sequence[TensorInfo]:
-        """Everything but the norms."""
+        """Every tensor but the norms."""
         found = [
             TensorInfo(name, "ternary", (rows, columns), rows * padded(columns) // 4)
             for name, (rows, columns) in self._ternaries.items()
@@ -201,7 +188,8 @@ class SyntheticSource:
         }
 
     def ternary(self, name: str) -> TernaryWeight:
-        """Codes 0, 1 and 2 equally often; one scale, or one per 128 columns where activations have scales of blocks."""
+        """Return codes 0, 1 and 2 in equal shares, with one scale, or one per 128 columns if activation scales are per
+        group."""
         rows, columns = self._ternaries.get(name, (0, 0))
         if not rows:
             raise ModelError(f"the synthetic model has no ternary matrix '{name}'")
@@ -214,7 +202,7 @@ class SyntheticSource:
         return TernaryWeight(rows, columns, codes, scales, "block", BLOCK)
 
     def dense(self, name: str) -> DenseWeight:
-        """The embedding, or what a delta net has of floats, standard deviation 0.02."""
+        """Return the embedding or a dense matrix of a delta net: normal values with standard deviation 0.02."""
         rows, columns = (self._tables | self._floats).get(name, (0, 0))
         if not rows or name in self._ternaries:
             raise ModelError(f"the synthetic model has no table '{name}' of floats")
@@ -222,25 +210,25 @@ class SyntheticSource:
         return DenseWeight("f16", rows, columns, data)
 
     def vector(self, name: str) -> npt.NDArray[np.float32]:
-        """Norm weights of 1; the rates of delta nets are -1."""
+        """Return norm weights of 1; the rates of delta nets are -1."""
         width = self._norms.get(name, 0)
         if not width:
             raise ModelError(f"the synthetic model has no vector '{name}'")
         return np.full(width, -1 if name.endswith("ssm_a") else 1, np.float32)
 
     def has(self, name: str) -> bool:
-        """Whether the shape has this tensor."""
+        """Return whether the shape has this tensor."""
         return any(name in known for known in (self._tables, self._ternaries, self._floats, self._norms))
 
     def sha256(self) -> str:
-        """Of the description that the weights follow from."""
+        """Return the hash of the configuration, which determines the weights."""
         return hashlib.sha256(repr(self.config).encode()).hexdigest()
 
     def release(self) -> None:
-        """Nothing is mapped."""
+        """Do nothing: no file is mapped."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 @cache
@@ -260,8 +248,10 @@ def _random_halves() -> npt.NDArray[np.float16]:
 
 
 def _byte_letters() -> list[str]:
-    """The letters that stand for the bytes 0..255 in a byte-level vocabulary (as in GPT-2): printable Latin-1 for
-    itself, the others from U+0100 on."""
+    """Return the letters of the bytes 0..255 in a byte-level vocabulary (as in GPT-2).
+
+    Printable Latin-1 letters represent themselves, the other bytes are letters from U+0100 on.
+    """
     plain = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return [chr(byte) if byte in plain else chr(next(others)) for byte in range(256)]

@@ -1,4 +1,5 @@
-"""Threads that read a model file. Those of a pool start no others: they would wait for memory, and for one another."""
+"""Threads that read a model file. The threads of a pool do not start others, which would only compete for memory
+bandwidth and could deadlock."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 MOST_THREADS = 8
-"""More are waiting for memory."""
+"""Beyond this many, threads wait for memory bandwidth."""
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -18,7 +19,7 @@ _this = threading.local()
 
 
 def reader_pool() -> ThreadPoolExecutor:
-    """Threads that read a tensor each."""
+    """Return a pool of threads that read a tensor each."""
     return ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), initializer=_become_reader)
 
 
@@ -27,7 +28,7 @@ def _become_reader() -> None:
 
 
 def in_threads(take: Callable[[S], T], parts: Sequence[S]) -> list[T]:
-    """What `take` gives for each part of one tensor; numpy works without the interpreter's lock."""
+    """Return `take` of each part of one tensor, computed in threads; numpy releases the interpreter's lock."""
     if len(parts) == 1 or hasattr(_this, "reads"):
         return [take(part) for part in parts]
     with reader_pool() as pool:

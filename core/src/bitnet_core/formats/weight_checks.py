@@ -1,8 +1,7 @@
-"""Checks at load: what is wrong is refused, what is odd becomes a finding with a stable name.
+"""Checks at load: unsound tensors are rejected, unusual ones become findings with stable names.
 
-Checked when a model is opened: that every tensor is known, there, and of the right shape; norms and scales; the share
-of non-zero codes in a sample of each ternary matrix; the tokenizer's keys. All codes of a matrix are checked when it is
-read.
+Opening a model checks that every tensor is known, present and of the right shape; norms and scales; the share of
+non-zero codes in a sample of each ternary matrix; the tokenizer's keys. Reading a matrix checks all its codes.
 """
 
 from __future__ import annotations
@@ -25,19 +24,20 @@ from bitnet_core.model.source import Finding
 from bitnet_core.string_table import StringTable
 
 SCALES = 1e-4, 1e3
-"""Ordinary scales of a ternary matrix; mean |W| of a trained matrix is well inside."""
+"""The ordinary range of a ternary matrix's scales; mean |W| of a trained matrix is well inside."""
 
 NONZERO = 0.3, 0.95
-"""Ordinary shares of non-zero codes: absmean gives 0.69 for Gaussian weights; 1.0 means that plain signs were taken."""
+"""The ordinary range of the share of non-zero codes: absmean yields 0.69 for Gaussian weights; 1.0 means plain signs.
+"""
 
 _EXTRA = re.compile(r"blk\.\d+\.\w+\.(bias|scale)")
 _ZEROS = np.array([sum((byte >> s & 3) == 1 for s in (0, 2, 4, 6)) for byte in range(256)], np.uint8)
 
 
 def check_shapes(path: Path, config: ModelConfig, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Every tensor the model needs is there with the right shape, and no tensor is unknown. Names without ".weight".
+    """Check that every required tensor is present with the right shape, and that no tensor is unknown.
 
-    Raises ModelError naming the tensor.
+    shapes: by names without ".weight". Raises ModelError naming the tensor.
     """
     expected: dict[str, tuple[int, ...]] = {name: (n,) for name, n in vectors(config).items()}
     expected |= tables(config) | matrices(config) | floats(config)
@@ -46,7 +46,7 @@ def check_shapes(path: Path, config: ModelConfig, shapes: Mapping[str, tuple[int
             raise ModelError(f"{path}: tensor {name!r} is missing: the file is incomplete or of another kind of model")
         if shapes[name] != shape:
             raise ModelError(
-                f"{path}: tensor {name!r} has the shape {list(shapes[name])} where the metadata wants {list(shape)}"
+                f"{path}: tensor {name!r} has the shape {list(shapes[name])}; the metadata requires {list(shape)}"
             )
     for name in sorted(shapes.keys() - expected.keys()):
         _check_extra(path, config, name, shapes[name])
@@ -66,33 +66,33 @@ def _check_extra(path: Path, config: ModelConfig, name: str, shape: tuple[int, .
 
 
 def check_scales(scales: npt.NDArray[np.float32]) -> None:
-    """Raises ModelError for a scale that is not a positive finite number."""
+    """Raise ModelError for a scale that is not a positive finite number."""
     wrong = scales[~(np.isfinite(scales) & (scales > 0))]
     if wrong.size:
         raise ModelError(f"a scale is {wrong.flat[0]}, not a positive number: the data is damaged, or another format")
 
 
 def check_norm(values: npt.NDArray[np.float32]) -> None:
-    """Raises ModelError for a norm weight that is not finite."""
+    """Raise ModelError for a norm weight that is not finite."""
     if not np.isfinite(values).all():
         raise ModelError("a weight is infinite or not a number: the data is damaged")
 
 
 def nonzero_share(packed: Bytes, elements: int) -> float:
-    """Share of codes other than 1 among `elements` codes in packed bytes, whose padding has code 1."""
+    """Return the share of codes other than 1 among `elements` codes in packed bytes, whose padding has code 1."""
     padding = packed.size * 4 - elements
     return 1 - (int(_ZEROS[packed].sum(dtype=np.int64)) - padding) / elements
 
 
 @dataclass
 class ChecksReport:
-    """Ternary matrices that look unusual, collected into one finding of each kind."""
+    """Unusual ternary matrices, collected into one finding of each kind."""
 
     scales: dict[str, float] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
 
     def inspect(self, name: str, scales: npt.NDArray[np.float32], share: float | None) -> None:
-        """Notes the matrix if its scales or its share of non-zero codes are out of the ordinary range."""
+        """Record the matrix if its scales or its share of non-zero codes are outside the ordinary range."""
         odd = scales[(scales < SCALES[0]) | (scales > SCALES[1])]
         if odd.size:
             self.scales[name] = float(odd.flat[0])
@@ -100,7 +100,7 @@ class ChecksReport:
             self.shares[name] = share
 
     def findings(self) -> list[Finding]:
-        """At most one warning for scales and one for shares."""
+        """Return at most one warning for scales and one for shares."""
         found = []
         if self.scales:
             text = f"{_some(self.scales)}: scales outside {SCALES[0]:g} to {SCALES[1]:g} are unusual"
@@ -122,8 +122,8 @@ def _some(values: Mapping[str, float]) -> str:
 def scale_direction(
     scales: Sequence[float], direction: Literal["multiply", "divide"], linear_class: str
 ) -> list[Finding]:
-    """A warning if stored scales look like the inverse of what the linear class says: mean |W| is far below 5, and its
-    inverse above 1."""
+    """Return a warning if stored scales look like the inverse of the linear class's convention: mean |W| is far below
+    5, and its inverse above 1."""
     odd = [s for s in scales if (s > 5 if direction == "multiply" else s < 1)]
     if not odd:
         return []
@@ -135,12 +135,12 @@ def scale_direction(
 
 
 def gguf_tokenizer(path: Path, config: ModelConfig, metadata: Mapping[str, Any]) -> list[Finding]:
-    """Warnings about the tokenizer's keys. Raises ModelError if it has more tokens than the embedding has rows."""
+    """Return warnings about the tokenizer's keys. Raises ModelError for more tokens than the embedding has rows."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, StringTable):
         return [Finding("warning", "missing-tokenizer", "the file has no tokenizer.ggml.tokens")]
     if len(tokens) > config.vocab:
-        raise ModelError(f"{path}: has {len(tokens)} tokens and only {config.vocab} rows of token_embd")
+        raise ModelError(f"{path}: has {len(tokens)} tokens but only {config.vocab} rows of token_embd")
     found = []
     if metadata.get("tokenizer.ggml.model") == "gpt2" and not metadata.get("tokenizer.ggml.pre"):
         llama3 = config.vocab == 128256 or tokens[128000:128001] == ["<|begin_of_text|>"]

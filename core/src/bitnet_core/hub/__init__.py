@@ -1,4 +1,4 @@
-"""Models of the Hugging Face Hub: hf:OWNER/REPO[:FILE][@REVISION] in place of a file. huggingface_hub does the work."""
+"""Models of the Hugging Face Hub, named hf:OWNER/REPO[:FILE][@REVISION] in place of a file, through huggingface_hub."""
 
 from bitnet_core.hub.cache import CachedModel, Removal, cached_models, removal, remove
 from bitnet_core.hub.families import Family, families

@@ -1,4 +1,4 @@
-"""What huggingface_hub's cache holds of models that bitnet reads."""
+"""The models in huggingface_hub's cache that bitnet can run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bitnet_core.hub.reference import Reference
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """A model in the cache. reference: what to pass as a model; form: as in Choice.what; used: seconds since 1970."""
+    """A model in the cache. reference: its name as an argument; form: as in Choice.what; used: seconds since 1970."""
 
     reference: str
     form: str
@@ -27,7 +27,7 @@ class CachedModel:
 
 
 def cached_models() -> list[CachedModel]:
-    """Every model of every cached revision, by name; UsageError without huggingface_hub."""
+    """Return every model of every cached revision, by name. Raises UsageError without huggingface_hub."""
     found = []
     for repo in _repositories(library()):
         for revision in repo.revisions:
@@ -51,7 +51,7 @@ def cached_models() -> list[CachedModel]:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What `remove_cached` would take away. folder: the repository's own in the cache; nbytes: what becomes free."""
+    """The extent of a removal by `remove`. folder: the repository's in the cache; nbytes: bytes that become free."""
 
     reference: Reference
     folder: Path
@@ -61,10 +61,10 @@ class Removal:
 
 
 def removal(reference: Reference) -> Removal:
-    """Everything that is here of a repository, or of one revision where the reference names it.
+    """Find all cached data of a repository, or of the revision that the reference names.
 
-    Raises ModelError where nothing of it is here, or some of it lies outside of the repository's folder; UsageError for
-    a reference to a file.
+    Raises ModelError if nothing is cached, or some of it lies outside the repository's folder; UsageError for a
+    reference to a file.
     """
     if reference.file is not None:
         raise UsageError(f"{reference}: a repository is removed as a whole: name it as {Reference(reference.repo)}")
@@ -78,19 +78,21 @@ def removal(reference: Reference) -> Removal:
             found = Removal(reference, Path(repo.repo_path), len(files), strategy.expected_freed_size, strategy)
             _check_inside(found)
             return found
-    raise ModelError(f"{reference}: nothing of it is in {hub.constants.HF_HUB_CACHE}; `bitnet models` lists what is")
+    raise ModelError(
+        f"{reference}: nothing of it is in {hub.constants.HF_HUB_CACHE}; `bitnet models` lists the cached models"
+    )
 
 
 def remove(found: Removal) -> None:
-    """Take away what `removal` found. ModelError where some of it stays."""
+    """Remove the data that `removal` found. Raises ModelError if some of it stays."""
     found.strategy.execute()
     left = [path for path in (*found.strategy.repos, *found.strategy.snapshots) if Path(path).exists()]
     if left:
-        raise ModelError(f"{found.reference}: {left[0]} could not be removed, or not all of it")
+        raise ModelError(f"{found.reference}: {left[0]} could not be removed completely")
 
 
 def _check_inside(found: Removal) -> None:
-    """Links in a cache may lead anywhere; what they lead to is not the cache's."""
+    """Raise ModelError if a link leads out of the cache: its target is not the cache's to remove."""
     folder = found.folder.resolve()
     strategy = found.strategy
     if found.folder.is_symlink():
@@ -101,17 +103,17 @@ def _check_inside(found: Removal) -> None:
 
 
 def _repositories(hub: Any) -> list[Any]:
-    """The models' folders of the cache."""
+    """Return the models' folders of the cache."""
     if not Path(hub.constants.HF_HUB_CACHE).is_dir():
         return []
     return [repo for repo in hub.scan_cache_dir().repos if repo.repo_type == "model"]
 
 
 def _name(revision: Any) -> str | None:
-    """How a reference names a revision; None for the main branch."""
+    """Return the name of a revision in a reference; None for the main branch."""
     return None if "main" in revision.refs else min(revision.refs, default=revision.commit_hash[:12])
 
 
 def _is(revision: Any, name: str) -> bool:
-    """Whether a cached revision has this name, or a commit that begins so."""
+    """Return whether a cached revision has this name, or a commit that begins with it."""
     return name in revision.refs or (len(name) >= 7 and revision.commit_hash.startswith(name))

@@ -1,4 +1,4 @@
-"""Which files of a repository are the model: the form that fits best, by the names of the files."""
+"""Choice of a repository's model files, by their names: the best supported form."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 from bitnet_core.errors import ModelError
 
 FORMS: Final = ("i2_s", "pq2_0", "q2_0", "iq2_bn", "tq2_0", "tq1_0", "iq1_bn", "q1_0", "ptq1_0")
-"""Encodings as GGUF files are named after them, the best first: those that hold a model's scales exactly at 2 bits,
-then those that may have rounded them (blocks of 256), then smaller and rarer ones."""
+"""Encodings in the names of GGUF files, the best first: those that hold a model's scales exactly at 2 bits, then those
+that may have rounded them (blocks of 256), then smaller and rarer ones."""
 
 _KNOWN: Final = re.compile(rf"(?<![a-z0-9])({'|'.join(FORMS)})(?![a-z0-9])")
 _OTHER: Final = re.compile(r"(?<![a-z0-9])(b?f16|f32|i?q[2-8]_([0-9k]|xxs|xs|s|m|nl)\w*|mxfp4|nvfp4)(?![a-z0-9])")
@@ -19,18 +19,19 @@ _HELPER: Final = re.compile(
     r"(?<![a-z0-9])(draft|dspark|dflash|eagle|medusa|nextn|specul|q?lora|adapter|imatrix|mmproj|projector|vocab|tokenizer"
     r"|cvector|control[-_. ]?vector)"
 )
-"""Beginnings of words in the names of what goes with a model and is none: drafts, adapters, statistics, projectors."""
+"""Beginnings of words in the names of files that accompany a model: drafts, adapters, statistics, projectors."""
 _MTP: Final = re.compile(r"(?<![a-z0-9])mtp(?![a-z0-9])")
 _GROUP: Final = re.compile(r"(?<![a-z0-9])g(32|64|128)(?![a-z0-9])")
 _PART: Final = re.compile(r"-(\d+)-of-(\d+)\.(gguf|safetensors)$")
 _FOLDER: Final = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 _OPTIONAL: Final = ("chat_template.jinja", "model.safetensors.index.json")
-_LISTED: Final = 8  # files that a message names
+_LISTED: Final = 8  # files listed in a message
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """files: what to fetch. what: the form, for people. is_folder: the model is the folder that holds them."""
+    """The files of a model. files: to fetch. what: the form, for people. is_folder: the model is the folder that holds
+    them."""
 
     files: tuple[str, ...]
     what: str
@@ -38,25 +39,25 @@ class Choice:
 
 
 def choose(repo: str, sizes: Mapping[str, int], wanted: str | None = None) -> Choice:
-    """The model among the files of a repository (bytes by name). wanted: the file that was asked for.
+    """Choose the model among the files of a repository (bytes by name). wanted: the requested file.
 
-    Raises ModelError, saying what there is, where none or several could be meant.
+    Raises ModelError, listing the files, if none or several match.
     """
     if wanted is not None:
         return _named(repo, sizes, wanted)
     found = choices(sizes)
     if len(found) > 1:
         names = [name for choice in found for name in choice.files]
-        raise ModelError(f"hf:{repo} has {len(found)} models: name one, as hf:{repo}:FILE; it has {_some(names)}")
+        raise ModelError(f"hf:{repo} has {len(found)} models: choose one, as hf:{repo}:FILE; it has {_some(names)}")
     if found:
         return found[0]
-    raise ModelError(f"hf:{repo} has no form of a 1.58-bit model that bitnet reads; {_listed(sizes)}{_parts(sizes)}")
+    raise ModelError(f"hf:{repo} has no supported form of a 1.58-bit model; {_listed(sizes)}{_parts(sizes)}")
 
 
 def choices(sizes: Mapping[str, int]) -> list[Choice]:
-    """Each model of a repository in the form that fits best; the folder where no GGUF file is one.
+    """Return each model of a repository in its best form; the folder if no GGUF file is a model.
 
-    Files are of one model if their names differ in their forms only: another size or version is another model.
+    Files belong to one model if their names differ in their forms only: another size or version is another model.
     """
     models: dict[str, list[str]] = {}
     for name in sizes:
@@ -73,29 +74,29 @@ def choices(sizes: Mapping[str, int]) -> list[Choice]:
 
 
 def _named(repo: str, sizes: Mapping[str, int], wanted: str) -> Choice:
-    """The file that was asked for."""
+    """Return the requested file."""
     if wanted not in sizes:
         raise ModelError(f"hf:{repo} has no file {wanted!r}; {_listed(sizes)}")
     if not wanted.lower().endswith(".gguf"):
-        raise ModelError(f"{wanted!r} of hf:{repo} is no GGUF file; leave the file out to take the whole folder")
+        raise ModelError(f"{wanted!r} of hf:{repo} is not a GGUF file; leave the file out to take the whole folder")
     if _is_part(wanted):
         raise ModelError(f"{wanted!r} of hf:{repo} is a part of a file{_parts([wanted])}")
     return Choice((wanted,), (_form(wanted) or "GGUF").upper())
 
 
 def _may_be_model(name: str) -> bool:
-    """Whether a file is a whole GGUF file of a form that bitnet reads, or of one that its name does not tell."""
+    """Return whether a file is a whole GGUF file, of a supported form or of a form that its name does not state."""
     lower = name.lower()
     if not lower.endswith(".gguf") or _is_part(lower) or _HELPER.search(lower):
         return False
     form, head = _KNOWN.search(_base(lower)), _MTP.search(lower)
     if head and (form is None or _MTP.search(_base(lower), 0, form.start())):
-        return False  # a head for multi-token prediction alone; behind the form it says that the model has one
+        return False  # a head for multi-token prediction alone; after the form, the word says that the model has one
     return form is not None or not _OTHER.search(lower)
 
 
 def _stem(name: str) -> str:
-    """The name without what tells forms apart."""
+    """Return the name without the words that distinguish forms."""
     text = _PART.sub(r".\3", name.lower()).removesuffix(".gguf")
     for pattern in (_KNOWN, _OTHER, _MTP, _GROUP):
         text = pattern.sub("", text)
@@ -103,13 +104,13 @@ def _stem(name: str) -> str:
 
 
 def _place(name: str) -> tuple[int, bool]:
-    """Where a form stands among those of one model."""
+    """Return the sort key of a file's form among those of one model."""
     form = _form(name)
     return (FORMS.index(form) if form else len(FORMS), bool(_MTP.search(name.lower())))
 
 
 def _form(name: str) -> str | None:
-    """The encoding that a file's name tells: the best one that it holds."""
+    """Return the best encoding that a file's name states."""
     found = [match[1] for match in _KNOWN.finditer(_base(name.lower()))]
     return min(found, key=FORMS.index, default=None)
 
@@ -119,14 +120,14 @@ def _base(name: str) -> str:
 
 
 def _is_part(name: str) -> bool:
-    """Whether a file is one of several that make one file."""
+    """Return whether a file is a part of a split file."""
     match = _PART.search(name.lower())
     return match is not None and int(match[2]) != 1
 
 
 def _weights(sizes: Iterable[str]) -> list[str]:
-    """The weights of a folder: the file or the parts that transformers reads, else those that may be weights. Empty
-    where a part is missing."""
+    """Return a folder's weight files: those that transformers reads, else those that may be weights. Empty if a part is
+    missing."""
     files = sorted(name for name in sizes if name.endswith(".safetensors") and "/" not in name)
     if "model.safetensors" in files:
         return ["model.safetensors"]
@@ -148,7 +149,7 @@ def _some(names: list[str]) -> str:
 
 
 def _parts(sizes: Iterable[str]) -> str:
-    """What to do with files in parts, where there are some."""
+    """Return a hint about split files, if there are any."""
     if any(name.lower().endswith(".gguf") and _is_part(name) for name in sizes):
-        return "; files in parts are not read: join them first (llama-gguf-split --merge)"
+        return "; split files are not supported: join them first (llama-gguf-split --merge)"
     return ""

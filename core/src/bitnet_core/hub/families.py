@@ -1,4 +1,4 @@
-"""Families of models that are known, and short names of those whose repositories are: families.toml."""
+"""Known model families, and the short names of their published models, from families.toml."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """sizes: parameters; forms: how its publisher and others store it; does: how bitnet treats them; download: the size
-    of the files, where it is known; models: references by short names."""
+    """A published model family.
+
+    sizes: parameters. forms: the forms in which it is published. does: bitnet's support. download: size of the files,
+    if known. models: references by short name.
+    """
 
     name: str
     publisher: str
@@ -27,12 +30,12 @@ class Family:
 
 @cache
 def families() -> tuple[Family, ...]:
-    """As docs/models.md lists them."""
+    """Return the families in the order of docs/models.md."""
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     return tuple(Family(**row) for row in tomllib.loads(text)["family"])
 
 
 @cache
 def short_names() -> Mapping[str, str]:
-    """References by the names that stand for them."""
+    """Return the reference of each short name."""
     return {name: reference for family in families() for name, reference in family.models.items()}

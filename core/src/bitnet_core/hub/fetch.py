@@ -1,4 +1,4 @@
-"""Fetches a model of the hub into huggingface_hub's cache, or finds it there."""
+"""Fetch a model of the hub into huggingface_hub's cache, or find it there."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from bitnet_core.hub.reference import Reference, is_reference
 from bitnet_core.units import count, size
 
 Say = Callable[[str], None]
-"""Is told in a line what is taken."""
+"""A callback for one line about the chosen files."""
 
 
 def local(model: str, say: Say) -> str:
-    """A model's path: `model` itself, or where the files of a hub reference lie now. Errors as `pull`."""
+    """Return a model's path: `model` itself, or the files of a hub reference, fetched if needed. Raises the errors of
+    `pull`."""
     return str(pull(Reference.parse(model), say)) if is_reference(model) else model
 
 
 def library() -> Any:
-    """huggingface_hub; UsageError, saying how to install it, where it is missing."""
+    """Import huggingface_hub. Raises UsageError, with the install command, if it is missing."""
     try:
         import huggingface_hub
         import huggingface_hub.constants
@@ -41,10 +42,10 @@ def library() -> Any:
 
 
 def pull(reference: Reference, say: Say) -> Path:
-    """The file, or the folder, of a model. What is in the cache is not fetched again; what was cut off is gone on with.
+    """Fetch a model; return its file or folder. Cached files are kept, and interrupted downloads resumed.
 
-    Without a connection the cached copy serves, and `say` is told so. Raises ModelError where the model cannot be had,
-    UsageError without huggingface_hub.
+    Without a connection the cached copy is used, and reported through `say`. Raises ModelError if the model cannot be
+    fetched, UsageError without huggingface_hub.
     """
     hub = library()
     if not sys.stderr.isatty():
@@ -66,7 +67,7 @@ def pull(reference: Reference, say: Say) -> Path:
 
 
 def _one(reference: Reference, hub: Any, name: str, file: Any) -> Path:
-    """The path of one file; a fetched one is compared with the hub's SHA-256, where it gives one (large files)."""
+    """Return the path of one file; a fetched large file is compared with the hub's SHA-256."""
     revision = reference.revision or "main"
     known = isinstance(hub.try_to_load_from_cache(reference.repo, name, revision=revision), str)
     path = Path(hub.hf_hub_download(reference.repo, name, revision=revision))
@@ -77,7 +78,7 @@ def _one(reference: Reference, hub: Any, name: str, file: Any) -> Path:
             path.resolve().unlink()
             path.unlink(missing_ok=True)
             raise ModelError(
-                f"{reference}: {name} came damaged (its SHA-256 is not the hub's) and was removed; try again"
+                f"{reference}: {name} arrived damaged (its SHA-256 differs from the hub's) and was removed; try again"
             )
     return path
 
@@ -107,7 +108,7 @@ def _check_room(reference: Reference, hub: Any, choice: Choice, sizes: Mapping[s
 
 
 def _cached(reference: Reference, hub: Any, say: Say) -> Path:
-    """The copy in the cache. Raises ModelError if there is none."""
+    """Return the copy in the cache. Raises ModelError if there is none."""
     for repo in hub.scan_cache_dir().repos if Path(hub.constants.HF_HUB_CACHE).is_dir() else ():
         if repo.repo_type != "model" or repo.repo_id != reference.repo:
             continue
@@ -117,7 +118,7 @@ def _cached(reference: Reference, hub: Any, say: Say) -> Path:
                 sizes = sizes_of(revision)
                 choice = choose(reference.repo, sizes, reference.file)
                 commit = revision.commit_hash[:12]
-                say(f"{reference}: the hub is not reachable; the copy here ({commit}) is used")
+                say(f"{reference}: the hub is not reachable; using the cached copy ({commit})")
                 folder = Path(revision.snapshot_path)
                 return folder if choice.is_folder else folder / choice.files[0]
     raise ModelError(
@@ -127,22 +128,22 @@ def _cached(reference: Reference, hub: Any, say: Say) -> Path:
 
 
 def sizes_of(revision: Any) -> dict[str, int]:
-    """Bytes of the files of a cached revision by their names in the repository."""
+    """Return the bytes of the files of a cached revision, by their names in the repository."""
     folder = Path(revision.snapshot_path)
     return {Path(file.file_path).relative_to(folder).as_posix(): file.size_on_disk for file in revision.files}
 
 
 def _is_unreachable(error: Exception, hub: Any) -> bool:
-    """No answer came at all: offline mode, no network, a refused or broken connection."""
+    """Return whether no answer came at all: offline mode, no network, a refused or broken connection."""
     if isinstance(error, hub.errors.HfHubHTTPError):
         return False
-    names = {kind.__name__ for kind in type(error).__mro__}  # of httpx or requests, whichever is in use
+    names = {kind.__name__ for kind in type(error).__mro__}  # of httpx or requests, whichever huggingface_hub uses
     return isinstance(error, ConnectionError) or bool(names & {"TransportError", "ConnectionError", "Timeout"})
 
 
 @contextmanager
 def _explained(reference: Reference, hub: Any) -> Iterator[None]:
-    """What the library raises, as one of our errors."""
+    """Raise the library's exceptions as ModelError or UsageError."""
     errors, page = hub.errors, f"{hub.constants.ENDPOINT}/{reference.repo}"
     try:
         yield
@@ -166,15 +167,15 @@ def _explained(reference: Reference, hub: Any) -> Iterator[None]:
         raise ModelError(f"{reference}: the hub answered {status} ({_line(error)}){hint}") from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            text = f"the disk is full in {hub.constants.HF_HUB_CACHE}; make room and try again: it goes on"
+            text = f"the disk is full in {hub.constants.HF_HUB_CACHE}; make room and try again: the download resumes"
         elif _is_unreachable(error, hub):
-            text = f"the connection to {hub.constants.ENDPOINT} broke ({_line(error)}); try again: it goes on"
+            text = f"the connection to {hub.constants.ENDPOINT} broke ({_line(error)}); try again: the download resumes"
         else:
             text = f"cannot be fetched: {type(error).__name__}: {_line(error)}"
         raise ModelError(f"{reference}: {text}") from error
 
 
 def _line(error: Exception) -> str:
-    """The first line of what an error says."""
+    """Return the first line of an error's message."""
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""How a model of the hub is named: hf:OWNER/REPO, with :FILE and @REVISION where they matter."""
+"""References to models of the hub: hf:OWNER/REPO, with :FILE and @REVISION if needed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _FORM: Final = re.compile(rf"hf:({_NAME}/{_NAME})(?::([^:@]+))?(?:@([^:@]+))?")
 
 
 def is_reference(model: object) -> bool:
-    """Whether this names a model of the hub and not a file: a short name does where no file has it."""
+    """Return whether this names a model of the hub; a short name does unless a file of that name exists."""
     if not isinstance(model, str):
         return False
     return model.startswith(PREFIX) or (model in short_names() and not Path(model).exists())
 
 
 def meant(path: str) -> Reference | None:
-    """The model that somebody means who writes OWNER/REPO[:FILE][@REVISION] or the address of its page; None for
-    anything else, and for what looks like a file."""
+    """Return the reference for OWNER/REPO[:FILE][@REVISION] or the address of a model's page; None for anything else,
+    and for text that looks like a file."""
     path = _AT.sub(r":\2@\1", _PAGE.sub("", path.partition("?")[0])).removesuffix("@main")
     match = _FORM.fullmatch(PREFIX + path)
     if match is None or match[1].lower().endswith(_FILES):
@@ -38,7 +38,8 @@ def meant(path: str) -> Reference | None:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """file: None for the form that fits best. revision: a branch, tag or commit; None for the main branch."""
+    """A reference to a model of the hub. file: None for the best form. revision: a branch, tag or commit; None for the
+    main branch."""
 
     repo: str
     file: str | None = None
@@ -46,7 +47,7 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The model that a reference or a short name means; UsageError if the text is neither."""
+        """Parse a reference or a short name. Raises UsageError if the text is neither."""
         match = _FORM.fullmatch(short_names().get(text, text))
         if match is None:
             guess = meant(text)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from bitnet_hal.errors import UsageError
-from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
+from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.engine import Engine
 from bitnet_core.formats.names import matrices

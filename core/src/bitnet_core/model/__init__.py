@@ -1,1 +1,1 @@
-"""What a model is: shape, weights in host memory, rotary table, and the face that every kind of model file shows."""
+"""The model: shape, weights in host memory, rotary table, and the interface common to all model files."""

@@ -1,4 +1,4 @@
-"""What a model is, whatever file it came from."""
+"""The configuration of a model, independent of its file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ RopeScaling = Literal["none", "linear", "yarn", "llama3", "longrope"]
 
 @dataclass(frozen=True, slots=True)
 class DeltaNet:
-    """Layers with a gated delta net (Yang et al. 2024, arXiv 2412.06464) in place of attention, as Qwen3.5 has them.
+    """The shape of gated delta nets (Yang et al. 2024, arXiv 2412.06464), which replace attention in Qwen3.5.
 
-    Every `interval`-th layer is attention nevertheless, with an output gate. Value head h reads key head
-    h % key_heads.
+    Every `interval`-th layer is attention, with an output gate. Value head h reads key head h % key_heads.
     """
 
     interval: int
-    conv: int  # inputs that an output of the causal convolution sees
+    conv: int  # inputs of each output of the causal convolution
     key_heads: int
     value_heads: int  # a multiple of key_heads
     key_dim: int  # elements of a key (and a query) head
@@ -42,16 +41,16 @@ class DeltaNet:
 
     @property
     def state_sizes(self) -> tuple[int, int]:
-        """f32 values that a layer keeps of one sequence: the convolution's last inputs, and the heads' states."""
+        """f32 values of a layer's state for one request: the convolution's last inputs, and the heads' states."""
         return (self.conv - 1) * self.channels, self.value_heads * self.key_dim * self.value_dim
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Shape and rules of a BitNet transformer.
+    """The shape and rules of a BitNet transformer.
 
-    Linear layers are named as in GGUF: attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down; in a model with
-    delta nets attn_gate in every layer, and attn_qkv and ssm_out where others have attn_q, attn_k, attn_v, attn_output.
+    Linear layers are named as in GGUF: attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down. A model with
+    delta nets has attn_gate in every layer, and attn_qkv and ssm_out in the layers without attention.
     """
 
     arch: str  # a key of families.FAMILIES
@@ -63,7 +62,7 @@ class ModelConfig:
     n_kv_heads: int
     head_dim: int
     vocab: int
-    context: int  # longest sequence the model was made for, in tokens
+    context: int  # longest sequence the model was trained for, in tokens
     norm_eps: float
     rope_theta: float
     activation: Activation
@@ -73,21 +72,23 @@ class ModelConfig:
     rope_scaling: RopeScaling = "none"
     rope_factor: float = 1.0
     rope_original_context: int = 0
-    rope_beta_fast: float = 32.0  # yarn only: rotations within the original context above which nothing is interpolated
-    rope_beta_slow: float = 1.0  # yarn only: and below which all is
+    rope_beta_fast: float = (
+        32.0  # yarn only: frequencies with more rotations than this within the original context are kept
+    )
+    rope_beta_slow: float = 1.0  # yarn only: those with fewer than this are interpolated fully
     rope_low_freq_factor: float = 1.0  # llama3 scaling only
     rope_high_freq_factor: float = 4.0  # llama3 scaling only
     qk_norm: bool = False  # RMSNorm of each query and key head (attn_q_norm, attn_k_norm) before the rotation
     activation_group_size: int = 0  # columns that share an activation scale; 0 = one scale a row
     ternary_tables: bool = False  # token_embd and output are ternary (ModelSource.ternary), not dense
-    vocab_tokens: int = 0  # tokens that exist: ids from here on are never chosen; 0 = all of vocab
-    rope_dim: int = 0  # elements of a head that are rotated, as pairs (j, j + head_dim/2) of the first; 0 = all of them
+    vocab_tokens: int = 0  # tokens that exist: higher ids are never sampled; 0 = all of vocab
+    rope_dim: int = 0  # leading elements of a head that are rotated, as pairs (j, j + rope_dim/2); 0 = all of them
     delta: DeltaNet | None = None
-    hadamard: int = 0  # columns of a block of the Hadamard rotation that inputs of ternary matrices take; 0 = none
+    hadamard: int = 0  # columns of a block of the Hadamard rotation of ternary matrices' inputs; 0 = none
 
     @property
     def tokens(self) -> int:
-        """Ids that may be chosen are 0..tokens - 1."""
+        """The number of ids that may be sampled: 0..tokens - 1."""
         return self.vocab_tokens or self.vocab
 
     @property
@@ -106,21 +107,21 @@ class ModelConfig:
         return (self.rope_dim or self.head_dim) // 2
 
     def is_delta(self, layer: int) -> bool:
-        """Whether a layer is a delta net."""
+        """Return whether a layer is a delta net."""
         return self.delta is not None and (layer + 1) % self.delta.interval != 0
 
     @property
     def attention_layers(self) -> int:
-        """Layers with keys and values in the cache."""
+        """The number of layers with keys and values in the cache."""
         return sum(not self.is_delta(layer) for layer in range(self.n_layers))
 
     @property
     def state_bytes(self) -> int:
-        """What the delta nets keep of one sequence, whatever its length."""
+        """Bytes of the delta nets' state for one request, independent of its length."""
         return 4 * (self.n_layers - self.attention_layers) * sum(self.delta.state_sizes) if self.delta else 0
 
     def linears(self, layer: int) -> dict[str, tuple[int, int]]:
-        """(rows N, columns K) of every ternary matrix of one layer: y[N] = W[N, K] x[K]."""
+        """Return (rows N, columns K) of every ternary matrix of one layer: y[N] = W[N, K] x[K]."""
         return self._mixer(layer) | {
             "ffn_gate": (self.ffn, self.hidden),
             "ffn_up": (self.ffn, self.hidden),
@@ -128,7 +129,7 @@ class ModelConfig:
         }
 
     def _mixer(self, layer: int) -> dict[str, tuple[int, int]]:
-        """What comes before the feed-forward part."""
+        """Return the matrices of attention or of the delta net."""
         if self.delta and self.is_delta(layer):
             return {
                 "attn_qkv": (self.delta.channels, self.hidden),

@@ -1,4 +1,4 @@
-"""The model families, one row per GGUF architecture: a Llama-like family is a row here and nothing else."""
+"""The model families, one row per GGUF architecture. A Llama-like family needs a row here and nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ACTIVATION_GROUP: Final = 32
 
 
 class Sampling(NamedTuple):
-    """Sampling defaults of a family's authors, for files that state none. origin: their name, for people."""
+    """Sampling defaults of a family's authors, for files that state none. origin: the source's name, for people."""
 
     temperature: float
     top_k: int
@@ -22,7 +22,7 @@ class Sampling(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HuggingFace:
-    """How a family is stored in a Hugging Face folder: unpacked ternary floats, or MLX's packs.
+    """A family's form in a Hugging Face folder: unpacked ternary floats, or MLX's packs.
 
     model_type, architecture: of config.json. head_dim, context: defaults of transformers' configuration class.
     """
@@ -35,14 +35,14 @@ class HuggingFace:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Rules that the files of an architecture do not spell out.
+    """The rules of an architecture that its files do not state.
 
     activation: None if the file or the shape decides. tied_head: an output matrix in the file is a copy of the
-    embedding. rope_interleaved: RoPE rotates pairs (2j, 2j + 1). partial_rope: a part of a head may be rotated.
+    embedding. rope_interleaved: RoPE rotates pairs (2j, 2j + 1). partial_rope: only a part of a head may be rotated.
     longrope: this RoPE scaling is supported. qk_norm: RMSNorm of query and key heads. grouped: groups of
-    ACTIVATION_GROUP columns share an activation scale. folder: its form in Hugging Face folders, if it has one of its
-    own. keeps_arch: a converted GGUF file keeps the architecture. not_written: what such models are called, if they
-    cannot be converted.
+    ACTIVATION_GROUP columns share an activation scale. folder: its form in Hugging Face folders, if it differs from
+    BitNet's. keeps_arch: a converted GGUF file keeps the architecture. not_written: a description of the models, if
+    they cannot be converted.
     """
 
     activation: Activation | None = None
@@ -59,7 +59,7 @@ class Family:
 
     @property
     def activation_group_size(self) -> int:
-        """As in ModelConfig."""
+        """Columns that share an activation scale; 0 = one scale a row."""
         return ACTIVATION_GROUP if self.grouped else 0
 
 
@@ -87,16 +87,16 @@ FAMILIES: Final[dict[str, Family]] = {
         not_written="with gated delta nets (architecture qwen35)",
     ),
 }
-"""By general.architecture of GGUF files."""
+"""Families by general.architecture of GGUF files."""
 
 UNSUPPORTED: Final = {
-    "qwen35moe": "a mixture of experts, which is not computed yet",
-    "qwen3moe": "a mixture of experts, which is not computed yet",
-    "maple": "a mixture of experts with sliding-window attention, which is not computed yet",
+    "qwen35moe": "a mixture of experts, which is not supported yet",
+    "qwen3moe": "a mixture of experts, which is not supported yet",
+    "maple": "a mixture of experts with sliding-window attention, which is not supported yet",
 }
-"""Architectures with ternary models that are not run, and why."""
+"""Architectures with ternary models that are not supported, and the reason."""
 
 
 def folder_families() -> dict[str, str]:
-    """Architecture of each model_type that has a row with a folder of its own."""
+    """Return the architecture of each model_type whose family has a `folder`."""
     return {family.folder.model_type: arch for arch, family in FAMILIES.items() if family.folder}

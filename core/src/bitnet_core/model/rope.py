@@ -16,11 +16,12 @@ from bitnet_core.errors import ModelError
 from bitnet_core.model.config import ModelConfig
 
 LONG_FACTORS = frozenset({"rope_factors_long", "rope_factors_short"})
-"""Tensors of LongRoPE (Ding et al. 2024) in GGUF: what divides frequencies in contexts beyond the original, or not."""
+"""Tensors of LongRoPE (Ding et al. 2024) in GGUF: divisors of the frequencies for contexts beyond, and up to, the
+original one."""
 
 
 def factors_name(config: ModelConfig, positions: int) -> str:
-    """The tensor that divides the frequencies of so many positions, where there is one."""
+    """Return the name of the tensor whose factors divide the frequencies of a context of `positions`."""
     if config.rope_scaling != "longrope":
         return "rope_freqs"
     return "rope_factors_long" if positions > config.rope_original_context else "rope_factors_short"
@@ -29,17 +30,18 @@ def factors_name(config: ModelConfig, positions: int) -> str:
 def rope_table(
     config: ModelConfig, positions: int, freq_factors: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[np.float32]:
-    """f32[positions, head_dim / 2, 2] of (cos, sin). freq_factors (the tensor `factors_name`, f32[config.rotary_pairs])
-    divide the frequencies.
+    """Compute the table f32[positions, head_dim / 2, 2] of (cos, sin).
 
-    ModelError if the model's values give frequencies that are no numbers."""
+    freq_factors: the tensor `factors_name`, f32[config.rotary_pairs]; the frequencies are divided by it. Raises
+    ModelError if the model's values yield frequencies that are not numbers.
+    """
     with np.errstate(all="ignore"):
         inverse, magnitude = _inverse_frequencies(config)
         if freq_factors is not None:
             inverse /= freq_factors.astype(np.float32)
     if not np.isfinite(inverse).all():
         raise _no_numbers(config)
-    inverse = np.pad(inverse, (0, config.head_dim // 2 - len(inverse)))  # what has no frequency is not turned
+    inverse = np.pad(inverse, (0, config.head_dim // 2 - len(inverse)))  # pairs without a frequency are not rotated
     angles = np.arange(positions, dtype=np.float32)[:, None] * inverse.astype(np.float32)[None, :]
     table = np.empty((*angles.shape, 2), np.float32)
     np.multiply(np.cos(angles), np.float32(magnitude), out=table[..., 0])
@@ -48,14 +50,15 @@ def rope_table(
 
 
 def frequency_factors(config: ModelConfig) -> npt.NDArray[np.float32]:
-    """f32[config.rotary_pairs]: what Llama 3's scaling divides each frequency by, as GGUF stores it (rope_freqs)."""
+    """Return f32[config.rotary_pairs], the divisors of the frequencies in Llama 3's scaling, as GGUF stores them
+    (rope_freqs)."""
     plain, _ = _inverse_frequencies(replace(config, rope_scaling="none"))
     scaled, _ = _inverse_frequencies(config)
     return (plain / scaled).astype(np.float32)
 
 
 def _inverse_frequencies(config: ModelConfig) -> tuple[npt.NDArray[np.float32], float]:
-    """(f32[config.rotary_pairs], factor on cos and sin)."""
+    """Return (f32[config.rotary_pairs], factor on cos and sin)."""
     dim = 2 * config.rotary_pairs
     exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
     powers = np.power(float(config.rope_theta), exponents.astype(np.float64)).astype(np.float32)
@@ -73,14 +76,14 @@ def _inverse_frequencies(config: ModelConfig) -> tuple[npt.NDArray[np.float32], 
 def _no_numbers(config: ModelConfig) -> ModelError:
     return ModelError(
         f"the RoPE values of the model (base {config.rope_theta:g}, scaling {config.rope_scaling} by "
-        f"{config.rope_factor:g}) give frequencies that are no numbers; get the file again"
+        f"{config.rope_factor:g}) yield frequencies that are not numbers; get the file again"
     )
 
 
 def _yarn(
     config: ModelConfig, inverse: npt.NDArray[np.float32], powers: npt.NDArray[np.float32]
 ) -> tuple[npt.NDArray[np.float32], float]:
-    """Low frequencies are interpolated, high ones kept, with a ramp between; cos and sin grow with the factor."""
+    """Interpolate low frequencies and keep high ones, with a ramp between; scale cos and sin with the factor."""
     dim, base = 2 * config.rotary_pairs, config.rope_theta
     original = config.rope_original_context or config.context
     if base <= 1:
@@ -99,7 +102,7 @@ def _yarn(
 
 
 def _llama3(config: ModelConfig, inverse: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Wavelengths beyond the original context are stretched by the factor, short ones kept, with a blend between."""
+    """Stretch wavelengths beyond the original context by the factor and keep short ones, with a blend between."""
     low, high = config.rope_low_freq_factor, config.rope_high_freq_factor
     original = config.rope_original_context or config.context
     wavelength = 2 * math.pi / inverse

@@ -1,4 +1,4 @@
-"""The one face that every kind of model file shows to the rest of core."""
+"""The interface of all model files to the rest of core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bitnet_core.model.weights import DenseWeight, TernaryWeight
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something a reader noticed. Warnings become errors under strict mode (exit code 8)."""
+    """A reader's finding about a model. Warnings become errors in strict mode (exit code 8)."""
 
     severity: Literal["info", "warning"]
     code: str  # stable name, such as "missing-pre-tokenizer"
@@ -34,8 +34,11 @@ class TensorInfo:
 
 
 class ModelSource(Protocol):
-    """An opened model file or folder. Weights are read when asked for; names are GGUF's without ".weight"
-    ("blk.0.attn_q", "token_embd", "output_norm", "output"), whatever the container calls them."""
+    """An opened model file or folder.
+
+    Weights are read on request. Names are GGUF's without ".weight" ("blk.0.attn_q", "token_embd", "output_norm",
+    "output"), whatever the container calls them.
+    """
 
     @property
     def path(self) -> Path: ...
@@ -59,24 +62,24 @@ class ModelSource(Protocol):
 
     @property
     def tokenizer(self) -> Mapping[str, Any]:
-        """What the tokenizer loader needs: {"kind": "gguf", GGUF's tokenizer.* keys in full} or
-        {"kind": "hf", "tokenizer_json": str (if there is one), "tokenizer_config": dict, "generation_config": dict}."""
+        """The input of the tokenizer loader: {"kind": "gguf", GGUF's tokenizer.* keys in full} or {"kind": "hf",
+        "tokenizer_json": str (if there is one), "tokenizer_config": dict, "generation_config": dict}."""
 
     def ternary(self, name: str) -> TernaryWeight:
-        """A linear layer, such as "blk.0.attn_q"; ModelError if absent."""
+        """Return a linear layer, such as "blk.0.attn_q". Raises ModelError if it is absent."""
 
     def dense(self, name: str) -> DenseWeight:
-        """ "token_embd" or "output"."""
+        """Return "token_embd" or "output"."""
 
     def vector(self, name: str) -> npt.NDArray[np.float32]:
-        """A norm weight, such as "blk.0.attn_norm", as f32[n]."""
+        """Return a norm weight, such as "blk.0.attn_norm", as f32[n]."""
 
     def has(self, name: str) -> bool: ...
 
     def sha256(self) -> str:
-        """Hex digest of the model's bytes (of all weight files in name order); computed once."""
+        """Return the hex digest of the model's bytes (of all weight files in name order); computed once."""
 
     def release(self) -> None:
-        """Lets the system drop the pages of the file that were read so far; what was handed out stays valid."""
+        """Let the system drop the file's pages read so far; arrays already returned stay valid."""
 
     def close(self) -> None: ...

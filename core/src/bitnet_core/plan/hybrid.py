@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from bitnet_hal.device import View
 from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, SIGMOID, SILU
+from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.launcher import Launch
 
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.plan.device_weights import DeltaWeights, LayerWeights, Linear
-from bitnet_core.plan.layers import CacheViews, Plan, Values
+from bitnet_core.plan.layers import CacheViews, Plan
 from bitnet_core.plan.scratch import Scratch
 
 _UNIT_EPS = 1e-6
@@ -110,7 +111,7 @@ class HybridPlan(Plan):
         config = self.config
         heads = scratch.view("heads", rows, 4 * config.q_width)
         launches = self._attended(scratch, cache, rows, layer, qkv, caches, heads, decode)
-        shape: Values = {"rows": rows, "n_heads": config.n_heads, "head_dim": config.head_dim, "groups": 1}
+        shape: ParamDict = {"rows": rows, "n_heads": config.n_heads, "head_dim": config.head_dim, "groups": 1}
         constants = {"NORM": 0, "ACT": SIGMOID}
         return launches + self._gated(scratch, shape, (heads, gate, layer.attn_norm), layer.attn_output, constants)
 
@@ -154,7 +155,7 @@ class HybridPlan(Plan):
         heads = scratch.view("heads", rows, 4 * net.value_width)
         prepare = self.launcher.prepare
         groups = net.key_heads if net.regrouped else 1
-        shape: Values = {"rows": rows, "n_heads": net.value_heads, "head_dim": net.value_dim, "groups": groups}
+        shape: ParamDict = {"rows": rows, "n_heads": net.value_heads, "head_dim": net.value_dim, "groups": groups}
         return [
             *self._dense(own.gates, rows, scratch.view("plain", rows, 4 * self.config.hidden), gates),
             prepare(
@@ -171,7 +172,7 @@ class HybridPlan(Plan):
         ]
 
     def _gated(
-        self, scratch: Scratch, shape: Values, views: tuple[View, ...], linear: Linear, constants: dict[str, int]
+        self, scratch: Scratch, shape: ParamDict, views: tuple[View, ...], linear: Linear, constants: dict[str, int]
     ) -> list[Launch]:
         """Return the launches of gated_rms_norm of the views (x, gate, gamma), quantized for a product."""
         rows = int(shape["rows"])
@@ -205,7 +206,7 @@ class HybridPlan(Plan):
         """Return the launches of act(gate) * up, rotated and quantized."""
         config = self.config
         act = {"ACT": self.activation}
-        shape: Values = {"rows": rows, "width": config.ffn}
+        shape: ParamDict = {"rows": rows, "width": config.ffn}
         if down.width == down.columns:
             views = (gate_up, self.weights.signs[config.ffn], *self._quantized(scratch, rows, down.width))
             values = shape | {"block": config.hadamard}
@@ -263,7 +264,7 @@ class HybridPlan(Plan):
         )
 
 
-def _shape(net: DeltaNet) -> Values:
+def _shape(net: DeltaNet) -> ParamDict:
     return {
         "n_heads": net.value_heads,
         "n_key_heads": net.key_heads,

@@ -13,17 +13,14 @@ from bitnet_hal.device import View
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE, KV_TYPES, RELU2, SILU, kv_row_bytes
 from bitnet_hal.kernels.sizes import row_scales
+from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.launcher import Launch, Launcher
+from bitnet_hal.tuning.query import FEW_ROWS
 
 from bitnet_core.plan.device_weights import Dense, DeviceWeights, LayerWeights, Linear, LinearPart
 from bitnet_core.plan.scratch import HISTORY, Scratch
 
 log = logging.getLogger(__name__)
-
-FEW_ROWS = 8
-"""Up to this many rows the plan prefers products that compute the norm themselves."""
-
-Values = dict[str, int | float]
 
 
 class CacheViews(Protocol):
@@ -124,7 +121,7 @@ class Plan:
         normed = scratch.view("normed", wanted)
         logits = scratch.view("logits", wanted)
         bound = scratch.view("bound", wanted)
-        shape: Values = {"rows": wanted, "outs": config.vocab, "width": config.hidden, "stride": config.vocab}
+        shape: ParamDict = {"rows": wanted, "outs": config.vocab, "width": config.hidden, "stride": config.vocab}
         approx = self._fused("approx_logits", shape, (normed, int8.codes, int8.scale, int8.error, logits, bound), {})
         exact = self._fused(
             "refine_logits", shape | {"k": keep}, (normed, head.parts[0].table, int8.error, bound, logits), {}
@@ -163,7 +160,7 @@ class Plan:
             {"MASK": int(masked)},
         )
 
-    def _choice(self, rows: int) -> Values:
+    def _choice(self, rows: int) -> ParamDict:
         return {"rows": rows, "vocab": self.config.tokens, "stride": self.config.vocab}
 
     def _embed(self, scratch: Scratch, rows: int) -> list[Launch]:
@@ -226,7 +223,7 @@ class Plan:
             {**self._rotated(), "ACT": self.activation, "NORM": int(config.sub_norms), **self._scales(block)},
         )
 
-    def _heads(self) -> Values:
+    def _heads(self) -> ParamDict:
         config = self.config
         return {
             "n_heads": config.n_heads,
@@ -235,7 +232,7 @@ class Plan:
             "row_bytes": kv_row_bytes(self.kv, config.head_dim),
         }
 
-    def _cached(self, cache: CacheViews) -> Values:
+    def _cached(self, cache: CacheViews) -> ParamDict:
         return self._heads() | {"max_blocks": cache.max_blocks, "scale": self.config.head_dim**-0.5}
 
     def _rotated(self) -> dict[str, int]:
@@ -339,11 +336,13 @@ class Plan:
         part = layer.gate_up.parts[0]
         if len(up.parts) > 1:
             return None
-        shape: Values = {"rows": rows, "outs": self.config.ffn, "width": up.width}
+        shape: ParamDict = {"rows": rows, "outs": self.config.ffn, "width": up.width}
         views = (part.codes, part.scales, *self._quantized(scratch, rows, up.width), m)
         return self._fused("matmul_ternary_glu", shape, views, {"ACT": self.activation, **self._scales(part.block)})
 
-    def _fused(self, kernel: str, params: Values, views: tuple[View, ...], constants: dict[str, int]) -> Launch | None:
+    def _fused(
+        self, kernel: str, params: ParamDict, views: tuple[View, ...], constants: dict[str, int]
+    ) -> Launch | None:
         """Return the launch of an optional kernel; None if the device does not support it, or not for such sizes."""
         if kernel not in self._optional:
             return None
@@ -394,8 +393,8 @@ class Plan:
         return launches
 
     @staticmethod
-    def _product(rows: int, linear: Linear, part: LinearPart, y_stride: int) -> Values:
-        shape: Values = {"rows": rows, "outs": part.outs, "width": linear.width}
+    def _product(rows: int, linear: Linear, part: LinearPart, y_stride: int) -> ParamDict:
+        shape: ParamDict = {"rows": rows, "outs": part.outs, "width": linear.width}
         return shape | {"y_stride": y_stride, "y_first": part.y_first}
 
     def _quantized(self, scratch: Scratch, rows: int, width: int) -> tuple[View, View, View]:

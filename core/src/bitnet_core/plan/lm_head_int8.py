@@ -7,8 +7,9 @@ from typing import Literal
 
 from bitnet_hal.device import DeviceType
 from bitnet_hal.errors import OutOfMemoryError, UnsupportedError
-from bitnet_hal.kernels.catalogue import CATALOGUE, DENSE_TYPES, ceil_div
+from bitnet_hal.kernels.catalogue import CATALOGUE, DENSE_TYPES
 from bitnet_hal.launcher import Launcher
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.plan.device_weights import Dense, DeviceWeights, Int8LmHead
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Buffer, Device, View, whole
-from bitnet_hal.kernels.catalogue import STEP_FIELDS, ceil_div
+from bitnet_hal.kernels.catalogue import STEP_FIELDS
 from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
 from bitnet_hal.kernels.sizes import row_scales
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.model.weights import padded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitnet_hal.device import View
-from bitnet_hal.kernels.catalogue import ceil_div
+from bitnet_hal.rounding import ceil_div
 
 SHARED = 1 << 20
 """Size of a shared buffer in bytes."""

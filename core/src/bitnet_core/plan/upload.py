@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Device, View
 from bitnet_hal.errors import GpuError, UsageError
-from bitnet_hal.kernels.catalogue import DENSE_TYPES, ceil_div
+from bitnet_hal.kernels.catalogue import DENSE_TYPES
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense

@@ -1,4 +1,4 @@
-"""Tiny models with scales of blocks, QK-norm and ternary tables, drawn from a seed: no two matrices are alike."""
+"""Tiny models with random weights from a seed: group scales, QK-norm and ternary tables; no two matrices are equal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bitnet_core.model.weights import BLOCK, DenseWeight, TernaryWeight
 
 
 class DrawnSource(SyntheticSource):
-    """The shape "bonsai-tiny" (0.2 MB) or another with weights that depend on the seed and on each tensor's name.
+    """A model of the shape "bonsai-tiny" (0.2 MB) or another; its weights depend on the seed and each tensor's name.
 
-    A third of the weights is zero, blocks have scales of 0.5 to 1.5 times the usual one, norm weights are 0.5 to 1.5,
-    and the head is wide enough for the likeliest token to stand out.
+    A third of the weights is zero, group scales vary by 0.5 to 1.5, norm weights are 0.5 to 1.5, and the head is wide
+    enough that the largest logit stands out.
     """
 
     def __init__(self, seed: int = 0, shape: str = "bonsai-tiny") -> None:
@@ -28,7 +28,7 @@ class DrawnSource(SyntheticSource):
         return np.random.default_rng([self._seed, zlib.crc32(name.encode())])
 
     def ternary(self, name: str) -> TernaryWeight:
-        """Equally many codes 0, 1 and 2."""
+        """Return a matrix of equally many codes 0, 1 and 2."""
         rows, columns = self._ternaries[name]
         draw = self._draw(name)
         codes = draw.integers(0, 3, (rows, columns), np.uint8)
@@ -36,15 +36,16 @@ class DrawnSource(SyntheticSource):
         return TernaryWeight(rows, columns, pack(codes), scales, "block", BLOCK)
 
     def vector(self, name: str) -> npt.NDArray[np.float32]:
-        """Around 1; the signs of a rotation, and the rates of delta nets, which are below 0."""
-        draw, size = self._draw(name), self._norms[name]
+        """Return values around 1: signs of a rotation, or negative rates of delta nets, if the name says so."""
+        draw = self._draw(name)
+        size = self._norms[name]
         if name.startswith(SIGNS):
             return draw.choice([-1.0, 1.0], size).astype(np.float32)
         values = draw.uniform(0.5, 1.5, size).astype(np.float32)
         return -values if name.endswith("ssm_a") else values
 
     def dense(self, name: str) -> DenseWeight:
-        """What a delta net has of floats, each sum of which has about its inputs' size."""
+        """Return a float matrix of a delta net whose products keep the magnitude of their inputs."""
         rows, columns = self._floats[name]
         halves = (self._draw(name).standard_normal((rows, columns)) * columns**-0.5).astype("<f2")
         return DenseWeight("f16", rows, columns, halves.view(np.uint8))

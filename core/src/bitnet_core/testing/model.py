@@ -1,4 +1,5 @@
-"""Whole models: the one that core ships says the same on every device, token for token, and so does a drawn one."""
+"""Rules about whole models: the shipped model must generate transformers' tokens, random models those of the numpy
+device."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ from bitnet_core.tokenizer import load_tokenizer
 class Story:
     """A prompt, and the greedy tokens after it.
 
-    At each of them the largest logit is at least `margin` above the second: another order of f32 sums, or another
-    cache type, moves int8 codes that lie on a rounding boundary by one, and logits by hundredths, sometimes by a tenth.
+    At each token the largest logit is at least `margin` above the second. Another order of f32 sums or another cache
+    type moves int8 codes next to a rounding tie by one, and logits by hundredths, sometimes by a tenth.
     """
 
     prompt: str
@@ -43,8 +44,10 @@ class Story:
 
 
 def golden_stories() -> list[Story]:
-    """Continuations of 64 tokens by the shipped model's weights in another program: transformers in float32. They were
-    made by examples/stories/golden.py."""
+    """Return continuations of 64 tokens that transformers computed in float32 with the shipped model's weights.
+
+    examples/stories/golden.py makes them.
+    """
     content = json.loads((files("bitnet_core") / "testing" / "stories.json").read_text())
     return [
         Story(case["prompt"], tuple(case["prompt_ids"]), case["text"], tuple(case["ids"]), case["margin"])
@@ -53,31 +56,34 @@ def golden_stories() -> list[Story]:
 
 
 def shipped(device: Device, kv_dtype: str) -> Model:
-    """The shipped model; closing it closes the device."""
+    """Load the shipped model; closing it closes the device."""
     source = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
     info = device.info
     summary = BackendStartupSummary(DeviceRequest(info.backend, info.index), (info.backend,), info)
     return Model(source, load_tokenizer(source.tokenizer), device, summary, EngineOptions(kv_dtype))
 
 
-FEW_STORIES, FEW_TOKENS = {"f16": 3, "f32": 1}, 24
-"""What a CPU behind a GPU's API says, where a step may take a second: with f16 one of the texts gets to a third block
-of the cache; what is different with f32, storing and reading, has cases of kernels at all sizes."""
+FEW_TOKENS = 24
+FEW_STORIES = {"f16": 3, "f32": 1}
+"""Stories and tokens on software devices, whose steps may take a second.
+
+With f16 one request reaches a third cache block; the cases of the kernels cover f32 caches at all sizes.
+"""
 
 PROMPTS = [1, 9, 40, 70]
-"""Tokens of the prompts for the drawn model."""
+"""Prompt lengths, in tokens, for the random models."""
 
 SLACK = 0.12
-"""How far below numpy's largest logit that of a token may be which a device takes: twice what was seen where sums of
-another order moved int8 codes. The logits' standard deviation is 0.9."""
+"""Largest distance of the chosen token's logit below numpy's largest: twice the largest one seen when another order
+of sums moved int8 codes. The logits have a standard deviation of 0.9."""
 
 
 class ModelRules:
-    """All kernels together, through prompts, recordings and the paged cache."""
+    """Rules that run all kernels together, through prompts, recordings and the paged cache."""
 
     @pytest.mark.parametrize("kv_dtype", ["f16", "f32"])
     def test_the_shipped_model_says_what_it_should(self, bench: Bench, kv_dtype: str) -> None:
-        """Greedy tokens after several prompts, all in one batch, are those of transformers."""
+        """Greedy tokens after several prompts in one batch must equal those of transformers."""
         _needs_every_kernel(bench)
         with shipped(bench.backend.open(bench.index), kv_dtype) as model:
             software = bench.device.info.type is DeviceType.SOFTWARE
@@ -91,8 +97,10 @@ class ModelRules:
                 assert said == one.ids[:most], _difference(model, one, said)
 
     def test_a_model_with_scales_of_blocks_says_what_numpy_says(self, bench: Bench) -> None:
-        """Greedy tokens of a drawn model with scales of blocks, QK-norm and ternary tables, several texts in a batch:
-        each is numpy's likeliest after the same tokens, or its logit is within SLACK of that one's."""
+        """Greedy tokens of a random model with group scales, QK-norm and ternary tables must be numpy's.
+
+        Several requests run in one batch. A token passes if its logit on numpy is within SLACK of the largest one.
+        """
         self._check_drawn(bench, "bonsai-tiny")
 
     def _check_drawn(self, bench: Bench, shape: str) -> None:
@@ -103,26 +111,29 @@ class ModelRules:
         for length, text in zip(PROMPTS, texts, strict=True):
             logits = reference.logits(text)[length - 1 : -1, : reference.config.tokens]
             for row, token in zip(logits, text[length:], strict=True):
-                assert token < len(row), f"id {token} has no token, and must never be chosen"
+                assert token < len(row), f"id {token} stands for no token and must never be chosen"
                 best = int(row.argmax())
                 assert row[best] - row[token] <= SLACK, (
-                    f"after a prompt of {length} tokens the device takes {token} (logit {row[token]:.3f} of numpy's), "
-                    f"where numpy takes {best} ({row[best]:.3f})"
+                    f"after a prompt of {length} tokens the device chose {token} (numpy's logit: {row[token]:.3f}), "
+                    f"numpy {best} ({row[best]:.3f})"
                 )
         reference.close()
 
     def test_a_model_with_delta_nets_says_what_numpy_says(self, bench: Bench) -> None:
-        """The same of a drawn model with gated delta nets and rotated weights, where the device has their kernels."""
+        """Greedy tokens of a random model with gated delta nets and rotated weights must be numpy's, within SLACK."""
         if lacking := DELTA_KERNELS - bench.device.info.kernels:
             pytest.skip(f"the device does not offer {', '.join(sorted(lacking))}")
         self._check_drawn(bench, "bonsai2-tiny")
 
     @pytest.mark.parametrize("kv_dtype", ["f16", "f32", "int8"])
     def test_a_row_is_the_same_among_few(self, bench: Bench, kv_dtype: str) -> None:
-        """The feature "batch-invariant": logits of a step of 2 to BATCH_INVARIANT_ROWS rows have the bits of steps of
-        one row, with scales of rows and of blocks, after few and after many positions."""
+        """With the feature "batch-invariant", logits of 2 to BATCH_INVARIANT_ROWS rows must have the bits of one-row
+        steps.
+
+        Models with one weight scale and with group scales, after few and after many positions.
+        """
         if "batch-invariant" not in bench.device.info.features:
-            pytest.skip("the device does not say that it has the feature 'batch-invariant'")
+            pytest.skip('the device does not claim "batch-invariant"')
         _needs_every_kernel(bench)
         stories = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
         for source in (stories, DrawnSource()):
@@ -135,11 +146,12 @@ class ModelRules:
 
 
 def _check_like_rows(engine: Engine, prompt: int) -> None:
-    """Tokens after a prompt, one by one and then together."""
+    """Compare the logits of tokens after a prompt, computed one by one and in batches."""
     draw = np.random.default_rng(prompt)
     tokens = draw.integers(0, engine.config.tokens, prompt + BATCH_INVARIANT_ROWS).tolist()
     with engine.scheduler.borrow_index(len(tokens)) as req_index:
-        runner, chunk = engine._ready(), engine.scheduler.chunk
+        runner = engine._ready()
+        chunk = engine.scheduler.chunk
         for start in range(0, prompt, chunk):
             runner.forward(
                 [ScheduledTokens(req_index, start, tuple(tokens[start : min(start + chunk, prompt)]))], (), chunk
@@ -160,7 +172,7 @@ def _check_like_rows(engine: Engine, prompt: int) -> None:
 
 
 def _needs_every_kernel(bench: Bench) -> None:
-    """Skips where a kernel is not offered."""
+    """Skip the rule if the device does not offer a base kernel."""
     for spec in CATALOGUE.values():
         if spec.base:
             launch = cases_of(spec.name)[0].launch()
@@ -168,7 +180,7 @@ def _needs_every_kernel(bench: Bench) -> None:
 
 
 def _drawn_texts(engine: Engine) -> list[list[int]]:
-    """Prompts and 16 greedy tokens after each; the engine is closed."""
+    """Return the prompts, each with 16 greedy tokens after it; closes the engine."""
     draw = np.random.default_rng(0)
     try:
         sequences = [engine.add_request(draw.integers(0, engine.config.tokens, n), max_tokens=16) for n in PROMPTS]
@@ -179,7 +191,7 @@ def _drawn_texts(engine: Engine) -> list[list[int]]:
         engine.close()
 
 
-def _difference(model: Model, told: Story, said: tuple[int, ...]) -> str:
-    same = next((i for i, pair in enumerate(zip(said, told.ids, strict=False)) if pair[0] != pair[1]), len(said))
+def _difference(model: Model, story: Story, said: tuple[int, ...]) -> str:
+    same = next((i for i, pair in enumerate(zip(said, story.ids, strict=False)) if pair[0] != pair[1]), len(said))
     wrong = model.tokenizer.decode(said)
-    return f"token {same} after the prompt is another one: the model should say {told.text!r}, not {wrong!r}"
+    return f"token {same} after the prompt differs: expected {story.text!r}, got {wrong!r}"

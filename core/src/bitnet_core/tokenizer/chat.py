@@ -1,4 +1,4 @@
-"""Chat templates: messages to the text and the ids that the model was trained on."""
+"""Chat templates: messages to the text and token ids that the model was trained on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bitnet_core.tokenizer.template_process import TemplateProcess
 from bitnet_core.tokenizer.tokenizer import Tokenizer
 
 MAX_TEMPLATE: Final = 1 << 18  # characters
-MAX_DEPTH: Final = 64  # lists and mappings of a message within each other
+MAX_DEPTH: Final = 64  # nesting levels of lists and mappings in a message
 MAX_VALUES: Final = 1 << 16  # in all messages together
 
 BITNET_TEMPLATE: Final = (
@@ -28,20 +28,26 @@ PLAIN_TEMPLATE: Final = (
     "{% for message in messages %}{{ message['role'] | capitalize }}: {{ message['content'] | trim }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
-"""For models without a template and without an end-of-turn token, such as the 1bitLLM base models: a transcript."""
+"""A plain transcript, for models without a template and without an end-of-turn token, such as the 1bitLLM base
+models."""
 
 _PLACEHOLDER: Final = "BITNET"
 _PRIVATE_USE: Final = range(0xF0000, 0xFFFFE)
 
 
 class ChatTemplate:
-    """The template of one model. source: its jinja2 text; origin: whether it is the file's own, or takes the place of
-    a placeholder or of none."""
+    """The chat template of one model.
+
+    source: its jinja2 text. origin: the file, or the reason for a replacement (a placeholder, or no template at all).
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Microsoft's GGUF carries a placeholder (it contains BITNET and never ends a turn), which is replaced; without
-        a template, BITNET_TEMPLATE serves vocabularies that have <|eot_id|> and PLAIN_TEMPLATE all others.
-        TokenizerError if the template does not parse."""
+        """Take the file's template, or a replacement.
+
+        Microsoft's GGUF carries a placeholder (it contains BITNET and never ends a turn), which is replaced. Without a
+        template, vocabularies that have <|eot_id|> get BITNET_TEMPLATE and all others PLAIN_TEMPLATE. Raises
+        TokenizerError if the template does not parse.
+        """
         self._tokenizer = tokenizer
         source = _named_default(tokenizer.chat_template)
         self.origin: Literal["file", "placeholder", "missing"] = "file"
@@ -50,18 +56,21 @@ class ChatTemplate:
             source = BITNET_TEMPLATE if "<|eot_id|>" in tokenizer.specials else PLAIN_TEMPLATE
         self.source = source
         if len(self.source) > MAX_TEMPLATE:
-            raise TokenizerError(f"the chat template has {len(self.source)} characters; at most {MAX_TEMPLATE} may be")
-        self._fence = TemplateProcess(self.source)
-        self._fence.parse()
+            raise TokenizerError(f"the chat template has {len(self.source)} characters; the limit is {MAX_TEMPLATE}")
+        self._process = TemplateProcess(self.source)
+        self._process.parse()
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **variables: Any
     ) -> str:
-        """The conversation as text. messages: {"role": ..., "content": ...}; variables: what else the template knows
-        (enable_thinking, tools). UsageError where the template refuses them (raise_exception), TokenizerError where it
-        fails, runs on or takes too much. The template runs in a process of its own (`TemplateProcess`)."""
+        """Render the conversation as text, in a child process (`TemplateProcess`).
+
+        messages: {"role": ..., "content": ...}. variables: further variables of the template (enable_thinking, tools).
+        Raises UsageError if the template rejects the messages (raise_exception), TokenizerError if it fails, or exceeds
+        its limits of time and memory.
+        """
         _check_size([messages, variables])
-        return self._fence.render(
+        return self._process.render(
             {
                 **_plain(variables),
                 "messages": _plain(messages),
@@ -78,9 +87,11 @@ class ChatTemplate:
         limit: int | None = None,
         **variables: Any,
     ) -> list[int]:
-        """The conversation as ids, beginning with the bos id where the tokenizer adds one. Control tokens of the
-        template are parsed; what looks like one inside a message is plain text. UsageError where the rendered text
-        cannot have `limit` tokens or fewer."""
+        """Encode the conversation, beginning with the bos id if the tokenizer adds one.
+
+        Control tokens of the template are parsed; text in a message that looks like one stays plain text. Raises
+        UsageError if the rendered text must have more than `limit` tokens.
+        """
         _check_size([messages, variables])
         shield = _Shield(self._tokenizer.specials, [messages, variables])
         text = self.render(shield.covered(messages), add_generation_prompt, **shield.covered(variables))
@@ -97,7 +108,7 @@ class ChatTemplate:
 
     def close(self) -> None:
         """End the template's process; a later rendering starts another."""
-        self._fence.close()
+        self._process.close()
 
     def _encode(self, text: str, special: bool) -> list[int]:
         return self._tokenizer.encode(text, add_bos=False, parse_special=special)
@@ -107,7 +118,7 @@ class ChatTemplate:
 
 
 def _named_default(source: Any) -> str | None:
-    """The template, or the one named "default" of several."""
+    """Return the template, or the one named "default" of several."""
     if isinstance(source, list):
         named = [entry for entry in source if isinstance(entry, dict) and entry.get("name") == "default"]
         source = named[0].get("template") if named else None
@@ -119,13 +130,13 @@ def _named_default(source: Any) -> str | None:
 
 
 def _check_size(value: Any) -> None:
-    """UsageError for messages that are nested too deeply, or are too many."""
+    """Raise UsageError if the messages are nested too deeply, or too many."""
     if problem := json_limits.exceeds_limits(value, MAX_DEPTH, MAX_VALUES):
         raise UsageError(f"the messages {problem}")
 
 
 def _plain(value: Any) -> Any:
-    """Messages in the types of JSON."""
+    """Convert messages to the types of JSON."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -134,8 +145,11 @@ def _plain(value: Any) -> Any:
 
 
 class _Shield:
-    """Hides control tokens written in messages from the tokenizer: their first character is replaced by a private-use
-    one before rendering and put back after the rendered text was cut at the template's own control tokens."""
+    """A guard that hides control tokens in messages from the tokenizer.
+
+    Their first character is replaced by a private-use character before rendering, and restored after the rendered text
+    was split at the template's own control tokens.
+    """
 
     def __init__(self, specials: Mapping[str, int], messages: Any) -> None:
         ordered = sorted(specials, key=len, reverse=True)
@@ -153,7 +167,7 @@ class _Shield:
         return bool(self._cover)
 
     def covered(self, value: Any) -> Any:
-        """A copy of messages with every string in it safe."""
+        """Return a copy of messages with the control tokens in every string hidden."""
         if isinstance(value, str):
             return self._covered_text(value)
         if isinstance(value, Mapping):
@@ -163,7 +177,7 @@ class _Shield:
         return value
 
     def parts(self, text: str) -> Iterator[tuple[str, bool]]:
-        """The rendered text cut at its control tokens, everything hidden restored: (text, is a control token)."""
+        """Split the rendered text at its control tokens and restore hidden text: yields (text, is a control token)."""
         restore = str.maketrans({cover: char for char, cover in self._cover.items()})
         position = 0
         for match in self._pattern.finditer(text):
@@ -177,7 +191,7 @@ class _Shield:
     def _covered_text(self, text: str) -> str:
         while self._pattern.search(text):
             text = self._pattern.sub(lambda match: self._hide(match[0][0]) + match[0][1:], text)
-        # A control token must not arise across the border of the text and the template either, trimmed or not.
+        # No control token may arise across the border of message and template, even if the message is trimmed.
         starts = {0, len(text) - len(text.lstrip())}
         ends = {len(text), len(text.rstrip())}
         risky: set[int] = set()

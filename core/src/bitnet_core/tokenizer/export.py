@@ -1,4 +1,4 @@
-"""A source's tokenizer as GGUF keys or as the files of a Hugging Face folder."""
+"""Export a source's tokenizer as GGUF keys or as the files of a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PROBES: Final = (
     "Hello  world, they'll say: DON'T 'S 12345 1.5e10 (Hi (Hi)) f(x)[0] += y_1; a-b_c ~`^|<>=$",
     " \t two\n\n  three   \n four!!\n?\r\n\r\n 'five' ½²٣ naïve Übergrößen日本語テキスト한국어🙂🙂 हिन्दी x",
 )
-"""Texts on which the pre-tokenizers differ."""
+"""Texts that distinguish the pre-tokenizers."""
 
 
 def gguf_keys(keys: Mapping[str, Any], vocab: int) -> dict[str, Any]:
-    """The tokenizer.* keys of a GGUF file for a model with `vocab` embedding rows.
+    """Return the tokenizer.* keys of a GGUF file for a model with `vocab` embedding rows.
 
     keys: ModelSource.tokenizer. A missing `pre` is filled in and a placeholder template replaced. Raises TokenizerError
     for a tokenizer that GGUF cannot describe.
@@ -71,7 +71,7 @@ def _gguf_keys_of_folder(keys: Mapping[str, Any], tokenizer: Tokenizer) -> dict[
     types = list(tokenizer.types)
     written: dict[str, Any] = {
         "tokenizer.ggml.model": "gpt2" if tokenizer.byte_level else "llama",
-        # an id that no token has keeps its place
+        # an id without a token keeps its place
         "tokenizer.ggml.tokens": [text or f"[PAD{token}]" for token, text in enumerate(tokenizer.tokens)],
         "tokenizer.ggml.add_bos_token": tokenizer.add_bos,
     }
@@ -98,7 +98,7 @@ def _gguf_keys_of_folder(keys: Mapping[str, Any], tokenizer: Tokenizer) -> dict[
 
 
 def _matching_rule(document: Mapping[str, Any]) -> PreTokenizer:
-    """The rule of GGUF that cuts text as the pre-tokenizer of a tokenizer.json does."""
+    """Return the GGUF pre-tokenizer that splits text as that of a tokenizer.json."""
     own = Backend.from_str(json.dumps(document)).pre_tokenizer
     ignore_merges = bool(document["model"].get("ignore_merges"))
     if own is not None:
@@ -110,13 +110,13 @@ def _matching_rule(document: Mapping[str, Any]) -> PreTokenizer:
             if found == expected and rule.ignore_merges == ignore_merges:
                 return rule
     raise TokenizerError(
-        "GGUF has no name for the pre-tokenizer of this tokenizer.json, so the text would be cut wrongly; "
+        "GGUF has no name for the pre-tokenizer of this tokenizer.json, so the text would be split wrongly; "
         "convert to safetensors instead"
     )
 
 
 def _scores(tokenizer: Tokenizer, merges: list[list[str]]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """SPM scores that rank tokens as the merges do: minus the rank of the first merge that makes the token."""
+    """Return SPM scores in the order of the merges: minus the rank of the first merge that yields the token."""
     ranks: dict[str, int] = {}
     for rank, (left, right) in enumerate(merges):
         ranks.setdefault(left + right, rank)
@@ -132,12 +132,15 @@ def _padding(keys: Mapping[str, Any], tokenizer: Tokenizer) -> int | None:
 
 
 def folder_files(keys: Mapping[str, Any], context: int) -> dict[str, str]:
-    """tokenizer.json, tokenizer_config.json and generation_config.json by name; TokenizerError if it does not load."""
+    """Return tokenizer.json, tokenizer_config.json and generation_config.json by name. Raises TokenizerError if the
+    tokenizer does not load."""
     tokenizer = load_tokenizer(keys)
     if keys["kind"] == "hf":
         document, config = keys["tokenizer_json"], dict(keys.get("tokenizer_config") or {})
         if tokenizer.add_bos and Backend.from_str(document).encode("").ids[:1] != [tokenizer.bos_id]:
-            document = json.dumps(_with_bos(tokenizer), ensure_ascii=False)  # transformers goes by this file alone
+            document = json.dumps(
+                _with_bos(tokenizer), ensure_ascii=False
+            )  # transformers reads the bos rule from this file alone
         generation = dict(keys.get("generation_config") or {})
     else:
         document, config = (
@@ -157,7 +160,7 @@ def folder_files(keys: Mapping[str, Any], context: int) -> dict[str, str]:
 
 
 def _with_bos(tokenizer: Tokenizer) -> dict[str, Any]:
-    """tokenizer.json whose post-processor puts the bos token first where the model wants it."""
+    """Return tokenizer.json with a post-processor that puts the bos token first if the model needs one."""
     document: dict[str, Any] = json.loads(tokenizer.to_json())
     if tokenizer.add_bos and tokenizer.bos_id is not None:
         text = tokenizer.token_text(tokenizer.bos_id)

@@ -1,8 +1,8 @@
-"""Which regular expressions of a tokenizer.json are accepted.
+"""Validation of a tokenizer.json's regular expressions.
 
-The library's engine backtracks, and panics where that takes it too long, so a file's expressions must be of the kind
-that real tokenizers use: classes, alternatives, lookahead and repetitions, none inside another one, with few ways to
-match the same text. At one place of a text an accepted expression takes steps in proportion to what is left of it.
+The library's engine backtracks, and panics if that takes too long, so an expression must be of the kind that real
+tokenizers use: classes, alternatives, lookahead and repetitions without nesting, with few ways to match the same text.
+At one position of a text an accepted expression takes a number of steps proportional to the rest of the text.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ _ITEM: Final = re.compile(
 
 @dataclass(slots=True)
 class _Part:
-    """What matching a part may come to. ways: of matching one text, but for repetitions without an end; of those,
-    last: how many end the part, retried: how many have something behind them that may fail, so that all of their
-    lengths are tried; repeats: whether there is any choice of a length."""
+    """The cost of matching a part of an expression.
+
+    ways: alternatives for one text, apart from unbounded repetitions. last: unbounded repetitions at the end of the
+    part. retried: unbounded repetitions followed by something that may fail, so that all their lengths are tried.
+    repeats: whether the part has a choice of lengths.
+    """
 
     ways: int = 1
     last: int = 0
@@ -41,15 +44,15 @@ class _Part:
 
 @dataclass(slots=True)
 class _Group:
-    """An open group: its finished alternatives, the one that is read, and the item at its end, which a repetition may
-    follow."""
+    """An open group: its finished alternatives, the current one, and the item at its end, to which a repetition may
+    apply."""
 
     done: list[_Part] = field(default_factory=list)
     branch: _Part = field(default_factory=_Part)
     item: _Part | None = None
 
     def settle(self, required: bool = True) -> None:
-        """The item is complete: it becomes part of the alternative. required: it may fail."""
+        """Add the complete item to the alternative. required: the item may fail to match."""
         item, branch = self.item, self.branch
         if item is None:
             return
@@ -62,13 +65,13 @@ class _Group:
         self.item = None
 
     def end_branch(self) -> None:
-        """An alternative is complete."""
+        """Finish an alternative."""
         self.settle()
         self.done.append(self.branch)
         self.branch = _Part()
 
     def closed(self) -> _Part:
-        """All of it as one part."""
+        """Return the whole group as one part."""
         self.end_branch()
         ways = sum(part.ways for part in self.done)
         last, retried = max(part.last for part in self.done), max(part.retried for part in self.done)
@@ -76,7 +79,7 @@ class _Group:
 
 
 def check_pattern(pattern: str) -> None:
-    """TokenizerError if the expression is not of the kind described above."""
+    """Raise TokenizerError unless the expression is of the kind described above."""
     if len(pattern) > MAX_PATTERN:
         raise _refused(pattern, f"it has {len(pattern)} characters; at most {MAX_PATTERN} are accepted")
     groups = [_Group()]
@@ -84,7 +87,7 @@ def check_pattern(pattern: str) -> None:
     while position < len(pattern):
         item = _ITEM.match(pattern, position)
         if item is None:
-            raise _refused(pattern, f"{pattern[position : position + 12]!r} is not accepted in it")
+            raise _refused(pattern, f"{pattern[position : position + 12]!r} is not supported in it")
         position = item.end()
         if problem := _taken(groups, item):
             raise _refused(pattern, problem)
@@ -95,17 +98,17 @@ def check_pattern(pattern: str) -> None:
 
 
 def _taken(groups: list[_Group], item: re.Match[str]) -> str:
-    """Goes on by one item. What is wrong with it, "" if nothing is."""
+    """Process one item. Returns its fault, "" if there is none."""
     group = groups[-1]
     if item["repeat"]:
         return _repeated(group, item["repeat"])
     group.settle()
     if item["open"]:
         groups.append(_Group())
-        return "its groups are too deep" if len(groups) > _MAX_DEPTH else ""
+        return "its groups are nested too deeply" if len(groups) > _MAX_DEPTH else ""
     if item["close"]:
         if len(groups) == 1:
-            return "a parenthesis is closed that was not opened"
+            return "a parenthesis is closed but was not opened"
         part = groups.pop().closed()
         groups[-1].item = part
         return _costly(part)
@@ -117,11 +120,11 @@ def _taken(groups: list[_Group], item: re.Match[str]) -> str:
 
 
 def _repeated(group: _Group, repeat: str) -> str:
-    """Repeats the item at the end of a group. What is wrong with that, "" if nothing is."""
+    """Repeat the item at the end of a group. Returns the fault, "" if there is none."""
     least, most = _counts(repeat)
     item = group.item
     if item is None or max(least, most or 0) > MAX_REPEATED:
-        return f"the repetition {repeat} is not accepted where it stands"
+        return f"the repetition {repeat} is not allowed in this place"
     if repeat != "?" and (item.repeats or (item.ways > 1 and most != least)):
         return "a repetition stands inside another one, or repeats a choice"
     if most is None:
@@ -134,7 +137,7 @@ def _repeated(group: _Group, repeat: str) -> str:
 
 
 def _counts(repeat: str) -> tuple[int, int | None]:
-    """Least and most; None is without end."""
+    """Return the minimum and maximum of a repetition; None is unbounded."""
     if repeat in "*+?":
         return int(repeat == "+"), 1 if repeat == "?" else None
     least, comma, most = repeat.strip("{}").partition(",")
@@ -142,14 +145,14 @@ def _counts(repeat: str) -> tuple[int, int | None]:
 
 
 def _costly(part: _Part) -> str:
-    """Why matching the part could take too long, "" if it cannot."""
+    """Return why matching the part could take too long, "" if it cannot."""
     if part.ways > MAX_WAYS:
         return f"there are more than {MAX_WAYS} ways for it to match the same text"
     if part.retried > 1:
-        return "two repetitions without an end stand before something that may fail"
+        return "two unbounded repetitions come before something that may fail"
     return ""
 
 
 def _refused(pattern: str, why: str) -> TokenizerError:
     shown = pattern if len(pattern) <= 80 else pattern[:77] + "..."
-    return TokenizerError(f"the regular expression {shown!r} of tokenizer.json is refused: {why}")
+    return TokenizerError(f"the regular expression {shown!r} of tokenizer.json is rejected: {why}")

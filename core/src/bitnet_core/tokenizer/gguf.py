@@ -1,7 +1,7 @@
-"""Builds the `tokenizers` pipeline of a GGUF vocabulary: of all of it, or of as much as one text needs.
+"""Build the `tokenizers` pipeline of a GGUF vocabulary: of the whole vocabulary, or of the part that one text needs.
 
-What merging makes of a text are parts of the text. So tokens that are no part of it, and merges of others, change
-nothing, and without them the library needs milliseconds where a whole vocabulary of 128,000 tokens takes half a second.
+Merging a text yields parts of that text. Tokens that are not part of it, and their merges, change nothing; without them
+the library needs milliseconds instead of half a second for a vocabulary of 128,000 tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bitnet_core.tokenizer.vocabulary import END_OF_TURN_TEXTS, TokenType, Vocab
 
 MAX_SPLITS: Final = 1 << 22  # candidate merges of an SPM vocabulary
 MAX_PART: Final = 1 << 14
-"""Characters of a text up to which its part of a vocabulary is made much sooner than all of it."""
+"""Characters of a text up to which building its part of a vocabulary is much faster than building all of it."""
 
 Entry = tuple[int, str]
 """A token's id and text."""
@@ -31,8 +31,11 @@ _LETTERS: Final = {byte: letter for letter, byte in byte_alphabet().items()}
 
 
 def tokenizer_from_vocabulary(vocabulary: Vocabulary) -> Tokenizer:
-    """A Tokenizer that behaves as bitnet.cpp does on this vocabulary; TokenizerError if it is inconsistent. That merges
-    join tokens is checked when all of it is made."""
+    """Build a Tokenizer that behaves as bitnet.cpp does on this vocabulary.
+
+    Raises TokenizerError if the vocabulary is inconsistent; whether merges join tokens is checked when the whole
+    vocabulary is built.
+    """
     byte_level = vocabulary.model == "gpt2"
     vocabulary = _with_defaults(vocabulary)
     pipeline = _ByteLevel(vocabulary) if byte_level else _SentencePiece(vocabulary)
@@ -52,7 +55,7 @@ def tokenizer_from_vocabulary(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def _with_defaults(vocabulary: Vocabulary) -> Vocabulary:
-    """With what a file need not say."""
+    """Fill in the defaults of values that a file may omit."""
     if vocabulary.model == "gpt2":
         rule = pre_tokenizer(vocabulary.pre, vocabulary.tokens)
         return replace(
@@ -75,8 +78,11 @@ def _with_defaults(vocabulary: Vocabulary) -> Vocabulary:
 
 
 class _Pipeline(ABC):
-    """How a vocabulary becomes a tokenizer of the library. types: the file's, but what it names as bos and so on is a
-    control token. specials: what is found in a text before anything else."""
+    """A builder of the library's tokenizer from a vocabulary.
+
+    types: the file's, except that tokens named as bos and so on are control tokens. specials: tokens matched in a text
+    before all others.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary, self.types = vocabulary, vocabulary.types.copy()
@@ -90,19 +96,22 @@ class _Pipeline(ABC):
 
     @abstractmethod
     def _pipeline(self, entries: Sequence[Entry]) -> Backend:
-        """With these tokens and their merges, without special tokens."""
+        """Build the pipeline of these tokens and their merges, without special tokens."""
 
     @abstractmethod
     def _written(self, text: str) -> str | None:
-        """The characters in which the text is merged; None where they are not known beforehand."""
+        """Return the characters in which the text is merged; None if they are not known in advance."""
 
     def whole(self) -> Backend:
-        """With all tokens; TokenizerError for merges of what is none."""
+        """Build the pipeline of all tokens. Raises TokenizerError for merges of unknown tokens."""
         return self._with_specials(list(enumerate(self._vocabulary.tokens)))
 
     def part(self, text: str) -> Backend | None:
-        """What encodes this text, and no other, as `whole` does; None where that takes all tokens, as for a character
-        that is none and becomes byte tokens, which may be merged with others."""
+        """Build a pipeline that encodes this text, and no other, as `whole` does.
+
+        Returns None if that takes all tokens, as for a character that is not a token and becomes byte tokens, which may
+        be merged with others.
+        """
         written = self._written(text) if len(text) <= MAX_PART else None
         if written is None:
             return None
@@ -124,14 +133,14 @@ class _Pipeline(ABC):
 
 
 class _ByteLevel(_Pipeline):
-    """GPT-2's: every byte is a letter, and merges are listed."""
+    """The pipeline of GPT-2's byte-level BPE: every byte is a letter, and merges are listed."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         self._rule = pre_tokenizer(vocabulary.pre, vocabulary.tokens)
 
     def _written(self, text: str) -> str | None:
-        if self._vocabulary.add_space_prefix:  # before each piece
+        if self._vocabulary.add_space_prefix:  # before each part between special tokens
             return None
         return "".join(map(_LETTERS.__getitem__, text.encode()))
 
@@ -155,7 +164,7 @@ class _ByteLevel(_Pipeline):
     def _merges(self, entries: Sequence[Entry], ids: dict[str, int]) -> list[tuple[str, str]]:
         merges = self._vocabulary.merges
         if len(entries) == len(self._vocabulary.tokens):
-            words = " ".join(merges).split(" ") if merges else []  # much faster than to split each
+            words = " ".join(merges).split(" ") if merges else []  # much faster than splitting each
             pairs = iter(words)
             return list(zip(pairs, pairs, strict=True))
         makers = {f"{left} {right}" for _, text in entries for left, right in _cuts(text, ids)}
@@ -163,17 +172,19 @@ class _ByteLevel(_Pipeline):
 
 
 class _SentencePiece(_Pipeline):
-    """SPM's: spaces are SPACE, and scores say what is joined first."""
+    """The pipeline of SPM: spaces are SPACE, and scores order the merges."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         self._made = of_kind(vocabulary.types, TokenType.NORMAL, TokenType.USER_DEFINED)
         if int((vocabulary.tokens.lengths[self._made] - 1).clip(0).sum()) > MAX_SPLITS:
-            raise TokenizerError(f"the SPM vocabulary has over {MAX_SPLITS} ways to cut its tokens; it looks corrupt")
+            raise TokenizerError(f"the SPM vocabulary has over {MAX_SPLITS} ways to split its tokens; it looks damaged")
 
     def _written(self, text: str) -> str | None:
         prefix = self._vocabulary.add_space_prefix
-        if prefix and any(special in text for _, special in self.specials):  # before what stands between them
+        if prefix and any(
+            special in text for _, special in self.specials
+        ):  # the prefix also precedes each part between special tokens
             return None
         return (SPACE if prefix and text else "") + text.replace(" ", SPACE)
 
@@ -191,8 +202,11 @@ class _SentencePiece(_Pipeline):
         return backend
 
     def _merges(self, entries: Iterable[Entry], ids: dict[str, int]) -> list[tuple[str, str]]:
-        """SPM joins the neighbours whose union has the highest score, so every way to cut a token into two tokens is a
-        merge with the token's score as its rank. Control, byte and unused tokens are never the result of a merge."""
+        """Return the merges in order: SPM joins the neighbours whose union has the highest score.
+
+        So every split of a token into two tokens is a merge with the token's score as its rank. Control, byte and
+        unused tokens are never the result of a merge.
+        """
         scores = self._vocabulary.scores
         ranked = [
             (-scores[token], token, pair) for token, text in entries if self._made[token] for pair in _cuts(text, ids)
@@ -202,20 +216,20 @@ class _SentencePiece(_Pipeline):
 
 
 def _ids(entries: Sequence[Entry]) -> dict[str, int]:
-    """Of a text that is there twice, the first."""
+    """Return the id of each text; the first one if a text appears twice."""
     return {text: token for token, text in reversed(entries)}
 
 
 def _cuts(text: str, ids: dict[str, int]) -> list[tuple[str, str]]:
-    """The ways to cut a text into two tokens."""
+    """Return the splits of a text into two tokens."""
     cuts = ((text[:cut], text[cut:]) for cut in range(1, len(text)))
     return [(left, right) for left, right in cuts if left in ids and right in ids]
 
 
 def _refused(merges: Sequence[tuple[str, str]], ids: dict[str, int], error: Exception) -> TokenizerError:
-    """Which merge it is, as the library does not say."""
+    """Build the error for the invalid merge, which the library does not name."""
     for rank, (left, right) in enumerate(merges):
         if not (left in ids and right in ids and left + right in ids):
             what = f"joins {short(left)} and {short(right)}, which are not all in the vocabulary"
             return TokenizerError(f"tokenizer.ggml.merges[{rank}] {what}")
-    return TokenizerError(f"the vocabulary makes no tokenizer: {short(str(error))}")
+    return TokenizerError(f"the vocabulary does not make a valid tokenizer: {short(str(error))}")

@@ -1,4 +1,4 @@
-"""Loads the tokenizer.json of a Hugging Face folder."""
+"""Load the tokenizer.json of a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -34,15 +34,18 @@ _BYTE_TEXT: Final = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
 def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: Any = None) -> Tokenizer:
-    """A Tokenizer from the text of tokenizer.json, the contents of tokenizer_config.json and the eos_token_id of
-    generation_config.json (an id or a list of ids); TokenizerError says what is wrong. Added tokens that look like
-    control tokens count as such even where the file does not mark them."""
+    """Build a Tokenizer from the text of tokenizer.json, the contents of tokenizer_config.json and the eos_token_id of
+    generation_config.json (an id or a list of ids).
+
+    Added tokens that look like control tokens are treated as such even if the file does not mark them. Raises
+    TokenizerError, with the fault, for an invalid file.
+    """
     document = _document(tokenizer_json)
     added = _added_tokens(document)
     for entry in added:
         if _CONTROL_TEXT.fullmatch(entry["content"]):
             entry["special"] = True
-    document["truncation"] = document["padding"] = None  # a prompt is never cut in silence
+    document["truncation"] = document["padding"] = None  # a prompt is never truncated silently
     _check_model(document.get("model"))
     for part, known in _KNOWN.items():
         if unknown := _kinds(document.get(part)) - known:
@@ -84,8 +87,8 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: A
 
 
 def count_tokens(document: Mapping[str, Any]) -> int:
-    """One past the last id of a tokenizer.json, without converters' fillers ([PAD7] as token 7); 0 where its parts are
-    not what they should be."""
+    """Return the number of ids up to the last token of a tokenizer.json, without converters' fillers ([PAD7] as token
+    7); 0 if the document is malformed."""
     model, added = document.get("model"), document.get("added_tokens") or []
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     if not isinstance(vocabulary, dict) or not isinstance(added, list):
@@ -119,10 +122,10 @@ def _added_tokens(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _check_model(model: Any) -> None:
-    """Refuse what the library would answer with a crash of the process: it trusts this part of the file."""
+    """Reject a model part that would crash the process: the library trusts this part of the file."""
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else None
-        raise TokenizerError(f"tokenizer.json holds a {kind} model: only BPE is known")
+        raise TokenizerError(f"tokenizer.json holds a {kind} model: only BPE is supported")
     for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(name):
             raise TokenizerError(f"tokenizer.json sets {name} of its BPE model, which is not supported")
@@ -137,7 +140,7 @@ def _check_model(model: Any) -> None:
 
 
 def _kinds(node: Any) -> set[str]:
-    """The types of a part of the pipeline and of what it consists of."""
+    """Return the types of a part of the pipeline and of its components."""
     return {str(step.get("type")) for step in steps(node)}
 
 
@@ -168,14 +171,14 @@ def _tables(backend: Backend, added: list[dict[str, Any]], byte_level: bool) -> 
         text, stated = entry["content"], int(entry["id"])
         if vocabulary.get(text) != stated:
             raise TokenizerError(
-                f"tokenizer.json gives {short(text)} the id {stated}, its library {vocabulary.get(text)}"
+                f"tokenizer.json assigns {short(text)} the id {stated}, its library {vocabulary.get(text)}"
             )
         types[stated] = TokenType.CONTROL if entry.get("special") else TokenType.USER_DEFINED
     return tokens, types
 
 
 def _named(backend: Backend, token: Any) -> int | None:
-    """Id of a token that tokenizer_config.json names as a string or as {"content": ...}."""
+    """Return the id of a token that tokenizer_config.json names as a string or as {"content": ...}."""
     text = token.get("content") if isinstance(token, dict) else token
     if text is None:
         return None

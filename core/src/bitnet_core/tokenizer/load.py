@@ -1,4 +1,4 @@
-"""From what a model file says about its tokenizer to a Tokenizer."""
+"""Load a model's Tokenizer from the keys of its source."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from bitnet_core.tokenizer.vocabulary import parse_vocabulary
 
 
 def load_tokenizer(keys: Mapping[str, Any], *, prepared: bool = True) -> Tokenizer:
-    """The tokenizer of a ModelSource (its `tokenizer` mapping). TokenizerError if it is missing or malformed.
+    """Load the tokenizer of a ModelSource (its `tokenizer` mapping). Raises TokenizerError if it is missing or
+    malformed.
 
-    prepared: for any text (Tokenizer.prepare); without, it is there sooner where its file is GGUF."""
+    prepared: ready for any text (Tokenizer.prepare); without it a GGUF vocabulary loads sooner.
+    """
     kind = keys.get("kind")
     if kind == "gguf":
         tokenizer = tokenizer_from_vocabulary(parse_vocabulary(keys))
@@ -28,7 +30,7 @@ def load_tokenizer(keys: Mapping[str, Any], *, prepared: bool = True) -> Tokeniz
     if kind == "hf":
         text, config = keys.get("tokenizer_json"), keys.get("tokenizer_config") or {}
         if not isinstance(text, str) or not text:
-            raise TokenizerError("the folder has no tokenizer.json; download it from where the model came from")
+            raise TokenizerError("the folder has no tokenizer.json; download it from the model's repository")
         if not isinstance(config, Mapping):
             raise TokenizerError("tokenizer_config.json does not hold an object")
         generation = keys.get("generation_config") or {}

@@ -1,4 +1,4 @@
-"""How many steps a tokenizer.json may have, and how much its normalizers may make of a text."""
+"""Limits on the steps of a tokenizer.json, and on the growth of text in its normalizers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ MAX_GROWTH: Final = 128  # characters that normalizing may make of one
 MAX_PREFIX: Final = 64  # characters of a Prepend
 
 _GROWTH: Final = {"NFC": 3, "NFD": 4, "NFKC": 18, "NFKD": 18, "Lowercase": 3}
-"""Most characters that come of one, by the tables of Unicode."""
+"""The most characters that one can become, by the tables of Unicode."""
 
 
 def check_pipeline(parts: Mapping[str, Any]) -> None:
-    """Checks every expression, and how much the normalizers may make of a text. parts: normalizer, pre_tokenizer and
-    decoder of a tokenizer.json."""
+    """Check every expression, and the growth of text in the normalizers.
+
+    parts: normalizer, pre_tokenizer and decoder of a tokenizer.json. Raises TokenizerError.
+    """
     found = {name: list(steps(part)) for name, part in parts.items()}
     if sum(map(len, found.values())) > MAX_PATTERNS:
-        raise TokenizerError(f"tokenizer.json has more than {MAX_PATTERNS} steps of normalizing, cutting and decoding")
+        raise TokenizerError(
+            f"tokenizer.json has more than {MAX_PATTERNS} steps of normalizing, splitting and decoding"
+        )
     for step in [step for part in found.values() for step in part]:
         pattern = step.get("pattern")
         if isinstance(pattern, dict) and isinstance(pattern.get("Regex"), str):
@@ -31,12 +35,12 @@ def check_pipeline(parts: Mapping[str, Any]) -> None:
         growth *= _growth(step)
     if growth > MAX_GROWTH:
         raise TokenizerError(
-            f"the normalizers of tokenizer.json may make {growth:.0f} characters of one; {MAX_GROWTH} are accepted"
+            f"the normalizers of tokenizer.json may turn one character into {growth:.0f}; the limit is {MAX_GROWTH}"
         )
 
 
 def steps(node: Any) -> Iterator[Mapping[str, Any]]:
-    """A part of the pipeline and everything that it consists of."""
+    """Yield a part of the pipeline and all its components."""
     pending = [node]
     while pending:
         part = pending.pop()
@@ -55,5 +59,5 @@ def _growth(step: Mapping[str, Any]) -> float:
         return _GROWTH.get(str(kind), 1)
     text = pattern.get("String") if isinstance(pattern, dict) else None
     made = len(str(step.get("content")))
-    # an expression may match nothing at all, between all characters
+    # an expression may match the empty text between all characters
     return max(1, made / max(1, len(text))) if isinstance(text, str) else 1 + made

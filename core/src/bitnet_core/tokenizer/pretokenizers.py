@@ -1,4 +1,4 @@
-"""How text is cut before byte-level BPE: the regular expressions behind GGUF's tokenizer.ggml.pre."""
+"""The splits of text before byte-level BPE: the regular expressions behind GGUF's tokenizer.ggml.pre."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bitnet_core.errors import TokenizerError
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """Text is split by each pattern in turn; matches and the gaps between them are pieces."""
+    """A pre-tokenizer: text is split by each pattern in turn; matches and the gaps between them are pieces."""
 
     name: str  # GGUF's name
     patterns: tuple[str, ...]
-    ignore_merges: bool = False  # a piece that is a token as a whole is taken without merging
+    ignore_merges: bool = False  # a piece that is itself a token is not merged
     add_bos: bool = False
 
 
@@ -55,8 +55,11 @@ _BY_NAME: Final = {rule.name: rule for rule in PRE_TOKENIZERS}
 
 
 def pre_tokenizer(pre: str | None, tokens: Sequence[str]) -> PreTokenizer:
-    """The rule for a file. Microsoft's 2B-4T GGUF names none although its vocabulary is Llama 3's: without `pre`,
-    that vocabulary gets llama-bpe and any other gets the "default" rule of bitnet.cpp."""
+    """Return the pre-tokenizer of a file.
+
+    Microsoft's 2B-4T GGUF names none although its vocabulary is Llama 3's: without `pre`, that vocabulary gets
+    llama-bpe and any other gets the "default" rule of bitnet.cpp.
+    """
     if pre is None:
         llama3 = len(tokens) == 128256 or (len(tokens) > 128000 and tokens[128000] == "<|begin_of_text|>")
         return _BY_NAME["llama-bpe" if llama3 else "default"]

@@ -1,4 +1,4 @@
-"""The program that renders a stranger's chat template, in a process of its own; `fence.py` starts and watches it.
+"""The child program that renders an untrusted chat template; `template_process.py` starts and watches it.
 
 It imports nothing of bitnet. One JSON line is one request, {"source": template} to parse it or with "variables" to
 render it; one JSON line is the answer: {"text": ...}, {"refused": ...} (raise_exception) or {"failed": ...}.
@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-_MESSAGE: Final = 300  # characters of the template's own words in an error
+_MESSAGE: Final = 300  # characters of the template's message in an error
 _NUMBER: Final = 1 << 62
 _METHODS: Final = {
     *("strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "partition", "rpartition", "startswith"),
@@ -35,8 +35,8 @@ _GLOBALS: Final = ("range", "dict", "namespace")
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
-    """jinja2 as transformers sets it up for chat templates (trimmed blocks, loop controls, raise_exception, tojson,
-    strftime_now), with the filters, functions and methods that chat templates use and no others."""
+    """The jinja2 environment that transformers sets up for chat templates (trimmed blocks, loop controls,
+    raise_exception, tojson, strftime_now), restricted to the filters, functions and methods that chat templates use."""
 
     intercepted_binops = frozenset({"*", "**", "%"})
 
@@ -46,24 +46,24 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = _to_json
         self.globals = {name: self.globals[name] for name in _GLOBALS}
         self.globals["raise_exception"] = _raise_exception
-        self.globals["strftime_now"] = lambda form: datetime.now().strftime(form)  # local time, as transformers
+        self.globals["strftime_now"] = lambda form: datetime.now().strftime(form)  # local time, as in transformers
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Also refuses the methods of text, numbers and containers that are not in the list."""
+        """Reject also the methods of text, numbers and containers that are not in the list."""
         known = attr in _METHODS or not isinstance(obj, str | bytes | int | float | list | tuple | dict | set)
         return known and super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Multiplication and remainder, of numbers only."""
+        """Compute products and remainders, of numbers only."""
         if not (isinstance(left, int | float) and isinstance(right, int | float)):
-            raise jinja2.exceptions.SecurityError(f"{operator} is for numbers")
+            raise jinja2.exceptions.SecurityError(f"{operator} needs numbers")
         if operator == "**" or max(abs(left), abs(right)) > _NUMBER:
-            raise jinja2.exceptions.SecurityError(f"too large a number ({operator})")
+            raise jinja2.exceptions.SecurityError(f"the number is too large ({operator})")
         return super().call_binop(context, operator, left, right)
 
 
 class _RefusedError(Exception):
-    """The template called raise_exception."""
+    """A call of raise_exception by the template."""
 
 
 def _raise_exception(message: object) -> NoReturn:
@@ -71,7 +71,7 @@ def _raise_exception(message: object) -> NoReturn:
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None) -> str:
-    """JSON without the HTML escapes of jinja2's own filter, as transformers does."""
+    """Return JSON without the HTML escapes of jinja2's own filter, as transformers does."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=None if indent is None else min(indent, 8))
 
 
@@ -81,7 +81,7 @@ def _parsed(source: str) -> jinja2.Template:
 
 
 def answer(line: bytes, longest: int) -> dict[str, str]:
-    """The answer to one request, of at most `longest` characters; never raises."""
+    """Return the answer to one request, of at most `longest` characters; never raises."""
     try:
         request = json.loads(line)
         template = _parsed(request["source"])
@@ -89,7 +89,7 @@ def answer(line: bytes, longest: int) -> dict[str, str]:
     except _RefusedError as exc:
         return {"refused": str(exc)[:_MESSAGE]}
     except MemoryError:
-        return {"failed": "it needs more memory than a template may have"}
+        return {"failed": "it exceeds the memory limit of a template"}
     except Exception as exc:  # noqa: BLE001 - a template may fail in any way
         return {"failed": f"{type(exc).__name__}: {exc}"[:_MESSAGE]}
 
@@ -100,25 +100,28 @@ def _render(template: jinja2.Template, variables: Mapping[str, Any], longest: in
     for piece in template.generate(variables):
         size += len(piece)
         if size > longest:
-            raise ValueError(f"it writes over {longest} characters")
+            raise ValueError(f"it writes more than {longest} characters")
         pieces.append(piece)
     return "".join(pieces)
 
 
 def _limit(memory: int, seconds: int) -> Callable[[], None]:
-    """Takes from this process what a template does not need. Returns what allows the next request its `seconds` of
-    processor time, so that a process whose parent died ends too."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the parent
+    """Restrict this process to the resources of a template.
+
+    Returns a function that grants the next request its `seconds` of processor time, so that a process whose parent died
+    ends too.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are for the parent
     try:
         import resource
-    except ImportError:  # Windows: the parent's watch holds alone
+    except ImportError:  # Windows: only the parent's watch limits the process
         return lambda: None
 
     def set_limit(kind: int, soft: int) -> None:
         with suppress(OSError, ValueError):
             resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
 
-    with suppress(OSError):  # elsewhere than on Linux the parent's watch alone bounds the memory
+    with suppress(OSError):  # outside Linux only the parent's watch limits the memory
         with open("/proc/self/statm", encoding="ascii") as file:
             own = int(file.read().split()[0]) * resource.getpagesize()
         set_limit(resource.RLIMIT_AS, own + memory)
@@ -145,7 +148,7 @@ def main(memory: int, seconds: int, longest: int) -> None:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
-    answer(_WARM_UP, longest)  # loads what is loaded late, before files can no longer be opened
+    answer(_WARM_UP, longest)  # load lazy modules before files can no longer be opened
     allow = _limit(memory, seconds)
     say("ready")
     for line in sys.stdin.buffer:

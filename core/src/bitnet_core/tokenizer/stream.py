@@ -1,4 +1,4 @@
-"""Generated ids to text, piece by piece."""
+"""Streaming conversion of generated ids to text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from bitnet_core.tokenizer.tokenizer import Tokenizer
 
 
 class StreamDecoder:
-    """Turns ids into text as they come; a character whose bytes are spread over tokens appears when it is whole.
+    """A decoder of ids as they come; a character whose bytes are spread over tokens appears when it is complete.
 
-    The pieces joined are the UTF-8 decoding of the tokens' bytes, invalid bytes replaced by U+FFFD. Special tokens are
-    silent. The ids continue a text: a leading space is kept.
+    The joined results are the UTF-8 decoding of the tokens' bytes, invalid bytes replaced by U+FFFD. Special tokens
+    yield no text. The ids continue a text: a leading space is kept.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -20,15 +20,15 @@ class StreamDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
-        """Text that this token completes; "" while a character is still open."""
+        """Return the text that this token completes; "" while a character is incomplete."""
         return self._decoder.decode(self._tokenizer.token_bytes(token))
 
     def push_all(self, tokens: Iterable[int]) -> str:
-        """The same for several tokens."""
+        """Return the text that several tokens complete."""
         return self._decoder.decode(b"".join(map(self._tokenizer.token_bytes, tokens)))
 
     def flush(self) -> str:
-        """What is left at the end: U+FFFD for an unfinished character, else ""; the decoder can be used again."""
+        """Return the rest at the end: U+FFFD for an incomplete character, else ""; the decoder can be used again."""
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return text

@@ -1,4 +1,4 @@
-"""A process of its own for a model's chat template: a stranger's program, bounded in time and memory from outside."""
+"""A child process for a model's chat template: untrusted code, limited in time and memory from outside."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from bitnet_hal.errors import UsageError
 from bitnet_core.errors import TokenizerError
 
 SECONDS: Final = 2
-"""For one rendering, parsing included."""
+"""Limit of one rendering, parsing included."""
 
 MEMORY: Final = 256 << 20
-"""Bytes that a rendering may take. Linux enforces it (RLIMIT_AS); elsewhere the process is looked at 50 times a second
-and may go beyond it for that long."""
+"""Limit of a rendering's memory, in bytes. Linux enforces it (RLIMIT_AS); elsewhere the process is checked 50 times a
+second and may exceed it between two checks."""
 
 MAX_TEXT: Final = 1 << 22
-"""Characters of a rendered conversation."""
+"""Limit of a rendered conversation, in characters."""
 
 _START_SECONDS: Final = 30.0
 _TICK: Final = 0.02
-_LONGEST_LINE: Final = 12 * MAX_TEXT + 100  # a character is at most \\uXXXX\\uXXXX
+_LONGEST_LINE: Final = 12 * MAX_TEXT + 100  # JSON escapes a character as \\uXXXX\\uXXXX at most
 _CHILD: Final = Path(__file__).with_name("sandbox.py")
 _KEPT_VARIABLES: Final = ("TZ", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 class TemplateProcess:
-    """Renders the chat template of one model; its process starts at the first use and is kept. For any thread."""
+    """The child process that renders the chat template of one model; started at the first use and kept. Safe to use
+    from several threads."""
 
     def __init__(self, source: str) -> None:
-        """source: the template's text."""
+        """Keep the template's text."""
         self._source = source
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -47,17 +48,20 @@ class TemplateProcess:
         self._owner = os.getpid()
 
     def parse(self) -> None:
-        """TokenizerError if the template does not parse within the bounds."""
+        """Raise TokenizerError unless the template parses within the limits."""
         answer = self._ask({"source": self._source})
         if "text" not in answer:
             raise TokenizerError(f"the chat template of the model does not parse: {answer['failed']}")
 
     def render(self, variables: Mapping[str, Any]) -> str:
-        """The text for these variables, which must be what JSON can hold. UsageError where they are not, or where the
-        template refuses them (raise_exception); TokenizerError where it fails or goes beyond the bounds."""
+        """Return the text for these variables.
+
+        Raises UsageError if JSON cannot hold them, or if the template rejects them (raise_exception); TokenizerError if
+        it fails or exceeds the limits.
+        """
         answer = self._ask({"source": self._source, "variables": variables})
         if "refused" in answer:
-            raise UsageError(f"the model's chat template refuses these messages: {answer['refused']}")
+            raise UsageError(f"the model's chat template rejects these messages: {answer['refused']}")
         if "failed" in answer:
             raise TokenizerError(f"the chat template of the model fails: {answer['failed']}")
         return answer["text"]
@@ -71,27 +75,27 @@ class TemplateProcess:
         try:
             line = json.dumps(request).encode() + b"\n"
         except (TypeError, ValueError, RecursionError) as exc:
-            raise UsageError(f"the messages hold what a chat template cannot be given: {exc}") from exc
+            raise UsageError(f"the messages hold a value that a chat template cannot take: {exc}") from exc
         if len(line) > _LONGEST_LINE:
-            raise UsageError(f"the messages are longer than the {MAX_TEXT} characters that a conversation may have")
+            raise UsageError(f"the messages are longer than the limit of {MAX_TEXT} characters for a conversation")
         with self._lock:
             process = self._running()
             try:
                 with _watched(process, SECONDS) as broken:
                     raw = _exchange(process, line)
                 answer = _checked(raw, broken)
-            except BaseException:  # also an interrupt: the process is in the middle of something
+            except BaseException:  # an interrupt too leaves the process in the middle of a request
                 self._drop()
                 raise
             if "failed" in answer:
-                self._drop()  # what a failed template left in memory goes with it
+                self._drop()  # so that nothing of a failed template stays in memory
             return answer
 
     def _running(self) -> subprocess.Popen[bytes]:
         process = self._process
         if process is None or process.poll() is not None or self._owner != os.getpid():
             self._drop()
-            self._owner = os.getpid()  # after a fork the parent's process is not ours to talk to
+            self._owner = os.getpid()  # after a fork the process belongs to the parent
             self._process = process = _started()
             self._end = weakref.finalize(self, _end, process)
         return process
@@ -130,13 +134,13 @@ _START: Final = (
     "import sys, runpy; child, *limits = sys.argv[1:5]; sys.path[:0] = sys.argv[5:]; "
     "sys.argv[1:] = limits; runpy.run_path(child, run_name='__main__')"
 )
-"""The child's first words: isolated (-I -S), it finds its packages where this process does."""
+"""The child's bootstrap: isolated (-I -S), with the package paths of this process."""
 
 
 def _exchange(process: subprocess.Popen[bytes], line: bytes) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
-    with suppress(OSError):  # the process was ended: the empty answer says so
+    with suppress(OSError):  # the process ended: the empty answer reports it
         process.stdin.write(line)
         process.stdin.flush()
         return process.stdout.readline(_LONGEST_LINE)
@@ -144,7 +148,8 @@ def _exchange(process: subprocess.Popen[bytes], line: bytes) -> bytes:
 
 
 def _checked(raw: bytes, broken: list[str]) -> dict[str, str]:
-    """The answer, or why there is none; whoever wrote the template may have written the answer as well."""
+    """Return the answer, or raise the error for its absence; the template may have forged the answer, so it is
+    checked."""
     if broken:
         raise TokenizerError(f"the chat template of the model is stopped: {broken[0]}")
     try:
@@ -160,7 +165,7 @@ def _checked(raw: bytes, broken: list[str]) -> dict[str, str]:
 
 @contextmanager
 def _watched(process: subprocess.Popen[bytes], seconds: float) -> Iterator[list[str]]:
-    """Ends the process when it takes longer or more memory than it may; the list then has the reason."""
+    """Kill the process if it exceeds its time or memory; the yielded list then holds the reason."""
     broken: list[str] = []
     done = threading.Event()
     end = time.monotonic() + seconds
@@ -168,7 +173,7 @@ def _watched(process: subprocess.Popen[bytes], seconds: float) -> Iterator[list[
     def watch() -> None:
         while not done.wait(_TICK):
             if time.monotonic() > end:
-                broken.append(f"it does not come to an end within {seconds} s")
+                broken.append(f"it does not finish within {seconds} s")
             elif _resident(process.pid) > MEMORY:
                 broken.append(f"it takes more than {MEMORY >> 20} MiB of memory")
             else:
@@ -186,7 +191,7 @@ def _watched(process: subprocess.Popen[bytes], seconds: float) -> Iterator[list[
 
 
 def _resident(pid: int) -> int:
-    import psutil  # where it is used: a first text must come at once
+    import psutil  # imported late, because it would delay the first text
 
     try:
         return int(psutil.Process(pid).memory_info().rss)

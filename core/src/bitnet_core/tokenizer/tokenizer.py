@@ -1,4 +1,4 @@
-"""The tokenizer that the engine, the commands and the server use, whatever file it came from."""
+"""The tokenizer that the engine, the commands and the server use, independent of its file."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable character for each byte: 33-126, 161-172 and 174-255 are themselves, the other 68 follow
-    from U+0100 on."""
+    """Return GPT-2's printable character of each byte: 33-126, 161-172 and 174-255 represent themselves, the other 68
+    follow from U+0100 on."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [value for value in range(256) if value not in set(plain)]
     return {chr(value): value for value in plain} | {chr(256 + i): value for i, value in enumerate(others)}
@@ -35,7 +35,7 @@ _ALPHABET: Final = byte_alphabet()
 
 @contextmanager
 def panics_are_errors() -> Iterator[None]:
-    """Turns a panic of the tokenizers library, which is a bare BaseException, into a TokenizerError."""
+    """Raise a panic of the tokenizers library, which is a bare BaseException, as a TokenizerError."""
     try:
         yield
     except BaseException as exc:
@@ -45,14 +45,13 @@ def panics_are_errors() -> Iterator[None]:
 
 
 class Tokenizer:
-    """Encodes and decodes text. Safe to use from several threads.
+    """A tokenizer of one model. Safe to use from several threads.
 
-    whole: makes the library's tokenizer, for any text. part: one that encodes a given text in the same way, made much
-    sooner, None where there is none; it serves the first text, which somebody may wait for, and `whole` all others.
-    types: of each token, a TokenType.
-    bos_id: id put first by default where add_bos is true, or None; eos_ids: ids that end a reply (end of text and end
-    of turn); specials: ids of the control tokens by text; chat_template: as the model states it, None if it does not.
-    TokenizerError for special tokens that no real model has (too many, too long).
+    whole: builds the library's tokenizer for any text. part: builds one that encodes a given text in the same way, much
+    sooner, or returns None; it serves the first text, so that a user need not wait, and `whole` all others. types: the
+    TokenType of each token. bos_id: id that begins a text if add_bos is true, or None; eos_ids: ids that end a reply
+    (end of text and end of turn); specials: ids of the control tokens by text; chat_template: as the model states it,
+    or None. Raises TokenizerError for special tokens that no real model has (too many, too long).
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class Tokenizer:
         check_specials(list(self.specials))
 
     def tag(self, text: str) -> int | None:
-        """Id of a control or user-defined token that is spelled so, such as <think>; None if there is none."""
+        """Return the id of the control or user-defined token with this text, such as <think>; None if there is none."""
         return self._tags.get(text)
 
     @property
@@ -98,8 +97,10 @@ class Tokenizer:
         return len(self.tokens)
 
     def check_fits(self, text: str, limit: int) -> None:
-        """UsageError if the text's length alone says that it has more than `limit` tokens, which is known before it is
-        encoded: no token has more bytes than the longest one."""
+        """Raise UsageError if the text's length alone shows that it has more than `limit` tokens.
+
+        That is known before it is encoded, because no token has more bytes than the longest one.
+        """
         most = limit * self._SHRINKING
         if len(text) > most and len(text) > most * self._longest_token:
             raise UsageError(
@@ -107,14 +108,14 @@ class Tokenizer:
             )
 
     _SHRINKING: Final = 4
-    """A normalizer may make text shorter: composed characters, blanks that are stripped."""
+    """Factor by which a normalizer may shorten a text: composed characters, stripped blanks."""
 
     @cached_property
     def _longest_token(self) -> int:
         return max(map(len, self.tokens), default=1)
 
     def encode(self, text: str, *, add_bos: bool, parse_special: bool = False) -> list[int]:
-        """Token ids of a text. Control tokens written in the text are ordinary characters unless parse_special."""
+        """Encode a text. Control tokens in the text are ordinary characters unless parse_special."""
         if len(text) > MAX_TEXT:
             raise UsageError(f"the text has {len(text)} characters; at most {MAX_TEXT} can be encoded at once")
         # Lone surrogates (undecodable bytes of a command line) have no UTF-8 form.
@@ -127,43 +128,43 @@ class Tokenizer:
         return ids
 
     def prepare(self) -> None:
-        """Be ready for any text; else the second one waits for what this does. TokenizerError for a vocabulary that is
-        found to be inconsistent."""
+        """Build the tokenizer for any text now, instead of at the second text. Raises TokenizerError for an
+        inconsistent vocabulary."""
         with self._lock:
             self._prepared()
 
     def _prepared(self) -> tokenizers.Tokenizer:
         if self._whole is None:
             self._whole = self._make()
-            del self._make, self._part  # and the merges, which they hold
+            del self._make, self._part  # they hold the merges
         return self._whole
 
     def _backend(self, text: str) -> tokenizers.Tokenizer:
-        """What encodes this text."""
+        """Return the pipeline that encodes this text."""
         first, self._began = not self._began, True
         part = self._part(text) if first and self._whole is None else None
         return part or self._prepared()
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
-        with self._lock, panics_are_errors():  # the switch belongs to the shared backend
+        with self._lock, panics_are_errors():  # encode_special_tokens is a setting of the shared pipeline
             backend = self._backend(text)
             backend.encode_special_tokens = not parse_special
             return list(backend.encode(text, add_special_tokens=False).ids)
 
     def _spelled(self, token: int) -> list[int]:
-        """A control token that plain text reached by merging, as the tokens of its characters."""
+        """Return a control token that plain text reached by merging as the tokens of its characters."""
         if self.types[token] != TokenType.CONTROL:
             return [token]
         spelled = [part for char in self.tokens[token] for part in self._encode(char, parse_special=False)]
         return [part for part in spelled if self.types[part] != TokenType.CONTROL]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """A whole text from its ids; control tokens are left out, invalid bytes become U+FFFD."""
+        """Decode a whole text; control tokens are skipped, invalid bytes become U+FFFD."""
         text = b"".join(self.token_bytes(token) for token in ids).decode("utf-8", "replace")
         return text.removeprefix(" ") if self.space_prefix else text
 
     def token_bytes(self, token: int) -> bytes:
-        """UTF-8 bytes (perhaps a part of a character) that a token adds; b"" for control tokens and padding ids."""
+        """Return the UTF-8 bytes (perhaps a part of a character) of a token; b"" for control tokens and padding ids."""
         found = self._bytes.get(token)
         if found is None:
             if not 0 <= token < len(self.tokens):
@@ -186,11 +187,11 @@ class Tokenizer:
         return text.replace(SPACE, " ").encode()
 
     def token_text(self, token: int) -> str:
-        """The token as the vocabulary spells it, "" outside the vocabulary."""
+        """Return the token as the vocabulary spells it, "" outside the vocabulary."""
         return self.tokens[token] if 0 <= token < len(self.tokens) else ""
 
     def to_json(self) -> str:
-        """The tokenizer as the text of a tokenizer.json."""
+        """Return the tokenizer as the text of a tokenizer.json."""
         with self._lock:
             backend = self._prepared()
             backend.encode_special_tokens = False

@@ -26,11 +26,11 @@ MAX_TOTAL_CHARS: Final = 1 << 25
 END_OF_TURN_TEXTS: Final = frozenset(
     {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"}
 )
-"""Tokens that end a turn whatever the file names as end of sequence."""
+"""Tokens that end a turn even if the file does not name them as end of sequence."""
 
 
 class TokenType(IntEnum):
-    """tokenizer.ggml.token_type."""
+    """The values of tokenizer.ggml.token_type."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -60,13 +60,13 @@ class Vocabulary:
 
 
 def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
-    """Read and check the tokenizer.* keys of a GGUF file; TokenizerError says which key is wrong and why."""
+    """Read and check the tokenizer.* keys of a GGUF file. Raises TokenizerError with the key and its fault."""
     model = _string(keys, "tokenizer.ggml.model")
     if model is None:
         raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model is missing); convert the model again")
     if model not in ("gpt2", "llama"):
         raise TokenizerError(
-            f"tokenizer.ggml.model is {short(model)}: only gpt2 (byte-level BPE) and llama (SPM) are known"
+            f"tokenizer.ggml.model is {short(model)}: only gpt2 (byte-level BPE) and llama (SPM) are supported"
         )
     tokens = _strings(keys, "tokenizer.ggml.tokens", MAX_TOKENS)
     if not tokens:
@@ -74,9 +74,7 @@ def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
     types = _types(keys, len(tokens))
     specials = int(of_kind(types, TokenType.CONTROL, TokenType.USER_DEFINED).sum())
     if specials > MAX_SPECIALS:
-        raise TokenizerError(
-            f"tokenizer.ggml.token_type marks {specials} special tokens; at most {MAX_SPECIALS} make sense"
-        )
+        raise TokenizerError(f"tokenizer.ggml.token_type marks {specials} special tokens; the limit is {MAX_SPECIALS}")
 
     def token_id(name: str) -> int | None:
         return _token_id(keys, f"tokenizer.ggml.{name}_token_id", len(tokens))
@@ -99,13 +97,13 @@ def parse_vocabulary(keys: Mapping[str, Any]) -> Vocabulary:
 
 
 def of_kind(types: npt.NDArray[np.int8], *kinds: TokenType) -> npt.NDArray[np.bool_]:
-    """Which of the types are one of these."""
+    """Return a mask of the types that are one of `kinds`."""
     found: npt.NDArray[np.bool_] = np.logical_or.reduce([types == kind for kind in kinds])
     return found
 
 
 def check_specials(texts: Sequence[str]) -> None:
-    """TokenizerError if there are more special tokens, or longer ones, than any real model has."""
+    """Raise TokenizerError if there are more special tokens, or longer ones, than in any real model."""
     size = sum(map(len, texts))
     if max(map(len, texts), default=0) > MAX_SPECIAL:
         raise TokenizerError(f"the tokenizer has a special token of over {MAX_SPECIAL} characters")
@@ -146,7 +144,7 @@ def _array(keys: Mapping[str, Any], key: str, limit: int) -> Sequence[Any]:
 
 def _strings(keys: Mapping[str, Any], key: str, limit: int) -> StringTable:
     found = _array(keys, key, limit)
-    if not isinstance(found, StringTable) and not set(map(type, found)) <= {str}:  # much faster than to ask each
+    if not isinstance(found, StringTable) and not set(map(type, found)) <= {str}:  # much faster than checking each
         odd = next(index for index, text in enumerate(found) if type(text) is not str)
         raise TokenizerError(f"{key}[{odd}] must be a string, not {type(found[odd]).__name__}")
     texts = found if isinstance(found, StringTable) else StringTable.of(found)
@@ -173,7 +171,7 @@ def _types(keys: Mapping[str, Any], count: int) -> npt.NDArray[np.int8]:
     if unknown:
         raise TokenizerError(f"{key} has an unknown token type: {short(unknown.pop())}")
     types = np.array(values, np.int8)
-    types[types == 0] = TokenType.NORMAL  # "undefined" of some writers
+    types[types == 0] = TokenType.NORMAL  # some writers store "undefined"
     return types
 
 
@@ -205,7 +203,7 @@ def _token_id(keys: Mapping[str, Any], key: str, count: int) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int):
         raise TokenizerError(f"{key} must be an integer, not {type(value).__name__}")
-    if value in (-1, 0xFFFFFFFF):  # "none" of some writers
+    if value in (-1, 0xFFFFFFFF):  # some writers' "none"
         return None
     if not 0 <= value < count:
         raise TokenizerError(f"{key} is {value}, outside the {count} tokens")

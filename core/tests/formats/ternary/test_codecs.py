@@ -100,7 +100,7 @@ def test_tq_refuses_what_it_cannot_hold() -> None:
         tq2_0.encode(weight_of(ternary, [1e-9]))
     with pytest.raises(ModelError, match="range of f16"):
         tq2_0.encode(weight_of(ternary, [1e6]))
-    with pytest.raises(ModelError, match="whole blocks"):
+    with pytest.raises(ModelError, match="not a multiple of 256"):
         tq1_0.encode(weight_of(np.ones((2, 128), np.int8), [1]))
     with pytest.raises(ModelError, match="scale per 64 columns"):
         tq1_0.encode(weight_of(ternary, np.ones((2, 4)), "block", 64))
@@ -157,7 +157,7 @@ def test_tiles_of_known_shapes_need_not_be_given(codec: Any, nbytes: int, given:
 
 
 def test_tl_refusals(golden: Golden) -> None:
-    with pytest.raises(ModelError, match="do not carry their tile sizes"):
+    with pytest.raises(ModelError, match="do not store their tile sizes"):
         tl1.decode(np.zeros(256 * 256 // 4 + 32, np.uint8), 256, 256)
     with pytest.raises(ModelError, match="does not divide"):
         tl1.decode_codes(golden["tl1_a_bytes"], 256, 256, Tile(100, 64, 32))
@@ -196,7 +196,7 @@ def test_floats_that_are_ternary_already() -> None:
 
 
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
-    """One row (or tile) at a time gives the same matrices."""
+    """Decoding one row (or tile) at a time yields the same matrices."""
     monkeypatch.setattr("bitnet_core.formats.ternary.codes.CHUNK", 1)
     test_tq_golden_both_ways(golden, tq1_0, "tq1_bytes")
     test_ik_golden(golden, iq_bn.decode_iq2_bn_r4, "iq2bn_r4_bytes")

@@ -1,4 +1,4 @@
-"""Encodings with a scale for each group of columns, against bytes of independent writers, and what is refused."""
+"""Encodings with a scale for each group of columns, against bytes of independent writers, and their rejected inputs."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from typing import Any, Protocol
 import importlib_metadata
 
 from bitnet_hal.discovery.driver_cache import remember, remembered
+from bitnet_hal.hooks import ENTRY_POINT_GROUP
 from bitnet_hal.isolation import LEFT_OUT_AFTER, NAMED_AFTER
 
-GROUP = "bitnet.backends"
 BEGUN = b"begun\n"
 LONGEST = 16 << 20
 """Maximum bytes of an answer; the rest is ignored, so a longer one counts as none."""
@@ -154,7 +154,9 @@ def main(name: str) -> None:
 
     def list_devices() -> None:
         with suppress(BaseException):  # the parent meets the same exception and reports it
-            entry = next(entry for entry in importlib_metadata.entry_points(group=GROUP) if entry.name == name)
+            entry = next(
+                entry for entry in importlib_metadata.entry_points(group=ENTRY_POINT_GROUP) if entry.name == name
+            )
             list(entry.load().bitnet_backend().devices())
 
     Thread(target=_end_with_parent, daemon=True).start()

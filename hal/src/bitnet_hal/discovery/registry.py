@@ -28,8 +28,7 @@ from bitnet_hal.errors import BackendIncompatibleError, BackendUnavailableError,
 from bitnet_hal.guard import guard, sound
 from bitnet_hal.isolation import bounded, described
 
-GROUP = "bitnet.backends"
-REFERENCE = importlib_metadata.EntryPoint("numpy", "bitnet_hal.reference.plugin", GROUP)
+REFERENCE = importlib_metadata.EntryPoint("numpy", "bitnet_hal.reference.plugin", hooks.ENTRY_POINT_GROUP)
 
 MAX_DEVICES = 1024
 """Maximum devices of one backend."""
@@ -335,7 +334,7 @@ def _import_modules(names: Sequence[str]) -> None:
 
 
 def _entry_points() -> list[importlib_metadata.EntryPoint]:
-    found = list(importlib_metadata.entry_points(group=GROUP))
+    found = list(importlib_metadata.entry_points(group=hooks.ENTRY_POINT_GROUP))
     if not any(entry.value == REFERENCE.value for entry in found):
         found.append(REFERENCE)  # source trees and frozen programs have no metadata
     return sorted(found, key=lambda entry: (entry.value != REFERENCE.value, entry.name))

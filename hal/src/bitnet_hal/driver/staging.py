@@ -10,6 +10,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from bitnet_hal.rounding import ceil_div, round_up
+
 B_contra = TypeVar("B_contra", contravariant=True)
 B = TypeVar("B")
 
@@ -59,7 +61,7 @@ class StagingRing(Generic[B]):
             size = min(len(data) - done, len(slot) - self._used)
             self._fill(slot[self._used : self._used + size], data[done : done + size])
             self._copies.copy(self._turn, self._used, size, buffer, offset + done)
-            self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
+            self._used += round_up(size, _ALIGNMENT)
             done += size
 
     def drained(self) -> None:
@@ -71,7 +73,7 @@ class StagingRing(Generic[B]):
         if len(data) < _LEAST or _THREADS < 2:
             slot[:] = data
             return
-        size = -(-len(data) // _THREADS)
+        size = ceil_div(len(data), _THREADS)
         starts = range(0, len(data), size)
         list(self._threads.map(lambda at: np.copyto(slot[at : at + size], data[at : at + size]), starts))
 

@@ -6,6 +6,7 @@ from abc import abstractmethod
 
 from bitnet_hal.base import BaseDevice
 from bitnet_hal.launches import B, K
+from bitnet_hal.rounding import round_up
 
 PART = 4 << 20
 """Maximum bytes of one driver call."""
@@ -13,7 +14,7 @@ PART = 4 << 20
 
 def words_of(nbytes: int, word: int = 4) -> int:
     """Round `nbytes` up to a multiple of `word` bytes."""
-    return -(-nbytes // word) * word
+    return round_up(nbytes, word)
 
 
 class WordDevice(BaseDevice[B, K]):

@@ -18,6 +18,7 @@ from bitnet_hal.driver.staging import StagingRing
 from bitnet_hal.families.pinned import PinnedSlots, host_view
 from bitnet_hal.kernels.spec import KernelSpec
 from bitnet_hal.launches import CompiledKernel
+from bitnet_hal.rounding import round_up
 
 STAGING = 16 << 20
 """Bytes of each of the two page-locked upload slots: one is filled while the other is copied."""
@@ -146,7 +147,7 @@ class StreamDevice(BaseDevice[StreamBuffer, StreamKernel]):
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> StreamBuffer:
         self.select()
-        rounded = -(-nbytes // 16) * 16  # kernels read 16-byte words
+        rounded = round_up(nbytes, 16)  # kernels read 16-byte words
         if kind is not MemoryKind.DEVICE:
             host = self.pinned(rounded)
             ctypes.memset(host, 0, rounded)

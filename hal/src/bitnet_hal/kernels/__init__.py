@@ -1,1 +1,1 @@
-"""The kernel catalogue: names, bindings, parameters, grids and meanings."""
+"""The kernel catalogue: names, formulas, bindings, parameters and grids."""

@@ -1,12 +1,11 @@
-"""The kernels that every device has, and top_k; conventions are in `bitnet_hal.kernels.conventions`."""
+"""The kernels that every device must offer, and top_k; `bitnet_hal.kernels.conventions` explains the notation."""
 
 from __future__ import annotations
 
 from bitnet_hal.kernels import sizes
 from bitnet_hal.kernels.params import (
-    ABLOCKS,
+    ACT_GROUP_SIZES,
     ANY,
-    BLOCKS,
     CACHE_BLOCK,
     DENSE_TYPES,
     EPS,
@@ -17,6 +16,7 @@ from bitnet_hal.kernels.params import (
     ROWS,
     SILU,
     STEP_FIELDS,
+    WEIGHT_GROUP_SIZES,
     all_heads_by_rows,
     heads_by_rows,
     hidden_by_rows,
@@ -31,8 +31,8 @@ from bitnet_hal.kernels.spec import Binding, KernelSpec, Param
 
 EMBED_ROWS = KernelSpec(
     name="embed_rows",
-    meaning="x[t, :] = table[token[t] - first, :] for rows with first <= token[t] < first + count; other rows of x are "
-    "left alone, so that a table may be bound in several parts.",
+    meaning="x[t, :] = table[token[t] - first, :] for rows with first <= token[t] < first + count; the other rows of x "
+    "are not written, so that several launches can cover a table bound in parts.",
     bindings=(
         Binding("table", "u8", "r", "count rows of DTYPE", sizes.dense_rows(DENSE_TYPES, "count", "hidden")),
         Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
@@ -46,21 +46,21 @@ EMBED_ROWS = KernelSpec(
 
 RMS_NORM_QUANTIZE = KernelSpec(
     name="rms_norm_quantize",
-    meaning="y = x / sqrt(mean(x^2) + eps) * gamma where NORM is 1, y = x where it is 0; then y is quantized per row.",
+    meaning="y = x / sqrt(mean(x^2) + eps) * gamma if NORM is 1, else y = x; then each row of y is quantized.",
     bindings=(
         Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
         Binding("gamma", "f32", "r", f"[width] {ANY.format('NORM')}", sizes.where("NORM", product("width"))),
         *QUANTIZED,
     ),
     params=(ROWS, u32("width", "columns"), u32("stride", "columns of q: width padded to 128"), EPS),
-    constants={"NORM": (0, 1), "ABLOCK": ABLOCKS},
+    constants={"NORM": (0, 1), "ABLOCK": ACT_GROUP_SIZES},
     grid=per_row,
 )
 
 MATMUL_TERNARY = KernelSpec(
     name="matmul_ternary",
-    meaning="y[t, y_first + n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n], the sum exact in 32-bit "
-    "integers, the products in this order; added to y where ADD is 1.",
+    meaning="y[t, y_first + n] (+)= (sum_k code[n, k] * q[t, k] - qsum[t]) * scale[t] * wscale[n], with an exact sum in "
+    "32-bit integers and the products in this order; added to y if ADD is 1.",
     bindings=(
         Binding("w", "u8", "r", "[outs, width / 4]", sizes.ternary_rows()),
         Binding("wscale", "f32", "r", "[outs]", product("outs")),
@@ -78,19 +78,19 @@ MATMUL_TERNARY = KernelSpec(
 MATMUL_TERNARY_BLOCK = KernelSpec(
     name="matmul_ternary_block",
     meaning="y[t, y_first + n] (+)= sum_b wscale[n, b] * (sum over block b of (code[n, k] - 1) * q[t, k]) * scale[t]: "
-    "weights whose scales differ from block to block (BLOCK columns each). Where ABLOCK is not 0, activations have scales of "
-    "their own: sum_a wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over the 32 columns of a of (code[n, k] - 1) * q[t, k]). "
-    "The inner sums are exact integers; qsum spares their - q part.",
+    "one weight scale for each BLOCK columns. If ABLOCK is not 0, activations also have one scale for each 32 columns: "
+    "sum_a wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over the 32 columns of a of (code[n, k] - 1) * q[t, k]). "
+    "The inner sums are exact integers; sum (code - 1) * q may be computed as sum code * q minus qsum.",
     bindings=(
         Binding("w", "u8", "r", "[outs, width / 4]", sizes.ternary_rows()),
-        Binding("wscale", "f32", "r", "[outs, ceil(width / BLOCK)]", sizes.block_scales()),
+        Binding("wscale", "f32", "r", "[outs, ceil(width / BLOCK)]", sizes.group_scales()),
         Binding("q", "i8", "r", "[rows, width]", product("rows", "width")),
         Binding("scale", "f32", "r", "[rows] or [rows, width / 32]", sizes.activation_scales("width")),
         Binding("qsum", "i32", "r", "[rows] or [rows, width / 32]", sizes.activation_scales("width")),
         Binding("y", "f32", "rw", "[rows, y_stride]", sizes.output),
     ),
     params=MATMUL_PARAMS,
-    constants={"ADD": (0, 1), "BLOCK": BLOCKS, "ABLOCK": ABLOCKS},
+    constants={"ADD": (0, 1), "BLOCK": WEIGHT_GROUP_SIZES, "ABLOCK": ACT_GROUP_SIZES},
     tuning=("TILE_N", "TILE_T", "SPLITS"),
     grid=outs_by_rows_split,
 )
@@ -98,10 +98,10 @@ MATMUL_TERNARY_BLOCK = KernelSpec(
 ROPE_STORE_KV = KernelSpec(
     name="rope_store_kv",
     meaning="Rotates the query and key heads of qkv = [q | k | v] by (cos, sin) = rope[position], pair j being (j, j + D/2), "
-    "or (2j, 2j + 1) where INTERLEAVED is 1: (a, b) -> (a cos - b sin, b cos + a sin). Where QKNORM is 1, each of these "
-    "heads h is normed before: h / sqrt(mean(h^2) + eps) * gamma, q_gamma for queries and k_gamma for keys. Writes q, and "
-    "k and v (neither normed nor rotated) into the caches at the row's slot. Rows with position < 0 or slot < 0 store "
-    "nothing.",
+    "or (2j, 2j + 1) if INTERLEAVED is 1: (a, b) -> (a cos - b sin, b cos + a sin). If QKNORM is 1, each of these "
+    "heads h is first normed: h / sqrt(mean(h^2) + eps) * gamma, with q_gamma for queries and k_gamma for keys. Writes "
+    "q, and to the caches at the row's slot k and v (v neither normed nor rotated). Rows with position < 0 or slot < 0 write nothing to the "
+    "caches.",
     bindings=(
         Binding("qkv", "f32", "r", "[rows, (n_heads + 2 n_kv_heads) * head_dim]", sizes.query_key_value),
         Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
@@ -128,7 +128,7 @@ ATTENTION = KernelSpec(
     name="attention",
     meaning="out[t, h] = sum_p softmax_p(scale * q[t, h] . k[p]) v[p] over positions p = 0..position[t] of the row's own "
     "sequence; slot of p = tables[sequence, p / 64] * 64 + p % 64; key/value head = h / (n_heads / n_kv_heads). "
-    "Rows with position < 0 give zeros.",
+    "out is 0 in rows with position < 0.",
     bindings=(
         Binding("q", "f32", "r", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),
         Binding("k_cache", "u8", "r", "cache rows", CACHE_BLOCK),
@@ -154,15 +154,15 @@ ATTENTION = KernelSpec(
 GLU_NORM_QUANTIZE = KernelSpec(
     name="glu_norm_quantize",
     meaning="m = act(gate) * up with gate_up = [gate | up], act(z) = max(z, 0)^2 (ACT 0) or z / (1 + exp(-z)) (ACT 1), "
-    "always in f32 (it overflows f16); y = m / sqrt(mean(m^2) + eps) * gamma where NORM is 1, else m; then y is quantized "
-    "per row.",
+    "in f32 (m overflows f16); y = m / sqrt(mean(m^2) + eps) * gamma if NORM is 1, else y = m; then each row of "
+    "y is quantized.",
     bindings=(
         Binding("gate_up", "f32", "r", "[rows, 2 * width]", product("rows", "width", times=2)),
         Binding("gamma", "f32", "r", f"[width] {ANY.format('NORM')}", sizes.where("NORM", product("width"))),
         *QUANTIZED,
     ),
     params=(ROWS, u32("width", "columns F"), u32("stride", "columns of q: width padded to 128"), EPS),
-    constants={"ACT": (RELU2, SILU), "NORM": (0, 1), "ABLOCK": ABLOCKS},
+    constants={"ACT": (RELU2, SILU), "NORM": (0, 1), "ABLOCK": ACT_GROUP_SIZES},
     grid=per_row,
 )
 
@@ -182,7 +182,7 @@ RMS_NORM = KernelSpec(
 
 MATMUL_DENSE = KernelSpec(
     name="matmul_dense",
-    meaning="y[l, y_first + n] = sum_k x[l, k] * w[n, k], f32 sums, w of DTYPE: logits against the embedding or head.",
+    meaning="y[l, y_first + n] = sum_k x[l, k] * w[n, k], with sums in f32 and w of type DTYPE: the logits of tied or untied heads.",
     bindings=(
         Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
         Binding("w", "u8", "r", "outs rows of DTYPE", sizes.dense_rows(DENSE_TYPES, "outs", "width")),
@@ -206,17 +206,17 @@ MASK = Binding(
 )
 CHOICE = (
     ROWS,
-    u32("vocab", "tokens that exist V: logits from there on are not looked at"),
+    u32("vocab", "tokens V; the kernel ignores logits of higher ids"),
     u32("stride", "elements between rows of logits"),
 )
 
 ARGMAX_ADVANCE = KernelSpec(
     name="argmax_advance",
     meaning="For each l with r = index[l] and position[r] >= 0: token = the lowest index of the largest logit, among the "
-    "allowed ones where MASK is 1 (-1 if one of these is NaN, or none is allowed); history[r, 0] += 1 and "
-    "history[r, its new value] = token while it is <= ring; step[r] = (token, position + 1, slot of that position, "
+    "allowed tokens if MASK is 1 (-1 if a logit of these is NaN, or no token is allowed); history[r, 0] += 1, and "
+    "history[r, history[r, 0]] = token if that count is <= ring; step[r] = (token, position + 1, slot of that position, "
     "sequence). The row becomes unused (position = slot = -1) if the token is -1 or the new position's block is >= "
-    "max_blocks or its table entry is < 0. So the next replay needs no host.",
+    "max_blocks or its table entry is < 0. The next replay therefore needs no data from the host.",
     bindings=(
         LOGITS,
         MASK,
@@ -228,7 +228,7 @@ ARGMAX_ADVANCE = KernelSpec(
     params=(
         *CHOICE,
         u32("max_blocks", "columns of tables"),
-        u32("ring", "tokens that history has room for"),
+        u32("ring", "capacity of a row of history, in tokens"),
     ),
     constants={"MASK": (0, 1)},
     tuning=("SPLITS",),
@@ -237,10 +237,10 @@ ARGMAX_ADVANCE = KernelSpec(
 
 EMBED_ROWS_TERNARY = KernelSpec(
     name="embed_rows_ternary",
-    meaning="embed_rows with a ternary table: x[t, k] = (code[token[t] - first, k] - 1) * wscale[token[t] - first, k / BLOCK].",
+    meaning="embed_rows for a ternary table: x[t, k] = (code[token[t] - first, k] - 1) * wscale[token[t] - first, k / BLOCK].",
     bindings=(
         Binding("w", "u8", "r", "[count, width / 4]", sizes.ternary_rows(rows="count")),
-        Binding("wscale", "f32", "r", "[count, ceil(width / BLOCK)]", sizes.block_scales(rows="count")),
+        Binding("wscale", "f32", "r", "[count, ceil(width / BLOCK)]", sizes.group_scales(rows="count")),
         Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
         Binding("x", "f32", "rw", "[rows, hidden]", product("rows", "hidden")),
     ),
@@ -251,17 +251,17 @@ EMBED_ROWS_TERNARY = KernelSpec(
         u32("first", "token of table row 0"),
         u32("count", "table rows"),
     ),
-    constants={"BLOCK": BLOCKS},
+    constants={"BLOCK": WEIGHT_GROUP_SIZES},
     tuning=("TILE_N",),
     grid=hidden_by_rows,
 )
 
 TOP_K = KernelSpec(
     name="top_k",
-    meaning="ids[l, i], values[l, i] = the k largest logits of row l, among the allowed ones where MASK is 1, in falling "
-    "order, equal ones by rising index; NaN counts as the largest; where fewer are allowed, id -1 and value -Inf fill the "
-    "rest. total[l] = (largest, log(sum exp(logit - largest))) over all allowed logits; NaN if one is NaN. Lets sampling "
-    "read k pairs instead of V logits and know their share of the whole.",
+    meaning="ids[l, i], values[l, i] = the k largest logits of row l, among the allowed tokens if MASK is 1, in descending "
+    "order, equal logits by ascending id; NaN counts as the largest; if fewer than k are allowed, id -1 and value -Inf fill the "
+    "rest. total[l] = (max, log(sum exp(logit - max))) over all allowed logits; NaN if one is NaN. The host then samples "
+    "from k pairs instead of V logits, with their exact probabilities.",
     bindings=(
         LOGITS,
         MASK,

@@ -1,10 +1,10 @@
-"""Every kernel that a device can offer, by name. Their conventions are in `bitnet_hal.kernels.conventions`."""
+"""Every kernel that a device can offer, by name; `bitnet_hal.kernels.conventions` explains the notation."""
 
 from __future__ import annotations
 
 from bitnet_hal.kernels import base, delta, fused, lm_head_int8, rotated
 from bitnet_hal.kernels.params import (
-    ABLOCKS,
+    ACT_GROUP_SIZES,
     DENSE_TYPES,
     KV_BLOCK,
     KV_TYPES,
@@ -12,13 +12,13 @@ from bitnet_hal.kernels.params import (
     SIGMOID,
     SILU,
     STEP_FIELDS,
-    ceil_div,
     kv_row_bytes,
 )
 from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.rounding import ceil_div
 
 __all__ = [
-    "ABLOCKS",
+    "ACT_GROUP_SIZES",
     "CATALOGUE",
     "DELTA_KERNELS",
     "DENSE_TYPES",
@@ -66,15 +66,15 @@ CATALOGUE: dict[str, KernelSpec] = {
         rotated.GATED_ROTATE_QUANTIZE,
     )
 }
-"""Every kernel by name."""
+"""Every kernel by name; the order is that of the documentation."""
 
 DELTA_KERNELS = frozenset(
     spec.name
     for spec in (delta.HADAMARD_ROTATE, delta.GLU, delta.CAUSAL_CONV1D, delta.GATED_DELTA_RULE, delta.GATED_RMS_NORM)
 )
-"""What a device offers that computes models with delta nets, rotated ones too."""
+"""The kernels that a device must offer for models with gated delta nets, with or without rotated weights."""
 
 ROTATED_KERNELS = frozenset(
     spec.name for spec in (rotated.NORM_ROTATE_QUANTIZE, rotated.GLU_ROTATE_QUANTIZE, rotated.GATED_ROTATE_QUANTIZE)
 )
-"""What joins some of them for rotated models."""
+"""Optional kernels that fuse rotation and quantization with the norm, GLU or gate before them."""

@@ -1,4 +1,5 @@
-"""The conventions of all kernels, as `bitnet kernels all` and the page of kernels show them."""
+"""The notation and memory layouts that all kernels share, as `bitnet kernels all` and docs/backends/kernels.md show
+them."""
 
 from __future__ import annotations
 
@@ -19,39 +20,40 @@ NAMES: dict[str, str] = {
     "v": "v[p] is the value of position p",
     "h": "a head of a row",
     "p": "a position of a sequence",
-    "b": "a block of columns that share a weight scale",
+    "b": "a group of BLOCK columns that share a weight scale",
     "c": "a channel of a convolution",
     "g": "a group of 64 rows of the head",
     "i": "an element, or one of the choices of a row",
     "j": "an element, or a tap of a convolution",
-    "z": "the argument of a function",
+    "z": "the argument of a function such as act",
     "ADD": "1: the product is added to the output, 0: it replaces the output",
-    "NORM": "1: rows are normed (RMS norm) before they are quantized, 0: they are not",
+    "NORM": "1: RMS norm before quantization, 0: no norm",
     "ACT": "the activation of a gate, 0: squared ReLU, 1: SiLU, 2: sigmoid",
-    "QKNORM": "1: each query and key head is normed (RMS norm) before its rotation, 0: it is not",
+    "KEEP": "1: the row is written in f32 beside its quantized rotation, 0: it is not",
+    "QKNORM": "1: RMS norm of each query and key head before RoPE, 0: no norm",
     "INTERLEAVED": "the pairs that RoPE rotates, 1: neighbours 2j and 2j + 1, 0: j and j + D/2",
-    "MASK": "1: only tokens that a mask allows can be chosen, 0: all tokens can",
+    "MASK": "1: only tokens that the mask allows can be chosen, 0: any token",
     "INVERSE": "1: the inverse rotation, 0: the rotation",
     "DTYPE": "type of a dense table, 0: f32, 1: f16, 2: bf16, 3: q8_0, 4: q6_K",
     "KV": "type of the caches, 0: f32, 1: f16, 2: int8",
-    "BLOCK": "columns that share a weight scale, 0: the whole row",
-    "ABLOCK": "columns that share an activation scale, 0: the whole row",
+    "BLOCK": "group size of the weights: columns that share a scale, 0: one scale for each row",
+    "ABLOCK": "group size of the activations: columns that share a scale, 0: one scale for each row",
     "TILE_N": "outputs (or heads, or channels) that one workgroup computes",
     "TILE_T": "rows that one workgroup computes",
     "SPLITS": "workgroups that share the columns, positions or logits of one output",
-    "MEMBERS": "workgroups of a launch that wait for each other",
+    "MEMBERS": "workgroups of a launch that synchronize with each other",
     "NaN": "a value that is not a number",
     "Inf": "a value beyond the range of f32",
 }
-"""Name in the kernels' meanings, shapes and constants -> its explanation."""
+"""Explanation of each name in the kernels' meanings, shapes and constants."""
 
 TEXT = """\
-`(+)=` is `+=` where ADD is 1 and `=` where it is 0. `[a | b]` is a row that holds a, then b. `x[t, :]` is the whole
-row t. A name that a kernel's own tables or formulas define has that meaning there.
+`(+)=` is `+=` if ADD is 1 and `=` if it is 0. `[a | b]` is a row that holds a, then b. `x[t, :]` is the whole row t. A
+name that a kernel's own tables or formulas define has that meaning there.
 
-**The step buffer**, `step`, is i32[T, 4]: token, position, slot, sequence of each row. Position -1 marks an unused
-row: kernels write nothing to caches for it. A slot is block * 64 + offset in the paged cache. **tables** names the
-blocks of each sequence.
+**The step buffer**, `step`, is i32[T, 4]: token, position, slot and sequence of each row. Position -1 marks an unused
+row, for which kernels write nothing to the caches. A slot is block * 64 + offset in the paged cache. **tables** is the
+block table: the cache blocks of each sequence, in order.
 
 **Caches** hold one row per slot and key/value head: byte address of (slot, head) = ((slot / 64 * n_kv_heads + head) *
 64 + slot % 64) * row_bytes. KV = 0: f32[D]; KV = 1: f16[D]; KV = 2: one f32 scale, then i8[D] (value = code * scale,
@@ -59,24 +61,26 @@ scale = absmax / 127, 0 for an all-zero row), row_bytes rounded up to 4 (the res
 
 **Quantized activations** are q i8[T, stride], scale f32[T], qsum i32[T], after BitNet b1.58 (absmax per token): m =
 max(max|y|, 1e-5), q = clip(round_half_even(y * (127 / m)), -128, 127), scale = m / 127, qsum = sum of q; columns
-width..stride-1 of q are 0. ABLOCK 32: the same for each block of 32 columns, the floor being 1e-20 (llama.cpp's
-numerics for weight-only models): scale f32[T, stride / 32], qsum i32[T, stride / 32]; blocks past `width` are those
-of zeros. ABLOCK 128: m is that of 128 columns; scale and qsum stay those of 32 (four equal scales, four sums), so
-that only the kernels that quantize distinguish it from ABLOCK 32. A row that holds a NaN or Inf, or whose sum of
-squares overflows, gets scale = NaN (in all its blocks), q = 0, qsum = 0, so that it cannot pass for an answer.
+width..stride-1 of q are 0. ABLOCK 32: the same for each group of 32 columns, with a floor of 1e-20 (llama.cpp's
+numerics for weight-only models): scale f32[T, stride / 32], qsum i32[T, stride / 32]; groups past `width` are
+quantized as zeros. ABLOCK 128: m is computed over 128 columns, but scale and qsum keep one entry for each 32 columns
+(four equal scales, four sums), so that only the kernels that quantize distinguish it from ABLOCK 32. A row that holds
+a NaN or Inf, or whose sum of squares overflows, gets scale = NaN (in all its groups), q = 0 and qsum = 0: every
+product with it is NaN.
 
 **Ternary weights** are I2_S 128-blocks: byte i of a 32-byte block holds columns i (bits 7-6), 32+i (5-4), 64+i (3-2),
-96+i (1-0); code 0, 1, 2 means -1, 0, +1. `width` is K rounded up to 128; any code may fill the rest, where q is 0.
+96+i (1-0); codes 0, 1, 2 stand for -1, 0, +1. `width` is K rounded up to 128; padding columns may hold any code, since
+q is 0 there.
 
-**Block scales**: if BLOCK is not 0, wscale is f32[N, ceil(width / BLOCK)], a scale for BLOCK columns of a row.
+**Group scales**: the constant BLOCK is the group size of the weights, ABLOCK that of the activations. If BLOCK is not
+0, wscale is f32[N, ceil(width / BLOCK)]: one scale for each BLOCK columns of a row.
 
-**States** of delta nets are f32, for each sequence one of a fixed size, which position 0 begins as zeros. A
-sequence's rows in a step stand next to each other at rising positions, and go on from the state that the last step
-left.
+**States** of delta nets are f32 and of a fixed size for each sequence; a row at position 0 starts from zeros. The rows
+of a sequence are consecutive in a step, in ascending positions, and continue from the state of the previous step.
 
-**Masks** are i32[L, ceil(V / 32)]: bit i % 32 of word i / 32 is 1 if token i may be chosen.
+**Masks** are i32[L, ceil(V / 32)]: bit i % 32 of word i / 32 is 1 if token i is allowed.
 
 **Dense tables**: q8_0 has blocks of 32 elements (f16 scale, i8[32]), q6_K blocks of 256 elements in 210 bytes, both
 as GGUF defines them.
 
-Sums of a ternary product are exact integers, so all devices agree; everything else is f32."""
+Sums of a ternary product are exact integers, so that all devices agree; everything else is f32."""

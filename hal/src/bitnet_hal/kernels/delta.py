@@ -1,48 +1,49 @@
-"""What models with gated delta nets and rotated weights (Qwen3.5, Bonsai 2) need beside the base kernels; all optional.
+"""The optional kernels that models with gated delta nets and rotated weights need (Qwen3.5, Bonsai 2).
 
-Formulas: Yang et al. 2024 (arXiv 2412.06464) for the delta rule, Dao's causal-conv1d for the convolution, llama.cpp's
-src/models/qwen35.cpp for how Qwen3.5 puts them together.
+Sources of the formulas: Yang et al. 2024 (arXiv 2412.06464) for the delta rule, Dao's causal-conv1d for the
+convolution, llama.cpp's src/models/qwen35.cpp for their combination in Qwen3.5.
 """
 
 from __future__ import annotations
 
 from bitnet_hal.kernels import sizes
-from bitnet_hal.kernels.params import ANY, EPS, RELU2, ROWS, SIGMOID, SILU, STEP_FIELDS, ceil_div, per_row, u32
+from bitnet_hal.kernels.params import ANY, EPS, RELU2, ROWS, SIGMOID, SILU, STEP_FIELDS, per_row, u32
 from bitnet_hal.kernels.sizes import product
 from bitnet_hal.kernels.spec import Binding, Constants, KernelSpec, Params
 from bitnet_hal.kernels.types import Grid
+from bitnet_hal.rounding import ceil_div
 
 STEP = Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS))
 
 
 def _blocks_by_rows(params: Params, tile: Constants) -> Grid:
-    """A workgroup for each block of a row."""
+    """Return one workgroup for each block of a row."""
     return int(params["width"]) // int(params["block"]), int(params["rows"]), 1
 
 
 def _heads_by_rows(params: Params, tile: Constants) -> Grid:
-    """A workgroup for each head of a row."""
+    """Return one workgroup for each head of a row."""
     return int(params["n_heads"]), int(params["rows"]), 1
 
 
 def _channels(params: Params, tile: Constants) -> Grid:
-    """TILE_N channels, all rows one after the other."""
+    """Return one workgroup for TILE_N channels, which processes all rows in order."""
     return ceil_div(int(params["channels"]), tile["TILE_N"]), 1, 1
 
 
 def _heads_by_columns(params: Params, tile: Constants) -> Grid:
-    """TILE_N columns of a head's state, all rows one after the other."""
+    """Return one workgroup for TILE_N columns of a head's state, which processes all rows in order."""
     return int(params["n_heads"]), ceil_div(int(params["value_dim"]), tile["TILE_N"]), 1
 
 
 def _mixed(params: Params, constants: Constants) -> int:
-    """[q | k | v] of every row."""
+    """Return the elements of [q | k | v] of every row."""
     heads, groups = int(params["n_heads"]), int(params["n_key_heads"])
     return int(params["rows"]) * (2 * groups * int(params["key_dim"]) + heads * int(params["value_dim"]))
 
 
 def _inputs(params: Params, constants: Constants) -> int:
-    """Of one sequence: which sequences a launch touches stands in the step."""
+    """Return the elements of one sequence's state; `step` says which sequences a launch touches."""
     return (int(params["taps"]) - 1) * int(params["channels"])
 
 
@@ -64,8 +65,8 @@ HADAMARD_ROTATE = KernelSpec(
 
 GLU = KernelSpec(
     name="glu",
-    meaning="m = act(gate) * up with gate_up = [gate | up] and act as in glu_norm_quantize, in f32 and without the "
-    "norm: what is rotated before it is quantized.",
+    meaning="m = act(gate) * up with gate_up = [gate | up] and act as in glu_norm_quantize, in f32 and without a "
+    "norm: the input of hadamard_rotate in rotated models.",
     bindings=(
         Binding("gate_up", "f32", "r", "[rows, 2 * width]", product("rows", "width", times=2)),
         Binding("m", "f32", "w", "[rows, width]", product("rows", "width")),
@@ -79,9 +80,9 @@ GLU = KernelSpec(
 CAUSAL_CONV1D = KernelSpec(
     name="causal_conv1d",
     meaning="y[t, c] = silu(sum_j weight[c, j] * x[t - taps + 1 + j, c]), silu(a) = a / (1 + exp(-a)), over the "
-    "inputs of the row's own sequence: rows of the step before it, and before these state[sequence], oldest first; "
-    "zeros before position 0. Then state[sequence] holds the last taps - 1 inputs. Rows with position < 0 give zeros "
-    "and leave all states alone.",
+    "inputs of the row's own sequence: earlier rows of the step, and before these state[sequence], oldest first; "
+    "zeros before position 0. Afterwards state[sequence] holds the last taps - 1 inputs. y is 0 in rows with "
+    "position < 0, which change no state.",
     bindings=(
         Binding("x", "f32", "r", "[rows, channels]", product("rows", "channels")),
         STEP,
@@ -89,7 +90,7 @@ CAUSAL_CONV1D = KernelSpec(
         Binding("state", "f32", "rw", "[sequences, taps - 1, channels]", _inputs),
         Binding("y", "f32", "w", "[rows, channels]", product("rows", "channels")),
     ),
-    params=(ROWS, u32("channels", "columns"), u32("taps", "inputs of an output, 2..64")),
+    params=(ROWS, u32("channels", "columns"), u32("taps", "filter length, 2..64")),
     tuning=("TILE_N",),
     grid=_channels,
     base=False,
@@ -97,16 +98,16 @@ CAUSAL_CONV1D = KernelSpec(
 
 GATED_DELTA_RULE = KernelSpec(
     name="gated_delta_rule",
-    meaning="For each row, one after the other, and value head h with q and k of key head h % n_key_heads of qkv = "
+    meaning="For each row in order and each value head h, with q and k of key head h % n_key_heads of qkv = "
     "[q | k | v]: q = q / sqrt(|q|^2 + eps) / sqrt(key_dim), k = k / sqrt(|k|^2 + eps); with gates = [a | b] the decay "
     "is g = exp(rate[h] * softplus(a[h] + dt[h])), softplus(z) = log(1 + exp(z)), and beta = 1 / (1 + "
     "exp(-b[h])). Then with s = state[sequence, h], zeros at position 0: s = g * s; u = v - k . s, that is u[j] = "
     "v[j] - sum_i k[i] * s[i, j]; s[i, j] = s[i, j] + k[i] * beta * u[j]; out[t, h, j] = sum_i q[i] * s[i, j]. "
-    "Rows with position < 0 give zeros and leave all states alone.",
+    "out is 0 in rows with position < 0, which change no state.",
     bindings=(
         Binding("qkv", "f32", "r", "[rows, 2 * n_key_heads * key_dim + n_heads * value_dim]", _mixed),
         Binding("gates", "f32", "r", "[rows, 2 * n_heads]", product("rows", "n_heads", times=2)),
-        Binding("rate", "f32", "r", "[n_heads], below 0", product("n_heads")),
+        Binding("rate", "f32", "r", "[n_heads], negative", product("n_heads")),
         Binding("dt", "f32", "r", "[n_heads]", product("n_heads")),
         STEP,
         Binding(
@@ -131,8 +132,8 @@ GATED_DELTA_RULE = KernelSpec(
 GATED_RMS_NORM = KernelSpec(
     name="gated_rms_norm",
     meaning="y[t, h'] = x[t, h] / sqrt(mean(x[t, h]^2) + eps) * gamma * act(gate[t, h]) for each head h, without the "
-    "norm where NORM is 0; act(a) = a / (1 + exp(-a)) (ACT 1) or 1 / (1 + exp(-a)) (ACT 2); h' = h % groups * "
-    "(n_heads / groups) + h / groups: with groups of 1 the heads stay in their order.",
+    "norm if NORM is 0; act(a) = a / (1 + exp(-a)) (ACT 1) or 1 / (1 + exp(-a)) (ACT 2); h' = h % groups * "
+    "(n_heads / groups) + h / groups: the order of heads is unchanged if groups is 1.",
     bindings=(
         Binding("x", "f32", "r", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),
         Binding("gate", "f32", "r", "[rows, n_heads * head_dim]", product("rows", "n_heads", "head_dim")),

@@ -1,4 +1,4 @@
-"""A kernel's contract as text: readable in a terminal, and valid Markdown for the documentation."""
+"""Render a kernel's contract as text that is readable in a terminal and valid Markdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bitnet_hal.kernels.spec import KernelSpec
 
 
 def describe(spec: KernelSpec) -> str:
-    """Meaning, bindings, parameters, constants and grid of one kernel."""
+    """Return the contract of one kernel: meaning, bindings, parameters, constants and grid."""
     bindings = [(str(i), b.name, b.dtype, b.access, b.shape) for i, b in enumerate(spec.bindings)]
     constants = [f"`{name}` = {', '.join(map(str, values))}" for name, values in spec.constants.items()]
     constants += [f"`{name}` (tuning)" for name in spec.tuning]
@@ -28,14 +28,14 @@ def describe(spec: KernelSpec) -> str:
 
 
 def describe_all() -> str:
-    """Describe all kernels: the conventions, then each contract."""
+    """Return the conventions, then the contract of each kernel."""
     names = table(("name", "stands for"), *conventions.NAMES.items())
     contracts = [describe(spec) for spec in CATALOGUE.values()]
     return "\n\n".join(["## Conventions", names, conventions.TEXT, *contracts]) + "\n"
 
 
 def table(*rows: tuple[str, ...]) -> str:
-    """A Markdown table with columns in line; the first row is its head."""
+    """Return a Markdown table with aligned columns; the first row is its header."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     cells.insert(1, ["-" * width for width in widths])
@@ -45,7 +45,7 @@ def table(*rows: tuple[str, ...]) -> str:
 
 
 def grid_formula(spec: KernelSpec) -> str:
-    """The code that computes the grid, with parameters and tuning constants by their bare names."""
+    """Return the source of the grid function, with parameters and tuning constants by their bare names."""
     function = ast.parse(textwrap.dedent(inspect.getsource(spec.grid))).body[0]
     assert isinstance(function, ast.FunctionDef)
     lines = [ast.unparse(_BareNames().visit(line)) for line in function.body if not _is_docstring(line)]
@@ -53,7 +53,7 @@ def grid_formula(spec: KernelSpec) -> str:
 
 
 class _BareNames(ast.NodeTransformer):
-    """`int(params["rows"])` and `tuning["TILE_N"]` become `rows` and `TILE_N`."""
+    """Rewrites `int(params["rows"])` and `tuning["TILE_N"]` as `rows` and `TILE_N`."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)

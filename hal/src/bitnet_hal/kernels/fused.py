@@ -1,13 +1,12 @@
-"""Optional kernels that join others into one launch, down to a whole decoder layer."""
+"""Optional kernels that fuse several others into one launch, up to a whole decoder layer."""
 
 from __future__ import annotations
 
 from bitnet_hal.kernels import sizes
 from bitnet_hal.kernels.base import ATTENTION
 from bitnet_hal.kernels.params import (
-    ABLOCKS,
+    ACT_GROUP_SIZES,
     ANY,
-    BLOCKS,
     CACHE_BLOCK,
     EPS,
     HEAD_GAMMAS,
@@ -15,7 +14,7 @@ from bitnet_hal.kernels.params import (
     ROWS,
     SILU,
     STEP_FIELDS,
-    ceil_div,
+    WEIGHT_GROUP_SIZES,
     heads_by_rows,
     outs_by_rows,
     outs_by_rows_split,
@@ -24,19 +23,20 @@ from bitnet_hal.kernels.params import (
 from bitnet_hal.kernels.sizes import product
 from bitnet_hal.kernels.spec import Access, Binding, Constants, KernelSpec, Params, Size
 from bitnet_hal.kernels.types import Grid
+from bitnet_hal.rounding import ceil_div
 
-SCALES = {"BLOCK": (0, *BLOCKS), "ABLOCK": ABLOCKS}
-"""An ABLOCK comes with a BLOCK alone."""
+SCALES = {"BLOCK": (0, *WEIGHT_GROUP_SIZES), "ABLOCK": ACT_GROUP_SIZES}
+"""Constants of the scales; ABLOCK may be other than 0 only if BLOCK is."""
 
 NORM_MATMUL = KernelSpec(
     name="norm_matmul",
-    meaning="rms_norm_quantize of x, then matmul_ternary of what it gives (BLOCK 0), or matmul_ternary_block. For a few "
-    "rows, where doing the norm in every workgroup costs less than a launch of its own.",
+    meaning="rms_norm_quantize of x, then matmul_ternary (BLOCK 0) or matmul_ternary_block of the result. For few rows, if "
+    "repeating the norm in every workgroup costs less than a separate launch.",
     bindings=(
         Binding("x", "f32", "r", "[rows, columns]", product("rows", "columns")),
         Binding("gamma", "f32", "r", f"[columns] {ANY.format('NORM')}", sizes.where("NORM", product("columns"))),
         Binding("w", "u8", "r", "[outs, width / 4]", sizes.ternary_rows()),
-        Binding("wscale", "f32", "r", "[outs] or [outs, ceil(width / BLOCK)]", sizes.block_scales()),
+        Binding("wscale", "f32", "r", "[outs] or [outs, ceil(width / BLOCK)]", sizes.group_scales()),
         Binding("y", "f32", "rw", "[rows, y_stride]", sizes.output),
     ),
     params=(
@@ -61,7 +61,7 @@ NORM_MATMUL_GLU = KernelSpec(
         Binding("x", "f32", "r", "[rows, columns]", product("rows", "columns")),
         Binding("gamma", "f32", "r", f"[columns] {ANY.format('NORM')}", sizes.where("NORM", product("columns"))),
         Binding("w", "u8", "r", "[2 outs, width / 4]", sizes.ternary_rows(2)),
-        Binding("wscale", "f32", "r", "[2 outs] or [2 outs, ceil(width / BLOCK)]", sizes.block_scales(2)),
+        Binding("wscale", "f32", "r", "[2 outs] or [2 outs, ceil(width / BLOCK)]", sizes.group_scales(2)),
         Binding("m", "f32", "w", "[rows, outs]", product("rows", "outs")),
     ),
     params=(
@@ -80,10 +80,10 @@ NORM_MATMUL_GLU = KernelSpec(
 MATMUL_TERNARY_GLU = KernelSpec(
     name="matmul_ternary_glu",
     meaning="matmul_ternary (BLOCK 0) or matmul_ternary_block with the 2 outs rows of w = [gate | up], then m[t, n] = act(gate) * "
-    "up as in glu_norm_quantize. For steps whose norms have launches of their own: half as much is written and read again.",
+    "up as in glu_norm_quantize. For steps with separate norm launches: it halves the traffic of gate and up.",
     bindings=(
         Binding("w", "u8", "r", "[2 outs, width / 4]", sizes.ternary_rows(2)),
-        Binding("wscale", "f32", "r", "[2 outs] or [2 outs, ceil(width / BLOCK)]", sizes.block_scales(2)),
+        Binding("wscale", "f32", "r", "[2 outs] or [2 outs, ceil(width / BLOCK)]", sizes.group_scales(2)),
         Binding("q", "i8", "r", "[rows, width]", product("rows", "width")),
         Binding("scale", "f32", "r", "[rows] or [rows, width / 32]", sizes.activation_scales("width")),
         Binding("qsum", "i32", "r", "[rows] or [rows, width / 32]", sizes.activation_scales("width")),
@@ -98,8 +98,8 @@ MATMUL_TERNARY_GLU = KernelSpec(
 
 ROPE_ATTENTION = KernelSpec(
     name="rope_attention",
-    meaning="rope_store_kv, then attention of the rotated queries, for rows that all belong to different sequences: what a "
-    "row stores no other row reads. Rows with position < 0 or slot < 0 store nothing and give zeros.",
+    meaning="rope_store_kv, then attention of the rotated queries, for rows that all belong to different sequences, so that "
+    "no row reads the keys and values of another. Rows with position < 0 or slot < 0 write nothing to the caches; out is 0.",
     bindings=(
         Binding("qkv", "f32", "r", "[rows, (n_heads + 2 n_kv_heads) * head_dim]", sizes.query_key_value),
         Binding("step", "i32", "r", "[rows, 4]", product("rows", times=STEP_FIELDS)),
@@ -123,7 +123,8 @@ def _members(params: Params, tile: Constants) -> Grid:
 
 
 def _matrix(name: str, rows: Size, columns: str, shape: str) -> tuple[Binding, Binding]:
-    """Codes and scales of one matrix of a layer; `columns` names the parameter with its columns."""
+    """Return the bindings of one matrix of a layer, codes and scales; `columns` names the parameter with its
+    columns."""
 
     def codes(params: Params, constants: Constants) -> int:
         return rows(params, constants) * (ceil_div(_columns(params, columns), 128) * 32)
@@ -161,10 +162,10 @@ def _f32(name: str, access: Access, shape: str, size: Size) -> Binding:
 
 DECODER_LAYER = KernelSpec(
     name="decoder_layer",
-    meaning="A layer for one row: norm_matmul of x with gamma_qkv and w_qkv into qkv; rope_attention of qkv into heads; "
+    meaning="One decoder layer for one row: norm_matmul of x with gamma_qkv and w_qkv into qkv; rope_attention of qkv into heads; "
     "norm_matmul of heads with gamma_o (NORM) and w_o, added to x; norm_matmul_glu of x with gamma_up and w_up = [gate | up] "
-    "into m; norm_matmul of m with gamma_down (NORM) and w_down, added to x. Its MEMBERS workgroups wait for each other, so "
-    "all of them must run at the same time. qkv, heads and m are scratch: what they hold afterwards is not defined.",
+    "into m; norm_matmul of m with gamma_down (NORM) and w_down, added to x. Its MEMBERS workgroups synchronize with each "
+    "other, so all of them must run concurrently. qkv, heads and m are scratch, undefined after the launch.",
     bindings=(
         _f32("x", "rw", "[hidden]", product("hidden")),
         _f32("qkv", "rw", "[(n_heads + 2 n_kv_heads) * head_dim]", _qkv),

@@ -1,20 +1,22 @@
-"""The exact small head: the largest logits of an f16 head through an int8 copy of half its size.
+"""Exact top-k logits of an f16 head through an int8 copy of half its size.
 
-With c the copy of row n, s its scale and e its error, |w . x - s c . x| <= |w - s c| |x| <= e |x| (Cauchy-Schwarz), so row
-n's logit lies within e |x| of its approx s c . x. A lower bound of the k-th largest logit is the k-th largest of the
-approximate logits' lower bounds; rows whose upper bound is below it are not among the k largest, all others are computed from f16.
+With c the codes of row n, s its scale and e its error, |w . x - s c . x| <= |w - s c| |x| <= e |x| (Cauchy-Schwarz):
+the exact logit of row n lies within e |x| of its approximate logit s c . x. The k-th largest lower bound of these is a
+lower bound of the k-th largest logit. Rows whose upper bound is below it are not among the k largest; the logits of all
+others are computed from f16.
 """
 
 from __future__ import annotations
 
 from bitnet_hal.kernels import sizes
-from bitnet_hal.kernels.params import ROWS, ceil_div, outs_by_rows, u32
+from bitnet_hal.kernels.params import ROWS, outs_by_rows, u32
 from bitnet_hal.kernels.sizes import product
 from bitnet_hal.kernels.spec import Binding, Constants, KernelSpec, Params
 from bitnet_hal.kernels.types import Grid
+from bitnet_hal.rounding import ceil_div
 
 HEAD_GROUP = 64
-"""Consecutive rows of the head whose best lower bound is kept."""
+"""Consecutive rows of the head that share one bound: the largest of their lower bounds."""
 
 
 def _groups(params: Params, constants: Constants) -> int:
@@ -34,12 +36,12 @@ _COPY = (
     Binding("scale", "f32", "r", "[outs]", product("outs")),
     Binding("error", "f32", "r", "[outs]", product("outs")),
 )
-_SHAPE = (u32("outs", "rows of the head, V"), u32("width", "its columns K, a multiple of 4"))
+_SHAPE = (u32("outs", "rows V of the head"), u32("width", "columns K of the head, a multiple of 4"))
 
 PACK_HEAD = KernelSpec(
     name="pack_head",
     meaning="The int8 copy of w f16[outs, width]: scale[n] = max|w[n]| / 127, codes[n, k] = round(w[n, k] / scale[n]) (all 0 "
-    "where the row is), error[n] >= |w[n] - scale[n] codes[n]| + r |w[n]|, r = 3 (width + 64) 2^-24, which covers the rounding "
+    "if the row is), error[n] >= |w[n] - scale[n] codes[n]| + r |w[n]|, r = 3 (width + 64) 2^-24, which bounds the rounding "
     "of both f32 sums, and <= 1.1 times that. A row with a NaN or Inf gets scale = NaN and codes 0.",
     bindings=(
         Binding("w", "u8", "r", "[outs, width] f16", _f16_rows),
@@ -71,9 +73,9 @@ APPROX_LOGITS = KernelSpec(
 
 REFINE_LOGITS = KernelSpec(
     name="refine_logits",
-    meaning="Each approx logits[l, n] that may be among the k largest becomes the exact sum_k x[l, k] * w[n, k] of "
-    "matmul_dense: those whose approx + error[n] |x[l]| is not below the k-th largest of bound[l]; all of them where that is "
-    "NaN or there are fewer than k bounds. Others keep their approximate logits, which are below the k-th largest exact logit.",
+    meaning="Replaces each approximate logits[l, n] that may be among the k largest with the exact sum_k x[l, k] * w[n, k] of "
+    "matmul_dense: those with logits[l, n] + error[n] |x[l]| not below the k-th largest of bound[l]; all of them if that is "
+    "NaN or there are fewer than k bounds. The others keep their approximate logits, below the k-th largest exact logit.",
     bindings=(
         Binding("x", "f32", "r", "[rows, width]", product("rows", "width")),
         Binding("w", "u8", "r", "[outs, width] f16", _f16_rows),

@@ -1,4 +1,4 @@
-"""How a catalogue kernel is described: bindings, parameters, constants and grid."""
+"""The description of a kernel: bindings, parameters, constants and grid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ ElementType = Literal["u8", "i8", "i32", "f32"]
 Access = Literal["r", "w", "rw"]
 
 Params = Mapping[str, int | float]
+"""The parameters of a launch, by name."""
+ParamDict = dict[str, int | float]
+"""Params that are put together with `|`."""
 Constants = Mapping[str, int]
+"""Compile-time constants, by name: those of a kernel, or its tile."""
 Size = Callable[[Params, Constants], int]
 
 ITEM_BYTES: Mapping[ElementType, int] = {"u8": 1, "i8": 1, "i32": 4, "f32": 4}
@@ -21,10 +25,11 @@ ITEM_BYTES: Mapping[ElementType, int] = {"u8": 1, "i8": 1, "i32": 4, "f32": 4}
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One buffer argument. shape is for people, in terms of the parameters; "rw" also stands for partial writes.
+    """A buffer argument of a kernel. `shape` is prose in terms of the parameters; access "rw" includes partial
+    writes.
 
-    elements: how many of dtype a view must have. Where buffers say what a launch touches (a cache, rows by index): the
-    least that any launch of these parameters needs.
+    elements: returns the elements of `dtype` that a view must have. If the contents of other buffers decide which
+    elements a launch touches (caches, rows by index), it is the minimum for these parameters.
     """
 
     name: str
@@ -34,13 +39,13 @@ class Binding:
     elements: Size
 
     def nbytes(self, params: Params, constants: Constants) -> int:
-        """Bytes that a view must have."""
+        """Return the bytes that a view must have."""
         return self.elements(params, constants) * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One 32-bit scalar argument, fixed when a launch is recorded."""
+    """A 32-bit scalar argument, fixed when a launch is recorded."""
 
     name: str
     kind: Literal["u32", "f32"]
@@ -49,13 +54,14 @@ class Param:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelSpec:
-    """One kernel of the catalogue, equal to itself alone. Its name is that of the entry point and of the source file in
+    """A kernel of the catalogue, compared by identity. Its name is that of the entry point and of the source file in
     every plugin.
 
-    constants: semantic compile-time constants and the values each may take.
-    tuning: compile-time constants that the grid depends on; the device chooses them (`Tuning.tile`).
-    grid: workgroups, from parameters and tile. Core alone calls it: a device launches the grid that it is given.
-    base: every device must have it; the others are optional and listed in DeviceInfo.kernels.
+    constants: semantic compile-time constants, each with its allowed values.
+    tuning: names of the compile-time constants that the grid depends on; the device chooses them (`Tuning.tile`).
+    grid: returns the workgroups for parameters and a tile. Only the launcher calls it; a device launches the grid it
+    receives.
+    base: True if every device must offer the kernel; other kernels are optional and listed in DeviceInfo.kernels.
     """
 
     name: str
@@ -68,9 +74,9 @@ class KernelSpec:
     base: bool = True
 
     def pack(self, params: Params) -> bytes:
-        """Parameters as the device gets them: four little-endian bytes each, in the order of `params`.
+        """Return the parameters in the device's format: four little-endian bytes each, in the order of `params`.
 
-        KeyError for a missing parameter, ValueError for an unknown one or one that does not fit.
+        Raises KeyError for a missing parameter, ValueError for an unknown one or a value that does not fit in 32 bits.
         """
         if unknown := set(params) - {param.name for param in self.params}:
             raise ValueError(f"{self.name} has no parameter {', '.join(sorted(unknown))}")
@@ -82,19 +88,20 @@ class KernelSpec:
             raise ValueError(f"{self.name}: a parameter does not fit in 32 bits: {dict(params)}") from exc
 
     def unpack(self, packed: bytes) -> dict[str, int | float]:
-        """The inverse of `pack`; ValueError if the length is wrong."""
+        """Return the parameters of `pack`'s bytes. Raises ValueError if the length is wrong."""
         if len(packed) != 4 * len(self.params):
             raise ValueError(f"{self.name} takes {4 * len(self.params)} bytes of parameters, not {len(packed)}")
         values = struct.unpack("<" + "".join("I" if param.kind == "u32" else "f" for param in self.params), packed)
         return {param.name: value for param, value in zip(self.params, values, strict=True)}
 
     def check_tile(self, tile: Constants) -> None:
-        """ValueError unless the tile has exactly the names in `tuning`, each with a value of 1 or more."""
+        """Raise ValueError unless the tile has exactly the names in `tuning`, each with a value of 1 or more."""
         if set(tile) != set(self.tuning) or any(value < 1 for value in tile.values()):
-            raise ValueError(f"{self.name}: a tile of {dict(tile)}, not of {', '.join(self.tuning) or 'nothing'}")
+            names = ", ".join(self.tuning) or "no constants"
+            raise ValueError(f"{self.name}: the tile {dict(tile)} must have {names}, each 1 or more")
 
     def check_constants(self, constants: Constants) -> None:
-        """ValueError unless every semantic constant is present with an allowed value."""
+        """Raise ValueError unless every semantic constant is present with an allowed value."""
         for name, allowed in self.constants.items():
             if constants.get(name) not in allowed:
                 raise ValueError(f"{self.name}: constant {name} is {constants.get(name)}, not one of {allowed}")

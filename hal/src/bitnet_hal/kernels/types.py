@@ -1,4 +1,4 @@
-"""The few types below the catalogue."""
+"""Types on which the catalogue is built."""
 
 from __future__ import annotations
 

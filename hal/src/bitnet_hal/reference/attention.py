@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
+from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.kernels.spec import Constants, Params
-from bitnet_hal.reference.quantize import F32, Arrays, rms_normalize
+from bitnet_hal.reference.quantize import F32, Arrays, rms_normalize, sizes
+from bitnet_hal.rounding import ceil_div
 
 U8 = npt.NDArray[np.uint8]
 
 
 def encode_cache_rows(x: F32, kv: int, row_bytes: int) -> U8:
-    """u8[..., row_bytes] of x[..., D] in cache type kv; see `kernels.conventions`."""
+    """Return x[..., D] as cache rows u8[..., row_bytes] of type kv; `kernels.conventions` gives the layouts."""
     if kv < 2:
         return x.astype("<f4" if kv == 0 else "<f2").view(np.uint8)
     absmax = np.max(np.abs(x), axis=-1, keepdims=True)
@@ -26,7 +27,7 @@ def encode_cache_rows(x: F32, kv: int, row_bytes: int) -> U8:
 
 
 def decode_cache_rows(rows: U8, kv: int, head_dim: int) -> F32:
-    """The inverse of `encode_cache_rows`."""
+    """Return f32[..., D] from cache rows of type kv, the inverse of `encode_cache_rows`."""
     rows = np.ascontiguousarray(rows)
     if kv == 0:
         return rows[..., : 4 * head_dim].view("<f4")
@@ -37,30 +38,33 @@ def decode_cache_rows(rows: U8, kv: int, head_dim: int) -> F32:
 
 
 def _cache(data: npt.NDArray[Any], p: Params) -> U8:
-    """A cache binding as u8[blocks, kv head, slot in block, row_bytes]."""
-    heads, row_bytes = int(p["n_kv_heads"]), int(p["row_bytes"])
+    """Return a cache binding as u8[blocks, kv head, slot in block, row_bytes]."""
+    heads, row_bytes = sizes(p, "n_kv_heads", "row_bytes")
     block = heads * KV_BLOCK * row_bytes
     n_blocks = len(data) // block
     return data[: n_blocks * block].reshape(n_blocks, heads, KV_BLOCK, row_bytes)
 
 
 def _rotate(x: F32, cos: F32, sin: F32, interleaved: bool) -> F32:
-    """x[T, heads, D] rotated by cos, sin [T, D / 2]."""
+    """Return x[T, heads, D], each pair of elements rotated by cos, sin [T, D / 2]."""
     half = x.shape[2] // 2
-    first, second = (x[..., 0::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
-    cos, sin = cos[:, None], sin[:, None]
-    out = np.empty_like(x)
-    a, b = first * cos - second * sin, second * cos + first * sin
     if interleaved:
-        out[..., 0::2], out[..., 1::2] = a, b
+        first = slice(0, None, 2)
+        second = slice(1, None, 2)
     else:
-        out[..., :half], out[..., half:] = a, b
+        first = slice(0, half)
+        second = slice(half, None)
+    cos = cos[:, None]
+    sin = sin[:, None]
+    out = np.empty_like(x)
+    out[..., first] = x[..., first] * cos - x[..., second] * sin
+    out[..., second] = x[..., second] * cos + x[..., first] * sin
     return out
 
 
 def rope_store_kv(a: Arrays, p: Params, c: Constants) -> None:
-    """Rotate q and k; write q, and k and v into the caches."""
-    rows, n_heads, n_kv, head_dim = (int(p[n]) for n in ("rows", "n_heads", "n_kv_heads", "head_dim"))
+    """Rotate q and k; write q to its binding, and k and v to the caches."""
+    rows, n_heads, n_kv, head_dim = sizes(p, "rows", "n_heads", "n_kv_heads", "head_dim")
     heads = n_heads + 2 * n_kv
     qkv = a["qkv"][: rows * heads * head_dim].reshape(rows, heads, head_dim)
     step = a["step"][: rows * 4].reshape(rows, 4).astype(np.int64)
@@ -79,20 +83,22 @@ def rope_store_kv(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def _history(cache: U8, blocks: npt.NDArray[np.int64], length: int, kv: int, head_dim: int) -> F32:
-    """f32[kv head, length, D]: one sequence's cache in order."""
+    """Return the cached rows of one sequence in order, f32[kv head, length, D]."""
     rows = decode_cache_rows(cache[blocks].transpose(1, 0, 2, 3), kv, head_dim)
     return rows.reshape(rows.shape[0], -1, head_dim)[:, :length]
 
 
 def attention(a: Arrays, p: Params, c: Constants) -> None:
-    """out = softmax(scale * q . K) V for every row and head."""
-    rows, n_heads, n_kv, head_dim = (int(p[n]) for n in ("rows", "n_heads", "n_kv_heads", "head_dim"))
-    max_blocks, group = int(p["max_blocks"]), n_heads // n_kv
+    """Compute out = softmax(scale * q . K) V for every row and head."""
+    rows, n_heads, n_kv, head_dim = sizes(p, "rows", "n_heads", "n_kv_heads", "head_dim")
+    max_blocks = int(p["max_blocks"])
+    group = n_heads // n_kv
     q = a["q"][: rows * n_heads * head_dim].reshape(rows, n_kv, group, head_dim)
     out = a["out"][: rows * n_heads * head_dim].reshape(rows, n_kv, group, head_dim)
     step = a["step"][: rows * 4].reshape(rows, 4).astype(np.int64)
     tables = a["tables"].reshape(-1, max_blocks).astype(np.int64)
-    k_cache, v_cache = _cache(a["k_cache"], p), _cache(a["v_cache"], p)
+    k_cache = _cache(a["k_cache"], p)
+    v_cache = _cache(a["v_cache"], p)
     out[step[:, 1] < 0] = 0
     for sequence in np.unique(step[step[:, 1] >= 0, 3]):
         mine = np.flatnonzero((step[:, 3] == sequence) & (step[:, 1] >= 0))
@@ -112,7 +118,7 @@ def attention(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def _mix(weights: F32, v: F32, seen: npt.NDArray[np.bool_]) -> F32:
-    """weights[h, T, P] @ v[h, P, D]; positions that a row does not see count for nothing, even where they hold NaN."""
+    """Return weights[h, T, P] @ v[h, P, D]; positions that a row does not see do not count, even if they hold NaN."""
     if np.isfinite(v).all():
         return weights @ v
     rows = [np.einsum("hp,hpd->hd", weights[:, t, visible], v[:, visible]) for t, visible in enumerate(seen)]

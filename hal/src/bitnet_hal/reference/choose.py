@@ -1,4 +1,4 @@
-"""Choosing tokens: argmax_advance and top_k."""
+"""Token selection: argmax_advance and top_k."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ import numpy as np
 import numpy.typing as npt
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.kernels.spec import Constants, Params
-from bitnet_hal.reference.quantize import F32, Arrays
+from bitnet_hal.reference.quantize import F32, Arrays, sizes
+from bitnet_hal.rounding import ceil_div
 
 
 def _candidates(a: Arrays, p: Params, c: Constants) -> tuple[F32, npt.NDArray[np.bool_]]:
-    """logits[rows, vocab], and which of them are allowed."""
-    rows, vocab, stride = (int(p[n]) for n in ("rows", "vocab", "stride"))
+    """Return logits[rows, vocab] and the mask bool[rows, vocab] of allowed tokens."""
+    rows, vocab, stride = sizes(p, "rows", "vocab", "stride")
     logits = np.lib.stride_tricks.as_strided(a["logits"], (rows, vocab), (4 * stride, 4))
     if not c["MASK"]:
         return logits, np.ones((rows, vocab), bool)
-    words = a["mask"][: rows * -(-vocab // 32)].reshape(rows, -1).astype("<i4")
+    words = a["mask"][: rows * ceil_div(vocab, 32)].reshape(rows, -1).astype("<i4")
     bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
     return logits, bits[:, :vocab].astype(bool)
 
 
 def argmax_advance(a: Arrays, p: Params, c: Constants) -> None:
-    """The greedy token of each row into history and step; the row moves on by one position."""
-    rows, max_blocks, ring = (int(p[n]) for n in ("rows", "max_blocks", "ring"))
+    """Append the greedy token of each row to its history and advance its row of step by one position."""
+    rows, max_blocks, ring = sizes(p, "rows", "max_blocks", "ring")
     logits, allowed = _candidates(a, p, c)
-    tables, step = a["tables"].reshape(-1, max_blocks), a["step"].reshape(-1, 4)
+    tables = a["tables"].reshape(-1, max_blocks)
+    step = a["step"].reshape(-1, 4)
     history = a["history"].reshape(-1, ring + 1)
     for scores, may, row in zip(logits, allowed, a["index"][:rows].tolist(), strict=True):
         if step[row, 1] < 0:
@@ -43,17 +45,20 @@ def argmax_advance(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def top_k(a: Arrays, p: Params, c: Constants) -> None:
-    """The k largest logits of each row, in falling order, and what all of them add up to."""
-    rows, k = int(p["rows"]), int(p["k"])
+    """Write the k largest logits of each row in descending order, and the maximum and log-sum-exp of all."""
+    rows, k = sizes(p, "rows", "k")
     logits, allowed = _candidates(a, p, c)
-    ids, values = a["ids"][: rows * k].reshape(rows, k), a["values"][: rows * k].reshape(rows, k)
+    ids = a["ids"][: rows * k].reshape(rows, k)
+    values = a["values"][: rows * k].reshape(rows, k)
     total = a["total"][: rows * 2].reshape(rows, 2)
-    ids[:], values[:] = -1, -np.inf
+    ids[:] = -1
+    values[:] = -np.inf
     for row in range(rows):
         tokens = np.flatnonzero(allowed[row])
         scores = logits[row, tokens]
         nan = np.isnan(scores)
         order = np.lexsort((~nan, -np.where(nan, np.float32(np.inf), scores)))[:k]
-        ids[row, : order.size], values[row, : order.size] = tokens[order], scores[order]
+        ids[row, : order.size] = tokens[order]
+        values[row, : order.size] = scores[order]
         most = scores.max(initial=np.float32(-np.inf))
         total[row] = most, np.log(np.sum(np.exp(scores - most), dtype=np.float64))

@@ -9,16 +9,17 @@ import numpy.typing as npt
 from bitnet_hal.kernels.catalogue import DENSE_TYPES
 from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.kernels.types import DENSE_BLOCKS, DenseType
-from bitnet_hal.reference.quantize import F32, Arrays, output_block
+from bitnet_hal.reference.quantize import F32, Arrays, output_block, sizes
 from bitnet_hal.reference.ternary import unpack_codes
+from bitnet_hal.rounding import ceil_div
 
 U8 = npt.NDArray[np.uint8]
 _CHUNK = 1 << 20
-"""Table elements decoded at a time."""
+"""Table elements that are decoded in one piece."""
 
 
 def decode_table(table: U8, dtype: DenseType) -> F32:
-    """f32[N, K] from u8[N, row_bytes] of one dense type (blocks as in `kernels.conventions`)."""
+    """Return f32[N, K] from a table u8[N, row_bytes] of one dense type; GGUF defines the block formats."""
     rows = table.shape[0]
     table = np.ascontiguousarray(table)
     if dtype == "f32":
@@ -37,7 +38,8 @@ def decode_table(table: U8, dtype: DenseType) -> F32:
 
 
 def _decode_q6_k(blocks: U8) -> F32:
-    """256 elements in 210 bytes: ql[128], qh[64], i8 scales[16], f16 d; value = d * scale * (q - 32)."""
+    """Decode blocks of 256 elements in 210 bytes: ql[128], qh[64], i8 scales[16], f16 d; value = d * scale * (q -
+    32)."""
     rows, n = blocks.shape[:2]
     low = blocks[:, :, :128].reshape(rows, n, 2, 2, 32)
     high = blocks[:, :, 128:192].reshape(rows, n, 2, 32)
@@ -58,8 +60,8 @@ def _table(data: npt.NDArray[Any], rows: int, columns: int, dtype: DenseType) ->
 
 
 def embed_rows(a: Arrays, p: Params, c: Constants) -> None:
-    """x[t] = table[token - first] for the tokens this part of the table holds."""
-    rows, hidden, first, count = (int(p[name]) for name in ("rows", "hidden", "first", "count"))
+    """Write x[t] = table[token - first] for the tokens in this part of the table."""
+    rows, hidden, first, count = sizes(p, "rows", "hidden", "first", "count")
     dtype = DENSE_TYPES[c["DTYPE"]]
     table = _table(a["table"], count, hidden, dtype)
     tokens = a["step"][: rows * 4].reshape(rows, 4)[:, 0].astype(np.int64) - first
@@ -68,10 +70,10 @@ def embed_rows(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def embed_rows_ternary(a: Arrays, p: Params, c: Constants) -> None:
-    """x[t] = (codes - 1) * scales of the rows that this part of the table holds."""
-    rows, hidden, width, first, count = (int(p[name]) for name in ("rows", "hidden", "width", "first", "count"))
+    """Write x[t] = (codes - 1) * scales for the tokens in this part of the table."""
+    rows, hidden, width, first, count = sizes(p, "rows", "hidden", "width", "first", "count")
     table = a["w"][: count * width // 4].reshape(count, width // 4)
-    wscale = a["wscale"][: count * -(-width // c["BLOCK"])].reshape(count, -1)
+    wscale = a["wscale"][: count * ceil_div(width, c["BLOCK"])].reshape(count, -1)
     tokens = a["step"][: rows * 4].reshape(rows, 4)[:, 0].astype(np.int64) - first
     mine = np.flatnonzero((tokens >= 0) & (tokens < count))
     signs = unpack_codes(table[tokens[mine]]).astype(np.float32) - np.float32(1)
@@ -80,8 +82,8 @@ def embed_rows_ternary(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def matmul_dense(a: Arrays, p: Params, c: Constants) -> None:
-    """y[l, y_first + n] = x[l] . w[n]."""
-    rows, outs, width, stride, first = (int(p[n]) for n in ("rows", "outs", "width", "y_stride", "y_first"))
+    """Compute y[l, y_first + n] = x[l] . w[n]."""
+    rows, outs, width, stride, first = sizes(p, "rows", "outs", "width", "y_stride", "y_first")
     dtype = DENSE_TYPES[c["DTYPE"]]
     w = _table(a["w"], outs, width, dtype)
     x = a["x"][: rows * width].reshape(rows, width)

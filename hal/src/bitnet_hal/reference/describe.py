@@ -1,4 +1,4 @@
-"""What the numpy device tells of itself, without numpy: lists of devices do not compute."""
+"""DeviceInfo of the numpy device. It does not import numpy: listing devices needs no arithmetic."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from bitnet_hal.host_memory import total_memory
 from bitnet_hal.kernels.catalogue import DELTA_KERNELS
 
 ALIGNMENT = 64
-"""Bytes; what SIMD loads of other CPU devices like, kept here so that unaligned plans are found early."""
+"""Bytes, as SIMD loads of other CPU devices need: unaligned plans fail on this device already."""
 
 
 def numpy_info() -> DeviceInfo:
-    """The one device of the numpy backend."""
-    total, version = total_memory(), _version()
+    """Return the description of the only device of the numpy backend."""
+    total = total_memory()
+    version = _version()
     return DeviceInfo(
         backend="numpy",
         index=0,
@@ -36,7 +37,8 @@ def numpy_info() -> DeviceInfo:
 
 
 def _version() -> str:
-    """numpy's own, where it is imported already or a frozen program has no metadata."""
+    """Return numpy's version from its metadata, or from the module if it is imported or has no metadata (frozen
+    programs)."""
     if "numpy" not in sys.modules:
         try:
             return importlib_metadata.version("numpy")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -13,14 +12,14 @@ from bitnet_hal.base import BaseDevice, BoundLaunch, LaunchRecording
 from bitnet_hal.device import DeviceInfo, MemoryKind, Tuning
 from bitnet_hal.errors import OutOfMemoryError
 from bitnet_hal.host_memory import available_memory
-from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 from bitnet_hal.reference import describe
 from bitnet_hal.reference.meanings import MEANINGS
 
 
 @dataclass(eq=False, slots=True)
 class NumpyBuffer:
-    """Bytes in host memory."""
+    """A buffer in host memory."""
 
     data: npt.NDArray[np.uint8]
     nbytes: int
@@ -29,25 +28,25 @@ class NumpyBuffer:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NumpyKernel:
-    """A meaning with its constants."""
+    """A reference function with its constants."""
 
     spec: KernelSpec
-    constants: Mapping[str, int]
+    constants: Constants
     tuning: Tuning
 
 
 class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
-    """Runs every launch at once, in the calling thread."""
+    """A device that runs every launch immediately, in the calling thread."""
 
     def __init__(self, info: DeviceInfo | None = None) -> None:
         super().__init__(info or describe.numpy_info())
 
     def free_memory(self) -> int:
-        """Bytes the operating system could still give."""
+        """Return the bytes that the operating system can still provide."""
         return available_memory()
 
-    def tuning(self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]) -> Tuning:
-        """Tiles mean nothing here: one workgroup covers everything."""
+    def tuning(self, spec: KernelSpec, constants: Constants, params: Params) -> Tuning:
+        """Return one tile that covers the whole launch: numpy has no workgroups."""
         return Tuning({name: _EVERYTHING if name.startswith("TILE_") else 1 for name in spec.tuning})
 
     def _alloc(self, nbytes: int, kind: MemoryKind) -> NumpyBuffer:
@@ -80,11 +79,12 @@ class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
     def _copy(self, source: NumpyBuffer, source_at: int, target: NumpyBuffer, target_at: int, nbytes: int) -> None:
         target.data[target_at : target_at + nbytes] = source.data[source_at : source_at + nbytes]
 
-    def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> NumpyKernel:
+    def _compile(self, spec: KernelSpec, constants: Constants, tuning: Tuning) -> NumpyKernel:
         return NumpyKernel(spec, MappingProxyType(dict(constants)), tuning)
 
     def _run(self, launch: BoundLaunch[NumpyBuffer, NumpyKernel]) -> None:
-        spec, constants = launch.kernel.spec, launch.kernel.constants
+        spec = launch.kernel.spec
+        constants = launch.kernel.constants
         arrays = {}
         for binding, (buffer, offset, nbytes) in zip(spec.bindings, launch.bound, strict=True):
             dtype = np.dtype(_DTYPES[binding.dtype])
@@ -101,7 +101,7 @@ class NumpyDevice(BaseDevice[NumpyBuffer, NumpyKernel]):
         return times
 
     def _wait(self) -> None:
-        pass  # nothing is ever pending
+        pass  # every call is synchronous
 
     def _close(self) -> None:
         pass

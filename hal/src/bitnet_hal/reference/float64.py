@@ -1,4 +1,4 @@
-"""Functions in float64, which rounding and the kit's tolerances are measured by."""
+"""Functions in float64, the reference for rounding and for the kit's tolerances."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Array = npt.NDArray[np.float64]
 
 
 def hadamard(x: Array, block: int) -> Array:
-    """H x of every `block` columns of x f64[..., K], H[i, j] = (-1)^popcount(i & j) / sqrt(block)."""
+    """Multiply every `block` columns of x f64[..., K] by H[i, j] = (-1)^popcount(i & j) / sqrt(block)."""
     parts = x.reshape(-1, block)
     distance = 1
     while distance < block:
@@ -20,5 +20,4 @@ def hadamard(x: Array, block: int) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + e^-x)."""
     return np.asarray(1 / (1 + np.exp(-x)))

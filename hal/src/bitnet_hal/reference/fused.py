@@ -1,19 +1,19 @@
-"""Kernels that join others, in terms of what they join."""
+"""Reference of the fused kernels, composed of the kernels that they fuse."""
 
 from __future__ import annotations
 
 import numpy as np
-from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.kernels.sizes import row_scales
 from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.reference.attention import attention, rope_store_kv
-from bitnet_hal.reference.quantize import Arrays, gated, rms_norm_quantize
+from bitnet_hal.reference.quantize import Arrays, gated, rms_norm_quantize, sizes
 from bitnet_hal.reference.ternary import matmul_ternary, matmul_ternary_block
+from bitnet_hal.rounding import ceil_div
 
 
 def _product(a: Arrays, p: Params, c: Constants, y: Arrays, shape: Params, add: int) -> None:
-    """rms_norm_quantize of x, and the product of what it gives with w into y."""
-    rows, width = int(p["rows"]), int(p["width"])
+    """Quantize x by rms_norm_quantize and multiply it with w into y."""
+    rows, width = sizes(p, "rows", "width")
     scales = rows * row_scales(width, c["ABLOCK"])
     made: Arrays = {
         "q": np.empty(rows * width, np.int8),
@@ -27,13 +27,13 @@ def _product(a: Arrays, p: Params, c: Constants, y: Arrays, shape: Params, add: 
 
 
 def norm_matmul(a: Arrays, p: Params, c: Constants) -> None:
-    """rms_norm_quantize, matmul_ternary or matmul_ternary_block."""
+    """Run rms_norm_quantize, then matmul_ternary or matmul_ternary_block."""
     _product(a, p, c, {"y": a["y"]}, p, c["ADD"])
 
 
 def norm_matmul_glu(a: Arrays, p: Params, c: Constants) -> None:
-    """rms_norm_quantize, the product of both halves, act(gate) * up."""
-    rows, outs = int(p["rows"]), int(p["outs"])
+    """Run norm_matmul for gate and up, then act(gate) * up."""
+    rows, outs = sizes(p, "rows", "outs")
     y = np.empty(rows * 2 * outs, np.float32)
     _product(a, p, c, {"y": y}, {**p, "outs": 2 * outs, "y_stride": 2 * outs, "y_first": 0}, 0)
     gate, up = y.reshape(rows, 2, outs).transpose(1, 0, 2)
@@ -41,8 +41,8 @@ def norm_matmul_glu(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def matmul_ternary_glu(a: Arrays, p: Params, c: Constants) -> None:
-    """The product of both halves, act(gate) * up."""
-    rows, outs = int(p["rows"]), int(p["outs"])
+    """Multiply with gate and up, then compute act(gate) * up."""
+    rows, outs = sizes(p, "rows", "outs")
     y = np.empty(rows * 2 * outs, np.float32)
     matmul = matmul_ternary_block if c["BLOCK"] else matmul_ternary
     matmul({**a, "y": y}, {**p, "outs": 2 * outs, "y_stride": 2 * outs, "y_first": 0}, {**c, "ADD": 0})
@@ -51,8 +51,9 @@ def matmul_ternary_glu(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def rope_attention(a: Arrays, p: Params, c: Constants) -> None:
-    """rope_store_kv, attention; rows without a slot do not take part."""
-    rows, size = int(p["rows"]), int(p["n_heads"]) * int(p["head_dim"])
+    """Run rope_store_kv, then attention; rows without a slot are treated as unused."""
+    rows = int(p["rows"])
+    size = int(p["n_heads"]) * int(p["head_dim"])
     step = a["step"][: rows * 4].reshape(rows, 4).copy()
     step[step[:, 2] < 0, 1] = -1
     q = np.empty(rows * size, np.float32)
@@ -61,8 +62,10 @@ def rope_attention(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def decoder_layer(a: Arrays, p: Params, c: Constants) -> None:
-    """The five launches of a layer, for one row."""
-    hidden, ffn, queries = int(p["hidden"]), int(p["ffn"]), int(p["n_heads"]) * int(p["head_dim"])
+    """Run the five launches of a layer for one row."""
+    hidden = int(p["hidden"])
+    ffn = int(p["ffn"])
+    queries = int(p["n_heads"]) * int(p["head_dim"])
     outs = queries + 2 * int(p["n_kv_heads"]) * int(p["head_dim"])
 
     def shape(columns: int, rows: int) -> Params:

@@ -1,4 +1,4 @@
-"""The exact small head: pack_head, approx_logits and refine_logits."""
+"""Reference of the int8 lm_head: pack_head, approx_logits and refine_logits."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import numpy as np
 from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
 from bitnet_hal.kernels.spec import Constants, Params
 from bitnet_hal.reference.dense import U8, decode_table
-from bitnet_hal.reference.quantize import F32, Arrays
+from bitnet_hal.reference.quantize import F32, Arrays, sizes
+from bitnet_hal.rounding import ceil_div
 
 _CHUNK = 1 << 20
-"""Elements of the head decoded at a time."""
+"""Elements of the head that are decoded in one piece."""
 
 
 def _table(a: Arrays, p: Params) -> U8:
-    outs, width = int(p["outs"]), int(p["width"])
+    outs, width = sizes(p, "outs", "width")
     return np.asarray(a["w"])[: 2 * outs * width].reshape(outs, 2 * width)
 
 
 def pack_head(a: Arrays, p: Params, c: Constants) -> None:
-    """Codes, scales and error norms of every row."""
-    outs, width = int(p["outs"]), int(p["width"])
-    table, codes = _table(a, p), a["codes"][: outs * width].reshape(outs, width)
+    """Write codes, scales and error norms of every row."""
+    outs, width = sizes(p, "outs", "width")
+    table = _table(a, p)
+    codes = a["codes"][: outs * width].reshape(outs, width)
     rounding = 3.0 * (width + 64) * 2.0**-24
     step = max(1, _CHUNK // width)
     for first in range(0, outs, step):
@@ -38,8 +40,8 @@ def pack_head(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def approx_logits(a: Arrays, p: Params, c: Constants) -> None:
-    """Drafts from the copy, and the best lower bound of every group of rows."""
-    rows, outs, width = (int(p[name]) for name in ("rows", "outs", "width"))
+    """Compute logits from the int8 copy, and the largest lower bound of every group of rows."""
+    rows, outs, width = sizes(p, "rows", "outs", "width")
     x = a["x"][: rows * width].reshape(rows, width)
     codes = a["codes"][: outs * width].reshape(outs, width)
     logits = _logits(a, p)
@@ -51,11 +53,12 @@ def approx_logits(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def refine_logits(a: Arrays, p: Params, c: Constants) -> None:
-    """Exact logits where the approximation leaves it open whether they are among the k largest."""
-    rows, outs, width, k = (int(p[name]) for name in ("rows", "outs", "width", "k"))
+    """Replace approximate logits that may be among the k largest with exact ones."""
+    rows, outs, width, k = sizes(p, "rows", "outs", "width", "k")
     x = a["x"][: rows * width].reshape(rows, width)
-    logits, table = _logits(a, p), _table(a, p)
-    bound = a["bound"][: rows * -(-outs // HEAD_GROUP)].reshape(rows, -1)
+    logits = _logits(a, p)
+    table = _table(a, p)
+    bound = a["bound"][: rows * ceil_div(outs, HEAD_GROUP)].reshape(rows, -1)
     for row, length in enumerate(_length(x)[:, 0]):
         threshold = np.sort(bound[row])[-k] if k <= bound.shape[1] and not np.isnan(bound[row]).any() else np.nan
         open_ids = np.flatnonzero(~(logits[row] + a["error"][:outs] * length < threshold))
@@ -63,13 +66,14 @@ def refine_logits(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def _logits(a: Arrays, p: Params) -> F32:
-    shape, stride = (int(p["rows"]), int(p["outs"])), 4 * int(p["stride"])
+    shape = (int(p["rows"]), int(p["outs"]))
+    stride = 4 * int(p["stride"])
     flat: F32 = a["logits"]
     rows: F32 = np.lib.stride_tricks.as_strided(flat, shape, (stride, 4))
     return rows
 
 
 def _length(x: F32) -> F32:
-    """|x| of every row [T, 1], rounded up."""
+    """Return |x| of every row, f32[T, 1], rounded up."""
     length: F32 = np.linalg.norm(x.astype(np.float64), axis=1, keepdims=True).astype(np.float32)
     return length * np.float32(1.000001)

@@ -1,4 +1,4 @@
-"""Every catalogue kernel as a numpy function of (arrays by binding name, parameters, constants)."""
+"""The reference of every kernel: a numpy function of (arrays by binding name, parameters, constants)."""
 
 from __future__ import annotations
 
@@ -38,4 +38,5 @@ MEANINGS: dict[str, Callable[[Arrays, Params, Constants], None]] = {
     "glu_rotate_quantize": rotated.glu_rotate_quantize,
     "gated_rotate_quantize": rotated.gated_rotate_quantize,
 }
-"""Arrays are flat, of the binding's dtype, and may be longer than the launch needs."""
+"""Reference function by kernel name. Arrays are flat, have the binding's dtype, and may be longer than the launch
+needs."""

@@ -14,19 +14,19 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 
 
 class NumpyBackend:
-    """Always available."""
+    """The backend that is always available."""
 
     name = "numpy"
     api = (2, 1)
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """One device: the host."""
+        """Return the description of the host's only device."""
         from bitnet_hal.reference.describe import numpy_info
 
         return [numpy_info()]
 
     def open(self, index: int) -> Device:
-        """The host."""
+        """Open the device. Raises DeviceNotFoundError for an index other than 0."""
         from bitnet_hal.errors import DeviceNotFoundError
         from bitnet_hal.reference.device import NumpyDevice
 
@@ -37,5 +37,5 @@ class NumpyBackend:
 
 @hookimpl
 def bitnet_backend() -> NumpyBackend:
-    """Offer the backend to core."""
+    """Return the backend for discovery."""
     return NumpyBackend()

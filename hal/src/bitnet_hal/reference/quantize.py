@@ -10,15 +10,20 @@ from bitnet_hal.kernels.catalogue import SILU
 from bitnet_hal.kernels.sizes import SCALE_COLUMNS
 from bitnet_hal.kernels.spec import Constants, Params
 
-BLOCK_FLOOR = 1e-20
-"""Least absmax of a block of activations, so that its inverse is finite."""
+GROUP_FLOOR = 1e-20
+"""Smallest absmax of a group of activations, so that its inverse is finite."""
 
 F32 = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[Any]]
 
 
+def sizes(p: Params, *names: str) -> list[int]:
+    """Return these parameters as integers."""
+    return [int(p[name]) for name in names]
+
+
 def output_block(y: F32, rows: int, outs: int, stride: int, first: int) -> F32:
-    """The columns first..first + outs - 1 of y[rows, stride], in place. ValueError if y is too short."""
+    """Return columns first..first + outs - 1 of y[rows, stride] as a view. Raises ValueError if y is too short."""
     last = (rows - 1) * stride + first + outs
     if len(y) < last:
         raise ValueError(f"y has {len(y)} elements, the launch writes up to element {last}")
@@ -26,14 +31,14 @@ def output_block(y: F32, rows: int, outs: int, stride: int, first: int) -> F32:
 
 
 def rms_normalize(x: F32, gamma: F32, eps: float) -> F32:
-    """x[..., K] / sqrt(mean(x^2) + eps) * gamma in f32; NaN in every row whose sum of squares is not finite."""
+    """Return x[..., K] / sqrt(mean(x^2) + eps) * gamma in f32; rows whose sum of squares is not finite become NaN."""
     mean = np.add.reduce(x * x, axis=-1, keepdims=True) / np.float32(x.shape[-1])
     mean = np.where(np.isfinite(mean), mean, np.float32(np.nan))
     return np.asarray(x * (np.float32(1) / np.sqrt(mean + np.float32(eps))) * gamma, dtype=np.float32)
 
 
 def quantize_rows(y: F32, floor: float = 1e-5) -> tuple[npt.NDArray[np.int8], F32, npt.NDArray[np.int32]]:
-    """Per-row int8 absmax quantization of y[T, K]: (q i8[T, K], scale f32[T], qsum i32[T]); see the catalogue."""
+    """Quantize y[T, K] to int8 by the absmax of each row: (q i8[T, K], scale f32[T], qsum i32[T])."""
     finite = np.all(np.isfinite(y), axis=1)[:, None]
     y = np.where(finite, y, np.float32(0))
     absmax = np.maximum(np.max(np.abs(y), axis=1), np.float32(floor))
@@ -42,30 +47,35 @@ def quantize_rows(y: F32, floor: float = 1e-5) -> tuple[npt.NDArray[np.int8], F3
     return q, scale, q.sum(axis=1, dtype=np.int32)
 
 
-def quantize_blocks(y: F32, block: int) -> tuple[npt.NDArray[np.int8], F32, npt.NDArray[np.int32]]:
-    """The same for every `block` columns of y[T, K], K a multiple: q i8[T, K]; scale f32 and qsum i32, both [T, K /
-    SCALE_COLUMNS]; all of a row with a NaN or Inf is marked."""
+def quantize_groups(y: F32, group_size: int) -> tuple[npt.NDArray[np.int8], F32, npt.NDArray[np.int32]]:
+    """Quantize every `group_size` columns of y[T, K] by their absmax; K is a multiple of group_size.
+
+    Returns q i8[T, K], and scale f32 and qsum i32, both [T, K / SCALE_COLUMNS]. A row that holds a NaN or Inf gets
+    scale = NaN in all its groups.
+    """
     rows, width = y.shape
     y = np.where(np.all(np.isfinite(y), axis=1)[:, None], y, np.float32(np.nan))
-    q, scale, _ = quantize_rows(y.reshape(-1, block), BLOCK_FLOOR)
+    q, scale, _ = quantize_rows(y.reshape(-1, group_size), GROUP_FLOOR)
     qsum = q.reshape(rows, -1, SCALE_COLUMNS).sum(axis=2, dtype=np.int32)
-    return q.reshape(rows, width), scale.repeat(block // SCALE_COLUMNS).reshape(rows, -1), qsum
+    return q.reshape(rows, width), scale.repeat(group_size // SCALE_COLUMNS).reshape(rows, -1), qsum
 
 
-def _store(y: F32, a: Arrays, p: Params, block: int) -> None:
-    rows, width, stride = y.shape[0], y.shape[1], int(p["stride"])
+def _store(y: F32, a: Arrays, p: Params, group_size: int) -> None:
+    rows = y.shape[0]
+    width = y.shape[1]
+    stride = int(p["stride"])
     q = a["q"][: rows * stride].reshape(rows, stride)
-    if not block:
+    if not group_size:
         q[:, :width], a["scale"][:rows], a["qsum"][:rows] = quantize_rows(y)
         q[:, width:] = 0
         return
     scale, qsum = (a[name][: rows * stride // SCALE_COLUMNS].reshape(rows, -1) for name in ("scale", "qsum"))
-    q[:], scale[:], qsum[:] = quantize_blocks(np.pad(y, ((0, 0), (0, stride - width))), block)
+    q[:], scale[:], qsum[:] = quantize_groups(np.pad(y, ((0, 0), (0, stride - width))), group_size)
 
 
 def rms_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
-    """y = norm(x) or x, then quantized."""
-    rows, width = int(p["rows"]), int(p["width"])
+    """Compute y = norm(x), or x if NORM is 0, and quantize it."""
+    rows, width = sizes(p, "rows", "width")
     x = a["x"][: rows * width].reshape(rows, width)
     if c["NORM"]:
         x = rms_normalize(x, a["gamma"][:width], float(p["eps"]))
@@ -73,7 +83,7 @@ def rms_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def gated(gate: F32, up: F32, act: int) -> F32:
-    """act(gate) * up in f32; act is RELU2 or SILU."""
+    """Return act(gate) * up in f32; act is RELU2 or SILU."""
     if act == SILU:
         return np.asarray(gate / (np.float32(1) + np.exp(-gate)) * up, dtype=np.float32)
     relu = np.maximum(gate, np.float32(0))
@@ -81,10 +91,11 @@ def gated(gate: F32, up: F32, act: int) -> F32:
 
 
 def glu_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
-    """m = act(gate) * up, optionally normed, then quantized."""
-    rows, width = int(p["rows"]), int(p["width"])
+    """Compute m = act(gate) * up, norm it if NORM is 1, and quantize it."""
+    rows, width = sizes(p, "rows", "width")
     gate_up = a["gate_up"][: rows * 2 * width].reshape(rows, 2, width)
-    gate, up = gate_up[:, 0], gate_up[:, 1]
+    gate = gate_up[:, 0]
+    up = gate_up[:, 1]
     m = gated(gate, up, c["ACT"])
     if c["NORM"]:
         m = rms_normalize(m, a["gamma"][:width], float(p["eps"]))
@@ -92,8 +103,8 @@ def glu_norm_quantize(a: Arrays, p: Params, c: Constants) -> None:
 
 
 def rms_norm(a: Arrays, p: Params, c: Constants) -> None:
-    """The final norm of the rows named by index."""
-    rows, width = int(p["rows"]), int(p["width"])
+    """Norm the rows of x that `index` names."""
+    rows, width = sizes(p, "rows", "width")
     x = a["x"].reshape(-1, width)[a["index"][:rows]]
     gamma = a["gamma"][:width]
     a["y"][: rows * width].reshape(rows, width)[:] = rms_normalize(x, gamma, float(p["eps"]))

@@ -1,12 +1,12 @@
-"""The conformance kit: shows whether a backend does what the HAL and the kernel catalogue say.
+"""The conformance kit: rules that a backend must pass to implement the HAL and the kernel catalogue.
 
     from bitnet_hal.testing import BackendConformance
 
     class TestConformance(BackendConformance):
         backend = "toy"
 
-pytest finds the kit by itself (entry point `pytest11`), so importing this package must stay cheap: the classes are
-loaded when they are asked for.
+pytest loads this package in every run (entry point `pytest11`), so importing it must stay cheap: classes are imported
+on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Holding what a device computed against the numpy meaning."""
+"""Compare a device's outputs with the numpy reference."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import numpy.typing as npt
 
 from bitnet_hal.kernels.catalogue import KV_TYPES, SILU
 from bitnet_hal.reference.attention import decode_cache_rows
-from bitnet_hal.reference.quantize import BLOCK_FLOOR
+from bitnet_hal.reference.quantize import GROUP_FLOOR
 from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch
 from bitnet_hal.testing.compare_head import check_packed, check_refined
 from bitnet_hal.testing.compare_rotated import check_rotated
 from bitnet_hal.testing.tolerances import TOLERANCES, Tolerance
 
 _JUDGED = {"pack_head": ("codes", "error"), "refine_logits": ("logits",)}
-"""Outputs for which there is more than one right answer."""
+"""Outputs with more than one correct answer, by kernel; `compare_head` checks them."""
 
 F64 = npt.NDArray[np.float64]
 
 
 def check_outputs(case: Case, launch: CaseLaunch, expected: Arrays, actual: Arrays) -> None:
-    """AssertionError unless every written binding is as the meaning has it, within the kernel's tolerance."""
+    """Raise AssertionError unless every written binding matches the reference within the kernel's tolerance."""
     tolerance = Tolerance() if case.exact else TOLERANCES[case.kernel]
     for binding in case.spec.bindings:
         name = binding.name
         if binding.access == "r":
             continue
         if case.kernel.endswith("_quantize") and name in ("q", "qsum"):
-            continue  # judged together below
+            continue  # checked together below
         if case.kernel == "decoder_layer" and name in ("qkv", "heads", "m"):
-            continue  # scratch: not defined
+            continue  # scratch, undefined after the launch
         if name in _JUDGED.get(case.kernel, ()):
-            continue  # by rules of their own, below
+            continue  # checked by compare_head
         row = _row_length(launch, name, expected[name].size)
         if name.endswith("_cache"):
             _check_cache(case, launch, name, expected[name], actual[name], tolerance)
         elif binding.dtype == "f32":
             allowed = TOLERANCES.get(f"{case.kernel}.{name}", tolerance)
             untouched = launch.arrays[name].view(np.uint32) == expected[name].view(np.uint32)
-            untouched &= ~np.isnan(expected[name])  # a NaN that is added to may get other bits
+            untouched &= ~np.isnan(expected[name])  # adding to a NaN may change its bits
             _check_floats(f"{case.id}: {name}", expected[name], actual[name], allowed, row, untouched)
         else:
             _check_equal(f"{case.id}: {name}", expected[name], actual[name], row)
@@ -77,11 +77,11 @@ def _check_equal(what: str, expected: Array, actual: Array, row: int = 1) -> Non
 def _check_floats(
     what: str, expected: Array, actual: Array, tolerance: Tolerance, row: int, untouched: Array | None = None
 ) -> None:
-    """f32 against f32; values that the meaning leaves alone must keep their bits."""
+    """Compare f32 outputs; values that the reference does not write must keep their bits."""
     if untouched is not None:
         changed = np.flatnonzero(untouched & (expected.view(np.uint32) != actual.view(np.uint32)))
         assert not changed.size, (
-            f"{what}: {changed.size} values that the kernel should leave alone were changed; first at "
+            f"{what}: {changed.size} values that the kernel must not write were changed; first at "
             f"{_where(int(changed[0]), row)}"
         )
     nan = np.isnan(expected)
@@ -101,13 +101,14 @@ def _check_floats(
 
 
 def _check_nan(what: str, expected: Array, actual: Array, row: int) -> None:
-    lost, new = np.flatnonzero(expected & ~actual), np.flatnonzero(actual & ~expected)
-    assert not lost.size, f"{what}: {lost.size} NaN were swallowed; first at {_where(int(lost[0]), row)}"
-    assert not new.size, f"{what}: {new.size} NaN appeared; first at {_where(int(new[0]), row)}"
+    lost = np.flatnonzero(expected & ~actual)
+    new = np.flatnonzero(actual & ~expected)
+    assert not lost.size, f"{what}: {lost.size} NaN are missing; first at {_where(int(lost[0]), row)}"
+    assert not new.size, f"{what}: {new.size} NaN are unexpected; first at {_where(int(new[0]), row)}"
 
 
 def _rounding(what: str, exact: F64, codes: Array, tolerance: float, row: int) -> None:
-    """Each code is its exact value rounded to nearest, but for values within `tolerance` of a tie."""
+    """Check that each code is its exact value rounded to nearest, except within `tolerance` of a tie."""
     distance = np.abs(codes - exact)
     wrong = np.flatnonzero(~(distance <= 0.5 + tolerance))
     assert not wrong.size, (
@@ -117,8 +118,9 @@ def _rounding(what: str, exact: F64, codes: Array, tolerance: float, row: int) -
 
 
 def _exact_codes(case: Case, launch: CaseLaunch, rows: int, width: int) -> F64:
-    """y * 127 / absmax in f64, by the formulas of the catalogue; rows that end as NaN give anything."""
-    p, a = launch.params, {name: array.astype(np.float64) for name, array in launch.arrays.items() if name != "q"}
+    """Return y * 127 / absmax in f64, by the formulas of the catalogue; rows that become NaN hold arbitrary values."""
+    p = launch.params
+    a = {name: array.astype(np.float64) for name, array in launch.arrays.items() if name != "q"}
     if case.kernel == "glu_norm_quantize":
         gate, up = np.split(a["gate_up"].reshape(rows, 2 * width), 2, axis=1)
         y = (gate / (1 + np.exp(-gate)) if launch.constants["ACT"] == SILU else np.maximum(gate, 0) ** 2) * up
@@ -126,17 +128,18 @@ def _exact_codes(case: Case, launch: CaseLaunch, rows: int, width: int) -> F64:
         y = a["x"].reshape(rows, width)
     if launch.constants["NORM"]:
         y = y / np.sqrt(np.mean(y * y, axis=1, keepdims=True) + p["eps"]) * a["gamma"]
-    block = launch.constants["ABLOCK"]
-    if not block:
+    group_size = launch.constants["ABLOCK"]
+    if not group_size:
         absmax = np.maximum(np.abs(y).max(axis=1, keepdims=True), 1e-5)
         return np.asarray(np.clip(y * 127 / absmax, -128, 127))
-    whole = np.pad(y, ((0, 0), (0, -width % block))).reshape(rows, -1, block)
-    codes = whole * 127 / np.maximum(np.abs(whole).max(axis=2, keepdims=True), BLOCK_FLOOR)
+    whole = np.pad(y, ((0, 0), (0, -width % group_size))).reshape(rows, -1, group_size)
+    codes = whole * 127 / np.maximum(np.abs(whole).max(axis=2, keepdims=True), GROUP_FLOOR)
     return np.asarray(codes.reshape(rows, -1)[:, :width])
 
 
 def _check_codes(case: Case, launch: CaseLaunch, expected: Arrays, actual: Arrays, tolerance: Tolerance) -> None:
-    """q and qsum: nearest codes, zero padding, the sum of the device's own codes; rows without an answer are zeros."""
+    """Check q and qsum: nearest codes, zero padding, qsum the sum of the device's own codes, zeros in rows that hold
+    NaN."""
     rows, width, stride = (int(launch.params[name]) for name in ("rows", "width", "stride"))
     q = actual["q"][: rows * stride].reshape(rows, stride)
     padding = np.flatnonzero(q[:, width:].any(axis=1))
@@ -151,19 +154,21 @@ def _check_codes(case: Case, launch: CaseLaunch, expected: Arrays, actual: Array
     sound = ~spoiled
     _rounding(f"{case.id}: q", exact[sound].reshape(-1), q[sound, :width].reshape(-1), tolerance.codes, width)
     if case.label == "ties" and (actual["scale"] == 1).all():
-        # 127 / absmax is exact on this device, as its scale shows, so halves must go to the even code
+        # scale = 1 shows that 127 / absmax is exact on this device, so ties must round to the even code
         _check_equal(f"{case.id}: q, halves to even", expected["q"], actual["q"], stride)
 
 
 def _check_cache(
     case: Case, launch: CaseLaunch, name: str, expected: Array, actual: Array, tolerance: Tolerance
 ) -> None:
-    """Cache rows, by type: f32 as any output; f16 within one step of f16; int8 as activations are quantized."""
-    head_dim, row_bytes, kv = int(launch.params["head_dim"]), int(launch.params["row_bytes"]), launch.constants["KV"]
+    """Compare cache rows by type: f32 as any output, f16 within one step of f16, int8 as quantized activations."""
+    head_dim = int(launch.params["head_dim"])
+    row_bytes = int(launch.params["row_bytes"])
+    kv = launch.constants["KV"]
     before, want, got = (x.reshape(-1, row_bytes) for x in (launch.arrays[name], expected, actual))
     written = (before != want).any(axis=1)
     stray = np.flatnonzero((before != got).any(axis=1) & ~written)
-    assert not stray.size, f"{case.id}: {name} row {stray[0]} belongs to no row of the step but was written"
+    assert not stray.size, f"{case.id}: {name} row {stray[0]} was written, but belongs to no row of the step"
     what = f"{case.id}: {name} ({KV_TYPES[kv]})"
     with np.errstate(all="ignore"):
         values, wanted = (_decoded(rows[written], kv, head_dim) for rows in (got, want))
@@ -171,11 +176,12 @@ def _check_cache(
         _check_floats(f"{what}, scale", _scales(want[written]), _scales(got[written]), tolerance, 1)
         scale = np.maximum(_scales(want[written]), np.float32(1e-30))[:, None]
         step = np.abs(values - wanted) / scale
-        assert (step <= 1 + 1e-3).all(), f"{what}: a code is more than one step from the right one"
-        off, few = int((step > 0.5).sum()), 50 if case.kernel == "decoder_layer" else 1000
+        assert (step <= 1 + 1e-3).all(), f"{what}: a code is more than one step from the expected one"
+        off = int((step > 0.5).sum())
+        few = 50 if case.kernel == "decoder_layer" else 1000
         assert off <= 1 + step.size // few, f"{what}: {off} of {step.size} codes are one step off: wrong rounding"
     elif case.kernel == "decoder_layer":
-        # what is cached went through a product of its own
+        # cached values are results of a product, which has its own rounding
         loose = Tolerance(scaled=2.0**-8 if kv == 1 else 1e-4)
         _check_floats(what, wanted.reshape(-1), values.reshape(-1), loose, head_dim)
     elif kv == 1 and name == "v_cache":
@@ -193,6 +199,6 @@ def _decoded(rows: Array, kv: int, head_dim: int) -> npt.NDArray[np.float32]:
 
 
 def _scales(rows: Array) -> npt.NDArray[np.float32]:
-    """The f32 at the head of int8 cache rows."""
+    """Return the f32 scales at the start of int8 cache rows."""
     view: npt.NDArray[Any] = np.ascontiguousarray(rows[:, :4]).view("<f4").reshape(-1)
     return view

@@ -1,4 +1,4 @@
-"""Holding int8 codes of rotated rows against what float64 gives."""
+"""Compare int8 codes of rotated rows with float64."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy.typing as npt
 from bitnet_hal.kernels.catalogue import SIGMOID, SILU
 from bitnet_hal.kernels.sizes import SCALE_COLUMNS
 from bitnet_hal.reference.float64 import hadamard, sigmoid
-from bitnet_hal.reference.quantize import BLOCK_FLOOR
+from bitnet_hal.reference.quantize import GROUP_FLOOR
 from bitnet_hal.testing.cases.case import Arrays, CaseLaunch
 
 F64 = npt.NDArray[np.float64]
 
 
 def exact_codes(kernel: str, launch: CaseLaunch) -> F64:
-    """Codes before they are rounded, f64[blocks, ABLOCK]; anything where a block has no answer."""
+    """Return the codes before rounding, f64[groups, ABLOCK]; groups that become NaN hold arbitrary values."""
     p, c = launch.params, launch.constants
     a = {name: array.astype(np.float64) for name, array in launch.arrays.items() if name not in ("q", "qsum")}
     rows = int(p["rows"])
@@ -33,7 +33,7 @@ def exact_codes(kernel: str, launch: CaseLaunch) -> F64:
         y = x * sigmoid(gate) * (1 if c["ACT"] == SIGMOID else gate)
         y = y.reshape(rows, heads // groups, groups, -1).swapaxes(1, 2).reshape(rows, -1)
     turned = hadamard(a["signs"] * y, int(p["block"])).reshape(-1, c["ABLOCK"])
-    return np.asarray(turned * 127 / np.maximum(np.abs(turned).max(axis=1, keepdims=True), BLOCK_FLOOR))
+    return np.asarray(turned * 127 / np.maximum(np.abs(turned).max(axis=1, keepdims=True), GROUP_FLOOR))
 
 
 def _normed(x: F64, eps: float) -> F64:
@@ -43,7 +43,7 @@ def _normed(x: F64, eps: float) -> F64:
 def check_rotated(
     what: str, kernel: str, launch: CaseLaunch, expected: Arrays, actual: Arrays, tolerance: float
 ) -> None:
-    """q and qsum: nearest codes, the sum of the device's own; zeros where a block has no answer."""
+    """Check q and qsum: nearest codes, qsum the sum of the device's own codes, zeros in groups that become NaN."""
     block = launch.constants["ABLOCK"]
     sums = actual["q"].reshape(-1, SCALE_COLUMNS).sum(axis=1, dtype=np.int64)
     assert np.array_equal(sums, actual["qsum"]), f"{what}: qsum is not the sum of q"

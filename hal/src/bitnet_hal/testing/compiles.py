@@ -1,4 +1,4 @@
-"""Which of the kernels that a device has to offer do not compile there."""
+"""Find the kernels that do not compile on a device."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from bitnet_hal.testing.cases.registry import cases_of
 
 
 def kernels_of(info: DeviceInfo) -> list[KernelSpec]:
-    """All base kernels, and those on offer that this core knows."""
+    """Return all base kernels, and the optional kernels of the catalogue that the device offers."""
     return [spec for spec in CATALOGUE.values() if spec.base or spec.name in info.kernels]
 
 
 def failing_kernels(device: Device) -> dict[str, GpuError]:
-    """Compile each kernel for its first case in the kit; what was raised, by the kernel's name."""
-    launcher, failed = Launcher(device), dict[str, GpuError]()
+    """Compile each kernel for its first case in the kit; return the errors by kernel name."""
+    launcher = Launcher(device)
+    failed = dict[str, GpuError]()
     for spec in kernels_of(device.info):
         launch = cases_of(spec.name)[0].launch()
         try:

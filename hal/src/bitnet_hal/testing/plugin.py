@@ -1,7 +1,7 @@
 """pytest plugin of the conformance kit.
 
-It is loaded in every pytest run of an environment that has bitnet-hal, so it imports nothing but pytest until a
-conformance class is collected.
+pytest loads it in every environment that has bitnet-hal, so it imports only pytest until a conformance class is
+collected.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from bitnet_hal.testing.targets import Target
     from bitnet_hal.testing.workbench import Bench
 
-pytest.register_assert_rewrite("bitnet_hal.testing.areas", "bitnet_hal.testing.workbench", "bitnet_hal.testing.compare")
+pytest.register_assert_rewrite("bitnet_hal.testing.rules", "bitnet_hal.testing.workbench", "bitnet_hal.testing.compare")
 
 RESULTS: pytest.StashKey[Results] = pytest.StashKey()
-PERF, REPORT = "--bitnet-perf", "--bitnet-report"
+PERF = "--bitnet-perf"
+REPORT = "--bitnet-report"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of the kit."""
+    """Add the kit's options."""
     group = parser.getgroup("bitnet", "conformance of bitnet backends")
-    group.addoption("--require-device", action="store_true", help="fail, rather than skip, where a device is absent")
+    group.addoption("--require-device", action="store_true", help="fail instead of skipping if there is no device")
     group.addoption(
         PERF,
         nargs="?",
@@ -38,16 +39,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="time each kernel at 2B-4T shapes instead of testing; with =FILE, write JSON too",
     )
-    group.addoption(REPORT, metavar="FILE", help="write what passed, failed and skipped as JSON")
+    group.addoption(REPORT, metavar="FILE", help="write the outcome of every test as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Markers of the kit."""
+    """Register the kit's markers."""
     config.addinivalue_line("markers", "bitnet_perf: a measurement, run by --bitnet-perf alone")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Either rules or measurements."""
+    """Deselect the measurements, or with `--bitnet-perf` the rules."""
     perf = config.getoption(PERF) is not None
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
@@ -71,7 +72,7 @@ def _targets(cls: type) -> Sequence[Target]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each rule on each device, and kernel rules on each case that concerns the device."""
+    """Parametrize each rule over the devices, and kernel rules over the cases of each device's kernels."""
     if "bitnet_target" not in metafunc.fixturenames or metafunc.cls is None:
         return
     from bitnet_hal.testing.targets import operands_for
@@ -100,7 +101,7 @@ def _results(config: pytest.Config) -> Results:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the outcome of every test of the kit, for `--bitnet-report`."""
+    """Keep the outcome of every rule for `--bitnet-report`."""
     report = yield
     if item.config.getoption(REPORT) and _of_the_kit(item):
         _results(item.config).add(report)
@@ -108,7 +109,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the JSON files that were asked for."""
+    """Write the JSON files that the options ask for."""
     from bitnet_hal.testing.results import write_json
 
     config = session.config
@@ -119,7 +120,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show the table of `--bitnet-perf`."""
+    """Print the table of `--bitnet-perf`."""
     if config.getoption(PERF) is not None:
         terminalreporter.section("speed of kernels")
         for line in _results(config).speed_lines():
@@ -128,7 +129,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="module")
 def bitnet_target(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """The bench of one device, closed at the end of the module."""
+    """Return the bench of one device; it is closed at the end of the module."""
     from bitnet_hal.testing.workbench import Bench
 
     target: Target = request.param
@@ -143,7 +144,7 @@ def bitnet_target(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 @pytest.fixture
 def bench(bitnet_target: Bench, request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """The device under test; buffers of a rule are freed after it."""
+    """Return the bench of the device under test; a rule's buffers are freed after it."""
     info = bitnet_target.info
     request.node.user_properties.append(("device", info.request))
     _results(request.config).devices[info.request] = info
@@ -153,7 +154,7 @@ def bench(bitnet_target: Bench, request: pytest.FixtureRequest) -> Iterator[Benc
 
 @pytest.fixture
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """The backend that the conformance class names."""
+    """Return the backend that the conformance class names."""
     from bitnet_hal.testing.targets import backend_of
 
     return backend_of(request.cls)
@@ -161,7 +162,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.fixture
 def entry_point(request: pytest.FixtureRequest) -> tuple[str, str] | None:
-    """(name, module) of the backend's entry point; None for a backend given as an object."""
+    """Return (name, module) of the backend's entry point; None for a backend given as an object."""
     from bitnet_hal.testing.targets import entry_point_of
 
     return entry_point_of(request.cls)
@@ -169,5 +170,5 @@ def entry_point(request: pytest.FixtureRequest) -> tuple[str, str] | None:
 
 @pytest.fixture
 def keep_speed(bench: Bench, request: pytest.FixtureRequest) -> Callable[[SpeedResult], None]:
-    """Puts a measurement into the table."""
+    """Return a function that adds a measurement to the table."""
     return _results(request.config).speeds.setdefault(bench.info.request, []).append

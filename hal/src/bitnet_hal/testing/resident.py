@@ -1,4 +1,4 @@
-"""What the process holds in memory."""
+"""The resident memory of this process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import psutil
 
 
 def resident() -> int:
-    """Bytes of the process in memory, after it gave back what it does not use.
+    """Return the process's resident bytes after releasing unused memory.
 
-    Garbage is collected, and glibc returns freed memory that it has kept, out of which a leak could be served unseen.
+    Collects garbage and makes glibc return freed memory, which would otherwise hide a leak.
     """
     gc.collect()
     if platform.libc_ver()[0] == "glibc":

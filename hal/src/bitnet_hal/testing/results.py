@@ -1,4 +1,4 @@
-"""What a run of the kit found: kept while pytest runs, then written as JSON and as a table."""
+"""Results of a run of the kit: collected while pytest runs, then written as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """Outcomes of every conformance test by device, and speeds."""
+    """Outcomes of all rules by device, and speeds."""
 
     def __init__(self) -> None:
         self.devices: dict[str, DeviceInfo] = {}
@@ -28,7 +28,7 @@ class Results:
         self.speeds: dict[str, list[SpeedResult]] = {}
 
     def add(self, report: pytest.TestReport) -> None:
-        """Keep one phase of one test; a failure in any phase counts."""
+        """Record one phase of one test; a failure in any phase counts."""
         entry = self.tests.setdefault(report.nodeid, {"test": report.nodeid.split("::")[-1], "outcome": "passed"})
         entry.update({key: str(value) for key, value in report.user_properties if key == "device"})
         if report.outcome != "passed" and entry["outcome"] != "failed":
@@ -36,7 +36,7 @@ class Results:
             entry["reason"] = _reason(report)
 
     def document(self) -> dict[str, Any]:
-        """The JSON document: versions, devices, totals, and every test."""
+        """Return the JSON document: versions, devices, totals, and every test."""
         tests = list(self.tests.values())
         return {
             "schema": 1,
@@ -52,7 +52,7 @@ class Results:
         }
 
     def speed_document(self) -> dict[str, Any]:
-        """The JSON document of `--bitnet-perf`."""
+        """Return the JSON document of `--bitnet-perf`."""
         return {
             "schema": 1,
             "devices": [
@@ -62,7 +62,7 @@ class Results:
         }
 
     def speed_lines(self) -> list[str]:
-        """The table of `--bitnet-perf`."""
+        """Return the lines of the table of `--bitnet-perf`."""
         lines = []
         for name, measured in self.speeds.items():
             lines.append(f"{name}: {self.devices[name].name} ({self.devices[name].driver})")
@@ -75,7 +75,7 @@ class Results:
 
 
 def write_json(path: str, document: dict[str, Any]) -> None:
-    """Write a document whole."""
+    """Write a document to a file as JSON."""
     Path(path).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
@@ -93,7 +93,7 @@ def _device(info: DeviceInfo) -> dict[str, Any]:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    if isinstance(report.longrepr, tuple):  # a skip: (file, line, reason)
+    if isinstance(report.longrepr, tuple):  # longrepr of a skip is (file, line, reason)
         return report.longrepr[2]
     crash = getattr(report.longrepr, "reprcrash", None)
     return str(crash.message if crash else report.longrepr).splitlines()[0]

@@ -1,10 +1,10 @@
-"""How fast each kernel is at the shapes of BitNet b1.58 2B-4T: a measurement, not a test of correctness."""
+"""Measure the speed of each kernel at the shapes of BitNet b1.58 2B-4T; no test of correctness."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,45 +12,51 @@ import numpy as np
 
 from bitnet_hal.device import View
 from bitnet_hal.kernels.catalogue import CATALOGUE, kv_row_bytes
+from bitnet_hal.kernels.spec import ParamDict, Params
 from bitnet_hal.testing.cases.case import DTYPES
 from bitnet_hal.testing.workbench import Bench, Prepared
 
-HIDDEN, FFN, VOCAB, HEADS, KV_HEADS, HEAD_DIM = 2560, 6912, 128256, 20, 5, 128
+HIDDEN = 2560
+FFN = 6912
+VOCAB = 128256
+HEADS = 20
+KV_HEADS = 5
+HEAD_DIM = 128
 CONTEXT = 512
-"""Positions in the cache of a decode step, and rows of a prompt."""
+"""Cached positions of a decode step, and rows of a prompt."""
 ADVANCES = 4096
-"""Positions that argmax_advance can move on by while it is measured: more than (REPLAYS + 2) * MOST launches."""
+"""Positions that argmax_advance can advance during a measurement: more than (REPLAYS + 2) * MOST launches."""
 MOST = 200
-"""Launches of one recording."""
+"""Most launches in one recording."""
 MEASURED_S = 0.1
 REPLAYS = 5
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One launch to time. sizes: elements of each binding, in order; together they are what the launch must move."""
+    """A launch to time. `sizes` holds the elements of each binding, in order: the traffic of the launch."""
 
     kernel: str
     label: str
-    params: Mapping[str, int | float]
+    params: Params
     sizes: tuple[int, ...]
     constants: dict[str, int]
 
     @property
     def id(self) -> str:
-        """As pytest shows it."""
+        """Return the pytest id."""
         return f"{self.kernel}-{self.label}-t{self.params['rows']}"
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all operands."""
+        """Return the bytes of all operands."""
         spec = CATALOGUE[self.kernel]
         return sum(n * np.dtype(DTYPES[b.dtype]).itemsize for b, n in zip(spec.bindings, self.sizes, strict=True))
 
 
 @dataclass(frozen=True)
 class SpeedResult:
-    """Median of one launch. device_us: by the device's own clock, None without the feature "timings"."""
+    """The median time of a launch. device_us is by the device's clock, None without the feature "timings"."""
 
     kernel: str
     label: str
@@ -61,7 +67,7 @@ class SpeedResult:
 
     @classmethod
     def row(cls, shape: Shape, seconds: float, device_seconds: float | None) -> SpeedResult:
-        """From seconds."""
+        """Build the result of a shape from seconds."""
         fastest = device_seconds or seconds
         return cls(
             shape.kernel,
@@ -74,8 +80,9 @@ class SpeedResult:
 
 
 def _ternary(label: str, rows: int, outs: int, width: int) -> Iterator[Shape]:
-    params: dict[str, int | float] = {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0}
-    weights, q = outs * width // 4, rows * width
+    params: ParamDict = {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0}
+    weights = outs * width // 4
+    q = rows * width
     yield Shape("matmul_ternary", label, params, (weights, outs, q, rows, rows, rows * outs), {"ADD": 0})
     if label == "gate_up":
         sizes = (weights, outs * (width // 256), q, rows, rows * outs)
@@ -83,7 +90,7 @@ def _ternary(label: str, rows: int, outs: int, width: int) -> Iterator[Shape]:
 
 
 def shapes() -> Iterator[Shape]:
-    """Decoding one token after CONTEXT others, and a prompt of CONTEXT tokens."""
+    """Return the launches that decode one token at position CONTEXT, and those of a prompt of CONTEXT tokens."""
     for rows in (1, CONTEXT):
         x = rows * HIDDEN
         yield Shape(
@@ -100,7 +107,8 @@ def shapes() -> Iterator[Shape]:
         yield from _ternary("gate_up", rows, 2 * FFN, HIDDEN)
         yield from _ternary("down", rows, HIDDEN, FFN)
         yield from _attention(rows)
-        glu, wide = {"rows": rows, "width": FFN, "stride": FFN, **eps}, rows * FFN
+        glu = {"rows": rows, "width": FFN, "stride": FFN, **eps}
+        wide = rows * FFN
         yield Shape("glu_norm_quantize", "ffn", glu, (2 * wide, FFN, wide, rows, rows), {"ACT": 0, "NORM": 1})
     final = {"rows": 1, "width": HIDDEN, "eps": 1e-5}
     yield Shape("rms_norm", "hidden", final, (HIDDEN, 1, HIDDEN, HIDDEN), {})
@@ -114,7 +122,8 @@ def shapes() -> Iterator[Shape]:
 
 def _attention(rows: int) -> Iterator[Shape]:
     row_bytes = kv_row_bytes(1, HEAD_DIM)
-    cache, q = CONTEXT * KV_HEADS * row_bytes, rows * HEADS * HEAD_DIM
+    cache = CONTEXT * KV_HEADS * row_bytes
+    q = rows * HEADS * HEAD_DIM
     heads = {"rows": rows, "n_heads": HEADS, "n_kv_heads": KV_HEADS, "head_dim": HEAD_DIM, "row_bytes": row_bytes}
     qkv = rows * (HEADS + 2 * KV_HEADS) * HEAD_DIM
     sizes = (qkv, 4 * rows, CONTEXT * HEAD_DIM, q, cache, cache)
@@ -125,7 +134,7 @@ def _attention(rows: int) -> Iterator[Shape]:
 
 
 def _contents(shape: Shape, name: str, size: int, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
-    """Small numbers of any kind; positions, slots and tables that point into the operands."""
+    """Return small numbers, or for `step` and `tables` valid positions, slots and blocks."""
     rows = int(shape.params["rows"])
     if name == "step":
         first = CONTEXT - rows if shape.kernel in ("rope_store_kv", "attention") else 0
@@ -140,16 +149,19 @@ def _contents(shape: Shape, name: str, size: int, dtype: str) -> np.ndarray[Any,
 
 
 def fits(bench: Bench, shape: Shape) -> bool:
-    """Whether the device can bind the largest operand and hold them all."""
-    spec, info, free = CATALOGUE[shape.kernel], bench.info, bench.device.free_memory()
+    """Return True if the device can bind the largest operand and hold all of them."""
+    spec = CATALOGUE[shape.kernel]
+    info = bench.info
+    free = bench.device.free_memory()
     largest = max(n * np.dtype(DTYPES[b.dtype]).itemsize for b, n in zip(spec.bindings, shape.sizes, strict=True))
     limits = [limit for limit in (info.max_binding, info.max_allocation) if limit]
     return all(largest <= limit for limit in limits) and (free < 0 or shape.nbytes < free // 2)
 
 
 def measure(bench: Bench, shape: Shape) -> SpeedResult:
-    """Median seconds of a launch among others of its kind, replayed from a recording."""
-    spec, device = CATALOGUE[shape.kernel], bench.device
+    """Return the median time of a launch, replayed from a recording of launches of the same shape."""
+    spec = CATALOGUE[shape.kernel]
+    device = bench.device
     compiled, grid = bench.compiled(spec, shape.constants, shape.params)
     views = {}
     for binding, size in zip(spec.bindings, shape.sizes, strict=True):
@@ -167,7 +179,8 @@ def measure(bench: Bench, shape: Shape) -> SpeedResult:
 
 
 def _replayed(bench: Bench, prepared: Prepared, count: int) -> list[float]:
-    """Seconds per launch of each of REPLAYS replays (one, where a launch takes longer than MEASURED_S)."""
+    """Return the seconds per launch of each of REPLAYS replays, or of one replay if a launch takes longer than
+    MEASURED_S."""
     device = bench.device
     with device.record() as recording:
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""The class that a plugin's conformance test derives from."""
+"""The base class of a plugin's conformance test."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from typing import Any, ClassVar
 import pytest
 
 from bitnet_hal.device import Backend
-from bitnet_hal.testing.areas.devices import DeviceRules
-from bitnet_hal.testing.areas.errors import ErrorRules
-from bitnet_hal.testing.areas.kernels import KernelRules
-from bitnet_hal.testing.areas.liveness import LivenessRules
-from bitnet_hal.testing.areas.memory import MemoryRules
-from bitnet_hal.testing.areas.plugin import PluginRules
-from bitnet_hal.testing.areas.recordings import RecordingRules
-from bitnet_hal.testing.areas.speed import SpeedRules
+from bitnet_hal.testing.rules.devices import DeviceRules
+from bitnet_hal.testing.rules.errors import ErrorRules
+from bitnet_hal.testing.rules.features import FeatureRules
+from bitnet_hal.testing.rules.kernels import KernelRules
+from bitnet_hal.testing.rules.liveness import LivenessRules
+from bitnet_hal.testing.rules.memory import MemoryRules
+from bitnet_hal.testing.rules.plugin import PluginRules
+from bitnet_hal.testing.rules.recordings import RecordingRules
+from bitnet_hal.testing.rules.speed import SpeedRules
 
 RULES = "bitnet.conformance"
-"""Entry-point group of rules that need more than this package: `model` are bitnet-core's about whole models."""
+"""Entry-point group of rules in other packages; bitnet-core registers its rules about whole models as `model`."""
 
 
 class NoModelRules:
-    """Stands for the rules about whole models where bitnet-core is not installed."""
+    """Placeholder for the rules about whole models if bitnet-core is not installed."""
 
     def test_whole_models(self) -> None:
-        """Skip, and say what is missing."""
+        """Skip with the name of the missing package."""
         pytest.skip("the rules about whole models need bitnet-core, which is not installed")
 
 
@@ -38,20 +39,21 @@ def _model_rules() -> Any:
 
 class BackendConformance(
     SpeedRules,
-    _model_rules(),  # type: ignore[misc]  # known at run time alone
+    _model_rules(),  # type: ignore[misc]  # known only at run time
     ErrorRules,
     LivenessRules,
+    FeatureRules,
     RecordingRules,
     MemoryRules,
     DeviceRules,
     PluginRules,
     KernelRules,
-):  # pytest runs the last of these first: a kernel that does not compile is the first failure that one sees
-    """Derive from this in a test module, name the backend, and run pytest.
+):  # pytest runs the last base first: kernels that do not compile are the first failure shown
+    """The rules of the kit. Derive from it in a test module, set `backend`, and run pytest.
 
-    backend: the name of an installed entry point ("opencl"), or a Backend, or a function that makes one (for a plugin
-    that is not installed). Every rule runs on every device of the backend. A device that is absent skips with its
-    reason, or fails under `--require-device`.
+    backend: the name of an installed entry point ("opencl"), a Backend, or a function that returns one (for a plugin
+    that is not installed). Every rule runs on every device of the backend. If there is no device, the rules skip with
+    the reason, or fail with `--require-device`.
     """
 
     backend: ClassVar[str | Backend | Callable[[], Backend]]

@@ -1,4 +1,4 @@
-"""From a conformance class to its backend and devices."""
+"""Find the backend and devices of a conformance class."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import pytest
 
 from bitnet_hal.device import Backend, DeviceInfo
 from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.hooks import ENTRY_POINT_GROUP
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.testing.cases.case import Case
 from bitnet_hal.testing.cases.registry import all_cases
 from bitnet_hal.testing.speed import Shape, shapes
 
-GROUP = "bitnet.backends"
-
 
 @dataclass(frozen=True)
 class Target:
-    """One device to test, or the reason why there is none."""
+    """A device to test, or the reason that there is none."""
 
     backend: Backend
     index: int = -1
@@ -29,28 +28,31 @@ class Target:
 
     @property
     def id(self) -> str:
-        """As pytest shows it."""
+        """Return the pytest id."""
         return self.info.request if self.info else f"{self.backend.name}:none"
 
 
 def entry_point_of(cls: type) -> tuple[str, str] | None:
-    """(name, module) of the entry point that a class names; None where it gives an object."""
+    """Return (name, module) of the entry point that a class names; None if `backend` is an object.
+
+    Raises pytest.UsageError if no such entry point is installed.
+    """
     named = getattr(cls, "backend", None)
     if not isinstance(named, str):
         return None
-    for entry in entry_points(group=GROUP, name=named):
+    for entry in entry_points(group=ENTRY_POINT_GROUP, name=named):
         return entry.name, entry.module
-    installed = ", ".join(sorted(entry_points(group=GROUP).names)) or "none"
+    installed = ", ".join(sorted(entry_points(group=ENTRY_POINT_GROUP).names)) or "none"
     raise pytest.UsageError(
-        f"{cls.__name__}: no installed distribution has an entry point {named!r} in {GROUP} (installed: {installed}). "
-        "Install the plugin, or set `backend` to a Backend."
+        f"{cls.__name__}: no installed distribution has an entry point {named!r} in {ENTRY_POINT_GROUP} "
+        f"(installed: {installed}). Install the plugin, or set `backend` to a Backend."
     )
 
 
 def backend_of(cls: type) -> Backend:
-    """The backend that a class names or gives."""
+    """Return the backend that a class names or holds. Raises pytest.UsageError if it sets none."""
     if entry := entry_point_of(cls):
-        (found,) = list(entry_points(group=GROUP, name=entry[0]))[:1]
+        (found,) = list(entry_points(group=ENTRY_POINT_GROUP, name=entry[0]))[:1]
         made: Backend = found.load().bitnet_backend()
         return made
     given = getattr(cls, "backend", None)
@@ -61,7 +63,7 @@ def backend_of(cls: type) -> Backend:
 
 
 def targets_of(cls: type) -> Sequence[Target]:
-    """Every device of the class's backend; one absent target where there is none."""
+    """Return every device of the class's backend, or one target with the reason that there is none."""
     backend = backend_of(cls)
     try:
         infos = backend.devices()
@@ -73,7 +75,7 @@ def targets_of(cls: type) -> Sequence[Target]:
 
 
 def operands_for(name: str, target: Target) -> Sequence[str | Case | Shape]:
-    """The kernels that a device has, or their cases, or the shapes to time."""
+    """Return a device's kernels, the cases of these, or the shapes to time, as the fixture `name` asks."""
     optional = target.info.kernels if target.info else frozenset()
     kernels = [name for name, spec in CATALOGUE.items() if spec.base or name in optional]
     if name == "kernel":

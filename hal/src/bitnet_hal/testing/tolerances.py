@@ -1,4 +1,4 @@
-"""How far a device may be from the numpy meaning: the one table, and why each figure is what it is."""
+"""The largest difference between a device and the numpy reference that each kernel allows, with its reason."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tolerance:
-    """|actual - expected| <= relative * |expected| + scaled * max |expected of the same row|.
+    """A bound: |actual - expected| <= relative * |expected| + scaled * max |expected of the same row|.
 
-    codes: how far from half a step the exact value of an int8 code may lie on the wrong side (f32 sums in another
-    order move values that lie next to a rounding tie, and no others).
+    codes: largest distance of an int8 code's exact value from a rounding tie at which either code is accepted, in steps
+    (f32 sums in another order move only values next to a tie).
     """
 
     relative: float = 0.0
@@ -21,7 +21,7 @@ class Tolerance:
 TOLERANCES = {
     # a table lookup: d * scale * code has at most one rounding, so every order of the products gives the same f32
     "embed_rows": Tolerance(),
-    # the same for codes of -1, 0 and 1
+    # as embed_rows, for codes of -1, 0 and 1
     "embed_rows_ternary": Tolerance(),
     # sum of squares in any order, a reciprocal square root and a division good to a few units in the last place
     "rms_norm_quantize": Tolerance(relative=4e-6, codes=1e-3),
@@ -36,16 +36,16 @@ TOLERANCES = {
     # as rms_norm_quantize; SiLU's exponential may be a fast one
     "glu_norm_quantize": Tolerance(relative=2e-5, codes=5e-3),
     "rms_norm": Tolerance(relative=4e-6),
-    # K products added in any order, but in f32: f16 or tf32 sums are out by 5e-4 and more
+    # K products added in any order, but in f32: sums in f16 or tf32 are off by 5e-4 or more
     "matmul_dense": Tolerance(relative=1e-5, scaled=1e-5),
-    # choices and copies
+    # indices and copies
     "argmax_advance": Tolerance(),
     "top_k": Tolerance(),
     # a sum of exponentials, good to a few units in the last place, and its logarithm
     "top_k.total": Tolerance(relative=1e-5, scaled=1e-5),
-    # the scale of rms_norm_quantize (its codes being the same, as the cases see to), then the steps of matmul_ternary
+    # the scale of rms_norm_quantize (the cases make its codes exact), then the operations of matmul_ternary
     "norm_matmul": Tolerance(relative=5e-6, scaled=2e-6),
-    # the same twice over; the gate is squared, and SiLU's exponential may be a fast one
+    # norm_matmul twice; the gate is squared, and SiLU's exponential may be a fast one
     "norm_matmul_glu": Tolerance(relative=3e-5, scaled=1e-6),
     # exact sums; the gate is squared, and SiLU's exponential may be a fast one
     "matmul_ternary_glu": Tolerance(relative=2e-5, scaled=1e-6),
@@ -57,17 +57,17 @@ TOLERANCES = {
     "pack_head": Tolerance(relative=2e-6),
     # as matmul_dense
     "approx_logits": Tolerance(relative=1e-5, scaled=1e-5),
-    # as matmul_dense; which approximate logits are left is judged in `compare`
+    # as matmul_dense; `compare_head` checks which logits may stay approximate
     "refine_logits": Tolerance(relative=1e-5, scaled=1e-5),
     # log2(block) sums in f32, in the transform's own order or another, and one product
     "hadamard_rotate": Tolerance(relative=1e-6, scaled=2e-6),
     # SiLU's exponential may be a fast one
     "glu": Tolerance(relative=1e-5, scaled=1e-6),
-    # a sum of a few products, and the same
+    # a sum of a few products, and SiLU
     "causal_conv1d": Tolerance(relative=1e-5, scaled=2e-6),
     # states are copies of inputs
     "causal_conv1d.state": Tolerance(),
-    # two sums over a key, and what they leave in a state that decays
+    # two sums over a key, accumulated in a decaying state
     "gated_delta_rule": Tolerance(relative=2e-5, scaled=2e-5),
     "gated_rms_norm": Tolerance(relative=1e-5, scaled=1e-6),
     # as what they join; a code that lies next to a rounding tie moves
@@ -75,5 +75,5 @@ TOLERANCES = {
     "glu_rotate_quantize": Tolerance(relative=2e-5, codes=5e-3),
     "gated_rotate_quantize": Tolerance(relative=2e-5, codes=5e-3),
 }
-"""By kernel, or by kernel and output. Integers are always exact, and a NaN is expected just where the meaning gives
-one."""
+"""Tolerance by kernel, or by kernel and output. Integers are exact, and NaN must appear exactly where the reference
+has NaN."""

@@ -1,4 +1,4 @@
-"""One device under test, and what the rules do with it."""
+"""The device under test, and the operations on it that the rules share."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 
 from bitnet_hal.device import Backend, Buffer, Device, DeviceInfo, Kernel, View, whole
 from bitnet_hal.errors import KernelCompileError, UnsupportedError
-from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.kernels.spec import Constants, KernelSpec, Params
 from bitnet_hal.kernels.types import Grid
 from bitnet_hal.launcher import Launcher, PreparedKernel
 from bitnet_hal.testing.cases.case import SENTINEL, Array, Arrays, Case, CaseLaunch
 
 GUARD = 256
-"""Least bytes before and after every operand; more where the device's alignment asks for it."""
+"""Least bytes before and after every operand; more if the device's alignment requires it."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A launch with its operands on the device."""
+    """A compiled launch with its operands on the device."""
 
     compiled: PreparedKernel
     grid: Grid
@@ -32,22 +32,21 @@ class Prepared:
 
     @property
     def kernel(self) -> Kernel:
-        """What it launches."""
         return self.compiled.kernel
 
     @property
     def bound(self) -> list[View]:
-        """The views, and the workspace where the kernel wants one."""
+        """Return the views in binding order, then the workspace if the kernel has one."""
         workspace = self.compiled.workspace
         return [*self.views.values(), *([whole(workspace)] if workspace else [])]
 
     def run(self, device: Device) -> None:
-        """Launch it (or add it to the recording under way)."""
+        """Launch it, or add it to the current recording."""
         device.launch(self.kernel, self.grid, self.bound, self.params)
 
 
 class Bench:
-    """Opens the device when it is first needed, keeps compiled kernels, and frees what the rules allocate."""
+    """A device that is opened on first use, with a cache of compiled kernels; it frees the buffers of each rule."""
 
     def __init__(self, backend: Backend, index: int, info: DeviceInfo) -> None:
         self.backend = backend
@@ -58,40 +57,39 @@ class Bench:
 
     @property
     def device(self) -> Device:
-        """The open device."""
+        """Return the device, opening it on first use."""
         return self.launcher.device
 
     @property
     def launcher(self) -> Launcher:
-        """What compiles for the open device."""
+        """Return the launcher of the device."""
         if self._launcher is None:
             self._launcher = Launcher(self.backend.open(self.index))
         return self._launcher
 
     def second(self) -> Bench:
-        """Another bench on the same device."""
+        """Return another bench on the same device."""
         return Bench(self.backend, self.index, self.info)
 
     def close(self) -> None:
-        """Close the device."""
         self._buffers.clear()
         if self._launcher is not None:
             self._launcher.device.close()
             self._launcher = None
 
     def tidy(self) -> None:
-        """Free the buffers of the rule that ran last."""
+        """Free the buffers that the last rule allocated."""
         while self._buffers:
             self.device.free(self._buffers.pop())
 
     def alloc(self, nbytes: int) -> Buffer:
-        """A buffer that `tidy` frees."""
+        """Allocate a buffer that `tidy` frees."""
         buffer = self.device.alloc(nbytes)
         self._buffers.append(buffer)
         return buffer
 
     def put(self, array: Array) -> View:
-        """A view that holds `array`, with guard bytes on both sides of it."""
+        """Upload `array` and return its view, with guard bytes on both sides."""
         guard = max(GUARD, self.info.alignment)
         contents = np.full(guard + array.nbytes + guard, SENTINEL, dtype=np.uint8)
         contents[guard : guard + array.nbytes] = array.reshape(-1).view(np.uint8)
@@ -100,42 +98,43 @@ class Bench:
         return View(buffer, guard, array.nbytes)
 
     def write(self, view: View, array: Array) -> None:
-        """Upload to a view."""
+        """Upload an array to a view."""
         self.device.upload(view, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
     def read(self, view: View) -> npt.NDArray[np.uint8]:
-        """Download a view."""
+        """Return the bytes of a view."""
         out = np.empty(view.nbytes, dtype=np.uint8)
         self.device.download(view, out.data)
         return out
 
     def take(self, what: str, view: View, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """What a view made by `put` holds now; AssertionError if its guards changed."""
+        """Return the contents of a view made by `put`. Raises AssertionError if its guard bytes changed."""
         contents = self.read(whole(view.buffer))
         end = view.offset + view.nbytes
         assert (contents[: view.offset] == SENTINEL).all(), f"{what}: bytes before the operand were overwritten"
         assert (contents[end:] == SENTINEL).all(), f"{what}: bytes past the end of the operand were overwritten"
         return contents[view.offset : end].view(dtype)
 
-    def compiled(
-        self, spec: KernelSpec, constants: Mapping[str, int], params: Mapping[str, int | float]
-    ) -> tuple[PreparedKernel, Grid]:
-        """As core compiles it for such a launch; the rule skips if the device lacks the kernel or does not compile it,
-        which `test_kernel_is_offered` fails for."""
+    def compiled(self, spec: KernelSpec, constants: Constants, params: Params) -> tuple[PreparedKernel, Grid]:
+        """Return the kernel and grid that the launcher uses for such a launch.
+
+        Skips the rule if the device does not offer the kernel or cannot compile it; `test_kernel_is_offered` fails for
+        the latter.
+        """
         try:
             return self.launcher.compiled(spec, params, constants)
         except (UnsupportedError, KernelCompileError) as exc:
             pytest.skip(f"{spec.name} is not offered: {exc.message}")
 
     def prepare(self, spec: KernelSpec, launch: CaseLaunch, bound: Mapping[str, View] | None = None) -> Prepared:
-        """Upload the operands (`bound` gives views that are there already) and compile."""
+        """Upload the operands, except those that `bound` holds already, and compile the kernel."""
         compiled, grid = self.compiled(spec, launch.constants, launch.params)
         bound = bound or {}
         views = {b.name: bound.get(b.name) or self.put(launch.arrays[b.name]) for b in spec.bindings}
         return Prepared(compiled, grid, views, spec.pack(launch.params))
 
     def results(self, case: Case, launch: CaseLaunch, prepared: Prepared) -> Arrays:
-        """Every binding after the launch; AssertionError if guards or read-only operands changed."""
+        """Return every binding after the launch. Raises AssertionError if guard bytes or read-only operands changed."""
         arrays = {}
         for binding in case.spec.bindings:
             before = launch.arrays[binding.name]
@@ -147,7 +146,7 @@ class Bench:
         return arrays
 
     def run(self, case: Case) -> tuple[CaseLaunch, Arrays]:
-        """Launch a case once: its inputs, and every binding afterwards."""
+        """Launch a case once; return its inputs and every binding afterwards."""
         launch = case.launch()
         prepared = self.prepare(case.spec, launch)
         prepared.run(self.device)

@@ -15,7 +15,7 @@ ERRORS: dict[type[Exception], type[GpuError]] = {
 }
 """Native exception -> HAL error; a failed allocation (MemoryError) becomes OutOfMemoryError."""
 
-FAILURES = (*ERRORS, MemoryError)
+FAILURES: tuple[type[Exception], ...] = (*ERRORS, MemoryError)
 """The exceptions of the native module."""
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.plugin import KernelSpec, Tuning
+from bitnet_hal.rounding import ceil_div
 
-FEW_ROWS = 8
+PACKED_ROWS = 8
 """Rows up to which a ternary matrix is multiplied from its packed blocks, without unpacking panels (as in C++)."""
 DECODE_BLOCK = 256
 """embed_rows decodes whole blocks of this many columns."""
@@ -26,7 +26,7 @@ def select_tuning(spec: KernelSpec, params: Mapping[str, int | float], panel_row
     if spec.name in ("embed_rows", "embed_rows_ternary"):
         tile["TILE_N"] = ceil_div(int(params["hidden"]), DECODE_BLOCK) * DECODE_BLOCK
     elif spec.name in ("matmul_ternary", "matmul_ternary_block"):
-        tile |= {"TILE_N": 32 if rows <= FEW_ROWS else panel_rows, "TILE_T": rows}
+        tile |= {"TILE_N": 32 if rows <= PACKED_ROWS else panel_rows, "TILE_T": rows}
     elif spec.name == "matmul_dense":
         tile |= {"TILE_N": 32, "TILE_T": rows}
     elif spec.name == "causal_conv1d":
@@ -42,7 +42,7 @@ def select_tuning(spec: KernelSpec, params: Mapping[str, int | float], panel_row
 
 def candidate_tunings(spec: KernelSpec, params: Mapping[str, int | float], usual: Tuning) -> list[Tuning]:
     """`usual`, and for products of few rows others that cut the matrix into larger or smaller shares."""
-    if spec.name not in ("matmul_ternary", "matmul_ternary_block", "matmul_dense") or int(params["rows"]) > FEW_ROWS:
+    if spec.name not in ("matmul_ternary", "matmul_ternary_block", "matmul_dense") or int(params["rows"]) > PACKED_ROWS:
         return [usual]
     sizes = [size for size in TRIED_ROWS if size != usual.tile["TILE_N"]]
     return [usual, *(Tuning({**usual.tile, "TILE_N": size}) for size in sizes)]
@@ -51,7 +51,7 @@ def candidate_tunings(spec: KernelSpec, params: Mapping[str, int | float], usual
 def _attention(params: Mapping[str, int | float], rows: int, threads: int) -> dict[str, int]:
     """The query heads of one key/value head; prompts share decoded blocks between 32 rows. Decoding: fewer heads where
     half of the threads would have none."""
-    heads, tile_t = int(params["n_heads"]), 32 if rows > FEW_ROWS else 1
+    heads, tile_t = int(params["n_heads"]), 32 if rows > PACKED_ROWS else 1
     tile_n = heads // int(params["n_kv_heads"])
     while tile_t == 1 and tile_n > 1 and 2 * rows * ceil_div(heads, tile_n) <= threads:
         tile_n //= 2

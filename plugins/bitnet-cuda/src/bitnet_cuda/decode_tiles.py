@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import shared_heads
 
 from bitnet_cuda.kernels.portable.tiles import WORKSPACE, tuned

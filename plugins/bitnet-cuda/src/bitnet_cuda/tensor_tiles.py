@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import KV_BLOCK, ceil_div
+from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_cuda.kernels.portable.tiles import quantize, tuned
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from bitnet_hal.plugin import MemoryKind
+from bitnet_hal.rounding import round_up
 
 from bitnet_metal.driver import Handle, module, pool
 
@@ -30,7 +31,7 @@ def wrap(device: Handle, host: memoryview) -> MetalBuffer | None:
     """The pages that hold these bytes, lent without a copy; None where Metal or their alignment does not allow it."""
     address = int(np.frombuffer(host, np.uint8).ctypes.data)
     offset, mode = address % PAGE, module().MTLResourceStorageModeShared
-    length = -(-(offset + host.nbytes) // PAGE) * PAGE
+    length = round_up(offset + host.nbytes, PAGE)
     if offset % 16:
         return None
     pages = (ctypes.c_char * length).from_address(address - offset)

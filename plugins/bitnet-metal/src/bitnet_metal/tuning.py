@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.plugin import Tuning, TuningQuery, table
+from bitnet_hal.rounding import ceil_div
 
 GROUP = 256  # threads of a threadgroup, where nothing speaks for others
 ALONE = {"GROUP": GROUP}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.plugin import FEW_ROWS, Constants, KernelSpec, Params, Tuning
+from bitnet_hal.rounding import ceil_div
 
 if TYPE_CHECKING:  # the same file, where type checkers find it
     from bitnet_cuda.kernels.portable.delta_tiles import select_tuning as delta_tile

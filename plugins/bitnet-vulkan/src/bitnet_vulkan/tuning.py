@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.plugin import FEW_ROWS, DeviceType, Tuning, TuningQuery, TuningTable, table
+from bitnet_hal.rounding import ceil_div
 
 MOST_GROUP_HEADS = 8
 """Query heads of one key/value head that the split attention keeps in registers."""

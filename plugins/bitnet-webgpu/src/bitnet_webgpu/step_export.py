@@ -21,6 +21,7 @@ from bitnet_hal.launcher import Launch as Planned
 from bitnet_hal.output import new_folder
 from bitnet_hal.plugin import BoundLaunch, Constants, DeviceInfo, KernelSpec, Params, Tuning, TuningQuery
 from bitnet_hal.reference.device import NumpyBuffer, NumpyDevice, NumpyKernel
+from bitnet_hal.rounding import round_up
 
 FORMAT = 1
 """Of model.json; readers refuse others."""
@@ -109,4 +110,4 @@ def _bound(view: View, number: Mapping[int, int]) -> list[int]:
 
 
 def _room(nbytes: int) -> int:
-    return -(-nbytes // 16) * 16
+    return round_up(nbytes, 16)

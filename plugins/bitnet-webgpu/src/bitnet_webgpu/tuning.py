@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.plugin import FEW_ROWS, DeviceType, Tuning, TuningQuery, TuningTable, table
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_webgpu.compile import SUBGROUPS
 from bitnet_webgpu.describe import GROUP

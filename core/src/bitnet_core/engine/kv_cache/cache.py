@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 from bitnet_hal.device import Buffer, Device, View
-from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
+from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.model.config import DeltaNet, ModelConfig
 from bitnet_core.plan.pool import MemoryPool

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.sampling.constraint import Constraint, Mask
 
@@ -48,7 +49,7 @@ class ReasoningLimit:
         self._left = limit
         self._ending = list(ending)
         self._inner = inner
-        self._anything: Mask = np.full(-(-vocab // 32), -1, np.int32)
+        self._anything: Mask = np.full(ceil_div(vocab, 32), -1, np.int32)
         self._forced = 0  # tokens of the ending that were accepted
 
     def mask(self) -> Mask:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.sampling.batched import MIN_BATCH, sample_batch
@@ -76,7 +77,7 @@ class SampleRow:
                 return constraint.mask()
         except Exception as exc:  # noqa: BLE001 - as above
             self.error = exc
-        return np.zeros(-(-vocab // 32), np.int32)
+        return np.zeros(ceil_div(vocab, 32), np.int32)
 
 
 def apply_all(rows: list[SampleRow], steps: Sequence[TopLogits]) -> None:

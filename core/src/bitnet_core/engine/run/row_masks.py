@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from bitnet_hal.kernels.catalogue import ceil_div
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.engine.sampling.constraint import Mask
 from bitnet_core.plan.scratch import Scratch

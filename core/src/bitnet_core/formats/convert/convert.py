@@ -1,7 +1,7 @@
-"""Converts any readable model to GGUF (I2_S, TQ2_0, TQ1_0, Q2_0, PQ2_0) or to a Hugging Face or MLX folder.
+"""Convert any readable model to GGUF (I2_S, TQ2_0, TQ1_0, Q2_0, PQ2_0) or to a Hugging Face or MLX folder.
 
-One matrix is in memory at a time. The result appears at its destination only when it is complete (and, on request,
-read back and compared); an error or an interrupt leaves nothing behind.
+One matrix is in memory at a time. The result appears at its destination only when it is complete (and, on request, read
+back and compared); an error or an interrupt leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TABLES = ("token_embd.weight", "output.weight", "model.embed_tokens.weight", "l
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What was written, and what about it the user should know."""
+    """The result of a conversion: the files written, and findings for the user."""
 
     path: Path
     nbytes: int
@@ -50,16 +50,15 @@ def convert(
     verify: bool = False,
     progress: Progress | None = None,
 ) -> Conversion:
-    """Writes `source` to `destination`, a file or (safetensors, mlx) a folder.
+    """Write `source` to `destination`, a file or (safetensors, mlx) a folder.
 
-    force: an existing file, or an existing model folder, is replaced. verify: every ternary value and scale, every
-    other weight and the tokenizer are read back and compared before the result appears.
-    Raises UsageError for a destination that cannot be, ModelError where the target cannot hold the model or the
-    comparison fails.
+    force: replace an existing file or model folder. verify: read back every ternary value and scale, every other weight
+    and the tokenizer, and compare them before the result appears. Raises UsageError for an invalid destination,
+    ModelError if the target cannot hold the model or the comparison fails.
     """
     family = FAMILIES.get(source.config.arch, Family())
     if kind := family.not_written:
-        raise UsageError(f"{source.path}: models {kind} are run, but not written in other forms")
+        raise UsageError(f"{source.path}: models {kind} can be run but not converted")
     check_shapes(source.config, target)
     shapes = [*matrices(source.config).values(), *tables(source.config).values()]
     total = sum(rows * columns for rows, columns in shapes)
@@ -70,7 +69,7 @@ def convert(
         def step(weights: int) -> None:
             nonlocal done
             done += weights
-            source.release()  # read once: the file's pages should not count as memory in use
+            source.release()  # weights are read once: their pages should not count as memory in use
             if progress is not None:
                 progress(what, done, total)
 
@@ -91,7 +90,7 @@ def convert(
 
 
 def has_masters(source: ModelSource) -> bool:
-    """Whether any linear layer is stored as floats."""
+    """Return whether any linear layer is stored as floats."""
     return any(
         len(tensor.shape) == 2 and tensor.dtype in ("F32", "F16", "BF16") and tensor.name not in _TABLES
         for tensor in source.tensors
@@ -100,7 +99,7 @@ def has_masters(source: ModelSource) -> bool:
 
 @contextmanager
 def _staged(source: ModelSource, destination: Path, force: bool) -> Iterator[Path]:
-    """A path beside the destination to write to, which takes the destination's place when the block ends well."""
+    """Yield a path beside the destination; after the block it replaces the destination, or is removed on an error."""
     _check_destination(source, destination, force)
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{destination.name[:100]}.", dir=destination.parent))
@@ -108,7 +107,7 @@ def _staged(source: ModelSource, destination: Path, force: bool) -> Iterator[Pat
         raise UsageError(f"{destination}: cannot be written: {error.strerror or error}") from error
     try:
         yield folder / destination.name
-        _check_destination(source, destination, force)  # somebody may have put something there meanwhile
+        _check_destination(source, destination, force)  # the destination may have been created meanwhile
         _replace(folder, destination)
     except OSError as error:
         raise ModelError(f"{destination}: cannot be written: {error.strerror or error}; nothing was kept") from error
@@ -131,17 +130,17 @@ def _check_replaceable(source: ModelSource, destination: Path, force: bool) -> N
         raise UsageError(f"{destination}: exists; choose another name, or replace it with --force")
     entries = list(destination.iterdir())
     if not all(entry.is_file() for entry in entries) or (entries and not (destination / "config.json").is_file()):
-        raise UsageError(f"{destination}: is a folder that holds something else than one model; it is not replaced")
+        raise UsageError(f"{destination}: is a folder that holds other files than one model; it is not replaced")
 
 
 def _replace(folder: Path, destination: Path) -> None:
-    """Moves what was written to the destination, and an old folder or file there away; it is back after a failure."""
+    """Move the new folder to the destination, replacing a folder or file there; restore the old one on a failure."""
     written, old = folder / destination.name, folder / "replaced"
     try:
         if destination.is_dir() or (destination.exists() and written.is_dir()):
             destination.rename(old)
         os.replace(written, destination)
-    except BaseException:  # an interrupt too: what was there must not go away with the folder
+    except BaseException:  # on an interrupt too, the old content must be restored
         if old.exists() and not destination.exists():
             old.rename(destination)
         raise

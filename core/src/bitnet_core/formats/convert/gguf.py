@@ -1,4 +1,4 @@
-"""Writes a model as a GGUF file with I2_S, TQ2_0, TQ1_0, Q2_0 or PQ2_0 matrices."""
+"""Write a model as a GGUF file with I2_S, TQ2_0, TQ1_0, Q2_0 or PQ2_0 matrices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bitnet_core.model.weights import TernaryWeight
 from bitnet_core.tokenizer.export import gguf_keys
 
 Step = Callable[[int], None]
-"""Called with the number of weights that were written."""
+"""A callback with the number of weights just written."""
 
 _ENCODERS: Final[dict[str, Callable[[TernaryWeight], npt.NDArray[np.uint8]]]] = {
     "I2_S": i2_s.encode,
@@ -34,14 +34,14 @@ _ENCODERS: Final[dict[str, Callable[[TernaryWeight], npt.NDArray[np.uint8]]]] = 
     "Q2_0": q2_0.encode,
     "PQ2_0": partial(q2_0.encode, block=128),
 }
-_CHUNK: Final = 1 << 24  # bytes of a table that are copied at a time
+_CHUNK: Final = 1 << 24  # bytes of a table copied in one pass
 _QUANTIZATION_VERSION: Final = 2
 
 
 def write_gguf(source: ModelSource, path: Path, encoding: Encoding, step: Step) -> list[Finding]:
-    """Writes the whole model; returns what was not kept exactly, and what another program will not keep.
+    """Write the whole model; return findings about rounded values and about rules that other programs ignore.
 
-    Raises ModelError for what the encoding or GGUF cannot hold.
+    Raises ModelError if the encoding or GGUF cannot hold the model.
     """
     rounded = 0
     config = source.config
@@ -82,7 +82,7 @@ def write_gguf(source: ModelSource, path: Path, encoding: Encoding, step: Step) 
 
 
 def _not_kept(config: ModelConfig, arch: str, encoding: Encoding, rounded: int) -> list[Finding]:
-    """rounded: how many matrices have other scales than the model's."""
+    """Return the findings of a written file. rounded: number of matrices whose scales were rounded."""
     findings = []
     if rounded:
         text = (
@@ -90,18 +90,16 @@ def _not_kept(config: ModelConfig, arch: str, encoding: Encoding, rounded: int) 
         )
         findings.append(Finding("warning", "scales-rounded", text))
     if arch == "bitnet" and config.activation == "relu2":
-        text = (
-            "the model uses squared ReLU, as the file says; llama.cpp does not heed it and runs the file wrongly (SiLU)"
-        )
+        text = "the model uses squared ReLU, as the file says; llama.cpp ignores that and runs the file wrongly (SiLU)"
         findings.append(Finding("warning", "llama.cpp-activation", text))
     return findings
 
 
 def architecture(config: ModelConfig, encoding: Encoding) -> str:
-    """The GGUF architecture whose rules (rotation, sub-norms, activation) are the model's.
+    """Return the GGUF architecture whose rules (rotation, sub-norms, activation) match the model's.
 
-    qwen3 norms each head; llama rotates interleaved pairs, all others halves. bitnet-b1.58, which only programs that
-    read I2_S know, means squared ReLU; bitnet means SiLU unless the key hidden_activation says otherwise.
+    qwen3 norms each head; llama rotates interleaved pairs, all others halves. bitnet-b1.58, known only to programs that
+    read I2_S, means squared ReLU; bitnet means SiLU unless the key hidden_activation says otherwise.
     """
     if config.arch in FAMILIES and FAMILIES[config.arch].keeps_arch:
         return config.arch
@@ -109,7 +107,7 @@ def architecture(config: ModelConfig, encoding: Encoding) -> str:
 
 
 def metadata(source: ModelSource, arch: str, encoding: Encoding) -> dict[str, Any]:
-    """All key-values of the file."""
+    """Return all key-values of the file."""
     config = source.config
     keys: dict[str, Any] = {
         "general.architecture": arch,
@@ -119,7 +117,7 @@ def metadata(source: ModelSource, arch: str, encoding: Encoding) -> dict[str, An
     }
     for key, value in source.metadata.items():
         if key.startswith("general.") and isinstance(value, str) and key not in keys and value[:1] != "[":
-            keys[key] = value  # author, licence and the like, and not the summary of an array
+            keys[key] = value  # author, licence and the like; summaries of arrays are skipped
     keys |= {
         f"{arch}.context_length": config.context,
         f"{arch}.embedding_length": config.hidden,
@@ -147,14 +145,14 @@ def metadata(source: ModelSource, arch: str, encoding: Encoding) -> dict[str, An
 
 
 def _frequency_factors(source: ModelSource) -> npt.NDArray[np.float32] | None:
-    """GGUF spells Llama 3's scaling as a factor for each frequency."""
+    """Return Llama 3's RoPE scaling as GGUF stores it: a factor for each frequency."""
     if source.has("rope_freqs"):
         return source.vector("rope_freqs")
     return frequency_factors(source.config) if source.config.rope_scaling == "llama3" else None
 
 
 def _other(weight: TernaryWeight) -> str:
-    """What to do with a matrix that the encoding cannot hold."""
+    """Suggest another target for a matrix that the encoding cannot hold."""
     if weight.scale_kind == "tensor":
         return "convert to safetensors instead"
     fitting = [

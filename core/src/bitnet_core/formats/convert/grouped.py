@@ -23,17 +23,17 @@ from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import TernaryWeight
 from bitnet_core.tokenizer.export import folder_files
 
-GROUP: Final = 128
-"""Columns that share a scale in the packs that are written."""
+GROUP_SIZE: Final = 128
+"""Columns that share a scale in the written packs."""
 
 Arrays = Iterable[npt.NDArray[np.generic]]
 
 
 def write_grouped(source: ModelSource, folder: Path, step: Step, *, packed: bool) -> None:
-    """Writes config.json, model.safetensors and the tokenizer's files into a new folder.
+    """Write config.json, model.safetensors and the tokenizer's files into a new folder.
 
     packed: MLX's 2-bit packs with a scale and a bias per 128 columns; else F16 matrices of -d, 0 and d. Norms are F32.
-    Raises ModelError for a family without such a folder, and for scales that f16 rounds or that are finer than a
+    Raises ModelError for a family without such a folder, and for scales that f16 would round or that are finer than a
     pack's.
     """
     config = source.config
@@ -52,7 +52,7 @@ def _declared(name: str, shape: tuple[int, int], packed: bool) -> list[Declared]
     if not packed:
         return [Declared(stored(name), "F16", shape)]
     rows, columns = shape
-    groups = (rows, columns // GROUP)
+    groups = (rows, columns // GROUP_SIZE)
     parts = (Declared(stored(f"{name}.{part}"), "F16", groups) for part in ("scales", "biases"))
     return [Declared(stored(name), "U32", (rows, columns // 16)), *parts]
 
@@ -67,7 +67,7 @@ def _tensors(source: ModelSource, step: Step, packed: bool) -> Iterator[tuple[st
         weight = source.ternary(name)
         try:
             if packed:
-                words, scales = mlx.encode(weight, GROUP)
+                words, scales = mlx.encode(weight, GROUP_SIZE)
                 yield stored(name), [words]
                 yield stored(f"{name}.scales"), [scales]
                 yield stored(f"{name}.biases"), [-scales]
@@ -85,7 +85,7 @@ def _floats(weight: TernaryWeight) -> npt.NDArray[np.uint8]:
 
 
 def _halves(source: ModelSource, name: str) -> Iterator[npt.NDArray[np.generic]]:
-    """A table of floats as f16. Raises ModelError for values that f16 rounds."""
+    """Yield a float table as f16. Raises ModelError for values that f16 would round."""
     table = source.dense(name)
     for at in range(0, table.rows, 1024):
         values = dense.decode(table.data[at : at + 1024], table.dtype, table.columns)
@@ -102,7 +102,9 @@ def config_json(source: ModelSource, packed: bool) -> dict[str, Any]:
     """Return config.json of the family's class in transformers."""
     folder = FAMILIES[source.config.arch].folder
     if folder is None:
-        raise ModelError(f"{source.path}: models of architecture {source.config.arch} have no such folder")
+        raise ModelError(
+            f"{source.path}: models of architecture {source.config.arch} have no form as a Hugging Face folder"
+        )
     values: dict[str, Any] = {
         "architectures": [folder.architecture],
         "model_type": folder.model_type,
@@ -112,5 +114,5 @@ def config_json(source: ModelSource, packed: bool) -> dict[str, Any]:
         "torch_dtype": "float16",
     }
     if packed:
-        values["quantization"] = values["quantization_config"] = {"group_size": GROUP, "bits": mlx.TERNARY_BITS}
+        values["quantization"] = values["quantization_config"] = {"group_size": GROUP_SIZE, "bits": mlx.TERNARY_BITS}
     return values

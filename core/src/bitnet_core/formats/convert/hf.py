@@ -1,4 +1,4 @@
-"""Writes a model as a Hugging Face folder with packed ternary weights (quantization_mode "offline")."""
+"""Write a model as a Hugging Face folder with packed ternary weights (quantization_mode "offline")."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense
@@ -24,15 +25,15 @@ from bitnet_core.model.weights import DenseWeight
 from bitnet_core.tokenizer.export import folder_files
 from bitnet_core.tokenizer.load import load_tokenizer
 
-_CHUNK: Final = 1 << 22  # elements of a table that are written at a time
+_CHUNK: Final = 1 << 22  # elements of a table written in one pass
 
 
 def write_folder(source: ModelSource, folder: Path, step: Step) -> None:
-    """Writes config.json, model.safetensors and the tokenizer's files into a new folder.
+    """Write config.json, model.safetensors and the tokenizer's files into a new folder.
 
-    All floats are F32: transformers keeps the type of each tensor of a packed model as it is stored and cannot multiply
-    mixed ones, and an absmean scale is exact in no narrower type.
-    Raises ModelError for what such a folder cannot hold: several scales in a matrix, GGUF's frequency factors.
+    All floats are F32: transformers keeps the stored type of each tensor of a packed model and cannot multiply mixed
+    types, and no narrower type holds an absmean scale exactly. Raises ModelError if such a folder cannot hold the
+    model: several scales in a matrix, GGUF's frequency factors.
     """
     config = source.config
     if source.has("rope_freqs") and (source.vector("rope_freqs") != 1).any():
@@ -41,7 +42,7 @@ def write_folder(source: ModelSource, folder: Path, step: Step) -> None:
     declared = [Declared(stored(name), "F32", (table.rows, table.columns)) for name, table in embedded.items()]
     declared += [Declared(stored(name), "F32", (n,)) for name, n in vectors(config).items()]
     for name, (rows, columns) in matrices(config).items():
-        declared.append(Declared(stored(name), "U8", (-(-rows // 4), columns)))
+        declared.append(Declared(stored(name), "U8", (ceil_div(rows, 4), columns)))
         declared.append(Declared(stored(f"{name}.scale"), "F32", (1,)))
     files = folder_files(source.tokenizer, config.context)
     files["config.json"] = json.dumps(config_json(source), indent=2) + "\n"
@@ -80,7 +81,7 @@ def _table(table: DenseWeight) -> Iterator[npt.NDArray[np.generic]]:
 
 
 def config_json(source: ModelSource) -> dict[str, Any]:
-    """config.json: BitNetForCausalLM where the model has sub-norms, else LlamaForCausalLM with ternary layers."""
+    """Return config.json: BitNetForCausalLM for a model with sub-norms, else LlamaForCausalLM with ternary layers."""
     config = source.config
     values: dict[str, Any] = {
         "architectures": ["BitNetForCausalLM" if config.sub_norms else "LlamaForCausalLM"],
@@ -98,7 +99,7 @@ def config_json(source: ModelSource) -> dict[str, Any]:
 
 
 def common_fields(source: ModelSource) -> dict[str, Any]:
-    """What config.json says of sizes, rotation and special tokens, whatever the architecture."""
+    """Return the fields of config.json that every architecture has: sizes, rotation and special tokens."""
     config = source.config
     tokenizer = load_tokenizer(source.tokenizer)
     scaling = rope_scaling(config)
@@ -122,7 +123,7 @@ def common_fields(source: ModelSource) -> dict[str, Any]:
 
 
 def rope_scaling(config: ModelConfig) -> dict[str, Any]:
-    """The rope_scaling of a config.json; empty if there is none."""
+    """Return the rope_scaling of a config.json; empty if there is none."""
     if config.rope_scaling == "none":
         return {}
     values: dict[str, Any] = {"rope_type": config.rope_scaling, "factor": plain(config.rope_factor)}
@@ -137,5 +138,5 @@ def rope_scaling(config: ModelConfig) -> dict[str, Any]:
 
 
 def plain(value: float) -> float:
-    """The shortest number with the same f32: GGUF's 1e-5 reads as 9.999999747378752e-06."""
+    """Return the shortest number with the same f32: GGUF's 1e-5 reads as 9.999999747378752e-06."""
     return float(str(np.float32(value)))

@@ -1,4 +1,4 @@
-"""What a model can be converted to, and whether its shapes fit."""
+"""Targets of a conversion, and the shapes that they can hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ TARGETS: tuple[Target, ...] = get_args(Target)
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """A ternary tensor type of GGUF: columns it needs a multiple of, general.file_type, and whether scales are f16."""
+    """A ternary tensor type of GGUF. multiple: the columns must be a multiple of it. file_type: general.file_type.
+    half_scales: scales are f16."""
 
     name: str
     multiple: int
@@ -33,13 +34,15 @@ ENCODINGS: dict[Target, Encoding] = {
 
 
 _OTHERS: tuple[Target, ...] = ("i2_s", "tq2_0", "tq1_0", "q2_0", "safetensors")
-"""Targets that are named where another one does not do."""
+"""Targets suggested if the chosen one cannot hold the model."""
 
 
 def check_shapes(config: ModelConfig, target: Target) -> None:
-    """Raises ModelError, naming a matrix and the targets that would do, if a matrix does not fit the target."""
+    """Raise ModelError, naming a matrix and suitable targets, if a matrix does not fit the target."""
     if target == "mlx" and not config.ternary_tables:
-        raise ModelError("an MLX folder is written of models with ternary embeddings and heads (Ternary Bonsai) only")
+        raise ModelError(
+            "only models with ternary embeddings and heads (Ternary Bonsai) can be written as an MLX folder"
+        )
     if target == "i2_s" and config.ternary_tables:
         raise ModelError("i2_s has one scale per matrix and no ternary embedding; convert to q2_0 or pq2_0 instead")
     unfit = _unfit(config, target)

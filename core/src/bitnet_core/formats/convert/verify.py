@@ -1,4 +1,4 @@
-"""Reads a converted model back and compares it with its source: every code, scale, table, norm, and the tokenizer."""
+"""Read a converted model back and compare it with its source: every code, scale, table, norm, and the tokenizer."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from bitnet_core.model.weights import TernaryWeight
 from bitnet_core.tokenizer.export import PROBES
 from bitnet_core.tokenizer.load import load_tokenizer
 
-_ZEROS = 0x55  # four codes of zero
+_ZEROS = 0x55  # four zero codes
 
 
 def compare(source: ModelSource, path: Path, target: Target, step: Callable[[int], None]) -> None:
-    """Raises ModelError, naming the first difference between `source` and the model at `path`."""
+    """Raise ModelError, naming the first difference between `source` and the model at `path`."""
     written = open_model(path, layout="A" if target == "i2_s" else None)
     try:
         _compare(source, written, target, step)
@@ -43,7 +43,7 @@ def _compare(source: ModelSource, written: ModelSource, target: Target, step: Ca
     for text in PROBES:
         ids, other = (one.encode(text, add_bos=one.add_bos, parse_special=True) for one in encoders)
         if ids != other:
-            raise _different("the tokenizer", f"{text!r} gives {other} instead of {ids}")
+            raise _different("the tokenizer", f"{text!r} is encoded as {other} instead of {ids}")
     for name in vectors(config):
         if not np.array_equal(source.vector(name), written.vector(name)):
             raise _different(name, "its values changed")
@@ -66,7 +66,7 @@ def _compare(source: ModelSource, written: ModelSource, target: Target, step: Ca
 
 
 def _meaning(config: ModelConfig, source: ModelConfig) -> ModelConfig:
-    """The configuration without what containers spell in different ways: names, the order of rows, digits beyond f32,
+    """Return the configuration without the differences between containers: names, the order of rows, digits beyond f32,
     and, in GGUF, Llama 3's scaling (a tensor of factors)."""
     config = replace(
         config,
@@ -110,7 +110,7 @@ def _compare_matrix(old: TernaryWeight, written: ModelSource, name: str, half: b
 
 
 def _scales(weight: TernaryWeight, other: TernaryWeight) -> npt.NDArray[np.float32]:
-    """Scales in the finer kind of both weights, 0 where all values are zero."""
+    """Return the scales in the finer kind of both weights, 0 for groups whose values are all zero."""
     if weight.scale_kind == other.scale_kind == "tensor":
         return weight.scales if (weight.codes != _ZEROS).any() else np.zeros(1, np.float32)
     return per_block(weight, min(weight.block or weight.columns, other.block or other.columns))

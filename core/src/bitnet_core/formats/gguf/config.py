@@ -1,4 +1,5 @@
-"""GGUF metadata -> ModelConfig: the rules that the keys do not spell out (activation, RoPE, tied head, sub-norms)."""
+"""Build a ModelConfig from GGUF metadata, adding the rules that the keys do not state (activation, RoPE, tied head,
+sub-norms)."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ _SCALING_KEYS = {"type", "factor", "original_context_length", "finetuned", "attn
     f"yarn_{name}" for name in ("ext_factor", "attn_factor", "beta_fast", "beta_slow")
 }
 _LONGEST_NAME = 300  # characters
-_UNUSED = 5  # tokenizer.ggml.token_type of a row without a token
-_SHAPES_OF_1BITLLM = {(24, 1536), (26, 3200)}  # (layers, hidden) of the large and the 3B model: SiLU
+_UNUSED = 5  # tokenizer.ggml.token_type of an unused row
+_SHAPES_OF_1BITLLM = {(24, 1536), (26, 3200)}  # (layers, hidden) of the large and the 3B model, which use SiLU
 
 
 def read_config(path: Path, metadata: Mapping[str, Any], tensors: Collection[str]) -> tuple[ModelConfig, list[Finding]]:
-    """The model of a GGUF file with these key-values and tensor names (without ".weight").
+    """Return the configuration and findings of a GGUF file with these key-values and tensor names (without ".weight").
 
     Raises ModelError for an unknown architecture and for missing, mistyped or contradictory keys.
     """
@@ -81,12 +82,12 @@ def _architecture(path: Path, metadata: Mapping[str, Any]) -> str:
         known = ", ".join(FAMILIES)
         raise ModelError(f"{path}: architecture {short(arch)} is not supported; bitnet runs {known}")
     if (parts := MetadataReader(path, metadata, "split.").count("count", 1)) > 1:
-        raise ModelError(f"{path}: is one of {parts} parts of a split model; merge them into one file first")
+        raise ModelError(f"{path}: is one of {parts} parts of a split model; merge the parts into one file first")
     return arch
 
 
 def _heads(path: Path, keys: MetadataReader, arch: str) -> tuple[int, int, int, int]:
-    """The row's width, query heads, key/value heads, and the width of a head."""
+    """Return the hidden size, the query heads, the key/value heads and the head size."""
     heads = keys.count("attention.head_count")
     hidden = keys.count("embedding_length")
     if not keys.has("attention.key_length") and hidden % heads:
@@ -94,7 +95,7 @@ def _heads(path: Path, keys: MetadataReader, arch: str) -> tuple[int, int, int, 
     head_dim = keys.count("attention.key_length", max(hidden // heads, 1))
     kv_heads = keys.count("attention.head_count_kv", heads)
     if keys.count("attention.value_length", head_dim) != head_dim:
-        raise ModelError(f"{path}: key_length and value_length differ, which no supported model has")
+        raise ModelError(f"{path}: key_length and value_length differ, which is not supported")
     rotated = keys.count("rope.dimension_count", head_dim)
     if rotated != head_dim and not FAMILIES[arch].partial_rope:
         raise ModelError(f"{path}: rope.dimension_count {rotated} is not the head size {head_dim}: not supported")
@@ -115,7 +116,10 @@ def _tokens(metadata: Mapping[str, Any]) -> int | None:
 
 
 def _last_token(metadata: Mapping[str, Any], vocab: int) -> int:
-    """One past the last token; the rest are fillers (of the type unused, or [PAD7] as token 7) that make rows."""
+    """Return the number of tokens up to the last real one.
+
+    The rows after it are fillers: tokens of type unused, or named [PAD...].
+    """
     tokens, kinds = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
     if not isinstance(tokens, StringTable):
         return vocab
@@ -130,7 +134,7 @@ def _last_token(metadata: Mapping[str, Any], vocab: int) -> int:
 def _activation(
     path: Path, keys: MetadataReader, arch: str, layers: int, hidden: int, vocab: int
 ) -> tuple[Activation, list[Finding]]:
-    """Squared ReLU or SiLU: GGUF has no key for it except in files of recent llama.cpp converters."""
+    """Choose squared ReLU or SiLU: GGUF has no key for it, except in files of recent llama.cpp converters."""
     if keys.has("hidden_activation"):
         name = keys.text("hidden_activation", "")
         if name == "relu2":
@@ -152,7 +156,7 @@ def _activation(
 def _rope_scaling(
     path: Path, keys: MetadataReader, arch: str, tensors: Collection[str]
 ) -> tuple[RopeScaling, float, int]:
-    """Kind of RoPE scaling, its factor, and the context length before it."""
+    """Return the kind of RoPE scaling, its factor, and the context length before scaling."""
     name = keys.text("rope.scaling.type", "none")
     if unknown := sorted(keys.names_below("rope.scaling.") - _SCALING_KEYS):
         key = f"rope.scaling.{unknown[0]}"
@@ -181,6 +185,7 @@ def _plain_magnitude(path: Path, keys: MetadataReader) -> None:
 
 
 def _yarn_betas(path: Path, keys: MetadataReader) -> tuple[float, float]:
-    """YaRN's beta_fast and beta_slow. What else converters write of YaRN must say what the formula does anyway."""
+    """Return YaRN's beta_fast and beta_slow. Raises ModelError if another YaRN key differs from the value in the
+    formula."""
     _plain_magnitude(path, keys)
     return keys.real("rope.scaling.yarn_beta_fast", 32.0), keys.real("rope.scaling.yarn_beta_slow", 1.0)

@@ -1,8 +1,8 @@
 """The GGUF container, versions 2 and 3: metadata and tensor spans of a mapped file.
 
-Nothing in the file is believed: every count, length, type and offset is compared with the bytes that are there before
-it is used, and what the header may hold is bounded, so that no file makes the reader allocate more than a small
-multiple of its own size.
+The file is untrusted: every count, length, type and offset is compared with the bytes present before it is used, and
+the size of the header's content is bounded, so that no file makes the reader allocate more than a small multiple of its
+own size.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.rounding import round_up
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.types import ALIGNMENT, MAGIC, MAX_DIMS, SCALARS, TensorType, ValueType, resolve
@@ -26,7 +27,7 @@ MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 16
 MAX_STRINGS = 1 << 22  # elements of all string arrays together; the largest vocabularies need about 2^20
 MAX_ELEMENTS = 1 << 24  # elements of one numeric array
-MAX_NAME = 256  # characters of a name may stand in a message
+MAX_NAME = 256  # characters of a name that a message may repeat
 MAX_RANK_ELEMENTS = 1 << 40
 _VERSIONS = (2, 3)
 
@@ -60,13 +61,13 @@ class GGUFFile:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Every key-value; arrays of numbers are numpy arrays, arrays of strings are Strings."""
+        """Return every key-value; arrays of numbers are numpy arrays, arrays of strings are StringTables."""
         if self._metadata is None:
             self._metadata = _Header(self.path, self._open().buffer).metadata
         return self._metadata
 
     def sha256(self) -> str:
-        """Hex digest of the bytes that were opened."""
+        """Return the hex digest of the bytes that were opened."""
         return sha256([self._open()])
 
     def _open(self) -> FileBytes:
@@ -75,22 +76,22 @@ class GGUFFile:
         return self._content
 
     def forget_metadata(self) -> None:
-        """Frees the memory that it takes (a vocabulary's strings); it is read again when asked for."""
+        """Free the memory of the metadata (a vocabulary's strings); the next access reads it again."""
         self._metadata = None
 
     def data(self, tensor: Tensor) -> npt.NDArray[np.uint8]:
-        """The tensor's bytes, as a read-only view of the file."""
+        """Return the tensor's bytes as a read-only view of the file."""
         self._open()
         return self._bytes[tensor.offset : tensor.offset + tensor.nbytes]
 
     def close(self) -> None:
-        """Lets go of the map; it disappears with the last view of it."""
+        """Release the mapping; it is unmapped with its last view."""
         self._content = None
         self._bytes = np.empty(0, np.uint8)
 
 
 class _Header:
-    """Reads the header front to back; every read is bounded by the end of the file."""
+    """Reader of the header, front to back; every read is bounded by the end of the file."""
 
     def __init__(self, path: Path, buffer: mmap.mmap | bytes) -> None:
         self._path = path
@@ -104,7 +105,9 @@ class _Header:
         if self.version & 0xFFFF == 0:
             raise ModelError(f"{path}: a big-endian GGUF file; only little-endian files are read")
         if self.version not in _VERSIONS:
-            raise ModelError(f"{path}: GGUF version {self.version} is not read, only 2 and 3; convert it again")
+            raise ModelError(
+                f"{path}: GGUF version {self.version} is not supported, only 2 and 3; convert the model again"
+            )
         n_tensors = self._count(MAX_TENSORS, 24, "tensors")
         n_keys = self._count(MAX_KEYS, 13, "metadata keys")
         self.metadata: dict[str, Any] = {}
@@ -121,7 +124,7 @@ class _Header:
 
     def _take(self, nbytes: int) -> bytes:
         if nbytes > self._end - self._at:
-            raise self._bad(f"{nbytes} bytes are wanted and {self._end - self._at} are left: the file is cut off")
+            raise self._bad(f"{nbytes} bytes are needed and {self._end - self._at} are left: the file is cut off")
         self._at += nbytes
         return self._buffer[self._at - nbytes : self._at]
 
@@ -138,7 +141,7 @@ class _Header:
     def _string(self, what: str, limit: int) -> str:
         length = self._number("<Q")
         if length > limit:
-            raise self._bad(f"{what} of {length} bytes is longer than {limit}")
+            raise self._bad(f"{what} of {length} bytes is longer than the limit of {limit}")
         try:
             return self._take(length).decode()
         except UnicodeDecodeError as error:
@@ -164,7 +167,7 @@ class _Header:
     def _array(self, key: str) -> npt.NDArray[Any] | StringTable:
         kind = self._type(key)
         if kind is ValueType.ARRAY:
-            raise self._bad(f"{key!r} is an array of arrays, which no model needs")
+            raise self._bad(f"{key!r} is an array of arrays, which is not supported")
         if kind is ValueType.STRING:
             return self._string_array(key)
         dtype = np.dtype(SCALARS[kind])
@@ -192,7 +195,7 @@ class _Header:
         return StringTable.of(texts)
 
     def _info(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Name, shape, type id and offset (relative to the data section) of one tensor."""
+        """Return name, shape, type id and offset (relative to the data section) of one tensor."""
         name = self._string("a tensor name", MAX_NAME)
         rank = self._number("<I")
         if not 1 <= rank <= MAX_DIMS:
@@ -204,11 +207,11 @@ class _Header:
 
 
 def _place(path: Path, header: _Header, size: int) -> dict[str, Tensor]:
-    """Checks offsets against each other and the end of the file, and settles each tensor's type by its span."""
+    """Check the offsets against each other and the end of the file, and resolve each tensor's type by its span."""
     alignment = header.metadata.get("general.alignment", ALIGNMENT)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 16 or alignment & (alignment - 1):
         raise ModelError(f"{path}: general.alignment is {alignment!r}, not a power of two up to 65536")
-    start = -(-header.end // alignment) * alignment
+    start = round_up(header.end, alignment)
     ordered = sorted(header.infos, key=lambda info: info[3])
     ends = [*(start + info[3] for info in ordered[1:]), size][: len(ordered)]
     placed: dict[str, Tensor] = {}

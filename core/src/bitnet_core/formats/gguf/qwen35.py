@@ -1,11 +1,11 @@
-"""What is peculiar to GGUF files of arch `qwen35` (Qwen3.5, Bonsai 27B, Bonsai 2): keys, names, and the order of rows.
+"""GGUF files of arch `qwen35` (Qwen3.5, Bonsai 27B, Bonsai 2): their keys, tensor names and order of rows.
 
-Layers are gated delta nets but for every `full_attention_interval`-th, which is attention. There attn_q holds for each
-head its query rows and then its gate rows, and only the first rope.dimension_count elements of a head are rotated, in
-pairs (j, j + half of them). Here the gate is a matrix of its own, attn_gate, and the rows of each query and key head
-are put in an order in which its pairs are (j, j + head_dim / 2), as everywhere else; products of queries and keys do
-not see that. RMSNorm's weights are stored as what is multiplied with (1 + those of the checkpoint).
-Keys and tensors: llama.cpp, src/models/qwen35.cpp and conversion/qwen.py.
+Layers are gated delta nets, except that every `full_attention_interval`-th layer is attention. There attn_q holds for
+each head its query rows and then its gate rows, and only the first rope.dimension_count elements of a head are rotated,
+in pairs (j, j + rope.dimension_count / 2). ModelSource has the gate as a matrix of its own, attn_gate, and the rows of
+each query and key head in an order in which the pairs are (j, j + head_dim / 2), as in other models; products of
+queries and keys do not depend on the order. RMSNorm's weights are stored as the factors themselves (1 + the weights of
+the checkpoint). Keys and tensors: llama.cpp, src/models/qwen35.cpp and conversion/qwen.py.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ T = TypeVar("T")
 
 
 def with_delta_nets(path: Path, keys: MetadataReader, metadata: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
-    """The model with its delta nets and its rotation. ModelError for keys that are not heeded or make no sense."""
+    """Return the configuration with its delta nets and rotation. Raises ModelError for keys that are unknown or
+    contradictory."""
     _check_keys(path, keys)
     delta = _delta(path, keys)
     if not 1 < delta.interval <= config.n_layers:
@@ -61,24 +62,24 @@ def with_delta_nets(path: Path, keys: MetadataReader, metadata: Mapping[str, Any
 
 
 def rotation_of(path: Path, metadata: Mapping[str, Any], config: ModelConfig) -> Rotation:
-    """What the `prism.hadamard` keys of a file say."""
+    """Read the rotation from the `prism.hadamard` keys of a file."""
     shapes = matrices(config)
     names = {f"{stored_name(config, name)}.weight" for name in shapes} | {"output.weight"}
     return read_rotation(path, metadata, names, {columns for _, columns in shapes.values()} | {config.hidden})
 
 
 def _check_keys(path: Path, keys: MetadataReader) -> None:
-    """ModelError for a key of the architecture that is not heeded, or that asks for what is not computed."""
+    """Raise ModelError for a key of the architecture that is unknown, or whose value is not supported."""
     if unknown := sorted(keys.names_below("") - _KEYS):
         raise ModelError(
-            f"{path}: the key {short(f'{ARCHITECTURE}.{unknown[0]}')} is not heeded, and may change the model"
+            f"{path}: the key {short(f'{ARCHITECTURE}.{unknown[0]}')} is not supported, and may change the model"
         )
     if (scaling := keys.text("rope.scaling.type", "none")) != "none":
-        raise ModelError(f"{path}: the RoPE scaling {short(scaling)} is not computed for architecture {ARCHITECTURE}")
+        raise ModelError(f"{path}: the RoPE scaling {short(scaling)} is not supported for architecture {ARCHITECTURE}")
 
 
 def _delta(path: Path, keys: MetadataReader) -> DeltaNet:
-    """The delta nets of a file. ModelError for sizes that contradict each other."""
+    """Read the sizes of the delta nets. Raises ModelError if they contradict each other."""
     heads, groups = (
         keys.count("ssm.time_step_rank", limit=_MOST_HEADS),
         keys.count("ssm.group_count", limit=_MOST_HEADS),
@@ -90,7 +91,7 @@ def _delta(path: Path, keys: MetadataReader) -> DeltaNet:
             "multiple of the next"
         )
     if inner // heads > _WIDEST_HEAD:
-        raise ModelError(f"{path}: value heads of {inner // heads} elements; at most {_WIDEST_HEAD} are possible")
+        raise ModelError(f"{path}: value heads of {inner // heads} elements; at most {_WIDEST_HEAD} are supported")
     return DeltaNet(
         interval=keys.count("full_attention_interval"),
         conv=_taps(path, keys),
@@ -104,12 +105,15 @@ def _delta(path: Path, keys: MetadataReader) -> DeltaNet:
 def _taps(path: Path, keys: MetadataReader) -> int:
     taps = keys.count("ssm.conv_kernel", limit=_MOST_TAPS)
     if taps < 2:
-        raise ModelError(f"{path}: ssm.conv_kernel is 1, which is no convolution")
+        raise ModelError(f"{path}: ssm.conv_kernel is 1, which is not a convolution")
     return taps
 
 
 def _rope_dim(path: Path, keys: MetadataReader, head_dim: int) -> int:
-    """Elements of a head that are rotated. For text all sections carry one position, so only their sum counts."""
+    """Return the number of rotated elements of a head.
+
+    In text, all sections carry the same position, so only their sum counts.
+    """
     rotated = keys.count("rope.dimension_count", head_dim, limit=head_dim)
     if rotated % 2:
         raise ModelError(f"{path}: rope.dimension_count {rotated} is odd, so RoPE has no pairs")
@@ -120,7 +124,7 @@ def _rope_dim(path: Path, keys: MetadataReader, head_dim: int) -> int:
 
 
 def stored_name(config: ModelConfig, name: str) -> str:
-    """The name in a file, without ".weight", of what is `name` elsewhere."""
+    """Return the name in a file, without ".weight", of the tensor that ModelSource calls `name`."""
     match = _LAYER.fullmatch(name)
     if not match:
         return name
@@ -131,8 +135,8 @@ def stored_name(config: ModelConfig, name: str) -> str:
 
 
 def renamed(config: ModelConfig, tensors: Mapping[str, T]) -> dict[str, T]:
-    """The tensors of a file by the names they have elsewhere; the gate of attention beside the queries that it shares a
-    tensor with."""
+    """Return the tensors of a file by ModelSource's names; attention's gate is added under its own name, with the
+    tensor that it shares with the queries."""
     found: dict[str, T] = {}
     for stored, tensor in tensors.items():
         match = _LAYER.fullmatch(stored)
@@ -144,22 +148,23 @@ def renamed(config: ModelConfig, tensors: Mapping[str, T]) -> dict[str, T]:
 
 
 def shapes(path: Path, config: ModelConfig, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Shapes of `renamed` tensors as `row_order` leaves them. ModelError where queries and gates do not fill theirs."""
+    """Return the shapes of `renamed` tensors after `row_order`. Raises ModelError if queries and gates do not fill
+    their tensor."""
     whole, half = (2 * config.q_width, config.hidden), (config.q_width, config.hidden)
     found = dict(tensors)
     for name, shape in tensors.items():
         if name.endswith((".attn_q", ".attn_gate")) and row_order(config, name) is not None:
             if shape != whole:
                 raise ModelError(
-                    f"{path}: tensor {stored_name(config, name)!r} has the shape {list(shape)} where queries and gates "
-                    f"take {list(whole)}"
+                    f"{path}: tensor {stored_name(config, name)!r} has the shape {list(shape)}; queries and gates "
+                    f"need {list(whole)}"
                 )
             found[name] = half
     return found
 
 
 def row_order(config: ModelConfig, name: str) -> Order | None:
-    """The stored row of each row of a matrix, or element of a vector; None where they are as stored."""
+    """Return the stored row of each row of a matrix, or element of a vector; None if the stored order is kept."""
     match = _LAYER.fullmatch(name)
     if not match or config.is_delta(int(match[1])):
         return None

@@ -31,15 +31,14 @@ from bitnet_core.model.source import Finding, TensorInfo
 from bitnet_core.model.weights import DenseWeight, TernaryWeight
 from bitnet_core.string_table import StringTable
 
-_LONG = 16  # elements of an array that `metadata` shows in full
+_LONG = 16  # longer arrays are summarized by `metadata`
 
 
 class GGUFSource:
     """An open GGUF model.
 
-    layout: how I2_S bytes are read. tiles: tile sizes of TL1 and TL2 matrices. quantize: float matrices may be masters,
-    which are quantized when they are read.
-    Raises ModelError if the file is no supported model.
+    layout: the byte layout of I2_S. tiles: tile sizes of TL1 and TL2 matrices. quantize: float matrices may be master
+    weights, which are quantized as they are read. Raises ModelError if the file does not hold a supported model.
     """
 
     def __init__(
@@ -112,7 +111,7 @@ class GGUFSource:
     @property
     def tokenizer(self) -> Mapping[str, Any]:
         keys = {key: value for key, value in self._file.metadata.items() if key.startswith("tokenizer.")}
-        self._file.forget_metadata()  # whoever asks makes a tokenizer of it, which then holds the vocabulary itself
+        self._file.forget_metadata()  # the tokenizer that the caller builds keeps a vocabulary of its own
         return {"kind": "gguf", **{k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in keys.items()}}
 
     def ternary(self, name: str) -> TernaryWeight:
@@ -146,7 +145,9 @@ class GGUFSource:
         tensor = self._tensor(name)
         kind = dense.KERNEL_TYPES.get(tensor.type.name)
         if kind is None or len(tensor.shape) != 1:
-            raise ModelError(f"{self.path}: tensor {tensor.name!r} of type {tensor.type.name} is no vector of numbers")
+            raise ModelError(
+                f"{self.path}: tensor {tensor.name!r} of type {tensor.type.name} is not a vector of numbers"
+            )
         values = dense.decode(self._file.data(tensor)[None], kind, tensor.shape[0]).reshape(-1)
         order = self._order(name)
         return self._multipliers.vector(name, values if order is None else values[order])
@@ -156,18 +157,18 @@ class GGUFSource:
 
     @property
     def has_i2_s(self) -> bool:
-        """Whether any matrix is stored as I2_S."""
+        """Return whether any matrix is stored as I2_S."""
         return any(self._tensors[name].type.name == "I2_S" for name in self._matrices)
 
     @property
     def i2_s_layouts(self) -> tuple[i2_s.Layout, ...]:
-        """The layouts that can hold every I2_S matrix of the model."""
+        """Return the layouts that can hold every I2_S matrix of the model."""
         shapes = [shape for name, shape in self._matrices.items() if self._tensors[name].type.name == "I2_S"]
         return tuple(kind for kind in i2_s.LAYOUTS if all(i2_s.fits(*shape, kind) for shape in shapes))
 
     @property
     def layout(self) -> Decision:
-        """How I2_S matrices are read; setting it changes what `ternary` gives from then on."""
+        """The layout of I2_S matrices and its reason; setting it changes later results of `ternary`."""
         return self._decision
 
     @layout.setter
@@ -193,13 +194,15 @@ class GGUFSource:
         return qwen35.row_order(self._config, name) if self._config.delta else None
 
     def _has_ternary_tables(self) -> bool:
-        """Whether embedding and head can be used as ternary. One without the other, or in a model whose activations
-        have one scale a row, is used as f16."""
+        """Return whether both embedding and head can be used as ternary.
+
+        Otherwise, and if activations have one scale a row, the tables are converted to f16.
+        """
         kinds = {self._tensors[name].type.name for name in tables(self._config)}
         return bool(self._config.activation_group_size) and kinds <= gguf_ternary.GROUPED
 
     def _with_extra_scale(self, name: str, weight: TernaryWeight) -> TernaryWeight:
-        """Old `bitnet` files hold +-1 weights and a separate scale for the output of the matrix product."""
+        """Multiply in the separate scale of old `bitnet` files, which hold +-1 weights and a scale for the product."""
         if f"{name}.scale" not in self._tensors:
             return weight
         with np.errstate(all="ignore"):
@@ -207,12 +210,15 @@ class GGUFSource:
         return replace(weight, scales=scales)
 
     def _look(self) -> list[Finding]:
-        """Refuses biases and unsound norms and scales; what is odd about the matrices."""
+        """Check norms, scales and shares of non-zero codes, and return findings about odd matrices.
+
+        Raises ModelError for biases and unsound values.
+        """
         odd, small = weight_checks.ChecksReport(), floats(self._config)
         for name, tensor in self._tensors.items():
             try:
                 if name.endswith(".bias") and self.vector(name).any():
-                    raise ModelError("is a bias, and layers with biases do not run")
+                    raise ModelError("is a bias, and layers with biases are not supported")
                 if name in self._matrices:
                     scales, share = gguf_ternary.sample(
                         self._file.data(tensor), tensor.type, *_matrix(tensor), self._tiles, self._quantize
@@ -239,7 +245,7 @@ class GGUFSource:
         return Decision(given, "given", "asked for by the caller") if given else decide(fitting, self._neurons())
 
     def _neurons(self) -> Iterator[Neurons]:
-        """A few layers, spread over the model."""
+        """Yield the matrices of a few layers, spread over the model."""
         config = self._config
         for i in sorted({i * (config.n_layers - 1) // 3 for i in range(4)}):
             up, down = self._tensors[f"blk.{i}.ffn_up"], self._tensors[f"blk.{i}.ffn_down"]
@@ -256,7 +262,7 @@ def _matrix(tensor: Tensor) -> tuple[int, int]:
 
 
 def _summary(value: Any) -> Any:
-    """Long arrays as a few words, short ones as lists."""
+    """Return long arrays as a few words, short ones as lists."""
     if isinstance(value, StringTable | np.ndarray):
         if len(value) > _LONG:
             kind = "strings" if isinstance(value, StringTable) else str(value.dtype)

@@ -1,4 +1,4 @@
-"""From the bytes of a GGUF tensor to a TernaryWeight, whatever its type."""
+"""Decode the bytes of a GGUF tensor of any ternary type to a TernaryWeight."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _DECODERS: Mapping[str, Callable[[Bytes, int, int], TernaryWeight]] = {
 }
 
 GROUPED = frozenset(_DECODERS)
-"""Types that an embedding table or a head may have as well."""
+"""Types that an embedding table or a head may have as well as a matrix."""
 
 _SAMPLE = 1 << 16
-"""Elements of a matrix that `sample` looks at."""
+"""Elements of a matrix that `sample` checks."""
 
 _UNIT = 4096
-"""Bytes of I2_S codes that are looked at in one place: each is a page of the file to be found."""
+"""Bytes of I2_S codes that are read together: one page of the file."""
 
 
 def decode(
@@ -49,11 +49,10 @@ def decode(
     tiles: Tiles | None = None,
     quantize: bool = False,
 ) -> TernaryWeight:
-    """W[rows, columns] from the bytes of a tensor of type `dtype` ("I2_S", "TQ2_0", "F16").
+    """Decode W[rows, columns] from the bytes of a tensor of type `dtype` ("I2_S", "TQ2_0", "F16").
 
-    layout: of I2_S; tiles: of TL1 and TL2, where they are not known by the shape. Floats must be ternary already, or
-    with `quantize` may be masters.
-    Raises ModelError if the bytes hold no ternary matrix.
+    layout: of I2_S. tiles: of TL1 and TL2 matrices whose tile is not known by the shape. quantize: floats may be master
+    weights; otherwise they must be ternary already. Raises ModelError if the bytes do not hold a ternary matrix.
     """
     if dtype == "I2_S":
         return i2_s.decode(data, rows, columns, layout)
@@ -78,9 +77,10 @@ def decode(
 def sample(
     data: Bytes, kind: TensorType, rows: int, columns: int, tiles: Tiles | None = None, quantize: bool = False
 ) -> tuple[npt.NDArray[np.float32], float | None]:
-    """Scales and share of non-zero codes of some rows of a tensor; None for the share where rows are scattered.
+    """Return the scales and the share of non-zero codes of some rows; the share is None if the type scatters rows over
+    the tensor.
 
-    Raises ModelError for what is wrong in those rows, or if the tile of a TL1 or TL2 matrix is not known.
+    Raises ModelError if those rows are unsound, or if the tile of a TL1 or TL2 matrix is not known.
     """
     if kind.name in ("I2_S", "TL1", "TL2"):
         scale = data[-I2_S_TAIL:][:4].view("<f4").astype(np.float32)
@@ -98,7 +98,7 @@ def sample(
 
 
 def _spread(data: Bytes, parts: int, wanted: int) -> Bytes:
-    """About `wanted` of the `parts` equal parts of the data, evenly spread, one after the other."""
+    """Return about `wanted` of the `parts` equal parts of the data, evenly spread and concatenated."""
     if parts <= wanted:
         return data
     whole = data[: data.size // parts * parts].reshape(parts, -1)

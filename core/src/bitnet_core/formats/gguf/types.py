@@ -1,4 +1,4 @@
-"""Tensor and value types of GGUF: ids, sizes, and which of several types that share an id a tensor has.
+"""Tensor and value types of GGUF: ids, sizes, and the choice among types that share an id.
 
 The forks of ggml gave the same ids to different types (36, 38, 39, 42, 142 and others); the bytes between a tensor's
 offset and the next one tell them apart.
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
 
+from bitnet_hal.rounding import round_up
+
 MAGIC = b"GGUF"
 ALIGNMENT = 32
 MAX_DIMS = 4
@@ -18,7 +20,7 @@ I2_S_TAIL = 32
 
 
 class ValueType(IntEnum):
-    """Types of metadata values."""
+    """The types of metadata values, by id."""
 
     UINT8 = 0
     INT8 = 1
@@ -48,15 +50,15 @@ SCALARS: dict[ValueType, str] = {
     ValueType.INT64: "<i8",
     ValueType.FLOAT64: "<f8",
 }
-"""numpy dtype of each scalar value type."""
+"""The numpy dtype of each scalar value type."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """How a tensor's bytes are laid out: rows of blocks after `row_header` bytes, and `tail` bytes at the end.
+    """The byte layout of a tensor: rows of blocks after `row_header` bytes, and `tail` bytes at the end.
 
-    flat: blocks run over the whole tensor and not over rows. row_group: rows that are stored together.
-    refusal: why the type is recognised but not read ("" if it is read).
+    flat: blocks run over the whole tensor instead of each row. row_group: rows that are stored together. refusal: the
+    reason why a recognised type is not supported ("" if it is).
     """
 
     id: int
@@ -70,7 +72,7 @@ class TensorType:
     refusal: str = ""
 
     def nbytes(self, shape: tuple[int, ...]) -> int | None:
-        """Bytes of a tensor of `shape` (last dimension innermost); None if the shape does not fit the type."""
+        """Return the bytes of a tensor of `shape` (last dimension innermost), None if it cannot hold the shape."""
         columns, total = shape[-1], prod(shape)
         rows = total // columns
         if self.name == "TL2":
@@ -81,16 +83,16 @@ class TensorType:
 
 
 def tl2_nbytes(rows: int, columns: int) -> int | None:
-    """Bytes of a TL2 tensor as its writer reserves them, scale and padding included."""
+    """Return the bytes that the writer of TL2 reserves for a tensor, scale and padding included."""
     if columns < 256:
         return None
     codes = (((columns - 256) * rows) // 3 * 5) // 8 + ((256 * rows) // 2 * 4) // 8
-    return -(-codes // 32) * 32 + I2_S_TAIL
+    return round_up(codes, 32) + I2_S_TAIL
 
 
 _OLD_IK = "written by an ik_llama.cpp build older than October 2024 and carries no row scales; requantize the model"
 _REMOVED = "a type that ggml has removed"
-_IK = "a type of ik_llama.cpp that it has given up itself; requantize the model"
+_IK = "a type that ik_llama.cpp itself has dropped; requantize the model"
 
 F32 = TensorType(0, "F32", 1, 4)
 F16 = TensorType(1, "F16", 1, 2)
@@ -127,7 +129,7 @@ _ALL = (
     TensorType(32, "Q4_0_4_8", 32, 18, refusal=_REMOVED),
     TensorType(36, "IQ4_NL_4_4", 32, 18, refusal=_REMOVED),
     TensorType(38, "IQ4_NL_8_8", 32, 18, refusal=_REMOVED),
-    TensorType(39, "MXFP4", 32, 17, refusal="a 4-bit type; only ternary (1.58-bit) models are read"),
+    TensorType(39, "MXFP4", 32, 17, refusal="a 4-bit type; only ternary (1.58-bit) models are supported"),
     TensorType(142, "IQ2_TN", 256, 64, row_header=4, refusal=_IK),
     TensorType(142, "IQ2_TN", 256, 66, refusal=_IK),
     TensorType(143, "IQ1_TN", 256, 52, row_header=2, refusal=_IK),
@@ -139,33 +141,33 @@ UNREAD_NAMES: dict[int, str] = {
     16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
     24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 33: "Q4_0_8_8", 37: "I8_S", 40: "NVFP4",
 }  # fmt: skip
-"""Names of types that are not read and that share their id with no type that is."""
+"""Names of the unsupported types that share their id with no supported type."""
 
 BY_NAME: dict[str, TensorType] = {kind.name: kind for kind in _ALL if not kind.refusal}
-"""The types that are read, by name."""
+"""The supported types, by name."""
 
 
 def candidates(type_id: int) -> tuple[TensorType, ...]:
-    """Every known type with this id."""
+    """Return every known type with this id."""
     return tuple(kind for kind in _ALL if kind.id == type_id)
 
 
 def resolve(type_id: int, shape: tuple[int, ...], span: int, alignment: int) -> TensorType | str:
-    """The type of a tensor of `shape` whose bytes end at most `span` bytes after its offset.
+    """Return the type of a tensor of `shape` whose bytes end at most `span` bytes after its offset.
 
-    A type matches exactly if its bytes, with padding up to the alignment, fill the span. Where an id has several
-    meanings an exact match is needed. The result is a string, the reason, where no type fits.
+    A type matches exactly if its bytes, padded to the alignment, fill the span. An id with several meanings needs an
+    exact match. If no type fits, the result is the reason, a string.
     """
     known = candidates(type_id)
     if not known:
         name = UNREAD_NAMES.get(type_id)
         return (
-            f"has type {name} (id {type_id}), which is no type of 1.58-bit models"
+            f"has type {name} (id {type_id}), which 1.58-bit models do not use"
             if name
             else f"has the unknown type id {type_id}"
         )
     sized = [(kind, nbytes) for kind in known if (nbytes := kind.nbytes(shape)) is not None]
-    exact = [kind for kind, nbytes in sized if nbytes <= span <= -(-nbytes // alignment) * alignment]
+    exact = [kind for kind, nbytes in sized if nbytes <= span <= round_up(nbytes, alignment)]
     if exact:
         return exact[0]
     names = " or ".join(dict.fromkeys(kind.name for kind in known))
@@ -175,8 +177,8 @@ def resolve(type_id: int, shape: tuple[int, ...], span: int, alignment: int) -> 
         return sized[0][0]
     if type_id == I2_S.id and span >= prod(shape) // 4:
         return (
-            "is I2_S without its scale, as QK256 of bitnet-rs has it: that layout is refused, because read as I2_S it "
-            "gives other weights. Convert the original model"
+            "is I2_S without its scale, the QK256 layout of bitnet-rs, which is not supported: read as I2_S it "
+            "would give other weights. Convert the original model"
         )
     sizes = " or ".join(str(nbytes) for _, nbytes in sized)
     return f"needs {sizes} bytes as {names} but has {span} bytes until the next tensor or the end of the file"

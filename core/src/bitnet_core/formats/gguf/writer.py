@@ -1,4 +1,4 @@
-"""Writes GGUF v3 files: metadata, then declared tensors whose bytes are streamed one after the other."""
+"""Write GGUF v3 files: metadata, then declared tensors whose bytes are streamed in order."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import BinaryIO, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.rounding import round_up
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.types import ALIGNMENT, BY_NAME, MAGIC, SCALARS, ValueType
@@ -23,26 +24,26 @@ class GGUFWriter:
     """A GGUF v3 file that appears at `path` only when it is complete.
 
     Use as a context manager: add metadata, declare every tensor, then write the tensors' bytes in the declared order.
-    Leaving the block renames the temporary file to `path`; an exception removes it. Raises ModelError where the bytes
-    do not match what was declared.
+    Leaving the block renames the temporary file to `path`; an exception removes it. Raises ModelError if the bytes
+    differ from the declaration.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._metadata: dict[str, bytes] = {}
-        self._tensors: dict[str, tuple[bytes, int]] = {}  # encoded dims and type, bytes
+        self._tensors: dict[str, tuple[bytes, int]] = {}  # encoded dims and type, and byte count
         self._pending: list[str] = []
         self._file: BinaryIO | None = None
         self._temporary: Path | None = None
 
     def metadata(self, key: str, value: Value, kind: ValueType | None = None) -> None:
-        """Adds a key-value. Without `kind`, bool is BOOL, int UINT32 (INT32 below zero), float FLOAT32, str STRING,
-        a sequence of str and a numpy array are arrays (of the numpy dtype)."""
+        """Add a key-value. Without `kind`, bool is BOOL, int UINT32 (INT32 below zero), float FLOAT32, str STRING; a
+        sequence of str and a numpy array are arrays (of the numpy dtype)."""
         self._before_writing()
         self._metadata[key] = _string(key) + _value(value, kind)
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: str, nbytes: int) -> None:
-        """Declares a tensor of `shape` (last dimension innermost) and of the type named `dtype` ("F32", "I2_S")."""
+        """Declare a tensor of `shape` (last dimension innermost) and of the type named `dtype` ("F32", "I2_S")."""
         self._before_writing()
         kind = BY_NAME[dtype]
         if name in self._tensors or kind.nbytes(shape) != nbytes:
@@ -52,7 +53,7 @@ class GGUFWriter:
         self._pending.append(name)
 
     def write(self, name: str, chunks: Iterable[npt.NDArray[np.generic]]) -> None:
-        """Writes the bytes of the next declared tensor, which must be `name`, from C-contiguous arrays."""
+        """Write the bytes of the next declared tensor, which must be `name`, from C-contiguous arrays."""
         file = self._open()
         if not self._pending or self._pending[0] != name:
             raise ModelError(f"tensor {name!r} is written out of order")
@@ -85,7 +86,7 @@ class GGUFWriter:
             raise ModelError("metadata and tensors must be declared before the first tensor is written")
 
     def _open(self) -> BinaryIO:
-        """The temporary file, beside the final one, with the header in it."""
+        """Return the temporary file beside the final one, creating it with its header."""
         if self._file is None:
             temporary = self.path.with_name(f".{self.path.name[:100]}.{secrets.token_hex(8)}.tmp")
             self._file = temporary.open("xb")
@@ -98,14 +99,14 @@ class GGUFWriter:
         offset = 0
         for name, (dims, nbytes) in self._tensors.items():
             parts += [_string(name), dims, struct.pack("<Q", offset)]
-            offset += -(-nbytes // ALIGNMENT) * ALIGNMENT
+            offset += round_up(nbytes, ALIGNMENT)
         header = b"".join(parts)
         return header + bytes(-len(header) % ALIGNMENT)
 
     def _finish(self) -> None:
         file = self._open()
         if self._pending:
-            raise ModelError(f"tensor {self._pending[0]!r} was declared and never written")
+            raise ModelError(f"tensor {self._pending[0]!r} was declared but never written")
         file.flush()
         os.fsync(file.fileno())
         file.close()

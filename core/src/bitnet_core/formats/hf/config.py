@@ -1,4 +1,4 @@
-"""config.json of a Hugging Face folder -> ModelConfig, and how its linear layers are quantized."""
+"""Build a ModelConfig from config.json of a Hugging Face folder, with the quantization of its linear layers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from bitnet_core.model.families import FAMILIES, UNSUPPORTED, HuggingFace, folde
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """direction: whether a stored weight_scale is the scale ("multiply") or its inverse ("divide").
-    grouped: floats are ternary already, in groups of columns; never masters. mlx: bits of MLX's packed matrices by
-    canonical name, under "" those of all others; empty for a folder of another kind.
+    """The quantization of a folder's linear layers.
+
+    direction: whether a stored weight_scale is the scale ("multiply") or its inverse ("divide"). grouped: floats are
+    ternary already, in groups of columns; never master weights. mlx: bits of MLX's packed matrices by canonical name,
+    with the default under ""; empty for other folders.
     """
 
     direction: Literal["multiply", "divide"]
@@ -33,7 +35,7 @@ class Quantization:
 def read_config(
     path: Path, values: Mapping[str, Any], tensors: Collection[str], name: str
 ) -> tuple[ModelConfig, Quantization]:
-    """The model of a config.json with these values, in a folder with these tensors (canonical names).
+    """Return the configuration and quantization in a config.json, for a folder with these tensors (canonical names).
 
     Raises ModelError for a model that is not 1.58-bit, for unsupported variants, and for unsound values.
     """
@@ -54,7 +56,9 @@ def read_config(
     head_dim = keys.count("head_dim", max(hidden // heads, 1))
     kv_heads = keys.count("num_key_value_heads", heads)
     if heads % kv_heads or head_dim % 2:
-        raise ModelError(f"{path}: {heads} heads of {head_dim} with {kv_heads} key-value heads do not work together")
+        raise ModelError(
+            f"{path}: {heads} heads of {head_dim} with {kv_heads} key-value heads are not a valid combination"
+        )
     layers = keys.count("num_hidden_layers", limit=MAX_LAYERS)
     config = ModelConfig(
         arch="bitnet-b1.58" if bitnet else "bitnet" if of_1bitllm else "llama",
@@ -77,7 +81,7 @@ def read_config(
 
 
 def _grouped(path: Path, keys: MetadataReader, name: str, arch: str) -> tuple[ModelConfig, Quantization]:
-    """Read a family of its own folder form: unpacked ternary floats, or MLX's packs."""
+    """Read a family stored as unpacked ternary floats or as MLX's packs."""
     family = FAMILIES[arch]
     folder: HuggingFace = cast(HuggingFace, family.folder)
     for flag, why in (("attention_bias", "biases"), ("use_sliding_window", "sliding-window attention")):
@@ -105,21 +109,25 @@ def _grouped(path: Path, keys: MetadataReader, name: str, arch: str) -> tuple[Mo
     )
     if heads % config.n_kv_heads or config.head_dim % 2:
         raise ModelError(
-            f"{path}: {heads} heads of {config.head_dim} with {config.n_kv_heads} key-value heads do not work together"
+            f"{path}: {heads} heads of {config.head_dim} with {config.n_kv_heads} key-value heads are not a valid "
+            "combination"
         )
     mlx = _mlx(path, keys) if keys.has("quantization") else {}
     if not mlx and keys.has("quantization_config"):
-        method = MetadataReader(path, keys.group("quantization_config")).text("quant_method", "of no name")
-        raise ModelError(f"{path}: quant_method {short(method)} is not read in a {arch} model; use its ternary files")
+        method = MetadataReader(path, keys.group("quantization_config")).text("quant_method", "without a name")
+        raise ModelError(
+            f"{path}: quant_method {short(method)} is not supported in a {arch} model; use its ternary files"
+        )
     return _with_rope_scaling(path, keys, config), Quantization("multiply", "", grouped=not mlx, mlx=mlx)
 
 
 def _mlx(path: Path, keys: MetadataReader) -> dict[str, int]:
-    """Bits of MLX's packed matrices: the common value, and those of modules that have one of their own (0: floats)."""
+    """Return the bits of MLX's packed matrices: the default, and those of modules with a different width (0:
+    floats)."""
     values = keys.group("quantization")
     group = MetadataReader(path, values)
     if (mode := group.text("mode", "affine")) != "affine":
-        raise ModelError(f"{path}: MLX's quantization mode {short(mode)} is not read, only affine 2-bit packs")
+        raise ModelError(f"{path}: MLX's quantization mode {short(mode)} is not supported, only affine 2-bit packs")
     bits = {"": group.count("bits")}
     for module, value in values.items():
         if isinstance(value, dict):
@@ -132,13 +140,13 @@ def _mlx(path: Path, keys: MetadataReader) -> dict[str, int]:
 def _check_known(path: Path, values: Mapping[str, Any], kind: str) -> None:
     if "hadamard" in values or "hadamard" in kind:
         raise ModelError(
-            f"{path}: the weights are rotated (hadamard), as in Bonsai 2: use the model's GGUF file, the one form that "
-            "is read"
+            f"{path}: the weights are rotated (hadamard), as in Bonsai 2: use the model's GGUF file, the only "
+            "supported form"
         )
     family = kind.removesuffix("_text").replace("qwen3_5", "qwen35").replace("_moe", "moe")
     if family == ARCHITECTURE:
         raise ModelError(
-            f"{path}: model_type {kind} has gated delta nets: use the model's GGUF file, the one form that is read"
+            f"{path}: model_type {kind} has gated delta nets: use the model's GGUF file, the only supported form"
         )
     if family in UNSUPPORTED:
         raise ModelError(f"{path}: model_type {kind} is not supported: {UNSUPPORTED[family]}")
@@ -173,7 +181,7 @@ def _activation(path: Path, keys: MetadataReader, default: Activation) -> Activa
 
 
 def _rope_group(path: Path, keys: MetadataReader) -> MetadataReader:
-    """The RoPE values: `rope_parameters` of recent files, `rope_scaling` of older ones."""
+    """Return the RoPE values: `rope_parameters` of recent files, `rope_scaling` of older ones."""
     return MetadataReader(path, keys.group("rope_parameters") or keys.group("rope_scaling"))
 
 
@@ -182,7 +190,7 @@ def _rope_theta(path: Path, keys: MetadataReader, default: float) -> float:
 
 
 def _with_rope_scaling(path: Path, keys: MetadataReader, config: ModelConfig) -> ModelConfig:
-    """The configuration with what the file says about stretched contexts."""
+    """Add the file's RoPE scaling to the configuration."""
     group = _rope_group(path, keys)
     if keys.real("partial_rotary_factor", 1.0) != 1 or group.real("partial_rotary_factor", 1.0) != 1:
         raise ModelError(f"{path}: a partial_rotary_factor is not supported")
@@ -209,7 +217,7 @@ def _with_rope_scaling(path: Path, keys: MetadataReader, config: ModelConfig) ->
 
 
 def _yarn(path: Path, group: MetadataReader, config: ModelConfig) -> ModelConfig:
-    """YaRN with its betas. What else a file may say of it must say what the formula does anyway."""
+    """Add YaRN with its betas. Raises ModelError if another YaRN value differs from the formula's."""
     usual = 0.1 * math.log(config.rope_factor) + 1 if config.rope_factor > 1 else 1.0
     if abs(group.real("attention_factor", usual) - usual) > 1e-6:
         raise ModelError(f"{path}: YaRN with an attention_factor other than 0.1 ln(factor) + 1 is not supported")

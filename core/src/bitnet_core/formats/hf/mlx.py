@@ -24,28 +24,28 @@ class Packs:
         self._tensors, self._bits = tensors, bits
 
     def has(self, name: str) -> bool:
-        """Whether this tensor is packed."""
+        """Return whether this tensor is packed."""
         return bool(self._bits) and name in self._tensors and self._tensors[name].dtype == "U32"
 
     def is_part(self, name: str) -> bool:
-        """Whether this tensor belongs to a pack."""
+        """Return whether this tensor belongs to a pack."""
         stem = name.removesuffix(".scales").removesuffix(".biases")
         return stem != name and self.has(stem)
 
     def bits(self, name: str) -> int:
-        """Bits of a code of a packed matrix. Raises ModelError for a width that is not read."""
+        """Return the bits of a code of a packed matrix. Raises ModelError for an unsupported width."""
         bits = self._bits.get(name, self._bits[""])
         if bits not in WIDTHS:
-            raise ModelError(f"is packed in {bits} bits; only ternary packs in 2 bits are read")
+            raise ModelError(f"is packed in {bits} bits; only ternary packs in 2 bits are supported")
         return bits
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of the matrix, not of its words."""
+        """Return the shape of the matrix, not of its words."""
         rows, *words = self._tensors[name].shape
         return (rows, *(count * 32 // self.bits(name) for count in words))
 
     def pack(self, name: str) -> Pack:
-        """The packed matrix. Raises ModelError if its parts are missing or do not fit."""
+        """Return the packed matrix. Raises ModelError if its parts are missing or do not fit."""
         tensor = self._tensors[name]
         rows, columns = self.shape(name)
         scales, biases = (self._part(name, part, rows) for part in _PARTS)

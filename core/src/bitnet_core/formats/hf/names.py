@@ -28,9 +28,10 @@ _BUFFER = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 
 
 def canonical(name: str) -> str | None:
-    """The canonical name; a weight_scale ends in ".scale", a bias in ".bias",
-    MLX's in ".scales" and ".biases". "" for buffers that say nothing new, None
-    for unknown names."""
+    """Return the canonical name; None if the name is unknown, "" for buffers that hold nothing new.
+
+    The names of weight_scale end in ".scale", of biases in ".bias", of MLX's parts in ".scales" and ".biases".
+    """
     if _BUFFER.fullmatch(name):
         return ""
     stem, _, suffix = name.rpartition(".")
@@ -46,12 +47,12 @@ def canonical(name: str) -> str | None:
 
 _STORED = {
     **{short: name for name, short in _GLOBAL.items()},
-    **{short: name for name, short in reversed(_LAYER.items())},  # of two names the first
+    **{short: name for name, short in reversed(_LAYER.items())},  # reversed, so that the first of two names wins
 }
 
 
 def stored(name: str) -> str:
-    """The name in a folder of transformers or MLX: the inverse of `canonical`."""
+    """Return the name in a folder of transformers or MLX: the inverse of `canonical`."""
     stem, suffix = name, "weight"
     for stated, end in _SUFFIXES.items():
         if end and name.endswith(end):

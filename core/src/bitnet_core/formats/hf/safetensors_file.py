@@ -1,6 +1,6 @@
 """The safetensors container: u64 header length, JSON header, data. Tensors are views of the mapped file.
 
-The public library hands out copies and, for numpy, no bf16, which is what the weights are; hence this reader.
+The public library returns copies and, for numpy, does not read bf16, the type of the weights; hence this reader.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StoredTensor:
 
 
 def read_safetensors(file: FileBytes) -> dict[str, StoredTensor]:
-    """Every tensor of the file. Raises ModelError if the header does not fit the file."""
+    """Return every tensor of the file. Raises ModelError if the header does not fit the file."""
     path, content = file.path, file.buffer
     size = len(content)
     length = int.from_bytes(content[:8], "little")
@@ -85,7 +85,7 @@ def _tensor(path: Path, name: str, entry: Any, data: npt.NDArray[np.uint8]) -> S
 
 
 def _counts(value: Any) -> TypeGuard[list[int]]:
-    """Whether this is a list of whole numbers of at most 2^48."""
+    """Return whether this is a list of whole numbers of at most 2^48."""
     return isinstance(value, list) and all(type(n) is int and 0 <= n <= 1 << 48 for n in value)
 
 

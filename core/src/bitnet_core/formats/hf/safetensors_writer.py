@@ -1,6 +1,6 @@
-"""Writes a safetensors file whose tensors are streamed one after the other.
+"""Write a safetensors file whose tensors are streamed in order.
 
-The public library's writer wants all tensors in memory at once.
+The public library's writer needs all tensors in memory at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ALIGNMENT = 8
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A tensor that will be written."""
+    """A tensor to be written."""
 
     name: str
     dtype: str  # "U8", "BF16", "F16" or "F32"
@@ -37,7 +37,10 @@ class Declared:
 def write_safetensors(
     path: Path, tensors: Sequence[Declared], data: Iterable[tuple[str, Iterable[npt.NDArray[np.generic]]]]
 ) -> None:
-    """Writes the tensors in the declared order from (name, C-contiguous arrays); ModelError if they do not match."""
+    """Write the tensors in the declared order from (name, C-contiguous arrays).
+
+    Raises ModelError if the data does not match the declarations.
+    """
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for tensor in tensors:

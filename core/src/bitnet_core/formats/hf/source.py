@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats import dense, weight_checks
@@ -28,13 +29,13 @@ from bitnet_core.tokenizer.huggingface import count_tokens
 INDEX = "model.safetensors.index.json"
 _MAX_SHARDS = 1 << 10
 _MAX_TOKENIZER = 1 << 26  # bytes; Llama 3's file has 17 million
-_SAMPLE = 1 << 14  # packed bytes of a matrix that are looked at when the folder is opened
-_SAMPLE_ROWS = 32  # rows of a float matrix or an MLX pack that are looked at then
+_SAMPLE = 1 << 14  # packed bytes of a matrix checked when the folder is opened
+_SAMPLE_ROWS = 32  # rows of a float matrix or an MLX pack checked then
 _FLOATS = ("F32", "F16", "BF16")
 
 
 class HuggingFaceSource:
-    """An open Hugging Face folder. Raises ModelError if it is no supported model."""
+    """An open Hugging Face folder. Raises ModelError if it does not hold a supported model."""
 
     def __init__(self, folder: Path, mapped: bool = True) -> None:
         self._folder = folder
@@ -102,7 +103,7 @@ class HuggingFaceSource:
     def ternary(self, name: str) -> TernaryWeight:
         tensor = self._tensor(name)
         if name not in self._matrices:
-            raise ModelError(f"{self.path}: tensor {tensor.name!r} is no linear layer")
+            raise ModelError(f"{self.path}: tensor {tensor.name!r} is not a linear layer")
         rows, columns = self._matrices[name]
         try:
             weight = self._decode(name, tensor, rows, columns)
@@ -116,13 +117,13 @@ class HuggingFaceSource:
         if self._packs.has(name):
             return self._unpacked(name)
         if tensor.dtype not in _FLOATS or len(tensor.shape) != 2:
-            raise ModelError(f"{self.path}: tensor {tensor.name!r} of type {tensor.dtype} is no float matrix")
+            raise ModelError(f"{self.path}: tensor {tensor.name!r} of type {tensor.dtype} is not a float matrix")
         return dense.from_file(tensor.data, tensor.dtype, *tensor.shape)
 
     def vector(self, name: str) -> npt.NDArray[np.float32]:
         tensor = self._tensor(name)
         if tensor.dtype not in _FLOATS or len(tensor.shape) > 1:
-            raise ModelError(f"{self.path}: tensor {tensor.name!r} of type {tensor.dtype} is no vector of floats")
+            raise ModelError(f"{self.path}: tensor {tensor.name!r} of type {tensor.dtype} is not a vector of floats")
         kind = dense.KERNEL_TYPES[tensor.dtype]
         return dense.decode(tensor.data[None], kind, tensor.shape[0] if tensor.shape else 1).reshape(-1)
 
@@ -140,7 +141,7 @@ class HuggingFaceSource:
         self._tensors = {}
 
     def _read_tensors(self) -> dict[str, StoredTensor]:
-        """All tensors of all files by canonical name."""
+        """Return all tensors of all files by canonical name."""
         tensors: dict[str, StoredTensor] = {}
         for file in self._files:
             path = file.path
@@ -161,7 +162,7 @@ class HuggingFaceSource:
             raise ModelError(f"{self.path}: has no tensor {name!r}") from None
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        """The shape of the matrix, not of its packed bytes."""
+        """Return the shape of the matrix, not of its packed bytes."""
         tensor = self._tensors[name]
         if self._packs.has(name):
             try:
@@ -171,7 +172,7 @@ class HuggingFaceSource:
         if tensor.dtype == "U8" and name in self._matrices and len(tensor.shape) == 2:
             rows = self._matrices[name][0]
             slab, columns = tensor.shape
-            return (rows if slab == -(-rows // 4) else 4 * slab, columns)
+            return (rows if slab == ceil_div(rows, 4) else 4 * slab, columns)
         return tensor.shape
 
     def _decode(self, name: str, tensor: StoredTensor, rows: int, columns: int) -> TernaryWeight:
@@ -181,7 +182,7 @@ class HuggingFaceSource:
         if self._packs.has(name):
             return mlx.ternary(self._packs.pack(name))
         if tensor.dtype not in _FLOATS:
-            raise ModelError(f"type {tensor.dtype} is not read as a ternary matrix")
+            raise ModelError(f"type {tensor.dtype} is not supported for a ternary matrix")
         raw = tensor.data.reshape(rows, -1)
 
         def values_of(part: slice) -> npt.NDArray[np.float32]:
@@ -199,28 +200,31 @@ class HuggingFaceSource:
             raise ModelError(f"{self.path}: tensor {self._tensors[name].name!r}: {error}") from error
 
     def _is_ternary(self, name: str) -> bool:
-        """Whether a table is ternary, by its bits or by some of its rows."""
+        """Return whether a table is ternary, judged by its bits or by some of its rows."""
         if self._packs.has(name):
             return self._packs.bits(name) == mlx.TERNARY_BITS
         tensor = self._tensors[name]
         return tensor.dtype in _FLOATS and floats.group_of(self._some_rows(tensor)) > 0
 
     def _some_rows(self, tensor: StoredTensor) -> npt.NDArray[np.float32]:
-        """A few rows of a float matrix, spread over it: f32[n, columns]."""
+        """Return a few rows of a float matrix, spread over it: f32[n, columns]."""
         rows, columns = tensor.shape
-        raw = tensor.data.reshape(rows, -1)[:: -(-rows // _SAMPLE_ROWS)]
+        raw = tensor.data.reshape(rows, -1)[:: ceil_div(rows, _SAMPLE_ROWS)]
         return dense.decode(raw, dense.KERNEL_TYPES[tensor.dtype], columns)
 
     def _tokens(self) -> int:
-        """One past the last token of tokenizer.json; 0 if it does not tell. Raises ModelError for more than rows."""
+        """Return the number of ids up to the last token of tokenizer.json; 0 if it is not known.
+
+        Raises ModelError if that is more than the embedding's rows.
+        """
         file = self._folder / "tokenizer.json"
         count = count_tokens(read_object(file, _MAX_TOKENIZER)) if file.is_file() else 0
         if count > self._config.vocab:
-            raise ModelError(f"{file}: has {count} tokens and only {self._config.vocab} rows of the embedding")
+            raise ModelError(f"{file}: has {count} tokens but only {self._config.vocab} rows of the embedding")
         return count
 
     def _scale(self, name: str) -> npt.NDArray[np.float32]:
-        """The factor of the codes' values, f32[1], from weight_scale in the direction of the linear class."""
+        """Return the factor of the codes' values, f32[1], from weight_scale in the direction of the linear class."""
         stored = self.vector(f"{name}.scale")
         if self._quantization.direction == "multiply":
             return stored
@@ -228,7 +232,8 @@ class HuggingFaceSource:
             return np.float32(1) / stored
 
     def _find(self) -> list[Finding]:
-        """Refuses biases and unsound norms and scales; what is odd about the folder."""
+        """Check norms and scales, and return findings about the folder. Raises ModelError for biases and unsound
+        values."""
         findings = []
         if not (self._folder / "tokenizer.json").is_file():
             findings.append(Finding("warning", "missing-tokenizer", "the folder has no tokenizer.json"))
@@ -236,7 +241,7 @@ class HuggingFaceSource:
         for name, tensor in self._tensors.items():
             try:
                 if name.endswith(".bias") and self.vector(name).any():
-                    raise ModelError("is a bias, and layers with biases do not run")
+                    raise ModelError("is a bias, and layers with biases are not supported")
                 if name in self._matrices and tensor.dtype == "U8":
                     self._look(name, tensor, odd)
                     stored.append(float(self.vector(f"{name}.scale")[0]))
@@ -249,7 +254,7 @@ class HuggingFaceSource:
             except ModelError as error:
                 raise ModelError(f"{self._folder}: tensor {tensor.name!r}: {error}") from error
         if masters:
-            text = "float masters are quantized at load (absmean per matrix)"
+            text = "float master weights are quantized at load (absmean per matrix)"
             findings.append(Finding("info", "masters-quantized", text))
         quantization = self._quantization
         return [
@@ -259,22 +264,22 @@ class HuggingFaceSource:
         ]
 
     def _look_at_groups(self, name: str, tensor: StoredTensor, odd: weight_checks.ChecksReport) -> None:
-        """Some rows of a matrix whose groups of columns have scales of their own."""
+        """Check some rows of a matrix with a scale for each group of columns."""
         if self._packs.has(name):
             pack = self._packs.pack(name)
-            weight = mlx.ternary(pack.picked(slice(None, None, -(-len(pack.words) // _SAMPLE_ROWS))))
+            weight = mlx.ternary(pack.picked(slice(None, None, ceil_div(len(pack.words), _SAMPLE_ROWS))))
         elif tensor.dtype in _FLOATS:
             values = self._some_rows(tensor)
             weight = floats.grouped(len(values), values.shape[1], lambda part: values[part])
         else:
-            raise ModelError(f"type {tensor.dtype} is not read as a ternary matrix")
+            raise ModelError(f"type {tensor.dtype} is not supported for a ternary matrix")
         weight_checks.check_scales(weight.scales)
         odd.inspect(name, weight.scales, weight_checks.nonzero_share(weight.codes, weight.rows * weight.columns))
 
     def _look(self, name: str, tensor: StoredTensor, odd: weight_checks.ChecksReport) -> None:
-        """Scale and the first packed rows of a matrix."""
+        """Check the scale and the first packed rows of a matrix."""
         if not self.has(f"{name}.scale"):
-            raise ModelError("is packed and has no weight_scale")
+            raise ModelError("is packed but has no weight_scale")
         scale = self._scale(name)
         weight_checks.check_scales(scale)
         columns = tensor.shape[1]
@@ -283,14 +288,14 @@ class HuggingFaceSource:
 
 
 def _name(folder: Path) -> str:
-    """The folder's name; in the cache of huggingface_hub, where it is a commit, that of the repository."""
+    """Return the folder's name; in huggingface_hub's cache, whose folders are commits, the repository's."""
     folder = folder.resolve()
     of_cache = folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
     return folder.parent.parent.name.rpartition("--")[2] if of_cache else folder.name
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder in name order.
+    """Return the safetensors files of a folder in name order.
 
     Raises ModelError if there are none, or if the index names files that are not in the folder.
     """
@@ -304,16 +309,16 @@ def weight_files(folder: Path) -> list[Path]:
             raise ModelError(f"{index}: names {len(files)} files, not 1 to {_MAX_SHARDS}")
         for name in files:
             if Path(name).name != name or not name.endswith(".safetensors") or not (folder / name).is_file():
-                raise ModelError(f"{index}: names {name[:80]!r}, which is no safetensors file in the folder")
+                raise ModelError(f"{index}: names {name[:80]!r}, which is not a safetensors file in the folder")
         return [folder / name for name in files]
     found = sorted(folder.glob("*.safetensors"))
     if len(found) == 1:
         return found
     if found:
-        raise ModelError(f"{folder}: has {len(found)} safetensors files and no {INDEX}; get the index as well")
+        raise ModelError(f"{folder}: has {len(found)} safetensors files but no {INDEX}; get the index as well")
     if list(folder.glob("*.bin")) or list(folder.glob("*.pt")):
         raise ModelError(
-            f"{folder}: holds only PyTorch checkpoints; they are pickles, which can run any program when they are "
+            f"{folder}: holds only PyTorch checkpoints; they are pickles, which can run any program as they are "
             "loaded, so they are not read; get the safetensors files"
         )
-    raise ModelError(f"{folder}: has a config.json and no safetensors file; get the weights as well")
+    raise ModelError(f"{folder}: has a config.json but no safetensors file; get the weights as well")

@@ -1,1 +1,1 @@
-"""Which of the I2_S layouts a file has, by evidence."""
+"""Detection of a file's I2_S layout."""

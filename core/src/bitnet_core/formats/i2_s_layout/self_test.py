@@ -1,8 +1,8 @@
-"""Settles the layout of an I2_S file by its text: the mean negative log-likelihood (NLL) of a fixed text.
+"""The self-test that decides the layout of an I2_S file by the mean negative log-likelihood (NLL) of a fixed text.
 
-A trained model predicts plain English under the right layout (2 to 4 nats per token) and nothing under a wrong one
-(more than 10). Untrained models (random weights, for tests and measurements) predict nothing in any layout; they are
-known by an embedding table that is noise, and keep the layout that is assumed.
+A trained model predicts plain English with the right layout (2 to 4 nats per token) and not at all with a wrong one
+(more than 10). Untrained models (random weights, for tests and measurements) predict nothing with any layout; they are
+recognised by an embedding table of noise, and keep the assumed layout.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.dense import decode
@@ -21,28 +22,27 @@ from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import DenseWeight
 
 SELF_TEST_TEXT = "Once upon a time there was a small dog named Max. Max lived in a house with a blue door."
-"""The text; easy for any model of English, also for one that knows nothing but stories."""
+"""A text that is easy for any model of English, even one trained on stories alone."""
 
-_GOOD = 0.6  # of ln(vocabulary), the NLL of guessing: a language model is below
-_ROWS = 1024  # of the embedding table that are looked at
-_PART = 64  # of them at a time
+_GOOD = 0.6  # share of ln(vocabulary), the NLL of guessing; a language model is below
+_ROWS = 1024  # sampled rows of the embedding table
+_PART = 64  # rows per chunk
 _BY_CHANCE = 2.0  # times the expected value; the shipped model measures 264 and 13 times
 _LEAD = 1.0  # nats below the second best layout
 
 
 def decide_layout(source: ModelSource, nll: Callable[[Layout], float]) -> None:
-    """Settles a doubt about the I2_S layout of a file by a self-test; measures nothing where there is no doubt, or
-    where the model is untrained.
+    """Decide an I2_S layout that is in doubt by a self-test; do nothing if there is no doubt or the model is untrained.
 
-    nll: mean negative log-likelihood (nats per token) of SELF_TEST_TEXT with the weights that `source` gives at
-    that time; called once per layout, the likeliest first.
-    Raises ModelError if the model predicts the text under no layout better than by guessing.
+    nll: mean negative log-likelihood (nats per token) of SELF_TEST_TEXT with the weights of `source` at the time of the
+    call; called once per layout, the likeliest first. Raises ModelError if the model predicts the text with no layout
+    better than by guessing.
     """
     if not isinstance(source, GGUFSource) or not source.has_i2_s or not source.layout.in_doubt:
         return
     before = source.layout
     if is_noise(source.dense("token_embd")):
-        text = f"{before.evidence}; the model is untrained (its embedding table is noise), so that no text can tell"
+        text = f"{before.evidence}; the model is untrained (its embedding table is noise), so no text can decide"
         source.layout = replace(before, evidence=text)
         return
 
@@ -56,22 +56,22 @@ def decide_layout(source: ModelSource, nll: Callable[[Layout], float]) -> None:
         source.layout = before
     if decision is None:
         raise ModelError(
-            f"{source.path}: the model predicts plain English under none of the I2_S layouts better than by guessing "
-            f"({evidence}): the weights are damaged, untrained, or not I2_S; give the layout to open it all the same"
+            f"{source.path}: the model predicts plain English with none of the I2_S layouts better than by guessing "
+            f"({evidence}): the weights are damaged, untrained, or not I2_S; pass the layout to open it anyway"
         )
     source.layout = decision
 
 
 def is_noise(table: DenseWeight) -> bool:
-    """Whether the rows of an embedding table look like independent random numbers.
+    """Return whether the rows of an embedding table look like independent random numbers.
 
     The rows of a trained table share a direction and differ in length; those of noise do so only by chance. Of n rows
     of independent x with variance v and fourth moment k v^2, the mean has the squared length columns * v / n, and the
     squared lengths of the rows have the variance columns * (k - 1) * v^2.
     """
-    step = -(-table.rows // _ROWS)
+    step = ceil_div(table.rows, _ROWS)
     total, fourth, lengths = np.zeros(table.columns), 0.0, []
-    for at in range(0, table.rows, _PART * step):  # what a part needs stays in the processor's cache
+    for at in range(0, table.rows, _PART * step):  # a chunk fits in the processor's cache
         rows = decode(table.data[at : at + _PART * step : step], table.dtype, table.columns).astype(np.float64)
         squares = rows**2
         total += rows.sum(axis=0)
@@ -86,10 +86,10 @@ def is_noise(table: DenseWeight) -> bool:
 
 
 def _measure(layouts: Iterable[Layout], vocab: int, nll: Callable[[Layout], float]) -> tuple[Decision | None, str]:
-    """The layout under which the model predicts SELF_TEST_TEXT, and the measurements in words.
+    """Return the layout with which the model predicts SELF_TEST_TEXT, and the measurements in words.
 
-    nll: mean NLL of that text in nats per token under a layout. Layouts are tried in order until one is good; None if
-    none is better than guessing, or if no other is clearly worse.
+    nll: mean NLL of that text in nats per token with a layout. Layouts are tried in order until one is good; the result
+    is None if none is better than guessing, or if none is clearly better than the others.
     """
     guessing = float(np.log(vocab))
     found: dict[Layout, float] = {}

@@ -1,11 +1,12 @@
-"""Which of its three byte layouts an I2_S file has. Nothing in the file says it, and a wrong guess gives garbage text.
+"""Statistical detection of the byte layout of an I2_S file, which does not store it; a wrong layout yields garbage
+text.
 
-Evidence, in this order: the caller's word; layouts that the shapes rule out; statistics of the weights; where they
+Evidence, in this order: the caller's choice; layouts that the shapes rule out; statistics of the weights; if those
 leave doubt, the self-test (self_test.py).
 
-The statistics use what only the right layout shows: column n of ffn_down, row n of ffn_up and entry n of ffn_sub_norm
-belong to the same neuron. Dead neurons have a norm weight near zero and a column of zeros; and over all neurons the
-shares of non-zero weights of that row and that column go together.
+The statistics use a property of the right layout alone: column n of ffn_down, row n of ffn_up and entry n of
+ffn_sub_norm belong to the same neuron. Dead neurons have a norm weight near zero and a column of zeros; and over all
+neurons the shares of non-zero weights of that row and that column are correlated.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ Floats = npt.NDArray[np.float32]
 Counts = npt.NDArray[np.uint32]
 Words = npt.NDArray[np.uint64]
 
-_SAMPLE = 1024  # rows of ffn_down and columns of ffn_up that are looked at
+_SAMPLE = 1024  # sampled rows of ffn_down and columns of ffn_up
 _DEAD = 1e-6  # a norm weight this far below the median belongs to a dead neuron
-_MIN_SCORE, _MIN_LEAD = 8.0, 4.0  # standard deviations under "no relation", and above the second best
+_MIN_SCORE, _MIN_LEAD = 8.0, 4.0  # standard deviations without any relation, and above the second best
 
 _ONES = np.uint64(0x0101010101010101)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A layout, what it rests on, and the evidence in words."""
+    """A layout, the kind of evidence for it, and the evidence in words."""
 
     layout: Layout
     basis: Basis
@@ -43,7 +44,7 @@ class Decision:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a self-test should settle it."""
+        """Whether a self-test should decide."""
         return self.basis == "assumed"
 
 
@@ -59,7 +60,8 @@ class Neurons:
 
 
 def decide(fitting: Iterable[Layout], layers: Iterable[Neurons]) -> Decision:
-    """The layout that the shapes and the statistics of some layers speak for; A, in doubt, if they do not speak."""
+    """Return the layout supported by the shapes and the statistics of some layers; A, in doubt, if there is no
+    evidence."""
     layouts = tuple(fitting)
     if len(layouts) == 1:
         return Decision(layouts[0], "only one fits", "the other layouts cannot hold the matrices")
@@ -74,13 +76,13 @@ def decide(fitting: Iterable[Layout], layers: Iterable[Neurons]) -> Decision:
             scores[layout].append(_z_score(rows, columns))
             if layer.sub_norm is not None:
                 size = np.abs(layer.sub_norm)
-                middle = np.sort(size)[size.size // 2]  # np.median imports np.ma, which takes longer than all this
+                middle = np.sort(size)[size.size // 2]  # np.median imports np.ma, which takes longer than this function
                 dead[layout] += columns[size < _DEAD * middle].tolist()
     return _by_dead_neurons(dead) or _by_scores(scores) or Decision("A", "assumed", _doubt(scores))
 
 
 def _by_dead_neurons(dead: Mapping[Layout, list[float]]) -> Decision | None:
-    """Columns of dead neurons are empty under the right layout only."""
+    """Decide by dead neurons, whose columns are empty in the right layout only."""
     shares = {layout: float(np.mean(values)) for layout, values in dead.items() if len(values) >= 2}
     empty = [layout for layout, share in shares.items() if share < 0.02]
     if len(empty) != 1 or any(share < 0.2 for layout, share in shares.items() if layout != empty[0]):
@@ -97,7 +99,7 @@ def _by_scores(scores: Mapping[Layout, list[float]]) -> Decision | None:
     if abs(totals[first]) < _MIN_SCORE or abs(totals[first]) - abs(totals[second]) < _MIN_LEAD:
         return None
     return Decision(
-        first, "neuron statistics", f"relation of rows and columns of neurons, in sigma: {in_words(totals)}"
+        first, "neuron statistics", f"correlation of rows and columns of neurons, in sigma: {in_words(totals)}"
     )
 
 
@@ -108,27 +110,25 @@ def _totals(scores: Mapping[Layout, list[float]]) -> dict[Layout, float]:
 def _doubt(scores: Mapping[Layout, list[float]]) -> str:
     totals = _totals(scores)
     if not totals:
-        return "no statistics for these shapes; layout A is that of nearly all published files"
-    return (
-        f"the statistics do not decide (in sigma: {in_words(totals)}); layout A is that of nearly all published files"
-    )
+        return "no statistics for these shapes; nearly all published files have layout A"
+    return f"the statistics do not decide (in sigma: {in_words(totals)}); nearly all published files have layout A"
 
 
 def in_words(values: Mapping[Layout, float]) -> str:
-    """ "A 1.5, B 2": a number for each layout."""
+    """Format a number for each layout: "A 1.5, B 2"."""
     return ", ".join(f"{layout} {value:.3g}" for layout, value in values.items())
 
 
 def _z_score(a: Floats, b: Floats) -> float:
-    """Correlation of two independent samples of n in units of its standard deviation, 1 / sqrt(n)."""
+    """Return the correlation of two independent samples of n in units of its standard deviation, 1 / sqrt(n)."""
     if not a.std() or not b.std():
         return 0.0
     return float(np.mean((a - a.mean()) * (b - b.mean())) / (a.std() * b.std()) * np.sqrt(a.size))
 
 
 def _densities(layer: Neurons) -> dict[Layout, tuple[Floats, Floats]]:
-    """Non-zero shares of the rows of ffn_up and of the columns of ffn_down under each layout, f32[ffn] both, from the
-    first columns and rows."""
+    """Return the non-zero shares of the rows of ffn_up and of the columns of ffn_down in each layout, f32[ffn] both,
+    from the first columns and rows."""
     some, ffn = min(layer.hidden, _SAMPLE), layer.ffn
     down = layer.down[: some * ffn // 4]
     rows = _row_counts(layer.up.reshape(ffn, -1)[:, : some // 4]).sum(axis=0)
@@ -148,8 +148,11 @@ def _share(counts: Counts, of: int) -> Floats:
 
 
 def _planes(data: Bytes) -> Iterator[Words]:
-    """Bytes u8[n, m] -> for each of their bit pairs, the high one first: bytes that are 1 where its code is not zero,
-    eight in a word, u64[n, m / 8]. A word is what is quick; m is a multiple of 8, as BLOCK / 4 is."""
+    """Yield, for each bit pair of bytes u8[n, m], the high one first, words u64[n, m / 8] of bytes that are 1 if the
+    code is not zero.
+
+    Words of eight bytes are faster than bytes; m is a multiple of 8, as BLOCK / 4 is.
+    """
     words = data.view(np.uint64)
     nonzero = ~words | words >> np.uint64(1)  # the code of zero is 01
     for shift in (6, 4, 2, 0):
@@ -157,7 +160,7 @@ def _planes(data: Bytes) -> Iterator[Words]:
 
 
 def _column_counts(data: Bytes) -> Counts:
-    """How many codes of each column are not zero, u32[pair, m]; sums of 255 bytes fit in one."""
+    """Count the non-zero codes of each column, u32[pair, m]; sums of 255 bytes fit in one."""
     counts = np.zeros((4, data.shape[1]), np.uint32)
     for total, plane in zip(counts, _planes(data), strict=True):
         for at in range(0, len(data), 255):
@@ -166,7 +169,7 @@ def _column_counts(data: Bytes) -> Counts:
 
 
 def _row_counts(data: Bytes) -> Counts:
-    """How many codes of each row are not zero, u32[pair, n]; rows of up to 8 * 255 bytes are summed as words."""
+    """Count the non-zero codes of each row, u32[pair, n]; rows of up to 8 * 255 bytes are summed as words."""
     sums = np.stack([plane.sum(axis=1) for plane in _planes(data)])
     counts: Counts = sums.view(np.uint8).reshape(4, len(data), 8).sum(axis=2, dtype=np.uint32)
     return counts

@@ -1,1 +1,2 @@
-"""Ternary encodings of model files: a module per family decodes to TernaryWeight, and encodes where we write it."""
+"""Ternary encodings of model files: one module per family decodes to TernaryWeight, and encodes the types that we
+write."""

@@ -1,6 +1,6 @@
 """Five ternary digits in a byte: byte = ceil(256 * T / 243), T the base-3 number of the digits.
 
-Digit n (0 the most significant) comes back as the integer part of 3 * frac(byte * 3^n / 256).
+Digit n (0 the most significant) is the integer part of 3 * frac(byte * 3^n / 256).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DIGITS: Bytes = ((np.arange(256, dtype=np.uint8)[:, None] * _POWERS).astype(np.u
 
 
 def to_bytes(digits: Bytes) -> Bytes:
-    """Digits u8[..., 5], most significant first -> bytes u8[...]."""
+    """Pack digits u8[..., 5], most significant first, into bytes u8[...]."""
     number = (digits.astype(np.uint16) * _POWERS[::-1]).sum(axis=-1, dtype=np.uint16)
     scaled: Bytes = ((number.astype(np.uint32) * 256 + 242) // 243).astype(np.uint8)
     return scaled

@@ -1,4 +1,4 @@
-"""Encodings made of blocks, each with its codes and an f16 scale of its own (TQ1_0, TQ2_0, Q2_0 and others)."""
+"""Encodings made of blocks that each hold their codes and an f16 scale (TQ1_0, TQ2_0, Q2_0 and others)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bitnet_core.model.weights import TernaryWeight, padded
 def decode_blocks(
     data: Bytes, rows: int, columns: int, block: int, codes_of: Callable[[Bytes], Bytes], scale_at: int
 ) -> TernaryWeight:
-    """A matrix of rows of blocks of `block` elements.
+    """Decode a matrix whose rows are blocks of `block` elements.
 
-    codes_of: blocks u8[n, nbytes] -> codes u8[n, block]. scale_at: offset of the f16 scale in the block.
-    Raises ModelError for an illegal code.
+    codes_of: blocks u8[n, nbytes] -> codes u8[n, block]. scale_at: offset of the f16 scale in the block. Raises
+    ModelError for an illegal code.
     """
     if columns % block:
-        raise ModelError(f"{columns} columns are no whole blocks of {block}")
+        raise ModelError(f"{columns} columns are not a multiple of {block}")
     raw = data.reshape(rows, -1)
     nbytes = raw.shape[1] * block // columns
     packed = np.empty((rows, padded(columns) // 4), np.uint8)
@@ -44,9 +44,9 @@ def decode_blocks(
 
 
 def illegal_codes(count: int, weights: int) -> ModelError:
-    """For the caller to raise."""
+    """Build the error for illegal codes."""
     return ModelError(
-        f"illegal ternary code 3 (twice the scale) in {count} of {weights} weights read: the data is damaged, or of "
+        f"illegal ternary code 3 (twice the scale) in {count} of {weights} weights read: the data is damaged, or has "
         "more than three levels"
     )
 
@@ -54,13 +54,13 @@ def illegal_codes(count: int, weights: int) -> ModelError:
 def encode_blocks(
     weight: TernaryWeight, block: int, nbytes: int, bytes_of: Callable[[Bytes], Bytes], scale_at: int
 ) -> Bytes:
-    """Bytes of rows of blocks, u8[rows * columns / block * nbytes].
+    """Encode rows of blocks, u8[rows * columns / block * nbytes].
 
-    bytes_of: codes u8[n, block] -> bytes u8[n, nbytes - 2], which surround the f16 scale at `scale_at`.
-    Raises ModelError where the weight's shape or scales do not fit.
+    bytes_of: codes u8[n, block] -> bytes u8[n, nbytes - 2], which surround the f16 scale at `scale_at`. Raises
+    ModelError if the weight's shape or scales do not fit.
     """
     if weight.columns % block:
-        raise ModelError(f"{weight.columns} columns are no whole blocks of {block}")
+        raise ModelError(f"{weight.columns} columns are not a multiple of {block}")
     blocks = weight.columns // block
     halves = to_half(per_block(weight, block))
     data = np.empty((weight.rows, blocks, nbytes), np.uint8)

@@ -13,12 +13,13 @@ from bitnet_core.model.weights import BLOCK, padded
 Bytes = npt.NDArray[np.uint8]
 
 CHUNK = 1 << 22
-"""Codes that are unpacked at a time, so that a large tensor needs little more memory than its packed form."""
+"""Codes unpacked in one pass, so that a large tensor needs little more memory than its packed form."""
 _WORDS = np.uint64(0x5555555555555555)
 
 
 def pack(codes: Bytes) -> Bytes:
-    """Codes u8[rows, columns] -> canonical bytes u8[rows, padded(columns) / 4]; padding columns get code 1 (zero)."""
+    """Pack codes u8[rows, columns] into canonical bytes u8[rows, padded(columns) / 4]; padding columns get code 1
+    (zero)."""
     rows, columns = codes.shape
     width = padded(columns)
     if width != columns:
@@ -32,21 +33,21 @@ def pack(codes: Bytes) -> Bytes:
 
 
 def unpack(packed: Bytes, columns: int) -> Bytes:
-    """Canonical bytes u8[rows, width / 4] -> codes u8[rows, columns]."""
+    """Unpack canonical bytes u8[rows, width / 4] to codes u8[rows, columns]."""
     rows, row_bytes = packed.shape
     quarters = packed.reshape(rows, row_bytes // 32, 1, 32) >> np.array([6, 4, 2, 0], np.uint8).reshape(4, 1)
     return (quarters & np.uint8(3)).reshape(rows, row_bytes * 4)[:, :columns]
 
 
 def row_chunks(rows: int, columns: int, multiple: int = 1, chunks: int = 1) -> Iterator[slice]:
-    """Slices of rows, each a multiple of `multiple` rows (but the last) of about so many times CHUNK codes."""
+    """Yield slices of rows of about `chunks` times CHUNK codes; each but the last has a multiple of `multiple` rows."""
     step = max(CHUNK * chunks // max(columns, 1) // multiple, 1) * multiple
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 
 
 def pack_rows(rows: int, columns: int, codes_of: Callable[[slice], Bytes], multiple: int = 1) -> Bytes:
-    """Canonical bytes of a matrix whose codes u8[n, columns] are produced for one slice of rows at a time."""
+    """Return the canonical bytes of a matrix; `codes_of` produces the codes u8[n, columns] of a slice of rows."""
     packed = np.empty((rows, padded(columns) // 4), np.uint8)
     for part in row_chunks(rows, columns, multiple):
         packed[part] = pack(codes_of(part))
@@ -54,8 +55,8 @@ def pack_rows(rows: int, columns: int, codes_of: Callable[[slice], Bytes], multi
 
 
 def first_illegal(data: Bytes) -> int:
-    """Index of the first byte that holds the code 3 in any of its four bit pairs, or -1."""
-    step = 1 << 17  # words: two such arrays stay in the cache, and threads seldom ask for the interpreter
+    """Return the index of the first byte that holds the code 3 in any of its four bit pairs, or -1."""
+    step = 1 << 17  # words: two such arrays fit the CPU's cache, and threads seldom contend for the interpreter's lock
     whole = data.size // 8 * 8
     words = data[:whole].view(np.uint64)
     pairs = np.empty(min(step, words.size), np.uint64)
@@ -76,7 +77,7 @@ def _first(data: Bytes, start: int, stop: int) -> int:
 
 
 def check_legal(data: Bytes) -> None:
-    """Raises ModelError if any byte holds the code 3, which no ternary value has."""
+    """Raise ModelError if any byte holds the code 3, which is not a ternary value."""
     at = first_illegal(data)
     if at >= 0:
         raise ModelError(f"illegal ternary code 3 in byte {at} of {data.size}: damaged, or another format")

@@ -1,5 +1,5 @@
-"""Ternary weights from float matrices: absmean for masters; floats that are ternary already, with one scale for the
-matrix or one for each group of columns, are taken as they are."""
+"""Ternary weights from float matrices: master weights by absmean; floats that are ternary already, with one scale for
+the matrix or for each group of columns, exactly."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ MIN_SCALE = 1e-5
 
 
 def absmean(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> TernaryWeight:
-    """BitNet's quantization: scale = max(mean |W|, 1e-5); codes clip(round_even(W / scale), -1, 1) + 1.
+    """Quantize as BitNet does: scale = max(mean |W|, 1e-5); codes clip(round_even(W / scale), -1, 1) + 1.
 
-    values_of: f32[n, columns] of a slice of rows; asked for twice. Raises ModelError for values that are not finite.
+    values_of: returns f32[n, columns] of a slice of rows; called twice a slice. Raises ModelError for values that are
+    not finite.
     """
     total = 0.0
     for part in row_chunks(rows, columns):
@@ -33,7 +34,7 @@ def absmean(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> Te
     inverse = np.float32(1) / scale
 
     def codes_of(part: slice) -> Bytes:
-        with np.errstate(over="ignore"):  # to infinity, which is clipped
+        with np.errstate(over="ignore"):  # overflows to infinity, which is clipped
             codes: Bytes = (np.clip(np.rint(values_of(part) * inverse), -1, 1) + 1).astype(np.uint8)
         return codes
 
@@ -41,13 +42,13 @@ def absmean(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> Te
 
 
 def is_ternary(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> bool:
-    """Whether the first rows have one magnitude beside zero: masters never do."""
+    """Return whether the first rows hold a single magnitude beside zero, which master weights never do."""
     magnitudes = np.abs(values_of(next(row_chunks(rows, columns))))
     return bool(((magnitudes == 0) | (magnitudes == magnitudes.max())).all())
 
 
 def exact(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> TernaryWeight:
-    """The weight of floats that are already -s, 0 and s with one s for the whole matrix.
+    """Return the weight of floats that are already -s, 0 and s with one s for the whole matrix.
 
     Raises ModelError if they are not.
     """
@@ -65,7 +66,8 @@ def exact(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> Tern
 
 
 def group_of(values: Floats) -> int:
-    """Columns of the groups of f32[n, columns] that hold one magnitude beside zero: 128, 64, or all; 0 if none do."""
+    """Return the columns of the groups of f32[n, columns] that hold one magnitude beside zero: 128, 64, or all; 0 if
+    none do."""
     columns = values.shape[1]
     for group in (128, 64, columns):
         if columns % group == 0:
@@ -76,7 +78,7 @@ def group_of(values: Floats) -> int:
 
 
 def grouped(rows: int, columns: int, values_of: Callable[[slice], Floats]) -> TernaryWeight:
-    """The weight of floats that are already -d, 0 and d, with one d for each group of columns of a row.
+    """Return the weight of floats that are already -d, 0 and d, with one d for each group of columns of a row.
 
     Raises ModelError if they are not: master weights are not quantized here.
     """

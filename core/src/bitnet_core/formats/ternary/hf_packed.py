@@ -1,19 +1,20 @@
 """Packed weights of Hugging Face folders: u8[ceil(rows / 4), columns].
 
-Bits 2i+1..2i of byte (r, k) are the code of row i * ceil(rows / 4) + r, column k: four slabs of rows lie on each other.
-If four does not divide the rows the last slab is short.
+Bits 2i+1..2i of byte (r, k) are the code of row i * ceil(rows / 4) + r, column k: the bit pairs hold four slabs of
+rows. The last slab is short if the rows are not a multiple of four.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from bitnet_hal.rounding import ceil_div
 
 from bitnet_core.formats.ternary.codes import Bytes, check_legal, pack, row_chunks, unpack
 from bitnet_core.model.weights import padded
 
 
 def decode_codes(data: Bytes, rows: int) -> Bytes:
-    """Canonical codes of packed bytes u8[ceil(rows / 4), columns]. Raises ModelError for an illegal code."""
+    """Convert packed bytes u8[ceil(rows / 4), columns] to canonical codes. Raises ModelError for an illegal code."""
     check_legal(data.reshape(-1))
     slab, columns = data.shape
     packed = np.empty((rows, padded(columns) // 4), np.uint8)
@@ -25,8 +26,8 @@ def decode_codes(data: Bytes, rows: int) -> Bytes:
 
 
 def encode_codes(codes: Bytes, rows: int, columns: int) -> Bytes:
-    """Packed bytes u8[ceil(rows / 4), columns] of canonical codes; missing rows of the last slab get code 0."""
-    slab = -(-rows // 4)
+    """Convert canonical codes to packed bytes u8[ceil(rows / 4), columns]; missing rows of the last slab get code 0."""
+    slab = ceil_div(rows, 4)
     data = np.zeros((slab, columns), np.uint8)
     for i in range(4):
         start = i * slab

@@ -16,14 +16,17 @@ _SHIFTS = np.array([0, 2, 4, 6], np.uint8)
 
 
 def decode_iq1_bn(data: Bytes, rows: int, columns: int) -> TernaryWeight:
-    """Rows of an f16 scale and 13-byte blocks. Group g (0..3) of 16 elements: bytes 3g..3g+2 carry five elements each,
-    the first the least significant digit; its last element is digit g of byte 12."""
+    """Decode rows of an f16 scale and 13-byte blocks.
+
+    In group g (0..3) of 16 elements, bytes 3g..3g+2 carry five elements each, the first as the least significant digit;
+    the last element is digit g of byte 12.
+    """
     raw = data.reshape(rows, -1)
     return _from_rows(rows, columns, raw[:, 2:], _halves(raw[:, :2]), _iq1_codes)
 
 
 def decode_iq2_bn(data: Bytes, rows: int, columns: int) -> TernaryWeight:
-    """Rows of an f32 scale and 16-byte blocks; byte j holds elements j (bits 1-0), 16+j, 32+j and 48+j.
+    """Decode rows of an f32 scale and 16-byte blocks; byte j holds elements j (bits 1-0), 16+j, 32+j and 48+j.
 
     Raises ModelError for an illegal code.
     """
@@ -34,8 +37,8 @@ def decode_iq2_bn(data: Bytes, rows: int, columns: int) -> TernaryWeight:
 
 
 def decode_iq2_bn_r4(data: Bytes, rows: int, columns: int) -> TernaryWeight:
-    """Groups of four rows: four f32 scales, then 64 bytes per 64 columns; byte 16 l + 4 k + i holds elements
-    16 l + 4 s + i of row k in bits 2 s.
+    """Decode groups of four rows: four f32 scales, then 64 bytes per 64 columns; byte 16 l + 4 k + i holds elements 16
+    l + 4 s + i of row k in bits 2 s.
 
     Raises ModelError for an illegal code.
     """
@@ -56,7 +59,7 @@ def _singles(raw: Bytes) -> npt.NDArray[np.float32]:
 
 
 def _iq1_codes(raw: Bytes) -> Bytes:
-    """u8[n, 13 * blocks] -> codes u8[n, 64 * blocks]."""
+    """Decode u8[n, 13 * blocks] to codes u8[n, 64 * blocks]."""
     digits = DIGITS[raw.reshape(-1, 13)][:, :, ::-1]  # least significant first
     codes = np.empty((len(digits), 4, 16), np.uint8)
     codes[:, :, :15] = digits[:, :12].reshape(-1, 4, 15)

@@ -1,6 +1,5 @@
-"""Matrices of MLX folders: codes of 2, 4 or 8 bits in u32 words, the first in the lowest bits, and for every group of
-columns a scale and a bias: value = code * scale + bias. They are ternary where 2-bit codes come with bias = -scale.
-"""
+"""Matrices of MLX folders: codes of 2, 4 or 8 bits in u32 words, the first in the lowest bits, and a scale and a bias
+for each group of columns: value = code * scale + bias. A pack is ternary if its codes have 2 bits and bias = -scale."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from bitnet_core.model.weights import DenseWeight, TernaryWeight, padded
 
 TERNARY_BITS = 2
 WIDTHS = (2, 4, 8)
-"""Bits of a code that are read."""
+"""The supported widths of a code, in bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +38,11 @@ class Pack:
         return self.columns // int(self.scales.shape[1])
 
     def picked(self, rows: Any) -> Pack:
-        """Some of the rows."""
+        """Return the pack of some of the rows."""
         return Pack(self.bits, self.words[rows], self.scales[rows], self.biases[rows])
 
     def codes(self) -> Iterator[tuple[slice, Bytes]]:
-        """Slices of rows, and their codes u8[n, columns]."""
+        """Yield slices of rows with their codes u8[n, columns]."""
         shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
         for part in row_chunks(len(self.words), self.columns):
             codes = (self.words[part, :, None] >> shifts) & np.uint8((1 << self.bits) - 1)
@@ -51,9 +50,9 @@ class Pack:
 
 
 def ternary(pack_: Pack) -> TernaryWeight:
-    """The matrix of a ternary pack. Raises ModelError for every other one."""
+    """Return the matrix of a ternary pack. Raises ModelError for any other pack."""
     if pack_.bits != TERNARY_BITS:
-        raise ModelError(f"is packed in {pack_.bits} bits, which is no ternary matrix")
+        raise ModelError(f"is packed in {pack_.bits} bits, which is not a ternary matrix")
     if (pack_.biases != -pack_.scales).any():
         raise ModelError(
             "is an affine 2-bit pack (a bias is not minus its scale), which is not ternary: the model was quantized "
@@ -72,13 +71,13 @@ def ternary(pack_: Pack) -> TernaryWeight:
     if illegal:
         raise ModelError(
             f"illegal ternary code 3 (twice the scale) in {illegal} of {rows * columns} weights read: the data is "
-            "damaged, or of more than three levels"
+            "damaged, or has more than three levels"
         )
     return collapse(rows, columns, packed, pack_.scales, used, group)
 
 
 def floats(pack_: Pack) -> DenseWeight:
-    """The matrix of any pack as f16. Raises ModelError for values that f16 cannot hold."""
+    """Return the matrix of any pack as f16. Raises ModelError for values that f16 cannot hold."""
     rows, columns = len(pack_.words), pack_.columns
     halves: npt.NDArray[np.float16] = np.empty((rows, columns), "<f2")
     for part, codes in pack_.codes():
@@ -91,12 +90,13 @@ def floats(pack_: Pack) -> DenseWeight:
 
 
 def encode(weight: TernaryWeight, group: int) -> tuple[Bytes, npt.NDArray[np.float16]]:
-    """Words u8[rows, columns / 4] and scales f16[rows, columns / group] of a ternary pack; its biases are -scales.
+    """Encode words u8[rows, columns / 4] and scales f16[rows, columns / group] of a ternary pack; its biases are
+    -scales.
 
-    Raises ModelError where the groups or f16 do not hold the scales exactly.
+    Raises ModelError if the groups or f16 cannot hold the scales exactly.
     """
     if weight.columns % group:
-        raise ModelError(f"{weight.columns} columns are no whole groups of {group}")
+        raise ModelError(f"{weight.columns} columns are not a multiple of {group}")
     scales = per_block(weight, group)
     with np.errstate(over="ignore"):
         halves = scales.astype("<f2")

@@ -17,7 +17,7 @@ BLOCK = 128
 
 
 def codes_of(blocks: Bytes) -> Bytes:
-    """Blocks u8[n, 28] -> codes u8[n, 128]."""
+    """Decode blocks u8[n, 28] to codes u8[n, 128]."""
     n = len(blocks)
     digits = DIGITS[blocks[:, :26]].swapaxes(1, 2)  # [n, digit, byte]
     parts = digits[:, :, :16], digits[:, :, 16:24], digits[:, :4, 24:]
@@ -25,5 +25,5 @@ def codes_of(blocks: Bytes) -> Bytes:
 
 
 def decode(data: Bytes, rows: int, columns: int) -> TernaryWeight:
-    """The matrix in `data`; every byte is legal."""
+    """Decode the matrix in `data`; every byte is legal."""
     return decode_blocks(data, rows, columns, BLOCK, codes_of, scale_at=26)

@@ -1,6 +1,6 @@
-"""Q1_0: an f16 scale d, then a bit for each of 128 elements, the first in bit 0: d where it is set, else -d.
+"""Q1_0: an f16 scale d, then a bit for each of 128 elements, the first in bit 0: d if it is set, else -d.
 
-Binary weights are ternary ones without a zero: codes 2 and 0.
+Binary weights are ternary weights without a zero: codes 2 and 0.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ BLOCK = 128
 
 
 def codes_of(blocks: Bytes) -> Bytes:
-    """Blocks u8[n, 18] -> codes u8[n, 128]."""
+    """Decode blocks u8[n, 18] to codes u8[n, 128]."""
     bits: Bytes = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little")
     return bits << np.uint8(1)
 
 
 def decode(data: Bytes, rows: int, columns: int) -> TernaryWeight:
-    """The matrix in `data`; every byte is legal."""
+    """Decode the matrix in `data`; every byte is legal."""
     return decode_blocks(data, rows, columns, BLOCK, codes_of, scale_at=0)

@@ -1,7 +1,7 @@
 """Q2_0: an f16 scale, then codes, four consecutive elements in a byte, the first in bits 1-0.
 
 ggml has blocks of 64 elements (18 bytes); early PrismML files have blocks of 128 (34 bytes) under the same type id, and
-later ones under a type of their own, PQ2_0.
+later ones under a separate type, PQ2_0.
 """
 
 from __future__ import annotations
@@ -21,34 +21,36 @@ from bitnet_core.model.weights import TernaryWeight, padded
 
 _SHIFTS = np.array([0, 2, 4, 6], np.uint8)
 _ZEROS = np.uint64(0x5555555555555555)
-"""32 codes of a zero."""
+"""32 codes of zero."""
 _WORD = 32
-"""Codes in a word."""
+"""Codes per word."""
 _CHUNKS = 2
-"""Taken at a time, since nothing is unpacked; with fewer codes, threads wait for the interpreter's lock."""
+"""Multiples of CHUNK converted in one pass: nothing is unpacked, and with smaller passes threads wait for the
+interpreter's lock."""
 _STEPS = (
     (2, 0x3333333333333333, 1),
     (4, 0x0F0F0F0F0F0F0F0F, 2),
     (8, 0x00FF00FF00FF00FF, 1),
     (16, 0x0000FFFF0000FFFF, 2),
 )
-"""Of a transposition of 4 x 4 pairs of bits, then of 4 x 4 bytes: bits to move by, which, and between which words."""
+"""Steps that transpose 4 x 4 bit pairs, then 4 x 4 bytes: (shift in bits, mask, distance of the two words)."""
 
 Words = npt.NDArray[np.uint64]
 
 
 class _Room(threading.local):
-    """Two arrays of each thread, for one chunk of a matrix: new ones each time cost more than the arithmetic."""
+    """Two scratch arrays of each thread for a chunk of a matrix: allocating them each time costs more than the
+    arithmetic."""
 
     def __init__(self, words: int) -> None:
         self.words, self.planes = np.empty(words, np.uint64), np.empty(words, np.uint64)
 
 
 def decode(data: Bytes, rows: int, columns: int, block: int = 64) -> TernaryWeight:
-    """The matrix in `data`, in blocks of 64 or 128 elements. Raises ModelError for an illegal code."""
+    """Decode the matrix in `data`, in blocks of 64 or 128 elements. Raises ModelError for an illegal code."""
     if columns % block:
-        raise ModelError(f"{columns} columns are no whole blocks of {block}")
-    codes = f"V{block // 4}"  # the codes of a block are copied as a whole
+        raise ModelError(f"{columns} columns are not a multiple of {block}")
+    codes = f"V{block // 4}"  # a void dtype, so that a block's codes are copied as a whole
     blocks, width = columns // block, padded(columns)
     raw = data.view([("scale", "<f2"), ("codes", codes)]).reshape(rows, blocks)
     packed = np.empty((rows, width // 4), np.uint8)
@@ -81,11 +83,12 @@ def decode(data: Bytes, rows: int, columns: int, block: int = 64) -> TernaryWeig
 
 
 def _in_planes(words: Words, room: Words, packed: npt.NDArray[np.uint32]) -> None:
-    """Words u64[blocks * 4], which are lost, in canonical packing, u32[blocks, 2, 4]. room: u64[blocks * 4].
+    """Convert words u64[blocks * 4], which are overwritten, to canonical packing u32[blocks, 2, 4]. room: scratch,
+    u64[blocks * 4].
 
-    Byte a of word p of a block of 128 columns has columns 32 p + 4 a + r, r from 0 to 3, and byte 4 a + r is to have
-    them for p from 3 to 0. First the words, from the last plane to the first, and the pairs of bits of their bytes
-    change places, then, in either half, the words and their bytes.
+    Byte a of word p of a block of 128 columns has columns 32 p + 4 a + r, r from 0 to 3; byte 4 a + r must get them for
+    p from 3 to 0. First the words, in reverse order, are transposed against the bit pairs of their bytes; then, in
+    either half, the words against their bytes.
     """
     planes = room.reshape(4, -1)
     for plane, word in zip(planes, (3, 2, 1, 0), strict=True):
@@ -99,7 +102,7 @@ def _in_planes(words: Words, room: Words, packed: npt.NDArray[np.uint32]) -> Non
 
 
 def _exchange(low: Words, high: Words, bits: np.uint64, mask: np.uint64, moved: Words) -> None:
-    """The bits of `low` above those in `mask` change places with the bits of `high` in it. moved: room for as many."""
+    """Exchange the bits of `low` above `mask` with the bits of `high` in it. moved: scratch of the same shape."""
     np.right_shift(low, bits, out=moved)
     moved ^= high
     moved &= mask
@@ -115,5 +118,5 @@ def _bytes_of(codes: Bytes) -> Bytes:
 
 
 def encode(weight: TernaryWeight, block: int = 64) -> Bytes:
-    """Bytes of the matrix, with its scales rounded to f16. Raises ModelError where shape or scales do not fit."""
+    """Encode the matrix with scales rounded to f16. Raises ModelError if shape or scales do not fit."""
     return encode_blocks(weight, block, 2 + block // 4, _bytes_of, scale_at=0)

@@ -1,4 +1,4 @@
-"""Scales of blocks and rows: collapsed to the coarsest kind that says the same, and spread out for a writer."""
+"""Scales of blocks and rows: collapse them to the coarsest equivalent kind, and expand them for a writer."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Flags = npt.NDArray[np.bool_]
 
 
 def collapse(rows: int, columns: int, codes: Bytes, scales: Floats, used: Flags, block: int) -> TernaryWeight:
-    """A weight with canonical `codes` and scales f32[rows, columns / block], or one per row or for all if they agree,
-    and one per 128 columns where those of all pairs of 64 do.
+    """Return a weight with canonical `codes` and the coarsest equivalent of scales f32[rows, columns / block].
 
-    used: bool[rows, columns / block], whether a block has a non-zero value. The scale of a block of zeros has no
-    meaning: writers put 0 there. It agrees with any other and becomes 1 where it is kept.
+    That is one scale for the matrix, one per row, or one per 128 columns if each pair of 64 agrees. used: bool[rows,
+    columns / block], true if a block has a non-zero value. The scale of a block of zeros has no meaning (writers store
+    0): it agrees with any other, and becomes 1 if it is kept.
     """
     if (one := _agreed(scales.reshape(1, -1), used.reshape(1, -1))) is not None:
         return TernaryWeight(rows, columns, codes, one)
     if (of_rows := _agreed(scales, used)) is not None:
         return TernaryWeight(rows, columns, codes, of_rows, "row")
-    if block == BLOCK // 2 and columns % BLOCK == 0:  # perhaps blocks of 128, written twice
+    if block == BLOCK // 2 and columns % BLOCK == 0:  # blocks of 128 may be stored as pairs of 64 with the same scale
         pairs = _agreed(scales.reshape(-1, 2), used.reshape(-1, 2))
         if pairs is not None:
             return TernaryWeight(rows, columns, codes, pairs.reshape(rows, -1), "block", BLOCK)
@@ -34,31 +34,32 @@ def collapse(rows: int, columns: int, codes: Bytes, scales: Floats, used: Flags,
 
 
 _LOOK = 1 << 12
-"""Scales of the first groups, which mostly tell that groups do not agree."""
+"""Scales compared first: most matrices whose scales disagree show it within these."""
 
 
 def _agreed(scales: Floats, used: Flags) -> Floats | None:
-    """The scale f32[groups] that all used ones of each group f32[groups, n] have, 1 where none is used; or None."""
+    """Return the scale f32[groups] shared by all used scales of each group f32[groups, n] (1 if none is used); None if
+    they disagree."""
     few = max(1, _LOOK // scales.shape[1])
     if scales.size > _LOOK and _agreed(scales[:few, :_LOOK], used[:few, :_LOOK]) is None:
         return None
     least = _along(np.minimum, np.where(used, scales, np.inf))
     most = _along(np.maximum, np.where(used, scales, -np.inf))
-    if not (least >= most).all():  # where none is used, they are inf and -inf
+    if not (least >= most).all():  # inf and -inf if none is used
         return None
     return np.where(least > most, 1, most).astype(np.float32)
 
 
 def _along(pick: np.ufunc, groups: Floats) -> Floats:
-    """The least or the largest of each row; numpy is slow along a short axis."""
+    """Reduce each row by minimum or maximum in steps, because numpy is slow along a short axis."""
     found: Floats = reduce(pick, groups.T) if groups.shape[1] <= 4 else pick.reduce(groups, axis=1)
     return found
 
 
 def per_block(weight: TernaryWeight, block: int) -> Floats:
-    """Scales f32[rows, columns / block]; 0 for blocks of zeros, as the public quantizers write them.
+    """Return scales f32[rows, columns / block]; 0 for blocks of zeros, as the public quantizers write them.
 
-    Raises ModelError where the weight has finer scales than that.
+    Raises ModelError if the weight has finer scales.
     """
     if weight.scale_kind == "block" and weight.block % block:
         raise ModelError(f"a scale per {weight.block} columns does not fit blocks of {block}")
@@ -75,7 +76,7 @@ def per_block(weight: TernaryWeight, block: int) -> Floats:
 
 
 def to_half(scales: Floats) -> Bytes:
-    """Scales as f16 bytes u8[..., 2]. Raises ModelError where one is too large or too small for f16."""
+    """Encode scales as f16 bytes u8[..., 2]. Raises ModelError if one is outside the range of f16."""
     with np.errstate(over="ignore", under="ignore"):
         half = scales.astype("<f2")
     if not np.isfinite(half).all() or ((half == 0) & (scales != 0)).any():

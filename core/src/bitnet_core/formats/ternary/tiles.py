@@ -1,4 +1,4 @@
-"""Tile parameters of TL1 and TL2 files, which the files do not carry: known ones by the matrix's shape."""
+"""Tile parameters of TL1 and TL2 files, which do not store them: known tiles by the matrix's shape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bitnet_core.errors import ModelError
 
 
 class Tile(NamedTuple):
-    """rows (BM) x columns (BK) of a tile, and the rows of the inner kernel (bm)."""
+    """A tile of rows (BM) x columns (BK), and the rows of the inner kernel (bm)."""
 
     rows: int
     columns: int
@@ -17,7 +17,7 @@ class Tile(NamedTuple):
 
 
 Tiles = Mapping[tuple[int, int], Tile]
-"""Tile of each matrix shape (rows, columns)."""
+"""The tile of each matrix shape (rows, columns)."""
 
 TL1_TILES: Tiles = {
     (1536, 4096): Tile(256, 128, 32),
@@ -31,7 +31,7 @@ TL1_TILES: Tiles = {
     (1024, 4096): Tile(256, 128, 32),
     (4096, 4096): Tile(128, 64, 64),
 }
-"""bitnet.cpp's generated kernels: 1bitLLM large and 3B, Llama3-8B."""
+"""TL1 tiles of bitnet.cpp's generated kernels: 1bitLLM large and 3B, Llama3-8B."""
 
 TL2_TILES: Tiles = {
     (1536, 4096): Tile(256, 96),
@@ -45,15 +45,16 @@ TL2_TILES: Tiles = {
     (1024, 4096): Tile(256, 96),
     (4096, 4096): Tile(128, 96),
 }
-"""The same for TL2."""
+"""TL2 tiles of the same models."""
 
 
 def tile_for(kind: str, rows: int, columns: int, known: Tiles, given: Tiles | None) -> Tile:
-    """The tile of a matrix: the given one, else the known one. ModelError, saying what to pass, if there is neither."""
+    """Return the tile of a matrix: the given one, else the known one. Raises ModelError, with the sizes to pass, if
+    there is neither."""
     tile = (given or {}).get((rows, columns)) or known.get((rows, columns))
     if tile is None:
         raise ModelError(
-            f"{kind} files do not carry their tile sizes, and none is known for a {rows} x {columns} matrix; "
-            "give the sizes that the file was made with, or use the model's I2_S file"
+            f"{kind} files do not store their tile sizes, and none is known for a {rows} x {columns} matrix; "
+            "pass the sizes that the file was made with, or use the model's I2_S file"
         )
     return tile

@@ -1,7 +1,7 @@
 """TL1 of bitnet.cpp (ARM): a nibble per pair of columns, in tiles whose sizes are not stored.
 
-Nibble v = 3 w0 + w1 + 4 = 3 c0 + c1 of columns 2j, 2j+1; the high nibble is the even pair. After the codes follows an
-f32 scale in a 32-byte tail.
+Nibble v = 3 w0 + w1 + 4 = 3 c0 + c1 of columns 2j, 2j+1; the high nibble is the even pair. An f32 scale in a 32-byte
+tail follows the codes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from bitnet_core.formats.ternary.codes import Bytes, pack_rows
 from bitnet_core.formats.ternary.tiles import TL1_TILES, Tile, Tiles, tile_for
 from bitnet_core.model.weights import TernaryWeight
 
-_PAIRS = np.array(np.divmod(np.arange(9), 3), np.uint8).T  # codes of both columns by nibble
+_PAIRS = np.array(np.divmod(np.arange(9), 3), np.uint8).T  # the codes of both columns, by nibble
 
 
 def decode(data: Bytes, rows: int, columns: int, tiles: Tiles | None = None) -> TernaryWeight:
-    """The matrix in `data` (codes, scale and padding).
+    """Decode the matrix in `data` (codes, scale and padding).
 
     Raises ModelError if the tile is unknown, does not divide the matrix, or a nibble is illegal.
     """
@@ -28,7 +28,7 @@ def decode(data: Bytes, rows: int, columns: int, tiles: Tiles | None = None) -> 
 
 
 def decode_codes(data: Bytes, rows: int, columns: int, tile: Tile) -> Bytes:
-    """Canonical codes of TL1 bytes u8[rows * columns / 4]."""
+    """Convert TL1 bytes u8[rows * columns / 4] to canonical codes."""
     bm = tile.inner_rows
     by = 256 // bm if bm in (16, 32, 64) else 0
     if not by or min(tile) < 1 or rows % tile.rows or tile.rows % bm or columns % tile.columns or tile.columns % by:

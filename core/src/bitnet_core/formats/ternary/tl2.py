@@ -1,4 +1,4 @@
-"""TL2 of bitnet.cpp (x86): triples of columns as a nibble and a sign bit, and pairs for the columns that are left.
+"""TL2 of bitnet.cpp (x86): triples of columns as a nibble and a sign bit, and pairs for the remaining columns.
 
 threeK = columns in whole tiles; twoK = the rest. Three sections follow each other: magnitudes |9 w0 + 3 w1 + w2| of the
 triples as nibbles, their signs as bits of u16 words, and pair nibbles 3 w0 + w1 + 4 as in TL1. Zeros pad them to the
@@ -24,7 +24,7 @@ _TRIPLES = np.stack([_NUMBERS // 9, _NUMBERS // 3 % 3, _NUMBERS % 3], axis=1).as
 
 
 def decode(data: Bytes, rows: int, columns: int, tiles: Tiles | None = None) -> TernaryWeight:
-    """The matrix in `data` (codes, padding, scale).
+    """Decode the matrix in `data` (codes, padding, scale).
 
     Raises ModelError if the tile is unknown, does not divide the matrix, or a nibble is illegal.
     """
@@ -34,7 +34,7 @@ def decode(data: Bytes, rows: int, columns: int, tiles: Tiles | None = None) -> 
 
 
 def decode_codes(data: Bytes, rows: int, columns: int, tile: Tile) -> Bytes:
-    """Canonical codes of the three sections of a TL2 tensor."""
+    """Convert the three sections of a TL2 tensor to canonical codes."""
     if min(tile) < 1 or rows % tile.rows or tile.rows % _ROWS or tile.columns % 24 or tile.inner_rows != _ROWS:
         raise ModelError(f"a TL2 tile of {tuple(tile)} does not divide a {rows} x {columns} matrix")
     three = columns // tile.columns * tile.columns
@@ -67,16 +67,16 @@ def _highest(nibbles: Bytes) -> int:
 
 
 def _nibbles(groups: Bytes, rows: int) -> Bytes:
-    """[band, tile, row group, byte, 32 rows] -> nibbles [rows, columns in order]; the four 8-byte quarters of 32 rows
-    are stored in the order 0, 2, 1, 3."""
+    """Convert [band, tile, row group, byte, 32 rows] to nibbles [rows, columns in order]; the four 8-byte quarters of
+    32 rows are stored in the order 0, 2, 1, 3."""
     quarters = groups.reshape(*groups.shape[:4], 4, 8)[..., [0, 2, 1, 3], :]
     by_row = quarters.transpose(0, 2, 4, 5, 1, 3).reshape(rows, -1)
     return np.stack([by_row >> 4, by_row & 15], axis=2).reshape(rows, -1)
 
 
 def _signs(words: npt.NDArray[np.uint16], rows: int) -> npt.NDArray[np.bool_]:
-    """[band, tile, row group, 24-column group, 16 words] -> is negative, bool[rows, triples]. Bit 15 - (2 t + h) of
-    word w is the sign of triple t (0..7) of row 16 h + w."""
+    """Convert [band, tile, row group, 24-column group, 16 words] to the negative flags bool[rows, triples]. Bit 15 - (2
+    t + h) of word w is the sign of triple t (0..7) of row 16 h + w."""
     bits = (words[..., None] >> np.arange(15, -1, -1, dtype=np.uint16)) & np.uint16(1)
     by_row = bits.reshape(*words.shape, 8, 2).transpose(0, 2, 6, 4, 1, 3, 5)
     return by_row.reshape(rows, -1).astype(np.bool_)

@@ -1,8 +1,7 @@
 """TQ1_0 of ggml: 256 elements in 54 bytes: qs[48], qh[4], then an f16 scale; five digits in a byte.
 
 Byte m < 32 of qs holds elements m + 32 n; byte 32 + m (m < 16) elements 160 + m + 16 n; n = 0..4, most significant
-first.
-Byte j of qh holds elements 240 + j + 4 n, n = 0..3, and a fifth digit 0.
+first. Byte j of qh holds elements 240 + j + 4 n, n = 0..3, and a fifth digit 0.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ BLOCK = 256
 
 
 def codes_of(blocks: Bytes) -> Bytes:
-    """Blocks u8[n, 54] -> codes u8[n, 256]."""
+    """Decode blocks u8[n, 54] to codes u8[n, 256]."""
     n = len(blocks)
     digits = DIGITS[blocks[:, :52]].swapaxes(1, 2)  # [n, digit, byte]
     parts = digits[:, :, :32], digits[:, :, 32:48], digits[:, :4, 48:]
@@ -34,10 +33,10 @@ def _bytes_of(codes: Bytes) -> Bytes:
 
 
 def decode(data: Bytes, rows: int, columns: int) -> TernaryWeight:
-    """The matrix in `data`; every byte is legal."""
+    """Decode the matrix in `data`; every byte is legal."""
     return decode_blocks(data, rows, columns, BLOCK, codes_of, scale_at=52)
 
 
 def encode(weight: TernaryWeight) -> Bytes:
-    """Bytes of the matrix, with its scales rounded to f16. Raises ModelError where shape or scales do not fit."""
+    """Encode the matrix with scales rounded to f16. Raises ModelError if shape or scales do not fit."""
     return encode_blocks(weight, BLOCK, 54, _bytes_of, scale_at=52)

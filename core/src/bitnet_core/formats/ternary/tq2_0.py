@@ -16,7 +16,7 @@ _SHIFTS = np.array([0, 2, 4, 6], np.uint8).reshape(4, 1)
 
 
 def codes_of(blocks: Bytes) -> Bytes:
-    """Blocks u8[n, 66] -> codes u8[n, 256]."""
+    """Decode blocks u8[n, 66] to codes u8[n, 256]."""
     codes: Bytes = (blocks[:, :64].reshape(-1, 2, 1, 32) >> _SHIFTS) & np.uint8(3)
     return codes.reshape(-1, BLOCK)
 
@@ -28,10 +28,10 @@ def _bytes_of(codes: Bytes) -> Bytes:
 
 
 def decode(data: Bytes, rows: int, columns: int) -> TernaryWeight:
-    """The matrix in `data`. Raises ModelError for an illegal code."""
+    """Decode the matrix in `data`. Raises ModelError for an illegal code."""
     return decode_blocks(data, rows, columns, BLOCK, codes_of, scale_at=64)
 
 
 def encode(weight: TernaryWeight) -> Bytes:
-    """Bytes of the matrix, with its scales rounded to f16. Raises ModelError where shape or scales do not fit."""
+    """Encode the matrix with scales rounded to f16. Raises ModelError if shape or scales do not fit."""
     return encode_blocks(weight, BLOCK, 66, _bytes_of, scale_at=64)

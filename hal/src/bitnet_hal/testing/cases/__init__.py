@@ -1,1 +1,1 @@
-"""Launches that every device must get right, kernel by kernel."""
+"""Launches that every device must compute correctly, by kernel."""

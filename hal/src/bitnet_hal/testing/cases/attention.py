@@ -1,4 +1,4 @@
-"""attention over the paged cache."""
+"""Cases of attention over the paged cache."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, ceil_div, kv_row_bytes
+from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, kv_row_bytes
+from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.reference.attention import encode_cache_rows
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import block_tables, normal, step_rows
 
 STALE = 0xFF
-"""Byte in every cache row that no sequence owns: NaN in f32, f16 and as an int8 row's scale."""
+"""Byte in every cache row that no sequence owns: NaN in f32, f16 and the scale of an int8 row."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """rows: (sequence, position) of each row, position -1 = unused; a sequence's cache is as long as its rows reach."""
+    """The (sequence, position) of each row; position -1 is an unused row. Each sequence's cache reaches to its last
+    position."""
 
     rows: Sequence[tuple[int, int]]
     heads: tuple[int, int] = (4, 4)
@@ -27,7 +30,7 @@ class Batch:
     q_scale: float = 1.0
 
     def lengths(self) -> list[int]:
-        """Cached positions of each sequence."""
+        """Return the cached positions of each sequence."""
         reach = [0] * (1 + max(sequence for sequence, _ in self.rows))
         for sequence, position in self.rows:
             reach[sequence] = max(reach[sequence], position + 1)
@@ -35,8 +38,10 @@ class Batch:
 
 
 def _cache(rng: Rng, batch: Batch, tables: Array, n_blocks: int) -> Array:
-    """u8[n_blocks, kv head, KV_BLOCK, row_bytes]: random rows where a sequence has been, stale ones elsewhere."""
-    n_kv, row_bytes = batch.heads[1], kv_row_bytes(batch.kv, batch.head_dim)
+    """Return u8[n_blocks, kv head, KV_BLOCK, row_bytes]: random rows at the positions of sequences, stale rows
+    elsewhere."""
+    n_kv = batch.heads[1]
+    row_bytes = kv_row_bytes(batch.kv, batch.head_dim)
     cache = np.full((n_blocks, n_kv, KV_BLOCK, row_bytes), STALE, dtype=np.uint8)
     for sequence, length in enumerate(batch.lengths()):
         positions = np.arange(length)
@@ -45,16 +50,18 @@ def _cache(rng: Rng, batch: Batch, tables: Array, n_blocks: int) -> Array:
     return cache
 
 
-def cached(rng: Rng, batch: Batch) -> tuple[dict[str, int | float], dict[str, Array]]:
-    """The parameters of attention, and k_cache, v_cache, step and tables."""
-    rows, (n_heads, n_kv), head_dim = len(batch.rows), batch.heads, batch.head_dim
+def cached(rng: Rng, batch: Batch) -> tuple[ParamDict, dict[str, Array]]:
+    """Return the parameters of attention, and k_cache, v_cache, step and tables."""
+    rows = len(batch.rows)
+    n_heads, n_kv = batch.heads
+    head_dim = batch.head_dim
     lengths = batch.lengths()
     max_blocks = ceil_div(max(max(lengths), 1), KV_BLOCK) + 1
     n_blocks = sum(ceil_div(length, KV_BLOCK) for length in lengths) + 2
     tables = block_tables(rng, lengths, max_blocks, n_blocks)
     sequences, positions = (np.array(column) for column in zip(*batch.rows, strict=True))
     slots = tables[sequences, positions // KV_BLOCK] * KV_BLOCK + positions % KV_BLOCK
-    params: dict[str, int | float] = {
+    params: ParamDict = {
         "rows": rows,
         "n_heads": n_heads,
         "n_kv_heads": n_kv,
@@ -72,7 +79,9 @@ def cached(rng: Rng, batch: Batch) -> tuple[dict[str, int | float], dict[str, Ar
 
 
 def _build(rng: Rng, batch: Batch) -> CaseLaunch:
-    rows, (n_heads, _), head_dim = len(batch.rows), batch.heads, batch.head_dim
+    rows = len(batch.rows)
+    n_heads, _ = batch.heads
+    head_dim = batch.head_dim
     params, arrays = cached(rng, batch)
     arrays["q"] = normal(rng, rows, n_heads, head_dim) * np.float32(batch.q_scale)
     arrays["out"] = blank(rows * n_heads * head_dim, "f32")
@@ -80,7 +89,7 @@ def _build(rng: Rng, batch: Batch) -> CaseLaunch:
 
 
 def _nan_query(rng: Rng) -> CaseLaunch:
-    """A NaN in one row's query spoils that row's head and nothing else."""
+    """Put a NaN into one row's query: only that row's head may become NaN."""
     launch = _build(rng, Batch([(0, 10), (1, 70), (0, 12)], (4, 2)))
     launch.arrays["q"][1, 2, 5] = np.nan
     return launch
@@ -91,7 +100,7 @@ def _prompt(count: int, first: int = 0, sequence: int = 0) -> list[tuple[int, in
 
 
 def cases() -> Iterator[Case]:
-    """Cache types, grouped heads, lengths around a block, prompts, mixed batches, unused rows."""
+    """Yield cache types, grouped heads, lengths around a block, prompts, mixed batches, unused rows."""
     batches: dict[str, Batch] = {}
     for kv, cache in enumerate(KV_TYPES):
         batches[f"{cache}-one-token"] = Batch([(0, 0)], kv=kv)

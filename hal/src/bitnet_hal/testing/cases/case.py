@@ -1,4 +1,4 @@
-"""A launch to try, with its inputs, and what the meaning of the kernel makes of them."""
+"""A case: a launch with its inputs, and the outputs that the reference computes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_hal.kernels.catalogue import CATALOGUE
-from bitnet_hal.kernels.spec import KernelSpec
+from bitnet_hal.kernels.spec import KernelSpec, ParamDict
 from bitnet_hal.reference.meanings import MEANINGS
 
 Array = npt.NDArray[Any]
@@ -19,7 +19,7 @@ Arrays = dict[str, Array]
 Rng = np.random.Generator
 
 SENTINEL = 0xA5
-"""Byte in guards and in outputs that a kernel has to write whole."""
+"""Byte in guards, and in outputs that a kernel must write completely."""
 DTYPES = {"u8": np.uint8, "i8": np.int8, "i32": np.int32, "f32": np.float32}
 
 
@@ -27,19 +27,20 @@ DTYPES = {"u8": np.uint8, "i8": np.int8, "i32": np.int32, "f32": np.float32}
 class CaseLaunch:
     """Constants, parameters and the contents of every binding before the launch.
 
-    arrays: by binding name; a binding with access "w" may be left out and starts as sentinel bytes (see `outputs`).
+    arrays: by binding name; outputs with access "w" start as sentinel bytes (see `blank`).
     """
 
-    params: dict[str, int | float]
+    params: ParamDict
     arrays: Arrays
     constants: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One launch of one kernel. `build(rng, *args)` makes its inputs; the generator depends on the id alone.
+    """A launch of one kernel. `build(rng, *args)` makes its inputs; the generator's seed is the hash of the id.
 
-    exact: no operation of this launch rounds, whatever the order of its sums, so every bit of the result is known.
+    exact: True if no operation of the launch rounds, in any order of its sums, so that every bit of the result is
+    known.
     """
 
     kernel: str
@@ -50,16 +51,15 @@ class Case:
 
     @property
     def id(self) -> str:
-        """kernel-label, as pytest shows it."""
+        """Return kernel-label, the pytest id."""
         return f"{self.kernel}-{self.label}"
 
     @property
     def spec(self) -> KernelSpec:
-        """The catalogue's entry."""
         return CATALOGUE[self.kernel]
 
     def launch(self) -> CaseLaunch:
-        """Build the inputs: the same ones each time."""
+        """Build the inputs; they are the same each time."""
         launch = self.build(np.random.default_rng(zlib.crc32(self.id.encode())), *self.args)
         arrays = {}
         for binding in self.spec.bindings:
@@ -69,12 +69,12 @@ class Case:
 
 
 def blank(count: int, dtype: str) -> Array:
-    """An output that the kernel must write whole: sentinel bytes."""
+    """Return an output that the kernel must write completely: sentinel bytes."""
     return np.full(count * np.dtype(DTYPES[dtype]).itemsize, SENTINEL, np.uint8).view(DTYPES[dtype])
 
 
 def expected(spec: KernelSpec, launch: CaseLaunch) -> Arrays:
-    """Every binding after the launch, by the numpy meaning."""
+    """Return every binding after the launch, as the numpy reference computes it."""
     arrays = {name: array.copy() for name, array in launch.arrays.items()}
     with np.errstate(all="ignore"):
         MEANINGS[spec.name](arrays, launch.params, launch.constants)

@@ -1,4 +1,4 @@
-"""argmax_advance and top_k."""
+"""Cases of argmax_advance and top_k."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK
+from bitnet_hal.kernels.spec import ParamDict
 from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import block_tables, mask_bits, normal, step_rows
 
@@ -35,12 +36,12 @@ def _argmax(
     }
     if edit:
         edit(arrays)
-    params: dict[str, int | float] = {"rows": rows, "vocab": vocab, "stride": stride or vocab}
+    params: ParamDict = {"rows": rows, "vocab": vocab, "stride": stride or vocab}
     return CaseLaunch(params | {"max_blocks": max_blocks, "ring": RING}, arrays, {"MASK": masked})
 
 
 def _logits(rng: Rng, rows: int, vocab: int, stride: int) -> Array:
-    """[rows, stride]; what lies past `vocab` is larger than all before, NaN in every other row."""
+    """Return [rows, stride]; the columns past `vocab` exceed all others, and are NaN in every other row."""
     logits = normal(rng, rows, stride or vocab)
     logits[:, vocab:] = 99
     logits[::2, vocab:] = np.nan
@@ -48,22 +49,24 @@ def _logits(rng: Rng, rows: int, vocab: int, stride: int) -> Array:
 
 
 def _mask(rng: Rng, rows: int, vocab: int) -> Array:
-    """About a third of the tokens are allowed, at least one in each row."""
+    """Allow about a third of the tokens, at least one in each row."""
     allowed = rng.random((rows, vocab)) < 0.3
     allowed[:, rng.integers(vocab)] = True
     return mask_bits(allowed)
 
 
 def _forbidden(a: Arrays) -> None:
-    """Nothing is allowed in row 0; in row 1 the NaN and the largest are not, in row 2 a NaN is."""
+    """Allow nothing in row 0; forbid the NaN and the largest logit of row 1; allow a NaN in row 2."""
     a["mask"][0] = 0
-    a["logits"][1, 40], a["logits"][1, 50], a["logits"][2, 60] = np.nan, np.inf, np.nan
+    a["logits"][1, 40] = np.nan
+    a["logits"][1, 50] = np.inf
+    a["logits"][2, 60] = np.nan
     a["mask"][1, 1] &= ~np.int32(1 << 8 | 1 << 18)
     a["mask"][2, 1] |= np.int32(1 << 28)
 
 
 def _first_and_last(a: Arrays) -> None:
-    """A single token is allowed: the first, the last, one at the end of a word; their logits are the smallest."""
+    """Allow one token in each row: the first, the last, one at the end of a word; their logits are the smallest."""
     vocab = a["logits"].shape[1]
     a["mask"][:] = 0
     for row, token in enumerate((0, vocab - 1, 31)):
@@ -72,7 +75,7 @@ def _first_and_last(a: Arrays) -> None:
 
 
 def _ties(a: Arrays) -> None:
-    """The largest logit stands in three places far apart; the lowest index wins."""
+    """Put the largest logit in three distant places; the lowest index must win."""
     vocab = a["logits"].shape[1]
     for row, first in enumerate((0, vocab // 3, vocab - 3)):
         a["logits"][row, [first, first + 1, vocab - 1]] = 9
@@ -94,13 +97,14 @@ def _unused(a: Arrays) -> None:
 
 
 def _full_history(a: Arrays) -> None:
-    """At the ring's end, just past it, and far past it: nothing may be written outside the row."""
+    """Set the counts at the ring's end, just past it, and far past it: nothing may be written outside the row."""
     a["history"][:, 0] = np.resize([RING - 1, RING, 40], len(a["history"]))
 
 
 def _block_ends(a: Arrays) -> None:
-    """The next position opens another block, one that the table lacks, or one past the table."""
-    step, tables = a["step"], a["tables"]
+    """Make the next position open another block, one that the table lacks, or one past the table."""
+    step = a["step"]
+    tables = a["tables"]
     for i, row in enumerate(a["index"]):
         position = (KV_BLOCK - 1, 2 * KV_BLOCK - 1, 4 * KV_BLOCK - 1)[i % 3]
         step[row, 1] = position
@@ -135,7 +139,7 @@ def _top_k(
 
 
 def _few_allowed(rng: Rng, rows: int, vocab: int) -> Array:
-    """Five tokens a row, fewer than k."""
+    """Allow five tokens in each row, fewer than k."""
     allowed = np.zeros((rows, vocab), bool)
     for row in allowed:
         row[rng.permutation(vocab)[:5]] = True
@@ -144,7 +148,7 @@ def _few_allowed(rng: Rng, rows: int, vocab: int) -> Array:
 
 def _few_values(logits: Array) -> None:
     np.rint(logits, out=logits)
-    logits += 0.5  # no zero, whose sign would make two equal values differ
+    logits += 0.5  # no zeros: 0 and -0 are equal but have different bits
 
 
 def _some_nan(logits: Array) -> None:
@@ -154,12 +158,12 @@ def _some_nan(logits: Array) -> None:
 
 
 def _crowded(logits: Array) -> None:
-    """Equal values at regular distances: many candidates for the same places."""
+    """Repeat values at regular distances, so that many tokens compete for the same places."""
     logits[:] = -(np.arange(logits.shape[1]) % 1024)
 
 
 def cases() -> Iterator[Case]:
-    """Vocabularies around a workgroup and a real one, ties, NaN, the ends of rings, blocks and tables."""
+    """Yield vocabularies around a workgroup and a real one, ties, NaN, the ends of rings, blocks and tables."""
     name = "argmax_advance"
     for rows, vocab in ((1, 1), (2, 255), (7, 256), (8, 257), (33, 1000), (1, 128256)):
         yield Case(name, f"l{rows}-v{vocab}", _argmax, (rows, vocab))

@@ -1,4 +1,4 @@
-"""hadamard_rotate, glu, causal_conv1d, gated_delta_rule and gated_rms_norm."""
+"""Cases of hadamard_rotate, glu, causal_conv1d, gated_delta_rule and gated_rms_norm."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import normal, step_rows
 
 SEQUENCES = 4
-"""Of which every case leaves at least one alone."""
+"""Sequences that have a state; every case leaves at least one unused."""
 
 Runs = tuple[tuple[int, int, int], ...]
-"""Sequence, position of its first row, rows; a sequence of -1 stands for unused rows."""
+"""(sequence, position of its first row, rows); sequence -1 stands for unused rows."""
 
 BEGINS: Runs = ((1, 0, 5),)
 GOES_ON: Runs = ((2, 17, 5),)
@@ -36,14 +36,16 @@ def _step(runs: Runs) -> Array:
     rows = [(sequence, first + n) for sequence, first, count in runs for n in range(count)]
     sequences, positions = (np.array(part, np.int32) for part in zip(*rows, strict=True))
     unused = sequences < 0
-    positions[unused], sequences[unused] = -1, 1
+    positions[unused] = -1
+    sequences[unused] = 1
     return step_rows(sequences * 0, positions, positions, sequences)
 
 
 def _hadamard(rng: Rng, rows: int, width: int, block: int, inverse: int = 0, kind: str = "") -> CaseLaunch:
     x = rng.integers(-99, 100, (rows, width)).astype(np.float32) if kind == "whole" else normal(rng, rows, width)
     if kind == "nan":
-        x[0, 1], x[1, width - 1] = np.nan, np.inf
+        x[0, 1] = np.nan
+        x[1, width - 1] = np.inf
     return CaseLaunch(
         {"rows": rows, "width": width, "block": block},
         {"x": x, "signs": rng.choice([-1.0, 1.0], width), "y": blank(rows * width, "f32")},
@@ -54,7 +56,9 @@ def _hadamard(rng: Rng, rows: int, width: int, block: int, inverse: int = 0, kin
 def _glu(rng: Rng, rows: int, width: int, act: int, kind: str = "") -> CaseLaunch:
     gate_up = normal(rng, rows, 2 * width) * np.float32(3000 if kind == "large" else 2)
     if kind == "nan":
-        gate_up[0, 0], gate_up[1, 2 * width - 1], gate_up[1, 0] = np.nan, np.inf, 1
+        gate_up[0, 0] = np.nan
+        gate_up[1, 2 * width - 1] = np.inf
+        gate_up[1, 0] = 1
     return CaseLaunch(
         {"rows": rows, "width": width}, {"gate_up": gate_up, "m": blank(rows * width, "f32")}, {"ACT": act}
     )
@@ -78,7 +82,7 @@ def _rule(rng: Rng, runs: Runs, heads: int, groups: int, key_dim: int, value_dim
     step = _step(runs)
     rows = len(step)
     gates = normal(rng, rows, 2 * heads) * np.float32(3)
-    gates[0, 0] = 100  # its softplus must not overflow
+    gates[0, 0] = 100  # softplus must not overflow
     return CaseLaunch(
         {
             "rows": rows,
@@ -103,9 +107,11 @@ def _rule(rng: Rng, runs: Runs, heads: int, groups: int, key_dim: int, value_dim
 def _gated(
     rng: Rng, rows: int, heads: int, dim: int, groups: int, norm: int, act: int, spoiled: bool = False
 ) -> CaseLaunch:
-    x, gate = normal(rng, rows, heads * dim), normal(rng, rows, heads * dim) * np.float32(3)
+    x = normal(rng, rows, heads * dim)
+    gate = normal(rng, rows, heads * dim) * np.float32(3)
     if spoiled:
-        x[0, 0], gate[1, 1] = np.nan, np.nan
+        x[0, 0] = np.nan
+        gate[1, 1] = np.nan
     return CaseLaunch(
         {"rows": rows, "n_heads": heads, "head_dim": dim, "groups": groups, "eps": 1e-6},
         {
@@ -119,7 +125,8 @@ def _gated(
 
 
 def cases() -> Iterator[Case]:
-    """Sizes of real models and odd ones; rows that begin a text, go on with one, are several texts' or nobody's."""
+    """Yield sizes of real models and odd ones; rows that start or continue sequences, several sequences, unused
+    rows."""
     yield from _hadamard_cases()
     for act, label in ((RELU2, "relu2"), (SILU, "silu")):
         for rows, width in ((1, 1), (2, 127), (7, 256), (1, 17408)):

@@ -1,4 +1,4 @@
-"""matmul_dense."""
+"""Cases of matmul_dense."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ def _part_of_y(rng: Rng, dtype: int) -> CaseLaunch:
 def _spoiled(rng: Rng) -> CaseLaunch:
     launch = _build(rng, 5, 40, 256, 1)
     x = launch.arrays["x"]
-    x[1, 255], x[2] = np.nan, 0
+    x[1, 255] = np.nan
+    x[2] = 0
     x[3] *= np.float32(1e30)
     x[4] *= np.float32(1e-30)
     return launch
 
 
 def cases() -> Iterator[Case]:
-    """Each table type, shapes around a tile, parts of y, spoiled and extreme rows."""
+    """Yield each table type, shapes around a tile, parts of y, rows with NaN and extreme values."""
     name = "matmul_dense"
     for dtype, label in enumerate(DENSE_TYPES):
         for t, n, k in ((1, 33, 2560), (2, 31, 256), (7, 65, 512), (33, 5, 256)):

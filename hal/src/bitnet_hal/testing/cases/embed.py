@@ -1,4 +1,4 @@
-"""embed_rows and embed_rows_ternary."""
+"""Cases of embed_rows and embed_rows_ternary."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import DENSE_TYPES
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.case import Case, CaseLaunch, Rng
 from bitnet_hal.testing.cases.data import dense_table, normal, padded, step_rows, ternary
 
@@ -29,7 +30,7 @@ def _build(rng: Rng, rows: int, hidden: int, dtype: int, first: int = 0, count: 
 def _ternary(rng: Rng, rows: int, hidden: int, block: int, first: int = 0, count: int = 50) -> CaseLaunch:
     launch = _build(rng, rows, hidden, 0, first, count)
     width = padded(hidden)
-    scales = rng.uniform(0.1, 2, (count, -(-width // block)))
+    scales = rng.uniform(0.1, 2, (count, ceil_div(width, block)))
     scales[count // 2] = 0
     arrays = {name: launch.arrays[name] for name in ("step", "x")}
     return CaseLaunch(
@@ -40,7 +41,7 @@ def _ternary(rng: Rng, rows: int, hidden: int, block: int, first: int = 0, count
 
 
 def cases() -> Iterator[Case]:
-    """All five table types, widths that fill no workgroup, a table bound in parts."""
+    """Yield all five table types, widths that fill no workgroup, a table bound in parts."""
     for dtype, widths in (
         (0, (1, 127, 2560)),
         (1, (63, 128, 129)),

@@ -1,4 +1,4 @@
-"""norm_matmul, norm_matmul_glu, matmul_ternary_glu and rope_attention."""
+"""Cases of norm_matmul, norm_matmul_glu, matmul_ternary_glu and rope_attention."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK, KV_TYPES, RELU2, SILU
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.attention import STALE, Batch, cached
 from bitnet_hal.testing.cases.case import Array, Case, CaseLaunch, Rng, blank
-from bitnet_hal.testing.cases.data import activations, block_activations, normal, padded, ternary
+from bitnet_hal.testing.cases.data import activations, group_activations, normal, padded, ternary
 from bitnet_hal.testing.cases.rope import head_gammas
 
 SHAPES = (
@@ -27,26 +28,28 @@ SCALES = ((128, 32), (64, 32), (256, 32), (128, 0), (128, 128))
 """(BLOCK, ABLOCK)"""
 
 
-def _inputs(rng: Rng, rows: int, columns: int, norm: int, ablock: int = 0) -> tuple[Array, Array]:
-    """(x, gamma) whose normed columns are whole numbers of quantization steps, so that every device, whatever the order
-    of its sums, gets the same codes: one code that differs would change all of y."""
+def _inputs(rng: Rng, rows: int, columns: int, norm: int, act_group: int = 0) -> tuple[Array, Array]:
+    """Return (x, gamma) whose normed columns are whole quantization steps.
+
+    Every device then gets the same codes in any order of its sums; a single different code would change all of y.
+    """
     codes = rng.integers(-127, 128, (rows, columns)).astype(np.float32)
     codes[:, rng.integers(columns)] = 127
-    if ablock:
-        codes[:, ::ablock] = 127
+    if act_group:
+        codes[:, ::act_group] = 127
     gamma = rng.uniform(0.2, 2, columns).astype(np.float32)
     x = codes * rng.uniform(0.01, 0.1, (rows, 1)).astype(np.float32)
     return (x / gamma if norm else x), gamma
 
 
 def _weight_scales(rng: Rng, outs: int, width: int, block: int) -> Array:
-    return rng.uniform(0.1, 2, outs * (-(-width // block) if block else 1))
+    return rng.uniform(0.1, 2, outs * (ceil_div(width, block) if block else 1))
 
 
 def _norm_matmul(
-    rng: Rng, rows: int, outs: int, columns: int, norm: int = 1, add: int = 0, block: int = 0, ablock: int = 0
+    rng: Rng, rows: int, outs: int, columns: int, norm: int = 1, add: int = 0, block: int = 0, act_group: int = 0
 ) -> CaseLaunch:
-    x, gamma = _inputs(rng, rows, columns, norm, ablock)
+    x, gamma = _inputs(rng, rows, columns, norm, act_group)
     width = padded(columns)
     return CaseLaunch(
         {
@@ -65,12 +68,12 @@ def _norm_matmul(
             "wscale": _weight_scales(rng, outs, width, block),
             "y": normal(rng, rows, outs),
         },
-        {"NORM": norm, "ADD": add, "BLOCK": block, "ABLOCK": ablock},
+        {"NORM": norm, "ADD": add, "BLOCK": block, "ABLOCK": act_group},
     )
 
 
 def _part_of_y(rng: Rng, add: int) -> CaseLaunch:
-    """y[2, 100] of which columns 13..52 are this matrix's."""
+    """Write columns 13..52 of y[2, 100]."""
     launch = _norm_matmul(rng, 2, 40, 256, 1, add)
     launch.params.update(y_stride=100, y_first=13)
     launch.arrays["y"] = normal(rng, 2, 100)
@@ -78,12 +81,16 @@ def _part_of_y(rng: Rng, add: int) -> CaseLaunch:
 
 
 def _spoiled(rng: Rng) -> CaseLaunch:
-    """NaN, Inf, a sum of squares that overflows, zeros, values at and below the absmax floor; row 5 is sound."""
+    """Set rows to NaN, Inf, a sum of squares that overflows, zeros, and values around the absmax floor; row 5 stays
+    finite."""
     launch = _norm_matmul(rng, 7, 33, 300)
     x = launch.arrays["x"]
-    x[0, -1], x[1, 0], x[2, 7] = np.nan, -np.inf, 3e25
+    x[0, -1] = np.nan
+    x[1, 0] = -np.inf
+    x[2, 7] = 3e25
     x[3] = 0
-    x[4], x[6] = x[4] * np.float32(1e-12), x[6] * np.float32(1e12)
+    x[4] = x[4] * np.float32(1e-12)
+    x[6] = x[6] * np.float32(1e12)
     return launch
 
 
@@ -95,9 +102,9 @@ def _glu(
     act: int = RELU2,
     norm: int = 1,
     block: int = 0,
-    ablock: int = 0,
+    act_group: int = 0,
 ) -> CaseLaunch:
-    x, gamma = _inputs(rng, rows, columns, norm, ablock)
+    x, gamma = _inputs(rng, rows, columns, norm, act_group)
     width = padded(columns)
     return CaseLaunch(
         {"rows": rows, "columns": columns, "outs": outs, "width": width, "eps": 1e-5},
@@ -105,20 +112,20 @@ def _glu(
             "x": x,
             "gamma": gamma,
             "w": ternary(rng, 2 * outs, width, columns),
-            # gates of a few units: SiLU takes neither 0 nor all of them
+            # gates of a few units, at which SiLU is neither 0 nor the identity
             "wscale": _weight_scales(rng, 2 * outs, width, block) / (columns**0.5 if norm else 1),
             "m": blank(rows * outs, "f32"),
         },
-        {"ACT": act, "NORM": norm, "BLOCK": block, "ABLOCK": ablock},
+        {"ACT": act, "NORM": norm, "BLOCK": block, "ABLOCK": act_group},
     )
 
 
 def _matmul_glu(
-    rng: Rng, rows: int, outs: int, columns: int, act: int = RELU2, block: int = 0, ablock: int = 0
+    rng: Rng, rows: int, outs: int, columns: int, act: int = RELU2, block: int = 0, act_group: int = 0
 ) -> CaseLaunch:
     width = padded(columns)
     shape = rows, width, columns
-    quantized = block_activations(rng, *shape, ablock) if ablock else activations(rng, *shape)
+    quantized = group_activations(rng, *shape, act_group) if act_group else activations(rng, *shape)
     return CaseLaunch(
         {"rows": rows, "outs": outs, "width": width},
         {
@@ -127,20 +134,21 @@ def _matmul_glu(
             **dict(zip(("q", "scale", "qsum"), quantized, strict=True)),
             "m": blank(rows * outs, "f32"),
         },
-        {"ACT": act, "BLOCK": block, "ABLOCK": ablock},
+        {"ACT": act, "BLOCK": block, "ABLOCK": act_group},
     )
 
 
 def _nan_matmul_glu(rng: Rng) -> CaseLaunch:
-    """As _nan_glu: a spoiled row has a scale that is NaN."""
+    """Mark a row by scale = NaN, as in _nan_glu."""
     launch = _matmul_glu(rng, 9, 40, 256)
     launch.arrays["scale"][1] = np.nan
-    launch.arrays["q"][1], launch.arrays["qsum"][1] = 0, 0
+    launch.arrays["q"][1] = 0
+    launch.arrays["qsum"][1] = 0
     return launch
 
 
 def _nan_glu(rng: Rng) -> CaseLaunch:
-    """A spoiled row gives NaN in every column, also where max(g, 0) would swallow it."""
+    """Put a NaN into a row: all its columns must become NaN, although max(g, 0) would hide it."""
     launch = _glu(rng, 3, 40, 200)
     launch.arrays["x"][1, 100] = np.nan
     return launch
@@ -149,9 +157,14 @@ def _nan_glu(rng: Rng) -> CaseLaunch:
 def _rope_attention(
     rng: Rng, batch: Batch, interleaved: int = 0, without_slot: tuple[int, ...] = (), norm: int = 0
 ) -> CaseLaunch:
-    """Keys, and (cos, sin), are such that no rotated key rounds, unless heads are normed: then all devices cache the
-    same. Caches are stale at the rows' own slots."""
-    rows, (n_heads, n_kv), head_dim = len(batch.rows), batch.heads, batch.head_dim
+    """Choose keys and (cos, sin) so that no rotated key rounds and all devices cache the same, unless heads are
+    normed.
+
+    The rows' own slots are stale before the launch.
+    """
+    rows = len(batch.rows)
+    n_heads, n_kv = batch.heads
+    head_dim = batch.head_dim
     params, arrays = cached(rng, batch)
     step = arrays["step"]
     for name in ("k_cache", "v_cache"):
@@ -169,14 +182,15 @@ def _rope_attention(
 
 
 def _nan_qkv(rng: Rng) -> CaseLaunch:
-    """NaN in a query spoils that head, in a new key the heads that share it."""
+    """Put NaN into a query, which must spoil that head, and into a new key, which must spoil the heads that share
+    it."""
     launch = _rope_attention(rng, Batch([(0, 10), (1, 70), (2, 12), (3, 200)], (4, 2)))
     launch.arrays["qkv"][0, 2, 5] = launch.arrays["qkv"][1, 4, 3] = np.nan
     return launch
 
 
 def cases() -> Iterator[Case]:
-    """Odd shapes, parts of y, spoiled rows; every cache type, head size and length for attention."""
+    """Yield odd shapes, parts of y, rows with NaN; every cache type, head size and length for attention."""
     name = "norm_matmul"
     for t, n, k in SHAPES:
         yield Case(name, f"t{t}-n{n}-k{k}", _norm_matmul, (t, n, k))
@@ -185,17 +199,17 @@ def cases() -> Iterator[Case]:
     yield Case(name, "part-of-y", _part_of_y, (0,))
     yield Case(name, "add-part-of-y", _part_of_y, (1,))
     yield Case(name, "spoiled-rows", _spoiled)
-    for block, ablock in SCALES:
+    for block, act_group in SCALES:
         for t, n, k in ((1, 33, 640), (1, 48, 2560), (2, 17, 127), (8, 65, 320), (1, 9, 8640)):
-            label = f"b{block}-a{ablock}-t{t}-n{n}-k{k}"
-            yield Case(name, label, _norm_matmul, (t, n, k, 1, 0, block, ablock))
-        yield Case(name, f"b{block}-a{ablock}-plain-add", _norm_matmul, (3, 40, 256, 0, 1, block, ablock))
+            label = f"b{block}-a{act_group}-t{t}-n{n}-k{k}"
+            yield Case(name, label, _norm_matmul, (t, n, k, 1, 0, block, act_group))
+        yield Case(name, f"b{block}-a{act_group}-plain-add", _norm_matmul, (3, 40, 256, 0, 1, block, act_group))
     for t in (4, 5, 8):
         yield Case(name, f"rows-{t}", _norm_matmul, (t, 130, 640))
     name = "norm_matmul_glu"
-    for block, ablock in SCALES:
+    for block, act_group in SCALES:
         for t, n, k in ((1, 33, 640), (8, 65, 320), (1, 16, 2560)):
-            yield Case(name, f"b{block}-a{ablock}-t{t}-n{n}-k{k}", _glu, (t, n, k, SILU, 1, block, ablock))
+            yield Case(name, f"b{block}-a{act_group}-t{t}-n{n}-k{k}", _glu, (t, n, k, SILU, 1, block, act_group))
     yield Case(name, "rows-8", _glu, (8, 70, 640))
     for t, n, k in SHAPES:
         yield Case(name, f"relu2-t{t}-n{n}-k{k}", _glu, (t, n, k))
@@ -222,9 +236,9 @@ def _matmul_glu_cases() -> Iterator[Case]:
     ):
         for act in (RELU2, SILU):
             yield Case(name, f"{('relu2', 'silu')[act]}-t{t}-n{n}-k{k}", _matmul_glu, (t, n, k, act))
-    for block, ablock in SCALES:
+    for block, act_group in SCALES:
         for t, n, k in ((8, 70, 640), (150, 160, 1536)):
-            yield Case(name, f"b{block}-a{ablock}-t{t}-n{n}-k{k}", _matmul_glu, (t, n, k, SILU, block, ablock))
+            yield Case(name, f"b{block}-a{act_group}-t{t}-n{n}-k{k}", _matmul_glu, (t, n, k, SILU, block, act_group))
     yield Case(name, "b256-a128-relu2-t70-n64-k512", _matmul_glu, (70, 64, 512, RELU2, 256, 128))
     yield Case(name, "nan", _nan_matmul_glu)
 
@@ -240,9 +254,9 @@ def _attention_cases() -> Iterator[Case]:
     for position in (62, 63, 64, 65, 127, 128, 129, 1030):
         batches[f"position-{position}"] = Batch([(0, position)], (8, 2))
     batches["batch"] = Batch([(s, 40 * s + 1) for s in range(8)], (4, 1), 80)
-    for head_dim in (64, 128):  # more rows than it takes to keep a GPU busy, and more positions than it takes at a time
+    for head_dim in (64, 128):  # more rows than keep a GPU busy, and more positions than one pass covers
         batches[f"many-rows-d{head_dim}"] = Batch([(s, 29 * s) for s in range(22)], (16, 4), head_dim)
-    batches["many-parts"] = Batch([(0, 2600)], (4, 1), 128)  # where positions are shared
+    batches["many-parts"] = Batch([(0, 2600)], (4, 1), 128)  # with positions split among workgroups
     batches["parts-of-two-rows"] = Batch([(0, 700), (1, 290)], (8, 2))
     batches["many-heads"] = Batch([(0, 150), (1, 20)], (24, 2), 128)
     batches["wide-heads"] = Batch([(0, 150), (1, 20)], (4, 4), 256)

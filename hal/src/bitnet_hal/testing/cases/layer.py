@@ -1,4 +1,4 @@
-"""decoder_layer."""
+"""Cases of decoder_layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bitnet_hal.kernels.catalogue import KV_TYPES, RELU2, SILU, ceil_div
+from bitnet_hal.kernels.catalogue import KV_TYPES, RELU2, SILU
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.attention import Batch, cached
 from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng
 from bitnet_hal.testing.cases.data import normal, padded, ternary
@@ -16,7 +17,7 @@ from bitnet_hal.testing.cases.rope import head_gammas, rope_table
 
 @dataclass(frozen=True)
 class LayerShape:
-    """A layer, and the position of its row (-1: an unused one)."""
+    """The sizes of a layer, and the position of its row (-1: an unused row)."""
 
     hidden: int = 256
     ffn: int = 384
@@ -29,11 +30,11 @@ class LayerShape:
     act: int = RELU2
     norm: int = 1
     block: int = 0
-    ablock: int = 0
+    act_group: int = 0
 
 
 def _matrix(rng: Rng, name: str, rows: int, columns: int, block: int) -> Arrays:
-    """Codes, scales that keep results of about the size of the inputs, and gamma of what they multiply."""
+    """Return codes, scales that keep results near the inputs' magnitude, and the gamma of the inputs."""
     width = padded(columns)
     scales = rows * (ceil_div(width, block) if block else 1)
     return {
@@ -44,7 +45,10 @@ def _matrix(rng: Rng, name: str, rows: int, columns: int, block: int) -> Arrays:
 
 
 def _build(rng: Rng, shape: LayerShape) -> CaseLaunch:
-    hidden, ffn, (n_heads, n_kv), dim = shape.hidden, shape.ffn, shape.heads, shape.head_dim
+    hidden = shape.hidden
+    ffn = shape.ffn
+    n_heads, n_kv = shape.heads
+    dim = shape.head_dim
     batch = Batch([(0, shape.position)] if shape.position >= 0 else [(0, 3), (0, -1)], shape.heads, dim, shape.kv)
     params, arrays = cached(rng, batch)
     del params["rows"]
@@ -71,13 +75,13 @@ def _build(rng: Rng, shape: LayerShape) -> CaseLaunch:
             "ACT": shape.act,
             "NORM": shape.norm,
             "BLOCK": shape.block,
-            "ABLOCK": shape.ablock,
+            "ABLOCK": shape.act_group,
         },
     )
 
 
 def _nan(rng: Rng) -> CaseLaunch:
-    """A NaN in x makes the whole row NaN."""
+    """Put a NaN into x: the whole row must become NaN."""
     launch = _build(rng, LayerShape())
     row: Array = launch.arrays["x"]
     row[100] = np.nan
@@ -85,7 +89,7 @@ def _nan(rng: Rng) -> CaseLaunch:
 
 
 def cases() -> Iterator[Case]:
-    """Both activations, with and without sub-norms, every cache type, block scales, normed heads, odd widths."""
+    """Yield both activations, with and without sub-norms, every cache type, group scales, normed heads, odd widths."""
     shapes: dict[str, LayerShape] = {f"{cache}-cache": LayerShape(kv=kv) for kv, cache in enumerate(KV_TYPES)}
     shapes |= {f"position-{position}": LayerShape(position=position) for position in (0, 63, 64, 700)}
     shapes["silu-plain"] = LayerShape(act=SILU, norm=0)

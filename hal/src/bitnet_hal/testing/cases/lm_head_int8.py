@@ -1,4 +1,4 @@
-"""pack_head, approx_logits and refine_logits."""
+"""Cases of pack_head, approx_logits and refine_logits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
 from bitnet_hal.reference.lm_head_int8 import approx_logits, pack_head
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.case import Array, Arrays, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import normal
 
@@ -16,7 +17,7 @@ Edit = Callable[[Array], None]
 
 
 def _head(rng: Rng, outs: int, width: int, edit: Edit | None = None) -> Array:
-    """A head whose rows differ in length by a factor of four."""
+    """Return a head whose rows differ in norm by a factor of four."""
     table = (normal(rng, outs, width) * rng.uniform(0.25, 1, (outs, 1))).astype(np.float16)
     if edit:
         edit(table)
@@ -36,7 +37,7 @@ def _pack(rng: Rng, outs: int, width: int, edit: Edit | None = None) -> CaseLaun
 
 
 def _packed(rng: Rng, rows: int, outs: int, width: int, stride: int, edit: Edit | None) -> tuple[CaseLaunch, Arrays]:
-    """A packed head, and x, logits, bound and w beside."""
+    """Return a packed head, with x, logits, bound and w."""
     launch = _pack(rng, outs, width)
     with np.errstate(all="ignore"):
         pack_head(launch.arrays, launch.params, {})
@@ -47,7 +48,7 @@ def _packed(rng: Rng, rows: int, outs: int, width: int, stride: int, edit: Edit 
         **launch.arrays,
         "x": x,
         "logits": normal(rng, rows, stride or outs).reshape(-1),
-        "bound": np.empty(rows * -(-outs // HEAD_GROUP), np.float32),
+        "bound": np.empty(rows * ceil_div(outs, HEAD_GROUP), np.float32),
     }
 
 
@@ -60,7 +61,7 @@ def _approx(rng: Rng, rows: int, outs: int, width: int, stride: int = 0, edit: E
 def _refine(
     rng: Rng, rows: int, outs: int, width: int, k: int, stride: int = 0, edit: Edit | None = None
 ) -> CaseLaunch:
-    """The approximate logits and bounds are those of the numpy device."""
+    """Build refine_logits with the approximate logits and bounds of the numpy reference."""
     launch, arrays = _packed(rng, rows, outs, width, stride, edit)
     flat = {name: np.ascontiguousarray(array).reshape(-1) for name, array in arrays.items()}
     with np.errstate(all="ignore"):
@@ -69,21 +70,24 @@ def _refine(
 
 
 def _spoiled_head(table: Array) -> None:
-    """Rows of zeros, with a NaN, with an Inf, of the smallest and the largest f16 numbers."""
+    """Set rows to zeros, a NaN, an Inf, and the smallest and largest f16 numbers."""
     table[0] = 0
-    table[3, 5], table[4, -1] = np.nan, -np.inf
-    table[6], table[7] = np.float16(6e-8), np.float16(65504)
+    table[3, 5] = np.nan
+    table[4, -1] = -np.inf
+    table[6] = np.float16(6e-8)
+    table[7] = np.float16(65504)
 
 
 def _spoiled_x(x: Array) -> None:
-    """Rows of zeros, with a NaN, with an Inf, and a large one."""
+    """Set rows to zeros, a NaN, an Inf, and large values."""
     x[0] = 0
-    x[1, 3], x[2, -1] = np.nan, np.inf
+    x[1, 3] = np.nan
+    x[2, -1] = np.inf
     x[3] *= np.float32(1e10)
 
 
 def cases() -> Iterator[Case]:
-    """Sizes around a group of rows and a workgroup, one row and several, strides, spoiled rows."""
+    """Yield sizes around a group of rows and a workgroup, one row and several, strides, rows with NaN."""
     for outs, width in ((1, 4), (63, 128), (65, 260), (200, 2560), (70001, 16)):
         yield Case("pack_head", f"n{outs}-k{width}", _pack, (outs, width))
     yield Case("pack_head", "spoiled", _pack, (70, 256, _spoiled_head))

@@ -1,4 +1,4 @@
-"""rms_norm_quantize, glu_norm_quantize and rms_norm."""
+"""Cases of rms_norm_quantize, glu_norm_quantize and rms_norm."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ Edit = Callable[[Array], None]
 """Changes rows of the input x[T, width] in place."""
 
 
-def _outputs(rows: int, stride: int, ablock: int = 0) -> Arrays:
-    scales = rows * row_scales(stride, ablock)
+def _outputs(rows: int, stride: int, act_group: int = 0) -> Arrays:
+    scales = rows * row_scales(stride, act_group)
     return {"q": blank(rows * stride, "i8"), "scale": blank(scales, "f32"), "qsum": blank(scales, "i32")}
 
 
-def _rms(rng: Rng, rows: int, width: int, norm: int = 1, edit: Edit | None = None, ablock: int = 0) -> CaseLaunch:
+def _rms(rng: Rng, rows: int, width: int, norm: int = 1, edit: Edit | None = None, act_group: int = 0) -> CaseLaunch:
     x = normal(rng, rows, width) * np.float32(3)
     if edit:
         edit(x)
     return CaseLaunch(
         {"rows": rows, "width": width, "stride": padded(width), "eps": 1e-5},
-        {"x": x, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width), ablock)},
-        {"NORM": norm, "ABLOCK": ablock},
+        {"x": x, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width), act_group)},
+        {"NORM": norm, "ABLOCK": act_group},
     )
 
 
-def _glu(rng: Rng, rows: int, width: int, act: int, norm: int, edit: Edit | None = None, ablock: int = 0) -> CaseLaunch:
+def _glu(
+    rng: Rng, rows: int, width: int, act: int, norm: int, edit: Edit | None = None, act_group: int = 0
+) -> CaseLaunch:
     gate_up = normal(rng, rows, 2 * width) * np.float32(2)
     if edit:
         edit(gate_up)
     return CaseLaunch(
         {"rows": rows, "width": width, "stride": padded(width), "eps": 1e-5},
-        {"gate_up": gate_up, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width), ablock)},
-        {"ACT": act, "NORM": norm, "ABLOCK": ablock},
+        {"gate_up": gate_up, "gamma": rng.uniform(0.2, 2, width), **_outputs(rows, padded(width), act_group)},
+        {"ACT": act, "NORM": norm, "ABLOCK": act_group},
     )
 
 
@@ -58,29 +60,33 @@ def _zero_rows(x: Array) -> None:
 
 
 def _nan_inf(x: Array) -> None:
-    """A NaN at the end, +Inf at the start, -Inf in the middle; rows 0, 2 and 4 stay sound."""
-    x[1, -1], x[3, 0], x[5, x.shape[1] // 2] = np.nan, np.inf, -np.inf
+    """Put NaN at the end, +Inf at the start, -Inf in the middle; rows 0, 2 and 4 stay finite."""
+    x[1, -1] = np.nan
+    x[3, 0] = np.inf
+    x[5, x.shape[1] // 2] = -np.inf
 
 
 def _overflow(x: Array) -> None:
-    """Finite values whose squares are not; the row before stays sound."""
+    """Set finite values whose squares overflow; the row before stays small."""
     x[1, 3] = 3e25
 
 
 def _nan_gate(gate_up: Array) -> None:
-    """NaN in the gate, where max(g, 0) would swallow it; Inf and NaN in the up half."""
+    """Put NaN into the gate, where max(g, 0) would hide it, and Inf and NaN into the up half."""
     width = gate_up.shape[1] // 2
-    gate_up[1, width - 1], gate_up[3, 0], gate_up[5, width + 1] = np.nan, np.inf, np.nan
+    gate_up[1, width - 1] = np.nan
+    gate_up[3, 0] = np.inf
+    gate_up[5, width + 1] = np.nan
     gate_up[5, 1] = 2
 
 
 def _scales(x: Array) -> None:
-    """Rows from 1e-12 to 1e12: the absmax floor below, large factors above."""
+    """Scale rows from 1e-12 to 1e12: below the absmax floor, and to large factors."""
     x *= np.logspace(-12, 12, x.shape[0], dtype=np.float32)[:, None]
 
 
 def _zero_blocks(x: Array) -> None:
-    """Whole blocks of zeros beside others, and one of tiny values that the floor of whole rows would make zeros."""
+    """Set whole groups to zeros, and one to tiny values that the floor of whole rows would make zeros."""
     x[:, 32:96] = 0
     x[:, 128:160] *= np.float32(1e-9)
 
@@ -90,18 +96,19 @@ def _outlier(x: Array) -> None:
 
 
 def _ties(x: Array) -> None:
-    """absmax = 127, so that the factor is 1 and every other value lies halfway between two codes."""
+    """Set absmax = 127, so that the factor is 1 and every other value is halfway between two codes."""
     x[:] = np.arange(x.shape[1], dtype=np.float32) % 126 - 62.5
-    x[:, 0], x[:, -1] = 127, -127
+    x[:, 0] = 127
+    x[:, -1] = -127
 
 
 def _big_gate(gate_up: Array) -> None:
-    """Squares far beyond f16's 65504, far below f32's end."""
+    """Set gates whose squares are far beyond f16's 65504 and far below f32's maximum."""
     gate_up *= np.float32(3000)
 
 
 def cases() -> Iterator[Case]:
-    """Widths around a block, all T, and what a norm or a rounding can get wrong."""
+    """Yield widths around a block, all T, and the inputs at which norms and rounding go wrong."""
     yield from _rms_cases()
     yield from _glu_cases()
     for rows, width in ((1, 1), (2, 127), (7, 128), (8, 129), (33, 2560), (1, 8640), (512, 64)):

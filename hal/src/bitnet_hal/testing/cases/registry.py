@@ -25,10 +25,10 @@ _MODULES = (embed, quantize, ternary, rope, attention, dense, choose, fused, lay
 
 @cache
 def all_cases() -> tuple[Case, ...]:
-    """Every case of every catalogue kernel."""
+    """Return every case of every catalogue kernel."""
     return tuple(case for module in _MODULES for case in module.cases())
 
 
 def cases_of(kernel: str) -> list[Case]:
-    """The cases of one kernel."""
+    """Return the cases of one kernel."""
     return [case for case in all_cases() if case.kernel == kernel]

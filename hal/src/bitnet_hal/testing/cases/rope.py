@@ -1,4 +1,4 @@
-"""rope_store_kv."""
+"""Cases of rope_store_kv."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ N_BLOCKS = 12
 
 
 def rope_table(positions: int, head_dim: int) -> Array:
-    """f32[positions, head_dim / 2, 2] of (cos, sin), base 10,000."""
+    """Return f32[positions, head_dim / 2, 2] of (cos, sin), base 10,000."""
     angles = np.outer(np.arange(positions), 10000.0 ** -(np.arange(head_dim // 2) / (head_dim / 2)))
     return np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
 
 
 def head_gammas(rng: Rng, head_dim: int) -> dict[str, Array]:
-    """What QKNORM multiplies queries and keys with."""
+    """Return random weights of the norms of query and key heads."""
     return {name: rng.uniform(0.2, 2, head_dim).astype(np.float32) for name in ("q_gamma", "k_gamma")}
 
 
@@ -42,7 +42,7 @@ def _build(
         positions[1::3] = -1
         slots[2::3] = -1
     qkv = normal(rng, rows, n_heads + 2 * n_kv, head_dim)
-    qkv[0, -1] = 0  # an all-zero row: its int8 scale is 0
+    qkv[0, -1] = 0  # an all-zero row, whose int8 scale is 0
     cache_bytes = N_BLOCKS * n_kv * KV_BLOCK * row_bytes
     used = np.zeros(rows, dtype=np.int64)
     return CaseLaunch(
@@ -68,7 +68,7 @@ def _build(
 
 
 def cases() -> Iterator[Case]:
-    """Each cache type and pairing, head counts of real models, unused rows, all T."""
+    """Yield each cache type and pairing, head counts of real models, unused rows, all T."""
     name = "rope_store_kv"
     for kv, cache in enumerate(KV_TYPES):
         for heads, dim in (((4, 4), 64), ((20, 5), 128), ((3, 1), 6)):

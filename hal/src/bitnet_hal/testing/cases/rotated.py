@@ -1,4 +1,4 @@
-"""norm_rotate_quantize, glu_rotate_quantize and gated_rotate_quantize."""
+"""Cases of norm_rotate_quantize, glu_rotate_quantize and gated_rotate_quantize."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _gated(
 
 
 def cases() -> Iterator[Case]:
-    """Sizes of real models and small ones, each constant, rows that spoil what is rotated with them."""
+    """Yield sizes of real models and small ones, each constant, and rows whose NaN or Inf the rotation spreads."""
     for ablock in (32, 128):
         for norm, keep in ((0, 0), (1, 1), (1, 0), (0, 1)):
             for rows, width, block in ((1, 128, 128), (3, 768, 256), (2, 5120, 1024)):

@@ -1,4 +1,4 @@
-"""matmul_ternary and matmul_ternary_block."""
+"""Cases of matmul_ternary and matmul_ternary_block."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from bitnet_hal.kernels.sizes import SCALE_COLUMNS
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.testing.cases.case import Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import (
     activations,
-    block_activations,
+    group_activations,
     normal,
     pack_codes,
     padded,
@@ -32,7 +33,7 @@ SHAPES = (
     (33, 3, 8640),
     (40, 66, 6912),
 )
-"""(T, N, K): around tiles of 32 and 64, up to the widest feed-forward layer; K = 8640 is padded to 8704."""
+"""(T, N, K) around tiles of 32 and 64, up to the widest feed-forward layer; K = 8640 is padded to 8704."""
 
 
 def _build(rng: Rng, rows: int, outs: int, columns: int, add: int = 0, exact: bool = False) -> CaseLaunch:
@@ -40,7 +41,8 @@ def _build(rng: Rng, rows: int, outs: int, columns: int, add: int = 0, exact: bo
     q, scale, qsum = activations(rng, rows, width, columns)
     wscale = rng.uniform(0.1, 2, outs).astype(np.float32)
     if exact:
-        scale, wscale = powers_of_two(rng, rows), powers_of_two(rng, outs)
+        scale = powers_of_two(rng, rows)
+        wscale = powers_of_two(rng, outs)
     return CaseLaunch(
         {"rows": rows, "outs": outs, "width": width, "y_stride": outs, "y_first": 0},
         {
@@ -56,7 +58,7 @@ def _build(rng: Rng, rows: int, outs: int, columns: int, add: int = 0, exact: bo
 
 
 def _part_of_y(rng: Rng, add: int, block: int = 0) -> CaseLaunch:
-    """y[5, 100] of which columns 13..52 are this matrix's."""
+    """Write columns 13..52 of y[5, 100]."""
     launch = _block(rng, 5, 40, 256, block, add) if block else _build(rng, 5, 40, 256, add)
     launch.params.update(y_stride=100, y_first=13)
     launch.arrays["y"] = normal(rng, 5, 100)
@@ -64,7 +66,7 @@ def _part_of_y(rng: Rng, add: int, block: int = 0) -> CaseLaunch:
 
 
 def _largest_sums(rng: Rng) -> CaseLaunch:
-    """Every product has the same sign: sums that 16 bits, or f16, cannot hold."""
+    """Give all products the same sign, for sums that neither 16 bits nor f16 can hold."""
     launch = _build(rng, 2, 4, 8704, exact=True)
     q = np.full((2, 8704), -128, dtype=np.int8)
     q[1] = 127
@@ -74,50 +76,54 @@ def _largest_sums(rng: Rng) -> CaseLaunch:
 
 
 def _spoiled_rows(rng: Rng) -> CaseLaunch:
-    """Rows marked by scale = NaN stay NaN; all-zero rows give 0 whatever their scale."""
+    """Mark rows by scale = NaN, which must stay NaN; all-zero rows must give 0 for any scale."""
     launch = _build(rng, 7, 33, 256)
-    q, scale, qsum = launch.arrays["q"], launch.arrays["scale"], launch.arrays["qsum"]
+    q = launch.arrays["q"]
+    scale = launch.arrays["scale"]
+    qsum = launch.arrays["qsum"]
     scale[1] = np.nan
-    q[1:3], qsum[1:3] = 0, 0
+    q[1:3] = 0
+    qsum[1:3] = 0
     return launch
 
 
 def _block(
-    rng: Rng, rows: int, outs: int, columns: int, block: int, add: int = 0, exact: bool = False, ablock: int = 0
+    rng: Rng, rows: int, outs: int, columns: int, block: int, add: int = 0, exact: bool = False, act_group: int = 0
 ) -> CaseLaunch:
     launch = _build(rng, rows, outs, columns, add, exact)
     width = padded(columns)
-    count = outs * -(-width // block)
+    count = outs * ceil_div(width, block)
     launch.arrays["wscale"] = np.exp2(rng.integers(-1, 2, count)) if exact else rng.uniform(0.1, 2, count)
-    launch.constants.update(BLOCK=block, ABLOCK=ablock)
-    if ablock:
-        q, scale, qsum = block_activations(rng, rows, width, columns, ablock)
+    launch.constants.update(BLOCK=block, ABLOCK=act_group)
+    if act_group:
+        q, scale, qsum = group_activations(rng, rows, width, columns, act_group)
         if exact:
-            scale = np.exp2(rng.integers(-2, 2, (rows, width // ablock))).astype(np.float32)
-            scale = scale.repeat(ablock // SCALE_COLUMNS, axis=1)
+            scale = np.exp2(rng.integers(-2, 2, (rows, width // act_group))).astype(np.float32)
+            scale = scale.repeat(act_group // SCALE_COLUMNS, axis=1)
         launch.arrays.update(q=q, scale=scale, qsum=qsum)
     return launch
 
 
-def _spoiled_blocks(rng: Rng, ablock: int) -> CaseLaunch:
-    """A row marked by NaN in all its scales stays NaN; a dead weight group and all-zero rows give exact zeros."""
-    launch = _block(rng, 5, 33, 384, 128, ablock=ablock)
+def _spoiled_blocks(rng: Rng, act_group: int) -> CaseLaunch:
+    """Mark a row by NaN in all its scales; a weight group of scale 0 and all-zero rows must give exact zeros."""
+    launch = _block(rng, 5, 33, 384, 128, act_group=act_group)
     q, scale, qsum = (launch.arrays[name] for name in ("q", "scale", "qsum"))
     scale[1] = np.nan
-    q[1:3], qsum[1:3] = 0, 0
+    q[1:3] = 0
+    qsum[1:3] = 0
     launch.arrays["wscale"].reshape(33, 3)[4:7, 1] = 0
     return launch
 
 
 def cases() -> Iterator[Case]:
-    """Shapes, ADD, parts of y, padding, exactness."""
+    """Yield shapes, ADD, parts of y, padding, exact products."""
     name = "matmul_ternary"
     for t, n, k in SHAPES:
         yield Case(name, f"t{t}-n{n}-k{k}", _build, (t, n, k))
     for t, n, k in ((1, 64, 2560), (7, 33, 256), (20, 34, 384), (33, 65, 640), (70, 130, 384)):
         yield Case(name, f"exact-t{t}-n{n}-k{k}", _build, (t, n, k, 0, True), exact=True)
         yield Case(name, f"add-t{t}-n{n}-k{k}", _build, (t, n, k, 1))
-    for add in (0, 1):  # whole groups of rows, as models have them, and more column blocks than are under way at a time
+    for add in (0, 1):  # whole tiles of rows, as in models, and more column blocks than a pipeline has stages
         yield Case(name, f"prompt-t150-n320-k1536-add{add}", _build, (150, 320, 1536, add))
     yield Case(name, "exact-t257-n288-k256", _build, (257, 288, 256, 0, True), exact=True)
     yield Case(name, "many-outs", _build, (1, 70001, 128, 0, True), exact=True)
@@ -140,7 +146,7 @@ def cases() -> Iterator[Case]:
 
 
 def _activation_group_sizes(name: str) -> Iterator[Case]:
-    """A scale for every 32 columns of the activations, with each block of weights."""
+    """Yield groups of activations of 32 and 128 columns, with each group size of weights."""
     for block in (64, 128, 256):
         for t, n, k in ((1, 33, 640), (2, 130, 320), (8, 31, 2560), (33, 70, 384), (70, 130, 256)):
             yield Case(name, f"a32-b{block}-t{t}-n{n}-k{k}", _block, (t, n, k, block, 0, False, 32))
@@ -150,9 +156,9 @@ def _activation_group_sizes(name: str) -> Iterator[Case]:
     yield Case(name, "a32-prompt", _block, (512, 5, 128, 128, 0, False, 32))
     yield Case(name, "a32-add-t70", _block, (70, 130, 384, 64, 1, False, 32))
     prompts = ((128, 0, 32), (64, 1, 32), (64, 0, 0), (128, 1, 0), (128, 0, 128), (64, 1, 128), (256, 0, 128))
-    for block, add, ablock in prompts:  # as in matmul_ternary's prompts
-        case = (150, 320, 1536, block, add, False, ablock)
-        yield Case(name, f"a{ablock}-b{block}-prompt-t150-n320-k1536-add{add}", _block, case)
+    for block, add, act_group in prompts:  # shapes as in matmul_ternary's prompts
+        case = (150, 320, 1536, block, add, False, act_group)
+        yield Case(name, f"a{act_group}-b{block}-prompt-t150-n320-k1536-add{add}", _block, case)
     yield Case(name, "a32-many-outs", _block, (1, 70001, 128, 128, 0, True, 32), exact=True)
     yield Case(name, "a32-spoiled-rows", _spoiled_blocks, (32,))
     yield Case(name, "a128-spoiled-rows", _spoiled_blocks, (128,))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.plugin import FEW_ROWS, Tuning, TuningQuery
+from bitnet_hal.rounding import ceil_div
 
 MOST_SPLITS = 32
 """Parts of the positions that a row's attention is split into."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from bitnet_hal.errors import DeviceLostError, LaunchError, OutOfMemoryError
 from bitnet_hal.testing import BackendConformance
-from bitnet_hal.testing.areas.errors import Failure
+from bitnet_hal.testing.rules.errors import Failure
 from bitnet_newbackend.errors import Status, check
 from bitnet_newbackend.plugin import NewBackendBackend
 

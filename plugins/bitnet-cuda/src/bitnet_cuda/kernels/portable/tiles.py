@@ -6,9 +6,9 @@ GROUP is the threads of a block, TILE_N and TILE_T what it makes; the sources sa
 from __future__ import annotations
 
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.catalogue import ceil_div
 from bitnet_hal.kernels.lm_head_int8 import HEAD_GROUP
 from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
+from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import shared_heads
 
 MANY_ROWS = 32

@@ -1,1 +1,0 @@
-"""The rules, one module per area; `bitnet_hal.testing.suite` puts them together."""

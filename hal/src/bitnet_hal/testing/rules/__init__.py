@@ -1,0 +1,1 @@
+"""The rules by subject; `bitnet_hal.testing.suite` combines them."""

@@ -1,0 +1,104 @@
+"""Rules about optional features of recordings: timings and reads that do not stop the queue."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bitnet_hal.device import MAX_ASYNC_READ, whole
+from bitnet_hal.testing.rules.recordings import count, counter, permutation
+from bitnet_hal.testing.workbench import Bench
+
+LEAST_SHARE = 50
+"""Largest ratio of a replay's wall time to the device time of its launches: starting a replay costs some tens of us."""
+
+
+class FeatureRules:
+    """Rules about "timings" and "async-readback"; a device without the feature skips them."""
+
+    def test_timings(self, bench: Bench) -> None:
+        """With the feature "timings", `timings` must replay once and return each launch's name and seconds in order."""
+        if "timings" not in bench.info.features:
+            pytest.skip('the device does not claim "timings"')
+        ones = counter(bench)
+        shuffle = permutation(bench, None, None, np.array([1, 0]), np.ones((1, 2), dtype=np.float32))
+        with bench.device.record() as recording:
+            ones.run(bench.device)
+            shuffle.run(bench.device)
+            ones.run(bench.device)
+        timed = bench.device.timings(recording)  # type: ignore[attr-defined]  # a TimedDevice, as the feature says
+        assert [name for name, _ in timed] == ["matmul_ternary", "matmul_dense", "matmul_ternary"]
+        assert all(0 < seconds < 60 for _, seconds in timed), f"times are seconds, above 0: {timed}"
+        assert count(bench, ones) == 2, "timings must replay once"
+        recording.close()
+
+    def test_timings_agree_with_the_clock_on_the_wall(self, bench: Bench) -> None:
+        """With the feature "timings", the sum of times must not exceed the call's wall time, nor be far below a
+        replay's.
+
+        A failure usually means a wrong unit.
+        """
+        if "timings" not in bench.info.features:
+            pytest.skip('the device does not claim "timings"')
+        order = np.random.default_rng(1).permutation(512)
+        busy = permutation(bench, None, None, order, np.ones((8, 512), dtype=np.float32))
+        with bench.device.record() as recording:
+            for _ in range(16):
+                busy.run(bench.device)
+        replays = []
+        shares = []
+        for _ in range(3):
+            began = time.perf_counter()
+            bench.device.replay(recording)
+            bench.device.synchronize()
+            replays.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            timed = bench.device.timings(recording)  # type: ignore[attr-defined]  # a TimedDevice, as the feature says
+            took = time.perf_counter() - began
+            total = sum(seconds for _, seconds in timed)
+            assert total <= took, f"launches of {total:.3g} s in a call that took {took:.3g} s"
+            shares.append(total)
+        assert max(shares) > min(replays) / LEAST_SHARE, (
+            f"launches take {max(shares):.3g} s by the device's clock, and their replay takes {min(replays):.3g} s"
+        )
+        recording.close()
+
+    def test_reading(self, bench: Bench) -> None:
+        """With the feature "async-readback", each of two pending reads must return the contents at its place in the
+        queue."""
+        if "async-readback" not in bench.info.features:
+            pytest.skip('the device does not claim "async-readback"')
+        device: Any = bench.device
+        ones = counter(bench)
+        found = np.empty((2, 15), np.float32)
+        with device.record() as recording:
+            ones.run(device)
+        for cycle in range(3):
+            reads = []
+            for _ in range(2):
+                for _ in range(50):
+                    device.replay(recording)
+                reads.append(device.read_async(ones.views["y"]))
+            device.replay(recording)
+            for row, read in zip(found, reads, strict=True):
+                read(row.data.cast("B"))
+            before = 101 * cycle
+            assert (found == [[before + 50], [before + 100]]).all(), f"not the contents at that place: {found}"
+            assert count(bench, ones) == before + 101
+        with pytest.raises(ValueError):
+            device.read_async(ones.views["y"])(memoryview(bytearray(4)))
+        large = device.alloc(MAX_ASYNC_READ + 4)
+        data = np.random.default_rng(1).bytes(MAX_ASYNC_READ)
+        device.upload(whole(large).part(4, MAX_ASYNC_READ), memoryview(data))
+        read = device.read_async(whole(large).part(4, MAX_ASYNC_READ))
+        held = bytearray(MAX_ASYNC_READ)
+        device.upload(whole(large), memoryview(bytes(MAX_ASYNC_READ + 4)))
+        read(memoryview(held))
+        assert held == data, "not the contents at that place in the queue"
+        with pytest.raises(ValueError):
+            device.read_async(whole(large))
+        device.free(large)
+        recording.close()

@@ -1,0 +1,106 @@
+"""The kit under pytest: options, absent devices, reports and speeds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bitnet_hal.reference.plugin import NumpyBackend
+from bitnet_hal.testing.speed import CONTEXT, Shape, measure, shapes
+from bitnet_hal.testing.workbench import Bench
+
+ADOPTED = """
+from bitnet_hal.reference.plugin import NumpyBackend
+from bitnet_hal.testing import BackendConformance
+
+class TestHere(BackendConformance):
+    backend = NumpyBackend
+
+    def test_info_is_sound(self, bench):
+        assert bench.info.name == "another", "a failing rule"
+"""
+ABSENT = """
+from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.testing import BackendConformance
+
+class Absent:
+    name = "absent"
+    api = (2, 0)
+
+    def devices(self):
+        raise BackendUnavailableError("libabsent.so is not installed", backend="absent", hint="Install it")
+
+class TestAbsent(BackendConformance):
+    backend = Absent
+"""
+RULES = "test_info or test_copy or embed_rows-t or source_that or test_the_version"
+
+
+def run(folder: Path, source: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest in a subprocess on a module with `source`."""
+    (folder / "test_adopted.py").write_text(source)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "bitnet_hal.testing.plugin", "-k", RULES, *options]
+    alone = {
+        **os.environ,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }  # other plugins take seconds to load
+    return subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_report_tells_what_passed_failed_and_skipped(tmp_path: Path) -> None:
+    done = run(tmp_path, ADOPTED, "--bitnet-report=report.json")
+    assert "1 failed" in done.stdout, done.stdout + done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["totals"] == {"failed": 1, "passed": 11, "skipped": 1}
+    assert [device["device"] for device in report["devices"]] == ["numpy:0"]
+    outcomes = {test["test"]: test for test in report["tests"]}
+    failed = outcomes["test_info_is_sound[numpy:0]"]
+    assert failed["outcome"] == "failed"
+    assert "a failing rule" in failed["reason"]
+    assert failed["device"] == "numpy:0"
+    skipped = outcomes["test_a_source_that_does_not_compile_gives_the_log[numpy:0]"]
+    assert "compile_broken_source" in skipped["reason"]
+    assert set(report["versions"]) == {"bitnet-hal", "python", "platform", "numpy"}
+
+
+def test_an_absent_device_skips_with_its_reason_or_fails_if_required(tmp_path: Path) -> None:
+    skipping = run(tmp_path, ABSENT, "-rs")
+    assert skipping.returncode == 0, skipping.stdout
+    assert "libabsent.so is not installed" in skipping.stdout
+    requiring = run(tmp_path, ABSENT, "--require-device")
+    assert requiring.returncode == 1, requiring.stdout
+    assert "libabsent.so is not installed" in requiring.stdout
+
+
+def test_a_backend_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    done = run(tmp_path, ABSENT.replace("backend = Absent", 'backend = "telepathy"'))
+    assert done.returncode != 0
+    assert "no installed distribution has an entry point 'telepathy'" in done.stdout + done.stderr
+
+
+def test_the_kit_costs_nothing_until_it_is_used() -> None:
+    program = "import sys, bitnet_hal.testing.plugin; print({'numpy', 'bitnet_hal.device'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_speed_is_measured() -> None:
+    backend = NumpyBackend()
+    bench = Bench(backend, 0, backend.devices()[0])
+    params = {"rows": 2, "outs": 32, "width": 256, "y_stride": 32, "y_first": 0}
+    tiny = Shape("matmul_ternary", "tiny", params, (32 * 64, 32, 512, 2, 2, 64), {"ADD": 0})
+    assert tiny.nbytes == 32 * 64 + 4 * 32 + 512 + 4 * (2 + 2 + 64)
+    measured = measure(bench, tiny)
+    bench.close()
+    assert (measured.kernel, measured.label, measured.rows) == ("matmul_ternary", "tiny", 2)
+    assert measured.device_us is not None  # the numpy device has timings
+    assert measured.gb_per_s == pytest.approx(tiny.nbytes / measured.device_us / 1e3)
+
+
+def test_speed_covers_decoding_and_prompts() -> None:
+    rows = {int(shape.params["rows"]) for shape in shapes()}
+    assert rows == {1, CONTEXT}
