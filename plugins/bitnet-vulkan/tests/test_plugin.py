@@ -25,9 +25,10 @@ from bitnet_hal.errors import (
     UnsupportedError,
     UsageError,
 )
-from bitnet_vulkan import describe
+from bitnet_vulkan import abilities as abilities_module
+from bitnet_vulkan.abilities import ABILITIES, MATRIX_SHAPES, abilities
 from bitnet_vulkan.compile import KERNELS
-from bitnet_vulkan.describe import ABILITIES, KNOWN, abilities, usable
+from bitnet_vulkan.describe import usable
 from bitnet_vulkan.device import VulkanDevice
 from bitnet_vulkan.driver import check, instance, vk
 
@@ -140,7 +141,7 @@ def test_small_buffers_come_and_go(device: VulkanDevice) -> None:
 def test_matrix_units_are_known_by_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
     import vulkan
 
-    bytes_, halves = KNOWN["shapes"].values()
+    bytes_, halves = MATRIX_SHAPES.values()
 
     def products(_: object, count: Any, rows: Any) -> int:
         """One product of bytes that the kernels use, one of halves that they do not."""
@@ -153,7 +154,7 @@ def test_matrix_units_are_known_by_their_products(monkeypatch: pytest.MonkeyPatc
 
     kind = "PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"
     known = vk().ffi.callback(vk().ffi.typeof(kind), products)
-    monkeypatch.setattr(describe, "function", lambda _: known)
+    monkeypatch.setattr(abilities_module, "function", lambda _: known)
     on = (
         "subgroupSizeControl",
         "computeFullSubgroups",

@@ -91,4 +91,4 @@ def test_every_binary_compiles_without_spilling(family: str) -> None:
 def test_a_device_without_memory_is_refused() -> None:
     done = run("from bitnet_vulkan.plugin import bitnet_backend; bitnet_backend().devices()", "navi21")
     assert "BackendUnavailableError" in done.stderr
-    assert "has not memory" in done.stderr
+    assert "has no device memory" in done.stderr
