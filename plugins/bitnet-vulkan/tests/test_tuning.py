@@ -5,41 +5,16 @@ A kernel or variant that only some GPUs use would otherwise fail on their owners
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import product
 from pathlib import Path
 
 import pytest
 from bitnet_hal.device import DeviceInfo, DeviceType
 from bitnet_hal.errors import UnsupportedError
-from bitnet_hal.kernels.spec import KernelSpec
-from bitnet_hal.testing.cases.registry import all_cases
-from bitnet_hal.tuning.query import TuningQuery
+from bitnet_hal.testing.launches import tuning_queries
 from bitnet_vulkan.compile import KERNELS, source_of
 from bitnet_vulkan.describe import offered
 from bitnet_vulkan.tuning import candidate_tunings
-
-ROWS = (1, 9, 1024)
-"""A decode step, a short prompt and a long one, beside the rows of the kit's cases."""
-Launch = tuple[KernelSpec, dict[str, int], dict[str, int | float]]
-
-
-@cache
-def launches() -> list[Launch]:
-    """Return (kernel, constants, parameters) of the kit's cases, each with several numbers of rows."""
-    found: list[Launch] = []
-    seen = set()
-    for case in all_cases():
-        launch = case.launch()
-        params = dict(launch.params)
-        for rows in (params.get("rows", 0), *ROWS):
-            if "rows" in params:
-                params["rows"] = rows
-            key = (case.kernel, *launch.constants.items(), *params.items())
-            if key not in seen:
-                seen.add(key)
-                found.append((case.spec, launch.constants, dict(params)))
-    return found
 
 
 def devices() -> list[DeviceInfo]:
@@ -66,12 +41,12 @@ def devices() -> list[DeviceInfo]:
 def chosen_files(info: DeviceInfo) -> set[Path]:
     """Return the SPIR-V files of all tunings of the launches that the device runs."""
     found = set()
-    for spec, constants, params in launches():
+    for query in tuning_queries(info):
         try:
-            tunings = candidate_tunings(TuningQuery(spec, constants, params, info))
+            tunings = candidate_tunings(query)
         except UnsupportedError:
             continue
-        found |= {source_of(tuning.source(spec.name), info) for tuning in tunings}
+        found |= {source_of(tuning.source(query.spec.name), info) for tuning in tunings}
     return found
 
 
