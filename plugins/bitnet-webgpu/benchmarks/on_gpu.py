@@ -110,7 +110,7 @@ def ways(shape: str, device: str) -> dict[str, Any]:
         return tuning.select_tuning(TuningQuery(spec, constants, params, info))
 
     settings = {"without subgroups": plain}
-    settings |= {f"tiles of {rows} rows, {group} threads": tiles(rows, group) for rows, group in tuning.TILES}
+    settings |= {f"tiles of {rows} rows, {group} threads": tiles(rows, group) for rows, group in tuning.PROMPT_TILES}
     found = {}
     for name, select_tuning in settings.items():
         print(name, flush=True)

@@ -18,7 +18,7 @@ from bitnet_hal.testing.workbench import Bench
 from bitnet_hal.tuning.query import TuningQuery
 from bitnet_webgpu.describe import KNOWN, device_infos, usable
 from bitnet_webgpu.device import WebGpuDevice
-from bitnet_webgpu.tuning import FEW_ROWS, TILES, candidate_tunings, select_tuning
+from bitnet_webgpu.tuning import FEW_ROWS, PROMPT_TILES, candidate_tunings, select_tuning
 
 pytestmark = pytest.mark.slow
 
@@ -121,7 +121,7 @@ def test_without_subgroups(plain: Bench, case: Case) -> None:
     check(plain, case)
 
 
-@pytest.mark.parametrize("tiles", TILES, ids=str)
+@pytest.mark.parametrize("tiles", PROMPT_TILES, ids=str)
 @pytest.mark.parametrize("case", MANY_ROWS, ids=lambda case: case.id)
 def test_tiles(grouped: Bench, case: Case, tiles: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     def tuning(*query: Any) -> Tuning:
