@@ -101,7 +101,7 @@ def test_what_a_device_tells(device: LevelZeroDevice) -> None:
     info = device.info
     assert info.physical_id == "0000:03:00.0"
     assert info.extra["architecture"] == "Xe-HPG (Arc A)"
-    assert info.extra["dpas"] == "there, not used yet"
+    assert info.extra["dpas"] == "present, not used yet"
     assert info.type is DeviceType.INTEGRATED
 
 
@@ -155,4 +155,4 @@ def test_free_memory_is_what_sysman_says(device: LevelZeroDevice, monkeypatch: p
 def test_unknown_index(run: Run) -> None:
     said = run("from bitnet_levelzero.plugin import *; bitnet_backend().open(99)")
     assert "there is no device level-zero:99. Present: level-zero:0 test driver" in said
-    assert bitnet_backend().api == (2, 0)
+    assert bitnet_backend().api == (2, 1)

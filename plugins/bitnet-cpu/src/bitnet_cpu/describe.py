@@ -1,4 +1,4 @@
-"""What the CPU is, and which code path it runs."""
+"""DeviceInfo of the CPU, and the code path that it runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from bitnet_cpu import __version__
 
 VARIABLE = "BITNET_CPU_KERNEL"
 ALIGNMENT = 4
-"""Bytes: kernels load without alignment, but f32 and i32 values lie on their own size."""
+"""Bytes: kernels use unaligned loads, but f32 and i32 values must lie at multiples of their size."""
 
 
 def usable_paths() -> list[str]:
-    """Code paths that this CPU runs, best first. BackendUnavailableError if the native module does not load."""
+    """Return the code paths that this CPU runs, best first. Raises BackendUnavailableError if the native module does
+    not load."""
     try:
         from bitnet_cpu import _native
     except ImportError as exc:
@@ -34,7 +35,8 @@ def usable_paths() -> list[str]:
 
 
 def active_kernel() -> str:
-    """The code path that a new device uses: BITNET_CPU_KERNEL, else the best. UsageError if the CPU cannot run it."""
+    """Return the code path of a new device: BITNET_CPU_KERNEL, else the best. Raises UsageError if the CPU cannot run
+    it."""
     usable = usable_paths()
     wanted = os.environ.get(VARIABLE)
     if wanted and wanted not in usable:
@@ -44,7 +46,7 @@ def active_kernel() -> str:
 
 @cache
 def cpu_name() -> str:
-    """The processor's name as the system tells it."""
+    """Return the processor's name as the system reports it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -56,7 +58,7 @@ def cpu_name() -> str:
 
 
 def cpu_info(path: str | None = None, threads: int | None = None) -> DeviceInfo:
-    """The device; `path` and `threads` of an open one, else what a new one would use."""
+    """Return the DeviceInfo of the CPU. path, threads: those of an open device; by default those of a new one."""
     from bitnet_cpu.threads import thread_count
 
     path = path or active_kernel()

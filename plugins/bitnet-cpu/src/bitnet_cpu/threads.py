@@ -1,4 +1,4 @@
-"""How many threads to compute with."""
+"""The number of threads, and the shared thread pools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MOST = 1024
 
 
 def cgroup_cores(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float:
-    """CPU quota of this process's control groups in cores (v2, or v1's cpu controller); infinity without one."""
+    """Return the CPU quota of this process's control groups in cores (v2, or v1's cpu controller), infinity without
+    one."""
     quota = float("inf")
     try:
         lines = own.read_text().splitlines()
@@ -48,9 +49,9 @@ def _quota(folder: Path) -> float:
 
 
 def thread_count() -> int:
-    """BITNET_NUM_THREADS, else the physical cores this process may use, within its cgroup's quota.
+    """Return BITNET_NUM_THREADS, else the number of physical cores that this process may use within its cgroup's quota.
 
-    UsageError if the variable is not a number in 1..1024.
+    Raises UsageError if the variable is not a number in 1..1024.
     """
     if text := os.environ.get(VARIABLE):
         if not text.isdecimal() or not 1 <= int(text) <= MOST:
@@ -64,5 +65,5 @@ def thread_count() -> int:
 
 @cache
 def pool(threads: int) -> _native.Pool:
-    """The process's pool of that size, shared by all devices."""
+    """Return the process's pool of that size, shared by all devices."""
     return _native.Pool(threads)

@@ -1,4 +1,4 @@
-"""What each GPU is."""
+"""Enumeration of AMD GPUs through the HIP runtime."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PROPERTIES = {
 
 
 def text(value: Any) -> str:
-    """A C string of hip-python, without what follows its end."""
+    """Return a C string of hip-python up to its NUL."""
     raw = value if isinstance(value, bytes) else str(value).encode()
     return raw.split(b"\0")[0].decode(errors="replace")
 
@@ -43,7 +43,8 @@ def text(value: Any) -> str:
 def _info(ordinal: int) -> DeviceInfo:
     properties = check(driver().hipGetDeviceProperties(ordinal), "query")[0]
     version = int(check(driver().hipRuntimeGetVersion(), "query")[0])
-    architecture, total = text(properties.gcnArchName), int(properties.totalGlobalMem)
+    architecture = text(properties.gcnArchName)
+    total = int(properties.totalGlobalMem)
     extra: dict[str, str | int | float | bool] = {
         "device_id": ordinal,
         "architecture": architecture,
@@ -75,12 +76,12 @@ def _info(ordinal: int) -> DeviceInfo:
 
 
 def device_infos() -> list[DeviceInfo]:
-    """All GPUs that can be described; BackendUnavailableError if there is none."""
+    """Return the DeviceInfo of all GPUs that can be used. Raises BackendUnavailableError if there is none."""
 
     def described(ordinal: int, _: int) -> DeviceInfo | str:
         info = _info(ordinal)
-        waves = info.extra["warp_size"]
-        return info if int(waves) in (32, 64) else f"waves of {waves} threads"
+        wave = info.extra["warp_size"]
+        return info if int(wave) in (32, 64) else f"rocm:{ordinal} has waves of {wave} threads, 32 or 64 are needed"
 
     count = int(check(driver().hipGetDeviceCount(), "list devices")[0])
     infos, _ = filter_devices(range(count), "rocm", described)
