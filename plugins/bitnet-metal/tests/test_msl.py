@@ -1,4 +1,4 @@
-"""The kernels' text: a linter for what clang takes and Metal does not, and mutants that it, or clang, must refuse."""
+"""The kernels' text: a linter for rules that clang does not check, and mutants that it or clang must reject."""
 
 from __future__ import annotations
 

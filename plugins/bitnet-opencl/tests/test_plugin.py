@@ -98,7 +98,7 @@ def test_statuses_have_the_names_of_the_binding() -> None:
 
 
 def test_every_source_has_a_kernel_of_the_catalogue() -> None:
-    """Named as its file, with the arguments that the catalogue gives it."""
+    """A kernel is named like its file and has the arguments of the catalogue."""
     folder = Path(str(clc.__file__)).parent
     names = sorted(CATALOGUE, key=len, reverse=True)
     seen = set()

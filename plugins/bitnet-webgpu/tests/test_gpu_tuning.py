@@ -1,5 +1,5 @@
-"""What GPUs are given and software adapters are not (fused kernels, positions shared by workgroups), on whatever
-adapter there is: the kit's cases, with subgroups where it has them, and without."""
+"""Tunings of GPUs that software adapters do not get (fused kernels, positions shared by workgroups), on any adapter:
+the kit's cases with subgroups, if it has them, and without."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FEW = [
     for case in cases_of(kernel)[:4]
     if case in CASES or kernel in REDUCING
 ]
-"""A few of each: what is different without subgroups is in one file, `reduce`."""
+"""A few cases of each kernel: all code that differs without subgroups is in one file, `reduce`."""
 
 MANY_ROWS = [
     case
