@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bitnet_core.cli.console import progress_bar, say
-from bitnet_core.cli.options import LayoutOption
+from bitnet_core.cli.parameters import Field, expanded
+from bitnet_core.options.loading import Layout, LoadOptions
 
 if TYPE_CHECKING:  # heavy modules are imported where they are used: help must come at once
     from bitnet_core.model.source import Finding, ModelSource
@@ -47,12 +48,13 @@ def register(app: typer.Typer) -> None:
     app.command("quantize")(quantize)
 
 
+@expanded
 def convert(
     source: SourceArgument,
     destination: DestinationArgument,
     to: ToOption = To.i2_s,
     verify: VerifyOption = False,
-    layout: LayoutOption = None,
+    layout: Annotated[Layout | None, Field(LoadOptions)] = None,
     force: ForceOption = False,
 ) -> None:
     """Convert a model to another format.
@@ -62,9 +64,7 @@ def convert(
     from bitnet_core.formats.open import open_model
     from bitnet_core.hub import local
 
-    _run(
-        open_model(local(source, say), layout=None if layout is None else layout.value), destination, to, verify, force
-    )
+    _run(open_model(local(source, say), layout=layout), destination, to, verify, force)
 
 
 def quantize(

@@ -85,7 +85,7 @@ def describe(info: DeviceInfo) -> dict[str, Any]:
 
 def _details(info: DeviceInfo, place: str) -> list[str]:
     """What the drivers tell, a line each."""
-    from bitnet_core.engine.options import share_rule  # the engine takes its time to import
+    from bitnet_core.engine.capacity import share_rule  # the engine takes its time to import
 
     lines = [
         f"type: {_kind(info)}",

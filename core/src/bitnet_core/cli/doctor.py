@@ -9,7 +9,7 @@ import typer
 from bitnet_core.cli.blocks import print_block
 from bitnet_core.cli.console import harmless, print_json, progress_bar
 from bitnet_core.cli.devices import describe
-from bitnet_core.cli.options import source_of
+from bitnet_core.cli.opening import source_of
 
 if TYPE_CHECKING:
     from bitnet_hal.discovery.registry import Quarantine

@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from bitnet_core.cli.options import GROUPS
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 ELSEWHERE = {
@@ -38,11 +40,17 @@ class Command(TyperCommand):
             if record is not None:
                 default = "Arguments" if param.param_type_name == "argument" else "Options"
                 groups.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(record)
-        if "Options" in groups:  # --help comes last
-            groups["Options"] = groups.pop("Options")
-        for name, records in groups.items():
+        for name in sorted(groups, key=_position):
             with formatter.section(name):
-                formatter.write_dl(records)
+                formatter.write_dl(groups[name])
+
+
+def _position(group: str) -> int:
+    """Return a group's place in the help: arguments first, a command's own groups after the common ones."""
+    order = ["Arguments", *GROUPS]
+    if group in order:
+        return order.index(group)
+    return len(order) + (group == "Options")  # --help comes last
 
 
 class Group(TyperGroup):

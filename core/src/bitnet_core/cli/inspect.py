@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bitnet_core.cli.console import print_json, print_table, say
-from bitnet_core.cli.options import JsonOption, LayoutOption
+from bitnet_core.cli.options import JsonOption
+from bitnet_core.cli.parameters import Field, expanded
+from bitnet_core.options.loading import Layout, LoadOptions
 from bitnet_core.units import size
 
 if TYPE_CHECKING:
@@ -27,10 +29,11 @@ def register(app: typer.Typer) -> None:
     app.command("inspect")(inspect)
 
 
+@expanded
 def inspect(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A GGUF file, a model folder or hf:OWNER/REPO[:FILE].")],
     as_json: JsonOption = False,
-    layout: LayoutOption = None,
+    layout: Annotated[Layout | None, Field(LoadOptions)] = None,
     all_tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor, not only their kinds.")] = False,
 ) -> None:
     """Show what a model file holds, what was found about it, and warnings with their evidence.
@@ -43,7 +46,7 @@ def inspect(
     from bitnet_core.formats.open import open_model
     from bitnet_core.hub import local
 
-    source = open_model(local(file, say), layout=None if layout is None else layout.value)
+    source = open_model(local(file, say), layout=layout)
     try:
         settle_layout(source)
         found = describe(source)

@@ -9,6 +9,8 @@ import typer
 
 from bitnet_core.cli import options
 from bitnet_core.cli.console import cell, print_json, print_table, progress_bar, say
+from bitnet_core.cli.opening import source_of
+from bitnet_core.cli.parameters import Field, expanded
 
 if TYPE_CHECKING:
     from bitnet_core.measure.tune import DeviceSpeed
@@ -19,8 +21,9 @@ def register(app: typer.Typer) -> None:
     app.command("tune")(tune)
 
 
+@expanded
 def tune(
-    model: options.ModelOption = None,
+    model: Annotated[str | None, Field(options.ModelOptions)] = None,
     synthetic: options.SyntheticOption = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="For all devices together.")] = 10.0,
     as_json: options.JsonOption = False,
@@ -32,7 +35,7 @@ def tune(
     """
     from bitnet_core.measure.tune import tune as measure
 
-    source, name = options.source_of(model, synthetic)
+    source, name = source_of(model, synthetic)
     try:
         with progress_bar() as progress:
             found = measure(source, name, seconds, progress)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.engine.sampling.sampler import Sampler, SamplingParams
+from bitnet_core.engine.sampling.sampler import Sampler
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.errors import GpuError, UsageError
 
 LOGITS = np.log(np.array([0.05, 0.4, 0.1, 0.3, 0.15], np.float32))

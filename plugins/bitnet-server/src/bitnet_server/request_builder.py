@@ -12,13 +12,13 @@ from bitnet_core.engine.request.reasoning import Reasoning
 from bitnet_core.engine.request.request import Scored
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.sampling.defaults import SamplingDefaults
-from bitnet_core.engine.sampling.sampler import SamplingParams
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.structured import Grammar, grammar_of
 from bitnet_hal.errors import UsageError
 
 from bitnet_server.errors import ApiError
 from bitnet_server.request_state import GenerationRequest
-from bitnet_server.schema import Common
+from bitnet_server.schema import Common, given_numbers
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
@@ -47,22 +47,21 @@ def check_common(request: Common, model: Model, names: Sequence[str]) -> None:
 
 
 def sampling_of(request: Common, defaults: SamplingDefaults, seed: int, logprobs: int | None) -> SamplingParams:
-    """How tokens are chosen; where neither the request nor the model says, with a temperature of 1 as OpenAI does."""
-    usual = defaults.temperature if defaults.origin else 1.0
+    """Return the sampling parameters of a request.
+
+    Without a temperature in the request or the model it is 1, as in OpenAI's API.
+    """
+    given = given_numbers(request)
+    usual = defaults.values.temperature if defaults.origin else 1.0
     temperature = usual if request.temperature is None else request.temperature
     if temperature < _GREEDY_BELOW or request.top_p == 0:
         temperature = 0.0
+    top_k = given["top_k"]
     biases = {int(token): bias for token, bias in (request.logit_bias or {}).items()}
+    given |= {"temperature": temperature, "top_k": None if top_k is None else max(top_k, 0), "seed": seed % (1 << 64)}
     return defaults.params(
-        temperature=temperature,
-        top_k=None if request.top_k is None else max(request.top_k, 0),
-        top_p=request.top_p,
-        min_p=request.min_p,
-        repetition_penalty=request.repetition_penalty or request.repeat_penalty or None,
+        **given,
         logit_bias={token: bias if bias > _BANNED else float("-inf") for token, bias in biases.items()},
-        seed=seed % (1 << 64),
-        presence_penalty=request.presence_penalty,
-        frequency_penalty=request.frequency_penalty,
         logprobs=logprobs,
     )
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
     from bitnet_core.engine.request.request import Request, Scored
     from bitnet_core.engine.sampling.constraint import Constraint
     from bitnet_core.engine.sampling.logprobs import TokenScore
-    from bitnet_core.engine.sampling.sampler import SamplingParams
+    from bitnet_core.options.sampling import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
