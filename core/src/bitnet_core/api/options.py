@@ -47,6 +47,7 @@ class SamplingOptions(TypedDict, total=False):
     top_k: int | None
     top_p: float | None
     min_p: float | None
+    top_n_sigma: float | None
     repetition_penalty: float | None
     presence_penalty: float | None
     frequency_penalty: float | None

@@ -15,8 +15,9 @@ class SamplingParams:
     """The parameters by which tokens are chosen.
 
     Applied in this order, each on the result of the one before (as in the transformers library): repetition penalty,
-    presence and frequency penalty, logit bias, temperature, top-k, top-p, min-p. Presence and frequency penalties are
-    those of OpenAI's API reference. Raises UsageError for a value of a wrong type or out of range.
+    presence and frequency penalty, logit bias, top-n-sigma, temperature, top-k, top-p, min-p. Top-n-sigma needs all
+    logits of a token. Presence and frequency penalties are those of OpenAI's API reference. Raises UsageError for a
+    value of a wrong type or out of range.
     """
 
     temperature: float = option(
@@ -46,6 +47,13 @@ class SamplingParams:
         gguf="min_p",
         group=SAMPLING,
         help="Exclude tokens less likely than this fraction of the likeliest.",
+    )
+    top_n_sigma: float = option(
+        0.0,
+        at_least=-1,
+        metavar="N",
+        group=SAMPLING,
+        help="Exclude tokens whose logit is more than N standard deviations below the largest; 0 or -1 for none.",
     )
     repetition_penalty: float = option(
         1.0,
@@ -96,6 +104,11 @@ class SamplingParams:
     def raw(self) -> bool:
         """The model's logits are used unchanged."""
         return not self.penalized and not self.logit_bias
+
+    @property
+    def needs_all_logits(self) -> bool:
+        """A list of the largest logits is not enough: their standard deviation counts."""
+        return self.top_n_sigma > 0 and self.temperature > 0
 
     @property
     def greedy(self) -> bool:

@@ -29,7 +29,8 @@ class Sampler:
             raise UsageError(f"logit_bias names a token outside 0..{vocab - 1}")
         self.params = params
         self.greedy = params.greedy
-        self.only_draws = params.temperature > 0 and params.raw and params.logprobs is None
+        drawn = params.temperature > 0 and not params.needs_all_logits
+        self.only_draws = drawn and params.raw and params.logprobs is None
         self.seed = secrets.randbits(63) if params.seed is None else params.seed
         self.scores: list[TokenScore] = []
         self.vocab = vocab
@@ -50,7 +51,8 @@ class Sampler:
         params = self.params
         if self.greedy:
             return LogitsRequest(1)
-        if not params.lowering or (params.logprobs is not None and not params.raw):
+        scored = params.logprobs is not None and not params.raw
+        if params.needs_all_logits or not params.lowering or scored:
             return LogitsRequest(0)
         needed = self._sure_length(tokens)
         named = params.logprobs
@@ -77,7 +79,11 @@ class Sampler:
             logits = masked(logits, mask)
         if np.isneginf(logits).all():
             raise forbidden()
-        token = int(np.argmax(logits)) if params.temperature == 0 else self._drawn(logits)
+        token = (
+            int(np.argmax(logits))
+            if params.temperature == 0
+            else self._drawn(_within_sigma(logits, params.top_n_sigma))
+        )
         if params.logprobs is not None:
             self.scores.append(token_score(logits, token, params.logprobs))
         return token
@@ -186,6 +192,18 @@ class Sampler:
         repeated = np.where(logits > 0, logits / factor, logits * factor)
         once = np.float32(params.presence_penalty) * (times > 0)
         return np.asarray(repeated - once - np.float32(params.frequency_penalty) * times, np.float32)
+
+
+def _within_sigma(logits: Logits, n: float) -> Logits:
+    """Return f32[V] with -inf for logits below max - n * standard deviation; n <= 0: unchanged.
+
+    Logits of -inf count neither before nor after (Tang et al. 2024, "Top-n-sigma: Not All Logits Are You Need", and
+    llama.cpp).
+    """
+    if n <= 0:
+        return logits
+    allowed = logits[logits > -np.inf].astype(np.float64)
+    return np.where(logits >= allowed.max() - n * allowed.std(), logits, np.float32("-inf"))
 
 
 def _in_order(ids: npt.NDArray[np.int32], values: Logits) -> tuple[npt.NDArray[np.int32], Logits]:
