@@ -73,7 +73,13 @@ class EngineOptions:
     )
     max_sequences: int = option(32, at_least=1, at_most=MAX_SEQUENCES, group=CACHE, help="Maximum concurrent requests.")
     eviction: Eviction = option("lru", group=CACHE, help="Order in which reusable prefixes leave the KV cache.")
-    prefill_chunk: int = option(MAX_PREFILL_CHUNK, at_least=1, flags=(), help="Most rows of a prompt step.")
+    prefill_chunk: int = option(
+        MAX_PREFILL_CHUNK,
+        at_least=1,
+        group=CACHE,
+        help="Most tokens of prompts in a step, up to a limit of the device: fewer take less memory for activations, "
+        "and running requests wait less; more make long prompts faster.",
+    )
     lm_head_int8: AutoOnOff = option(
         "auto",
         flags=(),
