@@ -1,4 +1,4 @@
-"""`bitnet bench`: speed, memory, and how near the memory's limit that is."""
+"""`bitnet bench`: speed, memory, and the share of the memory's bandwidth."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ ServerOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("bench")(bench)
 
 

@@ -41,7 +41,6 @@ NoChatOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("chat")(chat)
 
 
@@ -82,13 +81,13 @@ def chat(
 
 
 def _prepare(model: Model) -> None:
-    """What the second turn needs, while the first line is being typed."""
+    """Prepare the tokenizer for the second turn, while the first line is being typed."""
     with suppress(TokenizerError):  # the turn tells
         model.tokenizer.prepare()
 
 
 def _read_line(more: bool) -> str | None:
-    """A line as it was typed; None at the end of the input. more: it goes on with a message."""
+    """Read a line; None at the end of the input. more: it continues a message."""
     try:
         return read_line("... " if more else "> ")
     except EOFError:
@@ -99,7 +98,7 @@ def _read_line(more: bool) -> str | None:
 
 @dataclass
 class Conversation:
-    """What was said so far: messages, or with raw one text that goes on and on."""
+    """A conversation: messages, or with raw one text that grows with each line."""
 
     model: Model
     arguments: dict[str, Any]
@@ -111,7 +110,7 @@ class Conversation:
     text: str = ""
 
     def command(self, name: str, text: str) -> None:
-        """Do what a command asks for."""
+        """Run a command such as /clear."""
         if name == "/help":
             say(command_list())
             return
@@ -128,7 +127,7 @@ class Conversation:
             say("Forgotten.")
 
     def turn(self, said: str) -> None:
-        """One message and its answer, both kept; neither if the message does not fit."""
+        """Answer a message and keep both; keep neither if the message does not fit."""
         answer, reply = "", ReplyWriter(wrap=True)
         try:
             chunks = self._begun(said)
@@ -160,7 +159,7 @@ class Conversation:
         return chunks
 
     def _text_with(self, said: str) -> str:
-        """The text so far and a line behind it."""
+        """Return the text so far with a line appended."""
         return self.text + (" " if self.text and not self.text[-1].isspace() else "") + said
 
     def _report(self, chunks: GenerationStream) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # heavy modules are imported where they are used: help must c
 
 
 class To(StrEnum):
-    """What can be written."""
+    """The formats that can be written."""
 
     i2_s = "i2_s"
     tq2_0 = "tq2_0"
@@ -43,7 +43,6 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is at t
 
 
 def register(app: typer.Typer) -> None:
-    """Add both commands."""
     app.command("convert")(convert)
     app.command("quantize")(quantize)
 

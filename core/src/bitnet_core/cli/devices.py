@@ -1,4 +1,4 @@
-"""`bitnet devices`: what a request can name."""
+"""`bitnet devices`: the compute devices of this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ _BYTES = frozenset(("max_allocation", "max_binding", "shared_memory", "workgroup
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("devices")(devices)
 
 
@@ -61,7 +60,7 @@ def devices(
 
 
 def describe(info: DeviceInfo) -> dict[str, Any]:
-    """A device as JSON; sizes in bytes, 0 where the driver does not tell."""
+    """Return a device as JSON; sizes in bytes, 0 if the driver does not report them."""
     return {
         "device": info.request,
         "backend": info.backend,
@@ -84,7 +83,7 @@ def describe(info: DeviceInfo) -> dict[str, Any]:
 
 
 def _details(info: DeviceInfo, place: str) -> list[str]:
-    """What the drivers tell, a line each."""
+    """Return the drivers' information, as lines."""
     from bitnet_core.engine.capacity import share_rule  # the engine takes its time to import
 
     lines = [
@@ -109,7 +108,7 @@ def _memory(info: DeviceInfo) -> str:
 
 
 def _plain(name: str, value: Any) -> str:
-    """A value for people; what is a size in bytes as such."""
+    """Format a value; sizes in bytes with a unit."""
     if name in _BYTES and isinstance(value, int):
         return size(value)
     if isinstance(value, bool):

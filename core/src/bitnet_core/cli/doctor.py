@@ -1,4 +1,4 @@
-"""`bitnet doctor`: does everything that is installed work, and if not, why not?"""
+"""`bitnet doctor`: check everything that is installed, and explain what does not work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("doctor")(doctor)
 
 
@@ -117,7 +116,7 @@ def _print(checks: list[DeviceCheck], quarantined: list[Quarantine], findings: l
 
 
 def _idle(entry: Quarantine) -> str:
-    """Why nothing need be done about a plugin that is left out, "" where something may."""
+    """Return why an ignored plugin needs no action, "" if it may need one."""
     from bitnet_hal.discovery.registry import Stage
 
     from bitnet_core.doctor.hardware import nothing_to_do

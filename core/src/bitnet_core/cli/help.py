@@ -1,4 +1,4 @@
-"""Help and usage errors of the program: options in groups at any width, and errors in the program's own voice."""
+"""Help and usage errors of the program: options in groups at any width, errors as one line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _position(group: str) -> int:
 
 
 class Group(TyperGroup):
-    """The program, whose help tells the whole summary of each command."""
+    """The program; its help shows the whole summary of each command."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a section for core's commands, and one for each other group."""
@@ -70,24 +70,25 @@ class Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """A Typer application whose commands are of the class above."""
+    """A Typer application whose commands are instances of Command."""
 
     def command(self, *args: Any, **settings: Any) -> Any:
-        """As Typer's."""
+        """Register a command as Typer does."""
         return super().command(*args, **{"cls": Command, **settings})
 
 
 def expanded(arguments: list[str]) -> list[str]:
-    """Arguments as options: `help COMMAND` and nothing at all ask for help."""
+    """Return the arguments with `help COMMAND`, and no arguments at all, replaced by --help."""
     if arguments[:1] == ["help"]:
         return [*arguments[1:], "--help"]
     return arguments or ["--help"]
 
 
 def usage_problem(error: BaseException, arguments: list[str]) -> str:
-    """What is wrong with the command line, "" for an exception that is of something else.
+    """Return what is wrong with the command line, "" for an exception that is not a usage error.
 
-    Typer's usage errors are click's or its own copies of them, by its version: they are told by their method.
+    Typer's usage errors are click's or its own copies of them, depending on its version; they are recognised by their
+    method.
     """
     told = getattr(error, "format_message", None)
     if told is None:

@@ -1,4 +1,4 @@
-"""`bitnet pull` and `bitnet models`: models of the hub, which are known, and what is here of them."""
+"""`bitnet pull` and `bitnet models`: known models of the hub, and local copies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add both commands."""
     app.command("pull")(pull)
     group = typer.Typer(invoke_without_command=True)
     group.callback()(models)
@@ -94,7 +93,7 @@ def _about(model: CachedModel) -> str:
 
 
 def _known(family: Family) -> list[str]:
-    """Lines about a family; its forms in Markdown become plain text."""
+    """Return the lines about a family; Markdown in its forms becomes plain text."""
     lines = [family.forms.replace("`", ""), *([family.download] if family.download else [])]
     lines += [f"bitnet pull {name}    ({reference})" for name, reference in family.models.items()]
     if not family.models:

@@ -1,4 +1,4 @@
-"""`bitnet perplexity`: how well a model predicts a text."""
+"""`bitnet perplexity`: a model's perplexity on a text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from bitnet_core.options.loading import LoadOptions
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("perplexity")(perplexity)
 
 

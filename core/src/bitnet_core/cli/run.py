@@ -1,4 +1,4 @@
-"""`bitnet run`: text after a prompt."""
+"""`bitnet run`: the answer to a prompt, or its continuation."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ PromptOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("run")(run)
 
 
@@ -207,7 +206,7 @@ def _generate(
 
 
 def report_speed(result: Generation) -> None:
-    """Tokens per second of prefill (its last step makes the first token) and decode, on stderr."""
+    """Print the tokens per second of prefill (its last step makes the first token) and decode, on stderr."""
     count = max(len(result.tokens) - 1, 0)
     note(
         f"prefill {result.prompt_tokens} tokens, {speed(result.prompt_tokens, result.prefill_seconds)}; "
@@ -216,7 +215,7 @@ def report_speed(result: Generation) -> None:
 
 
 def speed(tokens: int, seconds: float) -> str:
-    """Tokens per second for people."""
+    """Format a speed in tokens per second."""
     return f"{tokens / seconds:.1f} tokens/s" if tokens and seconds > 0 else "too few to time"
 
 

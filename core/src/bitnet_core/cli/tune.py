@@ -1,4 +1,4 @@
-"""`bitnet tune`: which device is the quickest, found by measuring."""
+"""`bitnet tune`: find the fastest device by measuring."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("tune")(tune)
 
 

@@ -1,4 +1,4 @@
-"""The chat page: files of this package, read once; no path of a request ever reaches the file system."""
+"""The chat page: files of this package, read once, so that no request's path reaches the file system."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def _row(one: Declared, limits: Meta) -> dict[str, object]:
 
 
 async def index(request: Request) -> Response:
-    """GET /"""
+    """Return the page."""
     return _file("index.html")
 
 
 async def static(request: Request) -> Response:
-    """GET /static/NAME"""
+    """Return a file of the page."""
     return _file(request.path_params["name"])
 
 

@@ -1,4 +1,4 @@
-"""From a request's fields to orders for texts."""
+"""Build generation requests from the fields of an HTTP request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BANNED = -100.0
 
 
 def check_common(request: Common, model: Model, names: Sequence[str]) -> None:
-    """ApiError where fields contradict each other, the model or each other's ranges."""
+    """Raise ApiError if fields contradict each other or the model."""
     if request.model is not None and request.model not in names:
         raise ApiError(404, f"there is no model {request.model[:200]!r} here", param="model", code="model_not_found")
     if request.best_of is not None and request.best_of != (request.n or 1):
@@ -67,7 +67,7 @@ def sampling_of(request: Common, defaults: SamplingDefaults, seed: int, logprobs
 
 
 def grammar_in(request: Common) -> Grammar | None:
-    """What a request's response_format, regex or grammar asks for; ApiError 400 where it makes no sense."""
+    """Return the grammar of a request's response_format, regex or grammar. Raises ApiError 400 if it is not valid."""
     asked: list[dict[str, Any]] = []
     if request.response_format is not None:
         asked.append({k: v for k, v in msgspec.to_builtins(request.response_format).items() if v is not None})
@@ -104,10 +104,10 @@ def generation_requests(
     scored: Callable[[int], Scored | None] = lambda index: None,
     reply: bool = False,
 ) -> list[GenerationRequest]:
-    """Orders for every choice: prompts in their order, n of each. Choice i draws with the seed plus i.
+    """Build the generation requests of every choice: prompts in their order, n of each.
 
-    reply: they are a chat's, which may begin with reasoning. Compiles the grammar, which may take a second. ApiError
-    where a prompt is too long or the grammar is refused.
+    Choice i uses the seed plus i. reply: the text is a chat reply, which may begin with reasoning. Compiling a grammar
+    may take a second. Raises ApiError if a prompt is too long or the grammar is refused.
     """
     _check_lengths(prompts, model.engine.max_model_len)
     seed = secrets.randbits(63) if request.seed is None else request.seed

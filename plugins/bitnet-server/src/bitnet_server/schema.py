@@ -1,4 +1,4 @@
-"""Requests: fields, types and ranges, checked strictly. null is the same as absent, unknown fields are ignored."""
+"""Request schemas: fields, types and ranges, checked strictly; null means absent, unknown fields are ignored."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Bias = Annotated[float, Meta(ge=-100, le=100)]
 
 
 class StreamOptions(Struct):
-    """stream_options."""
+    """The field stream_options."""
 
     include_usage: bool | None = None
 
 
 class ResponseFormat(Struct):
-    """response_format, with llama.cpp's schema beside json_object, and two kinds more."""
+    """The field response_format, with llama.cpp's schema beside json_object, and the types regex and grammar."""
 
     type: str
     json_schema: dict[str, Any] | None = None
@@ -119,7 +119,7 @@ class ToolCall(Struct):
 
 
 class Message(Struct):
-    """One message."""
+    """A message of a conversation."""
 
     role: str
     content: str | list[ContentPart] | None = None
@@ -158,7 +158,7 @@ class NamedTool(Struct):
 
 
 class ChatRequest(Common, kw_only=True):
-    """POST /v1/chat/completions."""
+    """The body of POST /v1/chat/completions."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=4096)]
     max_completion_tokens: Tokens | None = None
@@ -173,7 +173,7 @@ class ChatRequest(Common, kw_only=True):
 
 
 class CompletionRequest(Common, kw_only=True):
-    """POST /v1/completions."""
+    """The body of POST /v1/completions."""
 
     prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1)]
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
@@ -183,7 +183,7 @@ class CompletionRequest(Common, kw_only=True):
 
 
 class TokenizeRequest(Struct):
-    """POST /tokenize, as llama-server and (prompt) vLLM have it."""
+    """The body of POST /tokenize, as in llama-server and (prompt) vLLM."""
 
     content: str | None = None
     prompt: str | None = None
@@ -192,13 +192,13 @@ class TokenizeRequest(Struct):
 
 
 class DetokenizeRequest(Struct):
-    """POST /detokenize."""
+    """The body of POST /detokenize."""
 
     tokens: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=1 << 20)]
 
 
 class TemplateRequest(Struct):
-    """POST /apply-template."""
+    """The body of POST /apply-template."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=4096)]
 
@@ -209,7 +209,7 @@ _DECODERS: dict[type[Struct], msgspec.json.Decoder[Any]] = {}
 
 
 def parse(body: bytes, kind: type[R]) -> R:
-    """A request from its JSON; ApiError 400 that names the field."""
+    """Parse the JSON of a request. Raises ApiError 400 that names the field."""
     decoder = _DECODERS.setdefault(kind, msgspec.json.Decoder(kind))
     try:
         request: R = decoder.decode(body)
