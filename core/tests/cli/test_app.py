@@ -47,7 +47,7 @@ def failing_command(error: str) -> str:
         ("core.ReceiptError('no receipt')", 14, "no receipt"),
         ("MemoryError()", 13, "out of memory"),
         ("KeyboardInterrupt()", 130, ""),
-        ("ZeroDivisionError('x')", 1, "ZeroDivisionError: x. BITNET_LOG=debug shows where"),
+        ("ZeroDivisionError('x')", 1, "ZeroDivisionError: x. BITNET_LOG=debug shows the traceback"),
     ],
 )
 def test_every_error_is_one_message_and_its_code(bitnet, install_plugin, error: str, code: int, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Checks of what Python programs pass, so that a wrong argument is named before anything is computed."""
+"""Checks of the arguments of Python programs, so that a wrong one is named before anything is computed."""
 
 from __future__ import annotations
 

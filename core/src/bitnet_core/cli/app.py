@@ -111,7 +111,7 @@ def main() -> None:
         if problem := helping.usage_problem(error, sys.argv[1:]):
             _fail(problem, UsageError.exit_code, error)
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        _fail(f"unexpected failure: {text}. BITNET_LOG=debug shows where", 1, error)
+        _fail(f"unexpected failure: {text}. BITNET_LOG=debug shows the traceback", 1, error)
     sys.exit(ended if isinstance(ended, int) else 0)
 
 
@@ -184,7 +184,7 @@ def _check_installed(app: typer.Typer, command: str) -> None:
 
 
 def _check_command(name: str, function: Callable[..., None]) -> None:
-    """Raise what Typer would raise for this command later, when all other commands would fail with it."""
+    """Raise Typer's exception for this command now: later all other commands would fail with it."""
     if not isinstance(name, str) or not _COMMAND.fullmatch(name) or not callable(function):
         raise ValueError("a command is a name of small letters, digits and hyphens, and a function")
     alone = typer.Typer()

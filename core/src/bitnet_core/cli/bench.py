@@ -42,7 +42,7 @@ class BenchOptions:
 
 ServerOption = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Measure a running server instead: --sequences clients at a time, streaming."),
+    typer.Option(metavar="URL", help="Measure a running server instead: --sequences concurrent clients, streaming."),
 ]
 
 
@@ -73,7 +73,7 @@ def bench(
     """
     if server is not None:
         if model.model is not None or synthetic is not None or profile is not None:
-            raise UsageError("--server measures what runs there: --model, --synthetic and --profile do not go with it")
+            raise UsageError("--server measures a running server: --model, --synthetic and --profile do not apply")
         _bench_server(server, wanted, as_json=as_json)
         return
     if model.model is not None and synthetic is not None:

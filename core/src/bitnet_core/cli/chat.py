@@ -35,7 +35,7 @@ NoChatOption = Annotated[
         "--no-chat",
         "--raw",
         rich_help_panel=options.PROMPT,
-        help="Go on from the text so far with each line, without the chat template.",
+        help="Continue the text so far with each line, without the chat template.",
     ),
 ]
 
@@ -82,7 +82,7 @@ def chat(
 
 def _prepare(model: Model) -> None:
     """Prepare the tokenizer for the second turn, while the first line is being typed."""
-    with suppress(TokenizerError):  # the turn tells
+    with suppress(TokenizerError):  # the turn reports it
         model.tokenizer.prepare()
 
 
@@ -121,7 +121,7 @@ class Conversation:
         if name == "/system":
             self.system = text
             say(
-                "The conversation begins again with this system message." if text else "There is no system message now."
+                "The conversation starts again with this system message." if text else "There is no system message now."
             )
         else:
             say("Forgotten.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bitnet_core.cli.streams import result
 from bitnet_core.cli.wrapping import WordWrap
 
-if TYPE_CHECKING:  # rich is imported where it is used: help must come at once
+if TYPE_CHECKING:  # rich is imported on use, so that help appears at once
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -13,7 +13,7 @@ from bitnet_core.cli.console import progress_bar, say
 from bitnet_core.cli.parameters import Field, expanded
 from bitnet_core.options.loading import Layout, LoadOptions
 
-if TYPE_CHECKING:  # heavy modules are imported where they are used: help must come at once
+if TYPE_CHECKING:  # heavy modules are imported on use, so that help appears at once
     from bitnet_core.model.source import Finding, ModelSource
 
 
@@ -39,7 +39,7 @@ DestinationArgument = Annotated[
 ]
 ToOption = Annotated[To, typer.Option("--to", help=_TO_HELP)]
 VerifyOption = Annotated[bool, typer.Option("--verify", help="Read the result back and compare every value and scale.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is at the destination.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing destination.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def devices(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show everything the drivers tell.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show everything that the drivers report.")] = False,
 ) -> None:
     """List the compute devices, best first."""
     from bitnet_hal.discovery.listing import asked_apart
@@ -36,7 +36,7 @@ def devices(
         from bitnet_hal.discovery.selection import devices as list_devices
         from bitnet_hal.discovery.selection import in_order, rank, reason
         from bitnet_hal.tuning.measured import token_seconds
-        from rich.console import Console as Console  # what is needed later is imported while drivers begin
+        from rich.console import Console as Console  # imported while drivers start
         from rich.table import Table
 
         wait()
@@ -56,7 +56,7 @@ def devices(
             table.add_row(*map(cell, (info.request, info.name, _kind(info), _memory(info), info.driver)))
         print_table(table)
     if left_out := [entry.name for entry in registry().quarantined]:
-        say(f"Left out: {', '.join(left_out)}. `bitnet doctor` tells why.")
+        say(f"Ignored: {', '.join(left_out)}. `bitnet doctor` says why.")
 
 
 def describe(info: DeviceInfo) -> dict[str, Any]:
@@ -89,12 +89,14 @@ def _details(info: DeviceInfo, place: str) -> list[str]:
     lines = [
         f"type: {_kind(info)}",
         f"memory: {_memory(info)}",
-        f"driver: {info.driver or 'not told'}",
+        f"driver: {info.driver or 'not reported'}",
         f"place under auto: {place}",
         f"key/value cache: {share_rule(info)}",
     ]
-    told = {name: value for name, value in describe(info).items() if name not in _IN_LINES and value not in ("", 0, [])}
-    for name, value in {**told, **info.extra}.items():
+    reported = {
+        name: value for name, value in describe(info).items() if name not in _IN_LINES and value not in ("", 0, [])
+    }
+    for name, value in {**reported, **info.extra}.items():
         lines.append(f"{name.replace('_', ' ')}: {_plain(name, value)}")
     return lines
 

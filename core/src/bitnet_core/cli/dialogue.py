@@ -11,7 +11,7 @@ from bitnet_hal.text_files import BOM
 
 COMMANDS = {
     "/help": "lists the commands",
-    "/system TEXT": "begins again with another system message; without TEXT, with none",
+    "/system TEXT": "starts again with another system message; without TEXT, with none",
     "/clear": "forgets the conversation",
     "/exit": "ends the program, as Ctrl-D does",
 }
@@ -65,7 +65,7 @@ def _entry(line: str) -> Entry:
     name = ALIASES.get(first.lower(), first.lower())
     if name not in _NAMES:
         near = get_close_matches(name, _NAMES, 1, 0.5)
-        hint = f"the closest is {near[0]}" if near else "/help lists what there is"
+        hint = f"the closest is {near[0]}" if near else "/help lists the commands"
         return Entry(complaint=f"There is no {first}; {hint}. {_AS_A_MESSAGE}")
     if rest.strip() and not _NAMES[name]:
         return Entry(complaint=f"Nothing follows {name}. {_AS_A_MESSAGE}")
@@ -83,7 +83,7 @@ def command_list() -> str:
         [
             *lines,
             f"{QUOTES:{width}}begins a message of several lines, and ends it",
-            f"{'Ctrl-C':{width}}stops an answer, and the program where there is none",
+            f"{'Ctrl-C':{width}}stops an answer, or the program if there is none",
             "A blank before a slash sends the line as a message.",
         ]
     )

@@ -25,16 +25,16 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="FILE", help="Tell also whether this model fits the devices.")
+        str | None, typer.Option("--model", "-m", metavar="FILE", help="Check also if this model fits the devices.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compile every kernel on every device, run one, and tell what is wrong and how to mend it.
+    """Compile every kernel on every device, run one, and print faults and their remedies.
 
-    It also looks at the rights to device files and the versions of packages, and quotes nvidia-smi, rocm-smi,
-    vulkaninfo and clinfo where they are installed.
+    It also checks the rights to device files and the versions of packages, and quotes nvidia-smi, rocm-smi,
+    vulkaninfo and clinfo if they are installed.
 
-    The exit code is 1 if a device fails or a plugin is broken; an absent driver is no failure.
+    The exit code is 1 if a device fails or a plugin is broken; an absent driver is not a failure.
     """
     from bitnet_hal.discovery.registry import Stage, registry
     from bitnet_hal.discovery.selection import devices

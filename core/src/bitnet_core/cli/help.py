@@ -16,7 +16,7 @@ ELSEWHERE = {
         ("-ngl", "--n-gpu-layers", "--gpu-layers"),
         "a model runs whole on one device, which --device chooses, as in -d gpu",
     ),
-    **dict.fromkeys(("-no-cnv", "--no-conversation"), "--raw goes on from a prompt"),
+    **dict.fromkeys(("-no-cnv", "--no-conversation"), "--raw continues a prompt"),
     **dict.fromkeys(("-cnv", "--conversation"), "bitnet chat is a conversation"),
     **dict.fromkeys(("-sys", "--system-prompt"), "it is --system"),
     **dict.fromkeys(("-f", "--file"), "a prompt is read from stdin: bitnet run - < FILE"),
@@ -26,7 +26,7 @@ ELSEWHERE = {
     "--repeat-penalty": "it is --repetition-penalty",
     "--n-predict": "it is --max-tokens",
 }
-"""Options that users of llama.cpp know, and what takes their place here."""
+"""Options of llama.cpp, and their replacements."""
 
 
 class Command(TyperCommand):
@@ -90,8 +90,8 @@ def usage_problem(error: BaseException, arguments: list[str]) -> str:
     Typer's usage errors are click's or its own copies of them, depending on its version; they are recognised by their
     method.
     """
-    told = getattr(error, "format_message", None)
-    if told is None:
+    format_message = getattr(error, "format_message", None)
+    if format_message is None:
         return ""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     for name in (argument.partition("=")[0] for argument in options):
@@ -99,7 +99,7 @@ def usage_problem(error: BaseException, arguments: list[str]) -> str:
             return f"there is no {name} here; {ELSEWHERE[name]}"
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "bitnet"
-    message = str(told()).strip().removesuffix(".")
+    message = str(format_message()).strip().removesuffix(".")
     if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
         message = f"{path} needs a command"
     message = message.replace("int range", "whole number").replace("float range", "number")

@@ -35,7 +35,7 @@ def inspect(
     layout: Annotated[Layout | None, Field(LoadOptions)] = None,
     all_tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor, not only their kinds.")] = False,
 ) -> None:
-    """Show what a model file holds, what was found about it, and warnings with their evidence.
+    """Show the contents of a model file, and findings with their evidence.
 
     Metadata, tensors, formats, sizes, the layout of I2_S and the activation.
 
@@ -165,7 +165,7 @@ def _delta(config: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
     if config["hadamard"]:
         rows.append(
-            ("Rotation", f"Hadamard, blocks of {config['hadamard']} columns, of what ternary matrices multiply")
+            ("Rotation", f"Hadamard, blocks of {config['hadamard']} columns, of the inputs of ternary matrices")
         )
     return rows
 

@@ -35,7 +35,7 @@ SchemaOption = Annotated[
     typer.Option(
         metavar="FILE",
         rich_help_panel=options.OUTPUT,
-        help="Write JSON that follows this schema, and nothing else. Exit code 15 where a limit cut it off.",
+        help="Write JSON that follows this schema, and nothing else. Exit code 15 if a limit cut it off.",
     ),
 ]
 ChatOption = Annotated[
@@ -44,8 +44,8 @@ ChatOption = Annotated[
         "--chat/--raw",
         " /--no-chat",
         rich_help_panel=options.PROMPT,
-        help="Answer the prompt by the model's chat template, or go on from it. Default: answer where the model has a "
-        "template; the small model that comes with bitnet goes on.",
+        help="Answer the prompt by the model's chat template, or continue it. Default: answer if the model has a "
+        "template; the small model that comes with bitnet continues it.",
     ),
 ]
 ReceiptOption = Annotated[

@@ -56,14 +56,14 @@ def result() -> TextIO:
 
 @contextmanager
 def printed_as_result() -> Iterator[None]:
-    """Treat what Python code prints in the block as the result: help, and commands of plugins."""
+    """Send the output of Python code in the block to the result: help, and commands of plugins."""
     with redirect_stdout(result()):
         yield
 
 
 @contextmanager
 def printed_to_stderr() -> Iterator[None]:
-    """Keep what Python code prints in the block out of the result.
+    """Keep the output of Python code in the block out of the result.
 
     Decorates core's own commands, which write theirs to `result()`.
     """
@@ -72,7 +72,7 @@ def printed_to_stderr() -> Iterator[None]:
 
 
 def discard() -> None:
-    """Drop what the stream of the result still holds."""
+    """Drop the unwritten part of the result."""
     with suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, result().fileno())
@@ -92,7 +92,7 @@ def read_line(prompt: str) -> str:
         import readline  # noqa: F401 - gives input() history and editing
     if _apart is None:
         return input(prompt)
-    os.dup2(shown.fileno(), 1)  # input() edits only where 1 is a terminal
+    os.dup2(shown.fileno(), 1)  # input() edits only if 1 is a terminal
     try:
         return input(prompt)
     finally:

@@ -27,7 +27,7 @@ def tune(
     seconds: Annotated[float, typer.Option(min=0.1, help="For all devices together.")] = 10.0,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Time the model's products and one step on every device, and prefer the quickest from now on.
+    """Time the model's products and one step on every device, and prefer the fastest from now on.
 
     Results are kept in the cache folder and hold until the device, its driver or the backend's kernels change; `auto`
     and `gpu` use them, and so do the products' tilings on devices that offer several.

@@ -169,7 +169,7 @@ def _text(message: Message, where: str) -> str | None:
     for at, part in enumerate(message.content):
         if part.type != "text" or part.text is None:
             where = f"{where}.content[{at}]"
-            raise ApiError(400, f"{where} is no text, the only kind that is read here", param=where)
+            raise ApiError(400, f"{where} is not text, the only supported kind", param=where)
     return "".join(part.text or "" for part in message.content)
 
 

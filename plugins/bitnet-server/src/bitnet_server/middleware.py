@@ -128,7 +128,7 @@ class Middleware:
     def _check_key(self, headers: Headers) -> None:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         key = (given if scheme.lower() == "bearer" else headers.get("x-api-key", "")).strip().encode()
-        # Every key is compared, so that time tells nothing.
+        # Every key is compared, so that the time taken reveals nothing.
         if not sum(hmac.compare_digest(key, known.encode()) for known in self._settings.api_keys):
             raise ApiError(
                 401,

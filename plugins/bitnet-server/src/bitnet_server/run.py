@@ -85,7 +85,7 @@ def _listen(settings: Settings) -> socket.socket:
     except OSError as exc:
         listener.close()
         where = f"{settings.host}:{settings.port}"
-        raise UsageError(f"cannot listen on {where}: {exc.strerror or exc}; --port takes another one") from exc
+        raise UsageError(f"cannot listen on {where}: {exc.strerror or exc}; use another --port") from exc
     listener.setblocking(False)
     return listener
 
@@ -147,7 +147,7 @@ class _Drain:
                     await asyncio.sleep(0.05)
         if service.active:
             service.end_all()
-            await asyncio.sleep(0.2)  # for the clients to be told
+            await asyncio.sleep(0.2)  # so that the errors reach the clients
         self._server.should_exit = True
 
 

@@ -42,7 +42,7 @@ class Service:
         self.metrics = Metrics(self._figures, self._counts)
         self.created = int(time.time())
         self.draining = False  # no new work
-        self.leaving = False  # tell load balancers to go elsewhere
+        self.leaving = False  # load balancers send requests elsewhere
         self.active = 0  # texts under way, waiting ones included
         self.tokens_made = 0
         self.requests = 0
@@ -278,7 +278,7 @@ class Service:
         launches = {device: counts.total() for device, counts in engine.kernel_launches_by_device.items()}
         return {
             "errors": (
-                "Errors by kind, those that the engine recovered from included.",
+                "Errors by kind, including those that the engine recovered from.",
                 "kind",
                 engine.scheduler.errors.counts,
             ),

@@ -118,7 +118,7 @@ class Parser:
         return "tool_calls" if self._called and finish == "stop" else finish
 
     def _arguments(self, last: bool) -> tuple[dict[str, Any], ...]:
-        """Return the text without what may be the call's closing brace."""
+        """Return the text without a brace at its end, which may close the call."""
         keep = 0 if not self._held.endswith("}") else 1
         text = self._taken(len(self._held) - keep)
         if last:
