@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import pytest
@@ -9,6 +10,7 @@ import typer
 from bitnet_core.cli.app import COMMANDS, build_app
 from bitnet_core.cli.options import ModelOptions, ThinkingOptions
 from bitnet_core.cli.parameters import Field, Given, expanded
+from bitnet_core.formats.synthetic import SHAPES
 from bitnet_core.options.engine import EngineOptions
 from bitnet_core.options.fields import options_of
 from bitnet_core.options.loading import Layout, LoadOptions
@@ -81,3 +83,10 @@ def test_every_command_that_loads_a_model_has_every_option(name: str) -> None:
     if name in ("run", "chat"):
         wanted |= flags(SamplingParams) | flags(ThinkingOptions)
     assert wanted - flags_of(commands.commands[name]) == set()
+
+
+def test_the_help_names_every_synthetic_shape() -> None:
+    words = typer.main.get_command(build_app("bench")).commands["bench"]  # type: ignore[attr-defined]  # a group
+    shown = next(parameter.help for parameter in words.params if parameter.name == "synthetic")
+    named = re.split(r", | or ", shown.partition("no file: ")[2].removesuffix("."))
+    assert {*named} == {*SHAPES}

@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
 _GREEDY_BELOW = 1e-4
 """Temperatures under this choose the likeliest token: their quotients would overflow."""
 
+RANDOM_SEED = -1
+"""A request's seed that means a random one, as in llama-server and vLLM."""
+
 _BANNED = -100.0
 """OpenAI's logit_bias of this much bans a token."""
 
@@ -110,7 +113,8 @@ def generation_requests(
     may take a second. Raises ApiError if a prompt is too long or the grammar is refused.
     """
     _check_lengths(prompts, model.engine.max_model_len)
-    seed = secrets.randbits(63) if request.seed is None else request.seed
+    drawn = request.seed is None or request.seed == RANDOM_SEED
+    seed = secrets.randbits(63) if drawn else request.seed or 0
     ends = frozenset() if request.ignore_eos else model.tokenizer.eos_ids
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     tags = model.thinking_tags if reply else None
