@@ -1,4 +1,4 @@
-"""HTTP endpoints."""
+"""HTTP endpoints of the server."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Endpoints:
         return _json(self._model(name))
 
     async def tokenize(self, request: Request) -> Response:
-        """Tokenize a text."""
+        """Return the tokens of a text."""
         asked, model = await self._parsed(request, TokenizeRequest), self.service.model
         text = asked.content if asked.content is not None else asked.prompt
         if text is None:
@@ -159,7 +159,7 @@ class Endpoints:
         return _json({"tokens": tokens})
 
     async def detokenize(self, request: Request) -> Response:
-        """Detokenize tokens."""
+        """Return the text of tokens."""
         asked, tokenizer = await self._parsed(request, DetokenizeRequest), self.service.model.tokenizer
         text = b"".join(tokenizer.token_bytes(token) for token in asked.tokens).decode("utf-8", "replace")
         return _json({"content": text})

@@ -1,4 +1,4 @@
-"""`bitnet serve`."""
+"""The command `bitnet serve`."""
 
 from __future__ import annotations
 

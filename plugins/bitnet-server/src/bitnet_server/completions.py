@@ -1,4 +1,4 @@
-"""POST /v1/completions."""
+"""The endpoint POST /v1/completions."""
 
 from __future__ import annotations
 
