@@ -75,7 +75,8 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
         return [tokens]
     if "M_TILES" not in private:  # 512 columns at a time, with the scales of activations, each of 32 columns
         scales = _tensor_map(more[0], (width // 8, rows), (width // 8,), (64, private["SPAN_T"]), 2)
-        return [_tensor_map(first, (width // 4, outs), (width // 4,), (128, 128), 3), tokens, scales]
+        high = 64 * private.get("ROW_TILES", 2)
+        return [_tensor_map(first, (width // 4, outs), (width // 4,), (128, high), 3), tokens, scales]
     row = width // 4
     parts = 2 if launch.kernel.spec.name == "matmul_ternary_glu" else 1
     own = 2 * private["M_TILES"] // parts  # a lane has `own` neighbouring rows of a part

@@ -88,6 +88,29 @@ def _group(add: int, rows: int, params: Params) -> Tuning | None:
     return None if odd else group_tile(tile, (1 + wide, 2 if wide or first else 4), width, ready, 4 << 20)
 
 
+def block_group_tile(span_t: int, row_tiles: int, splits: int, width: int) -> Tuning | None:
+    """Constants of block_group.cuh: as many stages as fit, six at most. None where fewer than two do."""
+    lines = ceil_div(ceil_div(width, 512), splits)
+    stage = ceil_div(64 * row_tiles * 128 + 4 * 128 * span_t + 64 * span_t, 1024) * 1024
+    beside = 64 * row_tiles * 4 * (4 * lines + 1) + (256 * span_t if splits > 1 else 0) + 1024
+    stages = min(6, lines, (MOST_SHARED - 1024 - beside) // stage)
+    room = max(stages * stage, 3 * 256 * span_t if row_tiles == 1 else 0)
+    tile = {"TILE_N": 64 * row_tiles, "TILE_T": span_t, "SPLITS": splits}
+    shape = {"SPAN_T": span_t, "ROW_TILES": row_tiles, "STAGES": stages, "SHARED": room + beside}
+    return tuned(3 * 128, tile, "group", **shape) if stages >= min(2, lines) else None
+
+
+def block_group(constants: Constants, params: Params) -> Tuning | None:
+    """Tiles of three times 64 weight rows where they fill the GPU; parts of the columns where tiles do not fill half of it.
+    None where scales are finer, or activations have one a row."""
+    if not constants["ABLOCK"] or constants["BLOCK"] < 128:
+        return None
+    tiles, width = ceil_div(int(params["outs"]), 64), int(params["width"])
+    splits = 2 if 2 * tiles <= MULTIPROCESSORS and width > 512 else 1
+    span_t = next(t for t in (8, 16, 32, 64) if params["rows"] <= t)
+    return block_group_tile(span_t, 3 if tiles > 2 * MULTIPROCESSORS else 1, splits, width)
+
+
 def glu(rows: int, constants: Constants, params: Params, *, wgmma: bool) -> Tuning:
     """matmul_ternary_glu_few, _group or _wide. UnsupportedError for few rows, most prompts, and what does not fit."""
     few = () if constants["BLOCK"] else (8, 16, 32, 64)
