@@ -101,8 +101,8 @@ def block_group_tile(span_t: int, row_tiles: int, splits: int, width: int) -> Tu
 
 
 def block_group(constants: Constants, params: Params) -> Tuning | None:
-    """Tiles of three times 64 weight rows where they fill the GPU; parts of the columns where tiles do not fill half of it.
-    None where scales are finer, or activations have one a row."""
+    """Tiles of three times 64 weight rows where they fill the GPU, parts of the columns where tiles do not fill half of
+    it. None where scales are finer, or activations have one a row."""
     if not constants["ABLOCK"] or constants["BLOCK"] < 128:
         return None
     tiles, width = ceil_div(int(params["outs"]), 64), int(params["width"])

@@ -1,6 +1,6 @@
 // Ternary products with block scales of few rows on Hopper's warpgroup tensor cores (compute capability 9.0):
 // out[n, t] = sum over blocks b of 128 columns of wscale[n, 128 b / BLOCK] * sum over its parts p of 32 columns of scale[t, 4 b + p] *
-// (sum of (code[n, k] - 1) * q[t, k], exact in 32-bit integers).
+// (sum of (code[n, k] - 1) * q[t, k], exact in 32-bit integers). With ABLOCK 128 the block is one part.
 // Three warpgroups multiply ROW_TILES (3 or 1) tiles of 64 weight rows by SPAN_T tokens. The warpgroups of one tile take column blocks in
 // turns, and their sums are added in order: how an output is added up depends on ROW_TILES and SPLITS, not on the number of tokens.
 // One thread keeps bulk copies of STAGES lines of four column blocks under way: codes before the kernels ahead have ended.
@@ -17,7 +17,8 @@
 #define TOKENS (SPAN_N * 8)                // 16-byte words of a stage: codes, activations of each of its column blocks,
 #define FACTORS (TOKENS + 4 * SPAN_T * 8)  // scales of activations, sixteen a token
 #define STAGE ((FACTORS + SPAN_T * 4 + 63) / 64 * 64)
-#define SUMS (SPAN_T / 2)  // of a thread
+#define SUMS (SPAN_T / 2)                 // of a thread
+#define PARTS (ABLOCK == 128 ? 1 : 4)    // of a column block that have activation scales of their own
 
 struct Shared {
     Barrier codes[STAGES], tokens[STAGES], empty[STAGES];
@@ -90,8 +91,8 @@ struct Multiplier {
             for (int p = 0; p < 4; p++) a[p][i] = settled(packed << (2 * p) & 0xc0c0c0c0u);
         }
     }
-    // acc += what the planes' sums of COLUMNS tokens come to, which are scaled by factors[4 token].
-    __device__ void weigh(float* acc, const int (&sums)[4][COLUMNS / 2], const Floats* factors, const float (&weight)[2]) const {
+    // acc += what the parts' sums of COLUMNS tokens come to, which are scaled by factors[4 token].
+    __device__ void weigh(float* acc, const int (&sums)[PARTS][COLUMNS / 2], const Floats* factors, const float (&weight)[2]) const {
 #pragma unroll
         for (int i = 0; i < COLUMNS / 8; i++) {
             Floats even = factors[32 * i], odd = factors[32 * i + 4];
@@ -99,9 +100,9 @@ struct Multiplier {
             for (int e = 0; e < 4; e++) {
                 Floats f = e % 2 ? odd : even;
                 float sum = (float)sums[0][4 * i + e] * f.x;
-                sum = fmaf((float)sums[1][4 * i + e], f.y, sum);
-                sum = fmaf((float)sums[2][4 * i + e], f.z, sum);
-                sum = fmaf((float)sums[3][4 * i + e], f.w, sum);
+                if (PARTS > 1) sum = fmaf((float)sums[1 % PARTS][4 * i + e], f.y, sum);
+                if (PARTS > 1) sum = fmaf((float)sums[2 % PARTS][4 * i + e], f.z, sum);
+                if (PARTS > 1) sum = fmaf((float)sums[3 % PARTS][4 * i + e], f.w, sum);
                 acc[4 * i + e] = fmaf(weight[e / 2], sum, acc[4 * i + e]);
             }
         }
@@ -114,10 +115,11 @@ struct Multiplier {
         const Floats* factors = (const Floats*)(stage + FACTORS) + token * 4 + (b ^ token / 2);  // the 64-byte swizzle
 #pragma unroll
         for (int i = 0; i < SPAN_T / COLUMNS; i++) {
-            int sums[4][COLUMNS / 2];
+            int sums[PARTS][COLUMNS / 2];
             warpgroup_arrive();
 #pragma unroll
-            for (int p = 0; p < 4; p++) warpgroup_mma(sums[p], a[p], stage + TOKENS + (b * SPAN_T + i * COLUMNS) * 8, p, false);
+            for (int p = 0; p < 4; p++)
+                warpgroup_mma(sums[p % PARTS], a[p], stage + TOKENS + (b * SPAN_T + i * COLUMNS) * 8, p, p >= PARTS);
             warpgroup_commit();
             warpgroup_wait<0>();
             weigh(acc + i * (COLUMNS / 2), sums, factors + i * COLUMNS * 4, weight);
