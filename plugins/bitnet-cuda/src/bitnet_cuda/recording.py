@@ -75,8 +75,14 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
         return [tokens]
     if "M_TILES" not in private:  # 512 columns at a time, with the scales of activations, each of 32 columns
         scales = _tensor_map(more[0], (width // 8, rows), (width // 8,), (64, private["SPAN_T"]), 2)
-        high = 64 * private.get("ROW_TILES", 2)
-        return [_tensor_map(first, (width // 4, outs), (width // 4,), (128, high), 3), tokens, scales]
+        parts, high = 2 if launch.kernel.spec.name == "matmul_ternary_glu" else 1, 128
+        if "ROW_TILES" in private:  # activations of four column blocks at a time, one behind the other
+            dims, steps = (128, rows, 1, width // 128), (width, 16, 128)
+            high, tokens = (
+                64 // parts * private["ROW_TILES"],
+                _tensor_map(third, dims, steps, (128, private["SPAN_T"], 1, 4), 3),
+            )
+        return [_tensor_map(first, (width // 4, parts * outs), (width // 4,), (128, high), 3), tokens, scales]
     row = width // 4
     parts = 2 if launch.kernel.spec.name == "matmul_ternary_glu" else 1
     own = 2 * private["M_TILES"] // parts  # a lane has `own` neighbouring rows of a part

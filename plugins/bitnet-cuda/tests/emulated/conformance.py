@@ -72,15 +72,15 @@ class TestConformance(BackendConformance):
         if size == (256, 128):
             run(bench, "matmul_ternary_glu", "relu2-t150", "silu-t150")
 
-    @pytest.mark.parametrize(("row_tiles", "splits"), [(1, 1), (1, 2), (3, 1)])
+    @pytest.mark.parametrize(("row_tiles", "shares", "splits"), [(1, 4, 1), (1, 4, 2), (3, 1, 1)])
     def test_a_row_with_block_scales_has_the_bits_that_it_has_among_others(
-        self, bench: Bench, row_tiles: int, splits: int, monkeypatch: pytest.MonkeyPatch
+        self, bench: Bench, row_tiles: int, shares: int, splits: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """In each form of the batches' kernel, with more lines of columns than stages."""
 
         def two_stages(_: Any, params: Params) -> Tuning:
             span_t = next(t for t in (8, 16, 32, 64) if params["rows"] <= t)
-            tile = tensor_tiles.block_group_tile(span_t, row_tiles, splits, int(params["width"]))
+            tile = tensor_tiles.block_group_tile(span_t, int(params["width"]), row_tiles, shares, splits)
             assert tile is not None
             return replace(tile, private={**tile.private, "STAGES": 2})
 
