@@ -98,7 +98,7 @@ def block_group_tile(span_t: int, width: int, row_tiles: int, shares: int, split
     joined = 2 * span_t * group * 2 if shares > 1 or splits > 1 else 0
     tile = {"TILE_N": 64 * row_tiles, "TILE_T": span_t, "SPLITS": splits}
     columns = min(span_t, 16 if group > 3 * 128 else 32)  # by the registers of a thread
-    shape = {"SPAN_T": span_t, "COLUMNS": columns, "ROW_TILES": row_tiles, "RESIDENT": 1}
+    shape = {"SPAN_T": span_t, "COLUMNS": columns, "ROW_TILES": row_tiles}
     shape |= {"STAGES": stages, "SHARED": max(stages * stage, joined) + beside}
     return tuned(group, tile, "group", **shape) if stages >= min(2, lines) else None
 

@@ -1,8 +1,8 @@
 // Ternary products with block scales of few rows on Hopper's warpgroup tensor cores (compute capability 9.0):
 // out[n, t] = sum over blocks b of 128 columns of wscale[n, 128 b / BLOCK] * sum over its parts p of 32 columns of scale[t, 4 b + p] *
 // (sum of (code[n, k] - 1) * q[t, k], exact in 32-bit integers). With ABLOCK 128 the block is one part.
-// A block's warpgroups multiply ROW_TILES tiles of 64 weight rows by SPAN_T tokens, COLUMNS at a time. The warpgroups of one tile take column
-// blocks in turns, and their sums are added in order: how an output is added up depends on SHARES and SPLITS, not on the number of tokens.
+// A block's warpgroups multiply ROW_TILES tiles of 64 weight rows by SPAN_T tokens, COLUMNS at a time. The SHARES warpgroups of one tile (1, 2
+// or 4) take column blocks in turns, and their sums are added in order: how an output is added up depends on SHARES and SPLITS, not on the number of tokens.
 // One thread keeps bulk copies of STAGES lines of four column blocks under way: codes before the kernels ahead have ended.
 // I2_S blocks are the A fragments (matmul_ternary_mma.cu), unpacked into registers as 64 * (code - 1). With GATED a tile has 32 rows of each
 // half of the weights, so that the two rows of a lane belong together.
@@ -18,8 +18,8 @@
 #define TOKENS (SPAN_N * 8)                // 16-byte words of a stage: codes, activations of each of its column blocks,
 #define FACTORS (TOKENS + 4 * SPAN_T * 8)  // scales of activations, sixteen a token
 #define STAGE ((FACTORS + SPAN_T * 4 + 63) / 64 * 64)
-#define SUMS (SPAN_T / 2)                 // of a thread
-#define PARTS (ABLOCK == 128 ? 1 : 4)    // of a column block that have activation scales of their own
+#define SUMS (SPAN_T / 2)                  // of a thread
+#define PARTS (ABLOCK == 128 ? 1 : 4)      // of a column block that have activation scales of their own
 
 struct Shared {
     Barrier codes[STAGES], tokens[STAGES], empty[STAGES];
@@ -136,7 +136,7 @@ struct Multiplier {
             sync_warp();
             barrier_wait(s.codes + at.stage, at.phase);
             barrier_wait(s.tokens + at.stage, at.phase);
-            for (u32 b = (share + SHARES - 4 * line % SHARES) % SHARES; b < min(4u, part.blocks - 4 * line); b += SHARES)
+            for (u32 b = share; b < min(4u, part.blocks - 4 * line); b += SHARES)
                 multiply(acc, stages + at.stage * STAGE, b, 4 * line + b);
             sync_warp();
             if (lane == 0) barrier_arrive(s.empty + at.stage);
@@ -144,7 +144,7 @@ struct Multiplier {
     }
 };
 
-// A block's work from its start: acc: the sums of this warpgroup's column blocks, over rows `row` and row + BESIDE of the block.
+// A block's work from its start. acc: the sums of this warpgroup's column blocks, of rows `row` and row + BESIDE of the block's weights.
 __device__ inline void group_sums(float (&acc)[SUMS], Words* stages, u32 row, u32 share, const float* wscale, u32 outs, u32 width,
                                   const TensorMap& weights, const TensorMap& tokens, const TensorMap& scales) {
     __shared__ Shared s;
@@ -155,7 +155,11 @@ __device__ inline void group_sums(float (&acc)[SUMS], Words* stages, u32 row, u3
     bool copying = threadIdx.x == 0;
     let_next_start();
     if (copying) {
-        for (u32 i = 0; i < STAGES; i++) barrier_init(s.codes + i, 1), barrier_init(s.tokens + i, 1), barrier_init(s.empty + i, 4 * WARPGROUPS);
+        for (u32 i = 0; i < STAGES; i++) {
+            barrier_init(s.codes + i, 1);
+            barrier_init(s.tokens + i, 1);
+            barrier_init(s.empty + i, 4 * WARPGROUPS);
+        }
         show_barriers();
         for (u32 i = 0; i < min((u32)STAGES, part.lines); i++) copies.codes(i, part.first + i);
     }

@@ -37,9 +37,9 @@ __device__ inline void join(float (&value)[EACH], const float (&acc)[SUMS], Word
 }
 
 #if SPLITS > 1
-KERNEL_CLUSTER_RESIDENT(SPLITS, RESIDENT)
+KERNEL_CLUSTER_ALONE(SPLITS)
 #else
-KERNEL_RESIDENT(RESIDENT)
+KERNEL_RESIDENT(1)
 #endif
 matmul_ternary_block(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* __restrict__ y,
                      u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first, const __grid_constant__ TensorMap weights,

@@ -6,7 +6,7 @@
 #include "block_group.cuh"
 #include "gated.cuh"
 
-KERNEL_RESIDENT(RESIDENT)
+KERNEL_RESIDENT(1)
 matmul_ternary_glu(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* __restrict__ m, u32 rows,
                    u32 outs, u32 width, const __grid_constant__ TensorMap weights, const __grid_constant__ TensorMap tokens,
                    const __grid_constant__ TensorMap scales) {
