@@ -95,7 +95,7 @@ def block_group_tile(span_t: int, width: int, row_tiles: int, shares: int, split
     stage = ceil_div(64 * row_tiles * 128 + 4 * 128 * span_t + 64 * span_t, 1024) * 1024
     beside = 64 * row_tiles * 4 * (4 * lines + 1) + 1024
     stages = min(6, lines, (MOST_SHARED - 1024 - beside) // stage)
-    joined = 2 * span_t * group * 2 if shares > 1 or splits > 1 else 0
+    joined = 4 * span_t * group if shares > 1 or splits > 1 else 0
     tile = {"TILE_N": 64 * row_tiles, "TILE_T": span_t, "SPLITS": splits}
     columns = min(span_t, 16 if group > 3 * 128 else 32)  # by the registers of a thread
     shape = {"SPAN_T": span_t, "COLUMNS": columns, "ROW_TILES": row_tiles}
@@ -116,13 +116,12 @@ def block_group(constants: Constants, params: Params, parts: int = 1) -> Tuning 
     if tiles > 2 * MULTIPROCESSORS:
         tuning = block_group_tile(span_t, width, 3, 1)
         return tuning and replace(tuning, tile={**tuning.tile, "TILE_N": 192 // parts})
-    return (
-        None if parts > 1 else block_group_tile(span_t, width, 1, 4, 1 + (2 * tiles <= MULTIPROCESSORS and width > 512))
-    )
+    splits = 2 if 2 * tiles <= MULTIPROCESSORS and width > 512 else 1
+    return block_group_tile(span_t, width, 1, 4, splits) if parts == 1 else None
 
 
 def glu(rows: int, constants: Constants, params: Params, *, wgmma: bool) -> Tuning:
-    """Kernels of few rows. UnsupportedError for one row, most prompts, and what does not fit."""
+    """Tiles of matmul_ternary_glu's kernels. UnsupportedError for one row, most prompts, and what does not fit."""
     if constants["BLOCK"] and wgmma and 1 < rows <= BATCH_ROWS and (tuning := block_group(constants, params, 2)):
         return replace(tuning, variant="block_group")
     few = () if constants["BLOCK"] else (8, 16, 32, 64)
