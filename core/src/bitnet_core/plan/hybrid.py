@@ -149,7 +149,7 @@ class HybridPlan(Plan):
         qkv: View,
         gate: View,
     ) -> list[Launch]:
-        """Compute norm(delta rule(conv(qkv))) * silu(gate), quantized. `_input` computes the gates of the delta rule."""
+        """Compute norm(delta rule(conv(qkv))) * silu(gate), quantized. `_input` computes the rule's gates."""
         net = self.config.delta
         assert net is not None
         step = scratch.view("step", rows)
