@@ -56,7 +56,7 @@ _OPTIONS: dict[str, Kind] = {
     **dict.fromkeys(("presence_penalty", "frequency_penalty", "stream_interval"), NUMBER),
     **dict.fromkeys(("max_tokens", "top_k", "logprobs", "seed", "reasoning_budget", "stride"), WHOLE),
     **dict.fromkeys(("context", "kv_cache_bytes", "max_sequences", "activation_group_size"), WHOLE),
-    **dict.fromkeys(("stream", "enable_thinking", "strict", "mmap", "fallback"), FLAG),
+    **dict.fromkeys(("stream", "enable_thinking", "strict", "mmap", "fallback", "deterministic"), FLAG),
     **dict.fromkeys(("kv_dtype", "eviction", "lm_head_int8", "prompt_lookup", "layout"), TEXT),
     "logit_bias": ("a mapping of token ids to numbers", _is_bias),
     "stop": ("a text or a list of texts", lambda value: _is_text(value) or _are(_is_text)(value)),
@@ -78,7 +78,7 @@ _NEEDED = (
         "lm_head_int8",
         "prompt_lookup",
     ),
-    *("mmap", "fallback", "stream_interval", "pool"),
+    *("mmap", "fallback", "deterministic", "stream_interval", "pool"),
 )
 """None is no value of these; of the others it means the default."""
 

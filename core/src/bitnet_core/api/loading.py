@@ -68,7 +68,9 @@ def load(
     (if it saves time), "on" or "off". prompt_lookup: speculative decoding of a single greedy request with draft tokens
     from its earlier tokens, which gives the same output: "auto" (if it saves time), "on" (needs a batch-invariant
     device) or "off". activation_group_size: columns per activation scale in models with grouped scales: 32, or 128 for
-    faster prompts and coarser rounding (None: 32). pool: limits of the buffer pool.
+    faster prompts and coarser rounding (None: 32). deterministic: True makes every text independent of the requests
+    beside it, on any device: kernels are not fused, and a step has no more rows than the device keeps batch-invariant,
+    so it may be slower. pool: limits of the buffer pool.
 
     Raises ModelError, TokenizerError, StrictModeError, UsageError, and the GpuError of a named device.
     """

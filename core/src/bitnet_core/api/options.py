@@ -26,6 +26,7 @@ class EngineSettings(TypedDict, total=False):
     lm_head_int8: AutoOnOff
     prompt_lookup: AutoOnOff
     activation_group_size: int | None
+    deterministic: bool
     pool: MemoryPoolConfig
 
 

@@ -53,7 +53,8 @@ class EngineOptions:
     gets an int8 copy (plan.lm_head_int8); prompt_lookup: whether the next tokens of a greedy text that is alone are
     guessed and checked (engine.speculative): "auto" where that saves time, "on" wherever there are guesses;
     activation_group_size: columns that share an activation scale, 32 or 128, of models that have one for blocks (None:
-    32); pool: limits of the pool that buffers of steps come from."""
+    32); deterministic: a text never depends on the requests beside it: no fused kernels, no measured tilings, and steps
+    of no more rows than the device keeps batch-invariant; pool: limits of the pool that buffers of steps come from."""
 
     kv_dtype: str = "f16"
     context: int | None = None
@@ -64,6 +65,7 @@ class EngineOptions:
     lm_head_int8: AutoOnOff = "auto"
     prompt_lookup: AutoOnOff = "auto"
     activation_group_size: int | None = None
+    deterministic: bool = False
     stream_interval: float = 0.1
     pool: MemoryPoolConfig = field(default_factory=MemoryPoolConfig)
 

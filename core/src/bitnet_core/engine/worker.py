@@ -16,7 +16,7 @@ from bitnet_core.engine.schedule.scheduler import Scheduler
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.hybrid import needed_kernels
-from bitnet_core.plan.lm_head_int8 import add_lm_head_int8
+from bitnet_core.plan.lm_head_int8 import AutoOnOff, add_lm_head_int8
 from bitnet_core.plan.memory import plan_memory
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.upload import upload
@@ -50,7 +50,8 @@ class Worker:
         self.sequences = sequences
         self.checkpoints = checkpoints
         self.config = options.config_of(source.config)
-        self.launcher = Launcher(device, tilings(device.info, kernels_hash))
+        measured = {} if options.deterministic else tilings(device.info, kernels_hash)
+        self.launcher = Launcher(device, measured)
         self.pool = MemoryPool(device, options.pool)
         plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=scheduler.chunk)
         share = free_share(device, plan.total)
@@ -85,11 +86,15 @@ class Worker:
             weights = upload(self.source, self.device, self._scheduler.context, progress)
             weights.config = self.config
             try:
-                add_lm_head_int8(weights, self.launcher, self.options.lm_head_int8)
+                add_lm_head_int8(weights, self.launcher, self._lm_head_int8())
             except BaseException:
                 weights.free(self.device)
                 raise
             self._weights = weights
+
+    def _lm_head_int8(self) -> AutoOnOff:
+        """Return the option; "off" if texts must not depend on others, whose options may need all logits."""
+        return "off" if self.options.deterministic else self.options.lm_head_int8
 
     def _check_kernels(self) -> None:
         info = self.device.info
@@ -116,7 +121,15 @@ class Worker:
                 context=self._scheduler.context,
             )
             try:
-                self._runner = Runner(self.device, self.launcher, self.pool, self.weights, cache, self.options.kv_dtype)
+                self._runner = Runner(
+                    self.device,
+                    self.launcher,
+                    self.pool,
+                    self.weights,
+                    cache,
+                    self.options.kv_dtype,
+                    fused=not self.options.deterministic,
+                )
             except BaseException:
                 cache.free()
                 raise

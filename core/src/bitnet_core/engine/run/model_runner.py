@@ -31,7 +31,7 @@ _KEPT_SHAPES = 4
 
 
 class Runner:
-    """Device state of an engine: scratch buffers, recordings, multi-step decoding."""
+    """Device state of an engine: scratch buffers, recordings, multi-step decoding. fused: as in Plan."""
 
     def __init__(
         self,
@@ -41,13 +41,15 @@ class Runner:
         weights: DeviceWeights,
         cache: KVCache,
         kv_dtype: str,
+        *,
+        fused: bool = True,
     ) -> None:
         self.device = device
         self.launcher = launcher
         self.pool = pool
         self.weights = weights
         self.cache = cache
-        self.plan = (HybridPlan if weights.config.delta else Plan)(weights, launcher, kv_dtype)
+        self.plan = (HybridPlan if weights.config.delta else Plan)(weights, launcher, kv_dtype, fused=fused)
         self.vocab = weights.config.vocab
         self.tokens = weights.config.tokens
         self.shortlists = "top_k" in device.info.kernels
