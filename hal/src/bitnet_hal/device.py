@@ -73,9 +73,10 @@ class DeviceInfo:
     def invariant_rows(self, kernels: Iterable[str]) -> int:
         """Return the largest number of rows of a launch for which all these kernels are batch-invariant.
 
-        A kernel is batch-invariant up to n rows if a row gets the same bits in every launch of 1 to n rows: they do not
-        depend on the number of the other rows, on their contents, or on the row's place. 1 for a kernel that
-        `batch_invariant_rows` does not list; ANY_ROWS if the number of rows never matters.
+        A kernel is batch-invariant up to n rows if a row gets the same bits in every launch of 1 to n rows with the
+        tuning of n rows: they do not depend on the number of the other rows, on their contents, or on the row's place.
+        With the feature "batch-invariant" this holds for each launch's own tuning too. 1 for a kernel that
+        `batch_invariant_rows` does not list; ANY_ROWS if the number of rows never matters, whatever the tuning.
         """
         return min((self.batch_invariant_rows.get(name, 1) for name in kernels), default=ANY_ROWS)
 
@@ -83,14 +84,16 @@ class DeviceInfo:
 ANY_ROWS = 1 << 31
 """The number of rows of a kernel that is batch-invariant in launches of any size."""
 
-FEATURES = frozenset({"timings", "tunings", "async-readback", "lm-head-int8"})
+FEATURES = frozenset({"timings", "tunings", "async-readback", "lm-head-int8", "batch-invariant"})
 """Optional abilities that a device may list in DeviceInfo.features:
 
 - "timings": it has `timings(recording)`;
 - "tunings": it has `tunings(spec, constants, params)`;
 - "async-readback": it has `read_async(view)`;
 - "lm-head-int8": approximate logits (kernels/lm_head_int8.py) were measured to save time on it, so core makes the int8
-  copy of the head by default.
+  copy of the head by default;
+- "batch-invariant": rows are batch-invariant with each launch's own tuning, and no fused kernel changes that, so draft
+  tokens can be verified together.
 
 Unknown names, here and among the kernels, are ignored: a plugin may be newer than core."""
 

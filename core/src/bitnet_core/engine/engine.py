@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.device import Device, DeviceInfo
+from bitnet_hal.device import ANY_ROWS, Device, DeviceInfo
 from bitnet_hal.errors import DEVICE_FAILURES, DeviceLostError, GpuError, OutOfMemoryError, UsageError
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.launcher import RecordedLaunches
@@ -32,7 +32,7 @@ from bitnet_core.engine.speculative import DRAFT_TOKENS
 from bitnet_core.engine.worker import Worker, closed
 from bitnet_core.model.source import ModelSource
 from bitnet_core.plan.device_weights import DeviceWeights
-from bitnet_core.plan.kernels import FUSED_KERNELS, invariant_rows
+from bitnet_core.plan.kernels import invariant_rows
 from bitnet_core.plan.memory import DeviceMemoryPlan, plan_memory
 from bitnet_core.progress import Progress
 
@@ -105,14 +105,14 @@ class Engine:
         if not self._can_verify(device.info):
             raise UsageError(
                 f'prompt_lookup is "on", but {device.info.request} is not batch-invariant: the result of a row depends '
-                "on the number of rows"
+                "on the number of rows; with the option deterministic it does not on most devices"
             )
 
     def _can_verify(self, info: DeviceInfo) -> bool:
         """Return True if draft tokens verified in one step are those of single steps on the device."""
-        fused = info.kernels & FUSED_KERNELS and not self.options.deterministic
-        rows = invariant_rows(self.config, info, group_scales=True)
-        return not fused and rows > DRAFT_TOKENS and self.config.delta is None
+        if self.config.delta is not None or not (self.options.deterministic or "batch-invariant" in info.features):
+            return False
+        return invariant_rows(self.config, info, group_scales=True) > DRAFT_TOKENS
 
     @property
     def device(self) -> Device:
@@ -293,6 +293,7 @@ class Engine:
         """Limit steps to the rows that the device keeps batch-invariant."""
         info = self.device.info
         rows = invariant_rows(self.config, info, group_scales=self.weights.has_group_scales)
+        self.worker.launcher.tuned_rows = 0 if rows == ANY_ROWS else rows
         if rows < self.scheduler.chunk:
             log.info("deterministic: steps of at most %d rows on %s", rows, info.request)
             self.scheduler.chunk = rows

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from bitnet_hal.device import DeviceInfo
-from bitnet_hal.kernels.catalogue import CATALOGUE, ROTATED_KERNELS
+from bitnet_hal.kernels.catalogue import CATALOGUE
 
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.plan.hybrid import needed_kernels
-
-FUSED_KERNELS = frozenset(
-    {"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu", "rope_attention", "decoder_layer"} | ROTATED_KERNELS
-)
-"""Optional kernels that stand in for several others; devices offer most of them for some numbers of rows only."""
 
 _ONE_VALUE = frozenset({"embed_rows", "embed_rows_ternary", "argmax_advance"})
 """Kernels without a sum over a row."""

@@ -47,7 +47,7 @@ class CacheViews(Protocol):
 class Plan:
     """A builder of the launches of one model on one device, with cache rows of type `kv_dtype` (KV_TYPES).
 
-    fused: False leaves out the optional kernels that stand in for others, most of which serve some numbers of rows only.
+    fused: False leaves out the optional kernels that stand in for others; most serve some numbers of rows only.
     """
 
     def __init__(self, weights: DeviceWeights, launcher: Launcher, kv_dtype: str, *, fused: bool = True) -> None:

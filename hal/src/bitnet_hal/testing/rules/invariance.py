@@ -37,8 +37,8 @@ def partitions(limit: int) -> Iterator[tuple[int, ...]]:
 class Batch:
     """A case of BATCH_ROWS rows, of which steps take some.
 
-    by_row: bindings with one part for each row of the launch. carried: written bindings that steps share, such as states
-    and caches.
+    by_row: bindings with one part for each row of the launch. carried: written bindings that steps share, such as
+    states and caches.
     """
 
     case: Case
@@ -97,16 +97,24 @@ class InvarianceRules:
 
     def test_rows_are_batch_invariant(self, bench: Bench, kernel: str) -> None:
         """A row must have the same bits alone, and first, last and in the middle of as many rows as the device declares
-        for the kernel; states and caches must not depend on the places at which a prompt is cut into steps."""
+        for the kernel; states and caches must not depend on the places at which a prompt is cut into steps.
+
+        Launches share the tuning of the declared rows, except for any number of rows and with the feature
+        "batch-invariant": each has its own tuning then.
+        """
         cases = batches_of(kernel)
         limit = bench.device.info.invariant_rows([kernel])
         if not cases:
             pytest.skip(f"{kernel} sums nothing over a row, or is a fused kernel for some numbers of rows only")
         if limit < 2:
             pytest.skip(f"the device declares no batch-invariant rows for {kernel}")
-        for case in cases:
-            if difference := first_difference(bench, case, limit):
-                raise AssertionError(difference)
+        own_tunings = limit == ANY_ROWS or "batch-invariant" in bench.device.info.features
+        bench.launcher.tuned_rows = 0 if own_tunings else limit
+        try:
+            differences = [first_difference(bench, case, limit) for case in cases]
+        finally:
+            bench.launcher.tuned_rows = 0
+        assert not any(differences), "\n".join(filter(None, differences))
 
 
 def first_difference(bench: Bench, case: Case, limit: int) -> str:
