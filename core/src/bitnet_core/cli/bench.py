@@ -55,6 +55,7 @@ def bench(
     fallback: options.FallbackOption = True,
     kv_cache_bytes: options.BudgetOption = None,
     activation_group_size: options.ActivationOption = None,
+    deterministic: options.DeterministicOption = False,
     threads: options.ThreadsOption = None,
     quiet: options.QuietOption = False,
     profile: Annotated[
@@ -78,7 +79,7 @@ def bench(
     if profile:
         check_output(profile, [Path(model)] if model else [], force=force)
     place = (model, device, kv, context, layout, mmap, synthetic, fallback, kv_cache_bytes, max(32, sequences))
-    choice = options.ModelChoice(*place, activation_group_size=activation_group_size)
+    choice = options.ModelChoice(*place, activation_group_size=activation_group_size, deterministic=deterministic)
     result, profiles = _bench_model(choice, prompt_tokens, max_tokens, repeat, sequences, profile, force)
     if as_json:
         print_json(result.document())

@@ -103,6 +103,15 @@ ActivationOption = Annotated[
         "rounds more coarsely. Default: 32.",
     ),
 ]
+DeterministicOption = Annotated[
+    bool,
+    typer.Option(
+        "--deterministic",
+        rich_help_panel=DEVICE,
+        help="Make every text independent of the requests beside it, on any device. `bitnet devices -v` shows the rows "
+        "that a step then has at most; speed may suffer.",
+    ),
+]
 MmapOption = Annotated[
     bool,
     typer.Option(
@@ -285,6 +294,7 @@ class ModelChoice:
     max_sequences: int = 32
     eviction: Evicted = Evicted.lru
     activation_group_size: ActivationGroupSize | None = None
+    deterministic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +405,7 @@ def _loaded(choice: ModelChoice) -> Model:
                 max_sequences=choice.max_sequences,
                 eviction=choice.eviction.value,
                 activation_group_size=group_size_of(choice.activation_group_size),
+                deterministic=choice.deterministic,
                 layout=choice.layout.value if choice.layout else None,
                 mmap=choice.mmap,
                 progress=progress,

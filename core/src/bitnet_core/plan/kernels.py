@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bitnet_hal.device import DeviceInfo
-from bitnet_hal.kernels.catalogue import CATALOGUE
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, UNFUSED_KERNELS
 
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.plan.hybrid import needed_kernels
@@ -15,6 +15,6 @@ _ONE_VALUE = frozenset({"embed_rows", "embed_rows_ternary", "argmax_advance"})
 def invariant_rows(config: ModelConfig, info: DeviceInfo, *, group_scales: bool) -> int:
     """Return the number of rows up to which the device computes a row of the model with the same bits if no kernels are
     fused. group_scales: True if a ternary matrix has scales of blocks of columns."""
-    kernels = {spec.name for spec in CATALOGUE.values() if spec.base} | needed_kernels(config)
+    kernels = UNFUSED_KERNELS - DELTA_KERNELS | needed_kernels(config)
     kernels -= _ONE_VALUE if group_scales else _ONE_VALUE | {"matmul_ternary_block"}
-    return info.invariant_rows(kernels | (info.kernels & {"top_k"}))
+    return info.invariant_rows(kernels)

@@ -25,6 +25,7 @@ from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.sampling.logits import LogitsRequest
 from bitnet_core.formats.open import open_model
+from bitnet_core.testing import texts
 from bitnet_core.testing.drawn import DrawnSource
 from bitnet_core.tokenizer import load_tokenizer
 
@@ -145,6 +146,16 @@ class ModelRules:
                     _check_like_rows(engine, prompt)
             finally:
                 engine.close()
+
+    def test_a_text_does_not_depend_on_other_requests(self, bench: Bench) -> None:
+        """With the option `deterministic`, greedy and seeded texts must be those that each request has alone.
+
+        Requests arrive in the middle of others, some are cancelled, prefixes are shared, and the cache is too small for
+        all: requests are preempted and recomputed.
+        """
+        _needs_every_kernel(bench)
+        few = bench.device.info.type is DeviceType.SOFTWARE
+        texts.check(bench.backend.open(bench.index), requests=10 if few else 24, tokens=20 if few else 40)
 
 
 LIKE_ROWS = 8

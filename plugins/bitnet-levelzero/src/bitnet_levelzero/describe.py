@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from bitnet_hal.errors import BackendUnavailableError, GpuError
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS
-from bitnet_hal.plugin import DeviceInfo, DeviceType, Handle, TransferMode, filter_devices, pci_address
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS, UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, Handle, TransferMode, filter_devices, pci_address
 
 from bitnet_levelzero import api
 from bitnet_levelzero.api import given, listed
@@ -105,6 +105,7 @@ def describe(made_by: Handle, card: Handle, device: Handle, index: int) -> Level
         physical_id=physical_id(card),
         kernels=DELTA_KERNELS | ROTATED_KERNELS | {"top_k"},
         features=frozenset({"timings"}),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=MappingProxyType(
             {
                 "uuid": bytes(about["uuid"]["id"]).hex(),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from bitnet_hal.discovery.known import install_command
 from bitnet_hal.errors import BackendUnavailableError
-from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, pci_address, table
+from bitnet_hal.kernels.catalogue import UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, pci_address, table
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -73,6 +74,7 @@ def describe(device: cl.Device, index: int) -> DeviceInfo:
         physical_id=physical_id(device),
         kernels=frozenset(name for name, needs in KNOWN["kernels"].items() if not needs or able[needs]),
         features=frozenset({"timings", "tunings", "lm-head-int8"} if able["ptx"] else {"timings", "tunings"}),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=MappingProxyType(able),
         **{field: getattr(device, name) for field, name in KNOWN["info"].items()},
     )

@@ -44,6 +44,7 @@ def serve(
     context: options.ContextOption = None,
     layout: options.LayoutOption = None,
     group_size: options.ActivationOption = None,
+    deterministic: options.DeterministicOption = False,
     threads: options.ThreadsOption = None,
     quiet: options.QuietOption = False,
 ) -> None:
@@ -69,7 +70,8 @@ def serve(
         certificate=str(ssl_certfile) if ssl_certfile else None,
         key=str(ssl_keyfile) if ssl_keyfile else None,
     )
-    load = _loader(model, device, kv, kv_size, eviction, context, max_sequences, layout, group_size)
+    cache = (kv, kv_size, eviction, context, max_sequences)
+    load = _loader(model, device, *cache, layout, group_size, deterministic=deterministic)
     _start(settings, load, quiet)
 
 
@@ -93,6 +95,8 @@ def _loader(
     max_sequences: int,
     layout: options.Layout | None,
     group_size: options.ActivationGroupSize | None,
+    *,
+    deterministic: bool,
 ) -> Callable[[], Model]:
     """Loads the model when it is called; a device that cannot be asked for is refused now."""
     from bitnet_hal.discovery.request import resolve_request
@@ -113,6 +117,7 @@ def _loader(
                 context=context,
                 max_sequences=max_sequences,
                 activation_group_size=options.group_size_of(group_size),
+                deterministic=deterministic,
                 stream_interval=0.02,  # what a client that arrives may have to wait for
                 layout=layout.value if layout else None,
                 progress=progress,

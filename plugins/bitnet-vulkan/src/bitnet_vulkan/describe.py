@@ -6,7 +6,9 @@ import os
 from typing import Any
 
 from bitnet_hal.errors import BackendUnavailableError, UsageError
+from bitnet_hal.kernels.catalogue import UNFUSED_KERNELS
 from bitnet_hal.plugin import (
+    FEW_ROWS,
     DeviceInfo,
     DeviceType,
     EnumeratedDevice,
@@ -125,6 +127,7 @@ def _described(handle: Handle, index: int) -> EnumeratedDevice | str:
         physical_id=pci_address(*(about[part] for part in PCI_PARTS)) if PCI in about["extensions"] else uuid,
         kernels=offered("kernels", able),
         features=offered("features", {**about, **able}),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=extra,
     )
     return EnumeratedDevice(handle, info)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from bitnet_hal.errors import BackendUnavailableError
-from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, failure, table
+from bitnet_hal.kernels.catalogue import UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, EnumeratedDevice, failure, table
 
 from bitnet_webgpu.driver import BACKEND, Handle, module
 from bitnet_webgpu.errors import checked
@@ -67,5 +68,6 @@ def describe(adapter: Handle, index: int) -> DeviceInfo:
         alignment=max(16, limits["min-storage-buffer-offset-alignment"]),
         kernels=frozenset([*KNOWN["everywhere"], *(name for name, count in fused.items() if count <= buffers)]),
         features=frozenset({"tunings", "timings"} if "timestamp-query" in adapter.features else {"tunings"}),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=MappingProxyType(extra),
     )
