@@ -91,3 +91,17 @@ def test_a_device_whose_rows_differ_beside_others_is_rejected(
     monkeypatch.setattr(device, "MEANINGS", {**MEANINGS, "matmul_dense": together})
     verdict = judge(NumpyDevice, "test_a_row_is_the_same_beside_others", kv_dtype="f32")
     assert "differs from the same row alone by up to" in verdict
+
+
+def test_a_device_whose_texts_depend_on_others_is_rejected(
+    judge: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crowded(a: Any, p: Any, c: Any) -> None:
+        """Logits of more than two rows are off by a tenth."""
+        MEANINGS["matmul_dense"](a, p, c)
+        if int(p["rows"]) > 2:
+            a["y"][::3] += np.float32(0.1)
+
+    monkeypatch.setattr(device, "MEANINGS", {**MEANINGS, "matmul_dense": crowded})
+    verdict = judge(NumpyDevice, "test_a_text_does_not_depend_on_other_requests")
+    assert "depends on others: token" in verdict
