@@ -154,8 +154,7 @@ class ModelRules:
         all: requests are preempted and recomputed.
         """
         _needs_every_kernel(bench)
-        few = bench.device.info.type is DeviceType.SOFTWARE
-        texts.check(bench.backend.open(bench.index), requests=10 if few else 24, tokens=20 if few else 40)
+        texts.check(bench.backend.open(bench.index), requests=10, tokens=24)
 
 
 LIKE_ROWS = 8

@@ -16,7 +16,7 @@ from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.formats.open import open_model
 
-BLOCKS = 7
+BLOCKS = 5
 """Cache blocks of 64 tokens: less than TOGETHER requests need."""
 TOGETHER = 5
 """Largest number of concurrent requests."""
@@ -34,15 +34,16 @@ class Asked:
 
 
 def drawn(requests: int, vocab: int) -> list[Asked]:
-    """Return random requests: half are seeded, half share a prefix of two blocks, every fifth is cancelled."""
+    """Return random requests: lengths end a few tokens before a block of the cache,
+    half are seeded, half share a prefix of one block, every fifth is cancelled."""
     rng = np.random.default_rng(45)
-    prefix = rng.integers(0, vocab, 130).tolist()
+    prefix = rng.integers(0, vocab, 66).tolist()
     found = []
     for number in range(requests):
-        own = rng.integers(0, vocab, rng.integers(1, 70)).tolist()
+        own = rng.integers(0, vocab, rng.integers(42, 62)).tolist()
         sampling = SamplingParams(temperature=0.8, top_k=40, seed=number) if number % 2 else SamplingParams()
         prompt = prefix + own if number % 4 < 2 else own
-        found.append(Asked(prompt, sampling, int(rng.integers(0, 2 * requests)), 4 if number % 5 == 4 else 0))
+        found.append(Asked(prompt, sampling, int(rng.integers(0, requests)), 4 if number % 5 == 4 else 0))
     return found
 
 
