@@ -34,8 +34,10 @@ class Asked:
 
 
 def drawn(requests: int, vocab: int) -> list[Asked]:
-    """Return random requests: lengths end a few tokens before a block of the cache,
-    half are seeded, half share a prefix of one block, every fifth is cancelled."""
+    """Return random requests, whose prompts end a few tokens before a block of the cache does.
+
+    Half are seeded, half share a prefix of one block, every fifth is cancelled.
+    """
     rng = np.random.default_rng(45)
     prefix = rng.integers(0, vocab, 66).tolist()
     found = []
