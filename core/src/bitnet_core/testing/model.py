@@ -142,7 +142,7 @@ class ModelRules:
             try:
                 if engine.scheduler.chunk < 2:
                     pytest.skip("the device declares no batch-invariant rows")
-                for prompt in (9, 130):
+                for prompt in (9, 70):
                     _check_like_rows(engine, prompt)
             finally:
                 engine.close()
