@@ -11,10 +11,10 @@ from bitnet_hal.device import Device
 
 from bitnet_core.engine.engine import Engine
 from bitnet_core.engine.kv_cache.cache import cache_bytes
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.request.request import Request
-from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.formats.open import open_model
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.sampling import SamplingParams
 
 BLOCKS = 5
 """Cache blocks of 64 tokens: less than TOGETHER requests need."""

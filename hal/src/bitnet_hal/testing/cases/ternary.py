@@ -152,6 +152,8 @@ def _activation_group_sizes(name: str) -> Iterator[Case]:
             yield Case(name, f"a32-b{block}-t{t}-n{n}-k{k}", _block, (t, n, k, block, 0, False, 32))
         yield Case(name, f"a32-b{block}-exact", _block, (2, 33, 640, block, 0, True, 32), exact=True)
         yield Case(name, f"a32-b{block}-add", _block, (7, 33, 256, block, 1, False, 32))
+    for t, n, k, block in ((9, 200, 1536, 128), (24, 65, 2176, 256), (64, 70, 4224, 128), (33, 16930, 128, 128)):
+        yield Case(name, f"a32-b{block}-batch-t{t}-n{n}-k{k}", _block, (t, n, k, block, t % 2, False, 32))
     yield Case(name, "a32-wide", _block, (1, 65, 8640, 128, 0, False, 32))
     yield Case(name, "a32-prompt", _block, (512, 5, 128, 128, 0, False, 32))
     yield Case(name, "a32-add-t70", _block, (70, 130, 384, 64, 1, False, 32))
@@ -164,6 +166,14 @@ def _activation_group_sizes(name: str) -> Iterator[Case]:
     yield Case(name, "a128-spoiled-rows", _spoiled_blocks, (128,))
     for t, n, k in ((1, 33, 640), (8, 31, 2560), (33, 70, 384), (70, 130, 256)):
         yield Case(name, f"a128-t{t}-n{n}-k{k}", _block, (t, n, k, 128, 0, False, 128))
+    rows_of_models = (
+        *((328, 1536, 128, 0, 128), (328, 1536, 256, 1, 128), (104, 6656, 128, 1, 0), (16, 11776, 128, 0, 128)),
+        (8, 17408, 256, 1, 0),
+    )
+    for n, k, block, add, ablock in rows_of_models:  # one text, and weights that are whole groups of rows and columns
+        case = (1, n, k, block, add, False, ablock)
+        yield Case(name, f"a{ablock}-b{block}-row-n{n}-k{k}-add{add}", _block, case)
+    yield Case(name, "a128-exact-row", _block, (1, 1064, 512, 128, 1, True, 128), exact=True)
     for rows in (2, 150):
         yield Case(name, f"a128-exact-t{rows}", _block, (rows, 320, 640, 128, 0, True, 128), exact=True)
 
