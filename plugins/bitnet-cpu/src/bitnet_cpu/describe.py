@@ -8,14 +8,18 @@ from functools import cache
 from types import MappingProxyType
 
 import psutil
+from bitnet_hal.device import ANY_ROWS
 from bitnet_hal.discovery.known import install_command
 from bitnet_hal.errors import BackendUnavailableError, UsageError
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS
+from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS
 from bitnet_hal.plugin import DeviceInfo, DeviceType, TransferMode
 
 from bitnet_cpu import __version__
+from bitnet_cpu.tuning import PACKED_ROWS
 
 VARIABLE = "BITNET_CPU_KERNEL"
+BATCH_INVARIANT_ROWS = MappingProxyType({**dict.fromkeys(CATALOGUE, ANY_ROWS), "matmul_ternary_block": PACKED_ROWS})
+"""More rows of matrices with group scales are multiplied from unpacked panels, whose f32 sums have another order."""
 ALIGNMENT = 4
 """Bytes: kernels use unaligned loads, but f32 and i32 values must lie at multiples of their size."""
 
@@ -76,5 +80,6 @@ def cpu_info(path: str | None = None, threads: int | None = None) -> DeviceInfo:
         transfer=TransferMode.UNIFIED,
         kernels=frozenset({"top_k", "pack_head", "approx_logits", "refine_logits"}) | DELTA_KERNELS,
         features=frozenset({"timings", "tunings", "batch-invariant"}),
+        batch_invariant_rows=BATCH_INVARIANT_ROWS,
         extra=MappingProxyType({"active_kernel": path, "threads": threads or thread_count()}),
     )

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from bitnet_hal.errors import BackendUnavailableError, GpuError
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS
-from bitnet_hal.plugin import DeviceInfo, DeviceType, Handle, TransferMode, filter_devices, pci_address
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS, UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, Handle, TransferMode, filter_devices, pci_address
 
 from bitnet_levelzero import api
 from bitnet_levelzero.api import given, listed
@@ -114,6 +114,7 @@ def describe(driver: Handle, card: Handle, device: Handle, index: int) -> LevelZ
         physical_id=physical_id(card),
         kernels=DELTA_KERNELS | ROTATED_KERNELS | {"top_k"},
         features=frozenset({"timings"}),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=MappingProxyType(_extra(device, about, compute)),
     )
     return LevelZeroGpu(driver, card, device, tile, _compute_queue_group(device), info)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 from types import MappingProxyType
 
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS
-from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, filter_devices
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS, UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, filter_devices
 
 from bitnet_metal.driver import BACKEND, Handle, module, unavailable
 
@@ -50,5 +50,6 @@ def _describe(device: Handle, index: int, family: int) -> DeviceInfo:
         physical_id=f"{int(device.registryID()):016x}",
         kernels=OPTIONAL,
         features=frozenset({"timings"}),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=MappingProxyType({"family": f"apple{family}"}),
     )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from bitnet_hal.discovery.known import install_command
 from bitnet_hal.errors import BackendUnavailableError
-from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, pci_address, table
+from bitnet_hal.kernels.catalogue import UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, EnumeratedDevice, TransferMode, pci_address, table
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -77,6 +78,7 @@ def describe(device: cl.Device, index: int) -> DeviceInfo:
         alignment=ALIGNMENT,
         transfer=transfer_mode(svm, unified),
         physical_id=physical_id(device),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         vendor=device.vendor,
         total_memory=device.global_mem_size,
         max_allocation=device.max_mem_alloc_size,

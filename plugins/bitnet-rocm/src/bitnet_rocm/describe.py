@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS
-from bitnet_hal.plugin import DeviceInfo, DeviceType, TransferMode, filter_devices, pci_address
+from bitnet_hal.kernels.catalogue import DELTA_KERNELS, ROTATED_KERNELS, UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, TransferMode, filter_devices, pci_address
 
 from bitnet_rocm.driver import driver, unavailable
 from bitnet_rocm.errors import check
@@ -71,6 +71,7 @@ def _info(ordinal: int) -> DeviceInfo:
         physical_id=pci_address(*map(int, address)),
         kernels=OPTIONAL,
         features=frozenset({"timings"}),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=extra,
     )
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from bitnet_hal.errors import BackendUnavailableError
+from bitnet_hal.kernels.catalogue import UNFUSED_KERNELS
 from bitnet_hal.plugin import (
+    FEW_ROWS,
     DeviceInfo,
     DeviceType,
     EnumeratedDevice,
@@ -82,6 +84,7 @@ def _info(handle: Handle, index: int, about: dict[str, Any]) -> DeviceInfo:
         physical_id=_physical_id(about),
         kernels=offered("kernels", able),
         features=offered("features", {**about, **able}),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=_extra(about, able),
     )
 

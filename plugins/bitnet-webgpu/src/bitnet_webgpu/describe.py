@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from bitnet_hal.errors import BackendUnavailableError
-from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, failure, table
+from bitnet_hal.kernels.catalogue import UNFUSED_KERNELS
+from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, EnumeratedDevice, failure, table
 
 from bitnet_webgpu.driver import BACKEND, Handle, module
 from bitnet_webgpu.errors import checked
@@ -75,6 +76,7 @@ def describe(adapter: Handle, index: int) -> DeviceInfo:
         max_binding=limits["max-storage-buffer-binding-size"] // 16 * 16,
         max_grid=(GROUPS, GROUPS, GROUPS),
         alignment=max(16, limits["min-storage-buffer-offset-alignment"]),
+        batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         kernels=frozenset([*KNOWN["everywhere"], *fitting]),
         features=frozenset(features),
         extra=MappingProxyType(extra),

@@ -8,7 +8,7 @@ import numpy as np
 
 from bitnet_hal.kernels.sizes import SCALE_COLUMNS
 from bitnet_hal.rounding import ceil_div
-from bitnet_hal.testing.cases.case import Case, CaseLaunch, Rng, blank
+from bitnet_hal.testing.cases.case import BATCH_ROWS, Case, CaseLaunch, Rng, blank
 from bitnet_hal.testing.cases.data import (
     activations,
     group_activations,
@@ -176,3 +176,17 @@ def _activation_group_sizes(name: str) -> Iterator[Case]:
     yield Case(name, "a128-exact-row", _block, (1, 1064, 512, 128, 1, True, 128), exact=True)
     for rows in (2, 150):
         yield Case(name, f"a128-exact-t{rows}", _block, (rows, 320, 640, 128, 0, True, 128), exact=True)
+
+
+def batches() -> Iterator[Case]:
+    """Yield rows of products for the rule of batch invariance: one scale a row, and group scales."""
+    for add in (0, 1):
+        yield Case("matmul_ternary", f"batch-add{add}", _build, (BATCH_ROWS, 70, 640, add))
+    for block in (64, 128, 256):
+        for group_size in (0, 32, 128):
+            yield Case(
+                "matmul_ternary_block",
+                f"batch-b{block}-a{group_size}",
+                _block,
+                (BATCH_ROWS, 70, 640, block, 0, False, group_size),
+            )
