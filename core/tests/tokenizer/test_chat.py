@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from bitnet_core.errors import TokenizerError
 from bitnet_core.tokenizer import Tokenizer, load_tokenizer
-from bitnet_core.tokenizer.chat import BITNET_TEMPLATE, PLAIN_TEMPLATE, ChatTemplate
+from bitnet_core.tokenizer.chat import BITNET_TEMPLATE, PLAIN_TEMPLATE, ChatTemplate, chosen_template, unreadable
 from bitnet_hal.errors import UsageError
 from texts import byte_level_backend, gguf_keys, texts
 
@@ -249,3 +249,24 @@ def test_control_tokens_are_short(keys: dict[str, Any]) -> None:
     tokens = [*keys["tokenizer.ggml.tokens"][:-1], "<|" + "x" * 300 + "|>"]
     with pytest.raises(TokenizerError, match="special token of over 256 characters"):
         load_tokenizer({**keys, "tokenizer.ggml.tokens": tokens})
+
+
+def test_arguments_as_text_become_objects_for_templates_that_need_them(tokenizer: Tokenizer) -> None:
+    source = "{% for c in messages[0].tool_calls %}{% for k, v in c.function.arguments | items %}{{ k }}={{ v }}"
+    chat = template(tokenizer, source + "{% endfor %}{% endfor %}")
+    message = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": 1}'}}]}
+    assert chat.render([message]) == "a=1"
+    plain = template(tokenizer, "{{ messages[0].tool_calls[0].function.arguments }}")
+    assert plain.render([message]) == '{"a": 1}'
+    for bad in ("[1]", "{", 5, None):
+        message["tool_calls"][0]["function"]["arguments"] = bad
+        with pytest.raises(TokenizerError, match="fails"):
+            chat.render([message])
+
+
+def test_unreadable_templates_are_described(tokenizer: Tokenizer) -> None:
+    broken = copy(tokenizer)
+    broken.chat_template = "{% nonsense %}"
+    assert "nonsense" in unreadable(broken)
+    assert unreadable(tokenizer) == ""
+    assert chosen_template(broken) == ("{% nonsense %}", "file")

@@ -102,6 +102,10 @@ def _not_gguf(path: Path, start: bytes) -> str:
             "a PyTorch checkpoint is a pickle, which can run any program as it is loaded, so it is not read; "
             "use the model's GGUF file or its safetensors folder"
         )
+    if path.suffix == ".onnx" or path.name.endswith((".onnx_data", ".onnx.data")):
+        return (
+            "an ONNX model (MatMulNBits), which is not supported; use the model's GGUF file or its safetensors folder"
+        )
     if start[:4] in _OLD_GGML:
         return "a GGML file older than GGUF; convert it to GGUF with a current converter"
     return "not a model file (it does not start with the letters GGUF)"

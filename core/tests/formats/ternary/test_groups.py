@@ -163,3 +163,16 @@ def test_arbitrary_bytes_cause_no_warnings(name: str) -> None:
     for data in (rng.integers(0, 256, size).astype(np.uint8), np.full(size, 0xFF, np.uint8), np.zeros(size, np.uint8)):
         with suppress(ModelError):
             DECODERS[name](data, 64, 256)
+
+
+def test_mlx_packs_of_one_bit() -> None:
+    """Bonsai's 1-bit models: values bias and bias + scale, which are -d and d."""
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 256, (3, 32)).astype(np.uint8)
+    scales = np.array([[0.5, 1.0], [0.25, 0.5], [1.0, 0.0]], np.float32)
+    weight = mlx.ternary(mlx.Pack(1, words, scales, -scales / 2))
+    bits = np.unpackbits(words, axis=1, bitorder="little").astype(np.float32)
+    expected = (bits * np.repeat(scales, 128, axis=1)) - np.repeat(scales, 128, axis=1) / 2
+    assert (dequantized(weight) == expected).all()
+    with pytest.raises(ModelError, match=r"not -d and d.*GGUF file \(Q1_0\)"):
+        mlx.ternary(mlx.Pack(1, words, scales, -scales))
