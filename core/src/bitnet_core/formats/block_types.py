@@ -115,8 +115,8 @@ def iq4_xs(blocks: Bytes) -> Floats:
     low = np.stack([blocks[:, 4:8] & np.uint8(15), blocks[:, 4:8] >> np.uint8(4)], axis=2).reshape(-1, 8)
     scales = half(blocks, 0) * ((low | (high & 3) << 4).astype(np.float32) - 32)
     groups = blocks[:, 8:].reshape(-1, 16)
-    values = _IQ4[_nibbles(groups)].reshape(-1, 8, 32)
-    return (scales[:, :, None] * values).reshape(-1, 256)
+    values: Floats = scales[:, :, None] * _IQ4[_nibbles(groups)].reshape(-1, 8, 32)
+    return values.reshape(-1, 256)
 
 
 def mxfp4(blocks: Bytes) -> Floats:

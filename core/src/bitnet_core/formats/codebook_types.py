@@ -81,7 +81,7 @@ def iq2_xs(blocks: Bytes) -> Floats:
     """Decode f16 d, 32 words of an index (9 bits) and a sign code, and scales of four bits for 16 weights."""
     words = _words(blocks[:, 2:66], "<u2")
     scales = _half(blocks) * (np.float32(0.5) + _nibbles(blocks[:, 66:])) * np.float32(0.25)
-    return _scaled(scales, _codebook("IQ2_XS")[words & 511], _seven_signs(words >> 9))
+    return _scaled(scales, _codebook("IQ2_XS")[words & 511], _seven_signs(words >> np.uint32(9)))
 
 
 def iq2_s(blocks: Bytes) -> Floats:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache, wraps
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import jinja2
 import jinja2.filters
@@ -78,7 +78,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 class _Generation(Extension):
     """The tag {% generation %}, with which transformers marks the assistant's words: its body is rendered."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
 
     def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
         next(parser.stream)

@@ -97,7 +97,7 @@ def _binary(pack_: Pack) -> TernaryWeight:
         groups = (codes << np.uint8(1)).reshape(len(codes), -1, group)
         groups[pack_.scales[part] == 0] = 1
         packed[part] = pack(groups.reshape(len(codes), -1))
-    return collapse(rows, columns, packed, pack_.scales / 2, pack_.scales != 0, group)
+    return collapse(rows, columns, packed, pack_.scales * np.float32(0.5), pack_.scales != 0, group)
 
 
 def floats(pack_: Pack) -> DenseWeight:
