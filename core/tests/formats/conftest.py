@@ -1,7 +1,8 @@
-"""Tiny models of every kind, written with the product's own writer."""
+"""Tiny models of every kind, written with the product's own writer; helpers of this folder are importable by name."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from bitnet_core.formats.gguf.types import BY_NAME
 from bitnet_core.formats.gguf.writer import GGUFWriter
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 GOLDEN = Path(__file__).parent / "golden.npz"
 
