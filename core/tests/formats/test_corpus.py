@@ -10,6 +10,8 @@ import corpus
 import numpy as np
 import pytest
 from bitnet_core.errors import ModelError, TokenizerError
+from bitnet_core.formats.convert.convert import convert
+from bitnet_core.formats.convert.target import Target
 from bitnet_core.formats.names import ternaries
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary.codes import unpack
@@ -69,3 +71,18 @@ def test_it_is_refused_in_a_sentence(tmp_path: Path, name: str) -> None:
     assert re.search(entry.refused, message), message
     assert "\n" not in message
     assert "damaged GGUF" not in message
+
+
+@pytest.mark.parametrize("target", ["q2_0", "tq2_0", "tq1_0", "pq2_0"])
+@pytest.mark.parametrize("name", ["stq1_0", "stq1_0-early", "q1_0", "ptq1_0", "trilm"])
+def test_layouts_are_converted_without_a_change(tmp_path: Path, name: str, target: Target) -> None:
+    source = open_model(ENTRIES[name].write(tmp_path / f"{name}.gguf"))
+    done = convert(source, tmp_path / "converted.gguf", target, verify=True)
+    written = open_model(done.path)
+    for matrix in ternaries(source.config):
+        assert (values(written.ternary(matrix)) == values(source.ternary(matrix))).all()
+
+
+def test_falcon3_is_reported(tmp_path: Path) -> None:
+    findings = open_model(ENTRIES["falcon3"].write(tmp_path / "a.gguf"), strict=True).findings
+    assert "pre-tokenizer-disputed" in [finding.code for finding in findings]

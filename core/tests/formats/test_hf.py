@@ -14,7 +14,7 @@ from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import hf_packed
 from bitnet_core.formats.ternary.codes import pack, unpack
 from bitnet_hal.errors import StrictModeError
-from safetensors.numpy import save, save_file
+from safetensors.numpy import load_file, save, save_file
 
 HIDDEN, FFN, VOCAB = 64, 96, 32
 LINEARS = {
@@ -394,3 +394,30 @@ def test_lone_surrogates_are_one_clear_error(tmp_path: Path, file: str) -> None:
         _ = open_model(path).tokenizer
     (path / file).write_text(json.dumps(content | {"bos_token": "\U0001f642"}))
     _ = open_model(path).tokenizer
+
+
+def test_an_mlx_folder_in_one_bit(tmp_path: Path) -> None:
+    """Bonsai's: the golden MLX folder with binary packs of the same shapes."""
+    golden = Path(__file__).parents[1] / "golden" / "qwen3" / "qwen3-untied" / "mlx"
+    path = tmp_path / "m"
+    path.mkdir()
+    for file in golden.iterdir():
+        (path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((golden / "config.json").read_text())
+    config["quantization"] = config["quantization_config"] = {"group_size": 128, "bits": 1}
+    (path / "config.json").write_text(json.dumps(config))
+    rng, tensors = np.random.default_rng(0), load_file(golden / "model.safetensors")
+    for name, words in list(tensors.items()):
+        if words.dtype == np.uint32:
+            rows, count = words.shape
+            tensors[name] = rng.integers(0, 1 << 32, (rows, count // 2), dtype=np.uint32)
+            stem = name.removesuffix(".weight")
+            scales = np.full((rows, count * 16 // 128), 0.25, np.float16)
+            tensors[f"{stem}.scales"], tensors[f"{stem}.biases"] = scales, -scales / 2
+    save_file(tensors, path / "model.safetensors")
+    source = open_model(path)
+    assert source.format == "MLX safetensors, binary 1-bit packs"
+    weight = source.ternary("blk.0.attn_q")
+    words = tensors["model.layers.0.self_attn.q_proj.weight"].view(np.uint8)
+    assert (unpack(weight.codes, weight.columns) == 2 * np.unpackbits(words, axis=1, bitorder="little")).all()
+    assert set(weight.scales.reshape(-1).tolist()) == {0.125}

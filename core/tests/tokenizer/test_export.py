@@ -164,3 +164,15 @@ def test_a_template_that_does_not_parse_is_copied(bpe_folder: dict[str, Any]) ->
     assert export.gguf_keys(broken, 1)["tokenizer.chat_template"] == "{% nonsense %}"
     written = json.loads(export.folder_files(broken, 64)["tokenizer_config.json"])
     assert written["chat_template"] == "{% nonsense %}"
+
+
+def test_added_tokens_of_a_folder_are_decoded_by_its_decoder(spm_folder: dict[str, Any]) -> None:
+    """Gemma's runs of spaces are added tokens."""
+    document = json.loads(spm_folder["tokenizer_json"])
+    count = max(*document["model"]["vocab"].values(), *(entry["id"] for entry in document["added_tokens"])) + 1
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    stated = {str(count): flags | {"content": "\u2581\u2581\u2581\u2581"}}
+    config = spm_folder["tokenizer_config"] | {"added_tokens_decoder": stated}
+    tokenizer = load_tokenizer(spm_folder | {"tokenizer_config": config})
+    assert tokenizer.vocab_size == count + 1, "a token that tokenizer_config.json alone states is added"
+    assert tokenizer.token_bytes(count) == b"    "

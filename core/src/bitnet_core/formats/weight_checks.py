@@ -149,6 +149,9 @@ def gguf_tokenizer(path: Path, config: ModelConfig, metadata: Mapping[str, Any])
         rule = "llama-bpe, because the vocabulary is that of Llama 3" if llama3 else "the default rules"
         text = f"the file does not name its pre-tokenizer (tokenizer.ggml.pre); it is read with {rule}"
         found.append(Finding("warning", "missing-pre-tokenizer", text))
+    if keys.text("tokenizer.ggml.pre", "") == "falcon3":
+        text = "pre-tokenizer falcon3 is read by bitnet.cpp's rule (single digits); llama.cpp reads it as llama-bpe"
+        found.append(Finding("info", "pre-tokenizer-disputed", text))
     if "BITNET" in keys.text("tokenizer.chat_template", ""):
         text = "the chat template is the converter's placeholder, which never ends a turn; BitNet 2B-4T's own is used"
         found.append(Finding("warning", "placeholder-chat-template", text))

@@ -28,7 +28,6 @@ class Family:
     download: str = ""
     models: Mapping[str, str] = field(default_factory=dict)
 
-
     @property
     def command(self) -> str:
         """The command that gets and runs a model; with a file or folder of yours if no repository is known by name."""

@@ -76,6 +76,7 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: A
         eos_ids=frozenset(ends),
         add_bos=stated if isinstance(stated, bool) else bos_id is not None and starts[:1] == [bos_id],
         space_prefix="ByteLevel" not in kinds and bool({"Strip", "Metaspace"} & kinds),
+        plain_tags="ByteLevel" in kinds,
     )
 
 
