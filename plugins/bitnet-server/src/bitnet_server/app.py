@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from bitnet_hal.errors import BitnetError
@@ -15,9 +15,13 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bitnet_server import page
+from bitnet_server.call import Call
+from bitnet_server.error_shapes import error_response
 from bitnet_server.errors import ApiError, from_engine, internal, unavailable
 from bitnet_server.middleware import Middleware
+from bitnet_server.protocols import paths
 from bitnet_server.request_state import now
+from bitnet_server.response import Document
 from bitnet_server.schema import (
     ChatRequest,
     CompletionRequest,
@@ -29,10 +33,6 @@ from bitnet_server.schema import (
 )
 from bitnet_server.service import Service
 from bitnet_server.streams import ClientGoneError, EventStream, Reader, collect
-
-if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
-    from bitnet_server.chat import ChatCall
-    from bitnet_server.completions import CompletionCall
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -87,6 +87,17 @@ class Endpoints:
             for prefix in ("/v1", ""):
                 endpoint = Generate(self.service, chat=path.startswith("/chat"))
                 made.append(Route(prefix + path, endpoint, methods=["POST"]))
+        return made + self._other_apis()
+
+    def _other_apis(self) -> list[BaseRoute]:
+        service = self.service
+        made: list[BaseRoute] = []
+        for path, read in paths.CALLS.items():
+            made.append(Route(path, GenerateTranslated(service, read), methods=["POST"]))
+        for path, answer in paths.POSTS.items():
+            made.append(Route(path, _posted(service, answer), methods=["POST"]))
+        for path, describe in paths.GETS.items():
+            made.append(Route(path, _got(service, describe), methods=["GET"]))
         return made
 
     async def health(self, request: Request) -> Response:
@@ -220,7 +231,7 @@ class Generate:
                 return
         await _json(call.to_response(deltas))(scope, receive, send)
 
-    def _parsed(self, body: bytes) -> ChatCall | CompletionCall:
+    def _parsed(self, body: bytes) -> Call:
         if self._chat:
             from bitnet_server.chat import ChatCall
 
@@ -228,6 +239,33 @@ class Generate:
         from bitnet_server.completions import CompletionCall
 
         return CompletionCall(self._service, parse(body, CompletionRequest))
+
+
+class GenerateTranslated(Generate):
+    """The handler of a path of another API. read: parses a body."""
+
+    def __init__(self, service: Service, read: Callable[[Service, bytes], Call]) -> None:
+        super().__init__(service, chat=True)
+        self._read = read
+
+    def _parsed(self, body: bytes) -> Call:
+        return self._read(self._service, body)
+
+
+def _posted(service: Service, answer: Callable[[Service, bytes], Document]) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        service.check_accepting()
+        body = await read_body(request, service)
+        return _json(await asyncio.to_thread(answer, service, body))
+
+    return endpoint
+
+
+def _got(service: Service, describe: Callable[[Service], Document]) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        return _json(describe(service))
+
+    return endpoint
 
 
 async def read_body(request: Request, service: Service) -> bytes:
@@ -250,17 +288,19 @@ def _json(document: Any) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    return from_engine(error).response()
+    return error_response(from_engine(error), request.url.path)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Return an error response; the middleware has logged the exception."""
-    return internal().response()
+    return error_response(internal(), request.url.path)
 
 
 async def _not_found(request: Request, _: Exception) -> Response:
-    return ApiError(404, f"there is no {request.url.path[:200]} here", code="unknown_url").response()
+    error = ApiError(404, f"there is no {request.url.path[:200]} here", code="unknown_url")
+    return error_response(error, request.url.path)
 
 
 async def _wrong_method(request: Request, _: Exception) -> Response:
-    return ApiError(405, f"{request.method} is not possible here", code="method_not_allowed").response()
+    error = ApiError(405, f"{request.method} is not possible here", code="method_not_allowed")
+    return error_response(error, request.url.path)

@@ -10,6 +10,7 @@ from bitnet_core.structured import Grammar
 
 from bitnet_server import tools
 from bitnet_server.errors import ApiError
+from bitnet_server.framing import ServerSentEvents
 from bitnet_server.request_builder import check_common, generation_requests, grammar_in
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
 from bitnet_server.response import Document, ResponseEnvelope, chat_logprobs, timings, usage
@@ -44,13 +45,17 @@ class ChatCall:
     def generations(self) -> list[GenerationRequest]:
         """Build the generation requests: template, tokenize, compile grammars. Runs in a worker thread."""
         request = self.request
-        tokens = chat_tokens(self.model, plain_messages(request.messages, self._tools), self._variables())
+        tokens = self.prompt_tokens()
         logprobs = (request.top_logprobs or 0) if request.logprobs else None
         given = request.max_completion_tokens or request.max_tokens or self.service.settings.max_tokens
         limit = given or max(1, self.model.engine.max_model_len - len(tokens))
         return generation_requests(
             request, self.model, [tokens], limit, logprobs=logprobs, grammar=self._grammar(), reply=True
         )
+
+    def prompt_tokens(self) -> list[int]:
+        """Return the tokens of the conversation."""
+        return chat_tokens(self.model, plain_messages(self.request.messages, self._tools), self._variables())
 
     def _variables(self) -> dict[str, Any]:
         """Return the entries of chat_template_kwargs that the template uses."""
@@ -98,7 +103,7 @@ class ChatCall:
         return ChatFormatter(self, self._parsers)
 
 
-class ChatFormatter:
+class ChatFormatter(ServerSentEvents):
     """The chunks of one chat response (see streams.ResponseFormatter)."""
 
     def __init__(self, call: ChatCall, parsers: Sequence[tools.Parser]) -> None:

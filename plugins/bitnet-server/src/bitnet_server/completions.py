@@ -12,6 +12,7 @@ from bitnet_core.engine.request.request import Scored
 from bitnet_core.engine.sampling.logprobs import TokenScore, token_score
 
 from bitnet_server.errors import ApiError
+from bitnet_server.framing import ServerSentEvents
 from bitnet_server.request_builder import check_common, generation_requests, grammar_in
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
 from bitnet_server.response import Document, ResponseEnvelope, floor, timings, token_bytes, usage
@@ -154,7 +155,7 @@ class Offsets:
         return token_bytes(self._tokenizer, token).decode("utf-8", "replace")
 
 
-class CompletionFormatter:
+class CompletionFormatter(ServerSentEvents):
     """The chunks of one completion (see streams.ResponseFormatter)."""
 
     def __init__(self, call: CompletionCall) -> None:

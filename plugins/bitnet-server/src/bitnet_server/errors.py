@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import msgspec
 from bitnet_hal.errors import BitnetError, DeviceLostError, UsageError
-from starlette.responses import Response
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +30,6 @@ class ApiError(Exception):
     def document(self) -> dict[str, Any]:
         """Return the error object."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
-
-    def response(self) -> Response:
-        """Build the response."""
-        return Response(msgspec.json.encode(self.document()), self.status, self.headers, "application/json")
 
 
 def unavailable(message: str, retry_after: int = 1, *, again: bool = True) -> ApiError:

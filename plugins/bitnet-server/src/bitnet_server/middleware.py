@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bitnet_server.error_shapes import error_response
 from bitnet_server.errors import ApiError, internal
 from bitnet_server.metrics import Metrics
 from bitnet_server.settings import Settings
@@ -68,7 +69,7 @@ class Middleware:
     @staticmethod
     async def _answer(error: ApiError, scope: Scope, receive: Receive, send: Send, started: bool) -> None:
         if not started:
-            await error.response()(scope, receive, send)
+            await error_response(error, scope["path"])(scope, receive, send)
 
     def _count(self, scope: Scope, status: int, request_id: str, began: float) -> None:
         path = scope["path"] if scope["path"] in self._known else "other"

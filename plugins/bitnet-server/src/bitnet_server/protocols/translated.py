@@ -1,0 +1,121 @@
+"""A call of another API, carried out as a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from bitnet_server.chat import ChatCall
+from bitnet_server.errors import ApiError
+from bitnet_server.protocols.chunks import ChunkChoice, read_chunks
+from bitnet_server.request_state import Delta, GenerationRequest, RequestState
+from bitnet_server.response import Document
+from bitnet_server.schema import ChatRequest, SamplingFields, given_numbers, parse
+from bitnet_server.service import Service
+from bitnet_server.streams import Framing
+
+
+class Answer(Framing, Protocol):
+    """The protocol that turns the chunks of a chat into events of another API, and into its whole response."""
+
+    def start(self) -> list[bytes]:
+        """Return the first events."""
+
+    def push(self, choice: ChunkChoice) -> list[bytes]:
+        """Return the events of a chunk."""
+
+    def end(self) -> list[bytes]:
+        """Return the last events."""
+
+    def document(self) -> Document:
+        """Return the whole response, after `end`."""
+
+
+class TranslatedCall:
+    """A chat request, whose answer an Answer writes. fields: of the chat request, with OpenAI's names."""
+
+    def __init__(self, service: Service, fields: dict[str, Any], *, stream: bool) -> None:
+        given = {name: value for name, value in fields.items() if value is not None}
+        self.service = service
+        self.request = parse(msgspec.json.encode({**given, "stream": stream}), ChatRequest)
+        self.chat = ChatCall(service, self.request)
+        self._generations: list[GenerationRequest] = []
+
+    @property
+    def states(self) -> Sequence[RequestState]:
+        """The states of the generation requests, once they are submitted."""
+        return self.chat.states
+
+    @states.setter
+    def states(self, states: Sequence[RequestState]) -> None:
+        self.chat.states = states
+
+    def generations(self) -> list[GenerationRequest]:
+        """Build the generation requests. Runs in a worker thread."""
+        self._generations = self.chat.generations()
+        return self._generations
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the answer."""
+        return self._generations[0].stops.matched
+
+    def answer(self) -> Answer:
+        """Build the writer of the response."""
+        raise NotImplementedError
+
+    def formatter(self) -> TranslatedFormatter:
+        """Build the formatter of a streamed response."""
+        return TranslatedFormatter(self)
+
+    def to_response(self, deltas: Sequence[Delta]) -> Document:
+        """Build the whole response."""
+        formatter = self.formatter()
+        formatter.start()
+        for delta in deltas:
+            formatter.chunks(delta)
+        formatter.end()
+        return formatter.answer.document()
+
+
+class TranslatedFormatter:
+    """The events of one response of another API (see streams.ResponseFormatter)."""
+
+    def __init__(self, call: TranslatedCall) -> None:
+        self.answer = call.answer()
+        self._chat = call.chat.formatter()
+        self.media_type, self.keep_alive, self.last = self.answer.media_type, self.answer.keep_alive, self.answer.last
+
+    def start(self) -> list[bytes]:
+        """Return the first events."""
+        return self.answer.start()
+
+    def chunks(self, delta: Delta) -> list[bytes]:
+        """Return the events of a delta."""
+        return [event for choice in read_chunks(self._chat.chunks(delta)) for event in self.answer.push(choice)]
+
+    def end(self) -> list[bytes]:
+        """Return the last events."""
+        return self.answer.end()
+
+    def frame(self, documents: list[bytes]) -> bytes:
+        """Return the bytes of these JSON documents in the stream."""
+        return self.answer.frame(documents)
+
+    def failed(self, error: ApiError) -> bytes:
+        """Return the bytes that end a stream after an error."""
+        return self.answer.failed(error)
+
+
+def sampling_fields(request: SamplingFields) -> dict[str, Any]:
+    """Return the sampling options that a request has, as fields of a chat request."""
+    return {name: value for name, value in given_numbers(request).items() if value is not None}
+
+
+def thinking_fields(service: Service, think: bool | None) -> dict[str, Any]:
+    """Return the field that switches thinking on or off; {} if the chat template has no such switch."""
+    if think is None or "enable_thinking" not in service.model.chat_template.source:
+        return {}
+    return {"chat_template_kwargs": {"enable_thinking": think}}
