@@ -321,7 +321,7 @@ def test_fields_that_are_ignored(chat: Any) -> None:
 def test_other_models_and_paths(client: httpx.Client) -> None:
     answer = client.post(CHAT, json={"model": "gpt-4", "messages": MESSAGES})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
-    for path in ("/v1/embeddings", "/v1/responses", "/v1/messages", "/nowhere"):
+    for path in ("/v1/files", "/v1/moderations", "/nowhere"):
         answer = client.post(path, json={})
         assert (answer.status_code, answer.json()["error"]["type"]) == (404, "invalid_request_error")
     assert client.get(CHAT).status_code == 405

@@ -1,4 +1,4 @@
-"""The chunks of a chat response, read back with their types: all that other protocols know about an answer."""
+"""The chunks of a chat or completion, read back with their types: all that other protocols know about an answer."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ class ChunkLogprobs(Struct):
 
 
 class ChunkChoice(Struct):
-    """The only choice of a chunk."""
+    """The only choice of a chunk. text: of a completion, which has no delta."""
 
-    delta: ChunkDelta
+    delta: ChunkDelta = msgspec.field(default_factory=ChunkDelta)
+    text: str | None = None
     logprobs: ChunkLogprobs | None = None
     finish_reason: str | None = None
 

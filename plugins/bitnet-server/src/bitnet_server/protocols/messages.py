@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from bitnet_server.errors import ApiError
 from bitnet_server.protocols.messages_answer import MessagesAnswer
-from bitnet_server.protocols.translated import TranslatedCall, sampling_fields, thinking_fields
+from bitnet_server.protocols.translated import TranslatedCall, chat_call, sampling_fields, thinking_fields
 from bitnet_server.response import Document
 from bitnet_server.schema import SamplingFields, Stop, Tokens
 from bitnet_server.service import Service
@@ -100,11 +100,11 @@ class MessagesCall(TranslatedCall):
 
     def __init__(self, service: Service, request: MessagesRequest) -> None:
         fields = chat_fields(service, request) | sampling_fields(request)
-        fields |= {"max_tokens": request.max_tokens, "stop": request.stop_sequences}
+        fields |= {"max_tokens": request.max_tokens, "stop": request.stop_sequences, "stream": request.stream}
         form = request.output_config.format if request.output_config else request.output_format
         if form is not None:
             fields["response_format"] = _response_format(form)
-        super().__init__(service, fields, stream=bool(request.stream))
+        super().__init__(service, chat_call(service, fields))
 
     def answer(self) -> MessagesAnswer:
         """Build the writer of the response."""
@@ -113,8 +113,7 @@ class MessagesCall(TranslatedCall):
 
 def count_tokens(service: Service, request: CountRequest) -> Document:
     """Return the number of tokens of a prompt; takes as long as its template and tokenizer."""
-    call = TranslatedCall(service, chat_fields(service, request), stream=False)
-    return {"input_tokens": len(call.chat.prompt_tokens())}
+    return {"input_tokens": len(chat_call(service, chat_fields(service, request)).prompt_tokens())}
 
 
 def chat_fields(service: Service, request: CountRequest) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A call of another API, carried out as a chat."""
+"""A call of another API, carried out as a chat or a completion."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, Protocol
 import msgspec
 
 from bitnet_server.chat import ChatCall
+from bitnet_server.completions import CompletionCall
 from bitnet_server.errors import ApiError
 from bitnet_server.protocols.chunks import ChunkChoice, read_chunks
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
 from bitnet_server.response import Document
-from bitnet_server.schema import ChatRequest, SamplingFields, given_numbers, parse
+from bitnet_server.schema import ChatRequest, CompletionRequest, SamplingFields, given_numbers, parse
 from bitnet_server.service import Service
 from bitnet_server.streams import Framing
 
@@ -33,28 +34,40 @@ class Answer(Framing, Protocol):
         """Return the whole response, after `end`."""
 
 
-class TranslatedCall:
-    """A chat request, whose answer an Answer writes. fields: of the chat request, with OpenAI's names."""
+def chat_call(service: Service, fields: dict[str, Any]) -> ChatCall:
+    """Build a chat from fields with OpenAI's names; None is an absent field. Raises ApiError 400 that names the field."""
+    return ChatCall(service, parse(_body(fields), ChatRequest))
 
-    def __init__(self, service: Service, fields: dict[str, Any], *, stream: bool) -> None:
-        given = {name: value for name, value in fields.items() if value is not None}
-        self.service = service
-        self.request = parse(msgspec.json.encode({**given, "stream": stream}), ChatRequest)
-        self.chat = ChatCall(service, self.request)
+
+def completion_call(service: Service, fields: dict[str, Any]) -> CompletionCall:
+    """Build a completion in the same way."""
+    return CompletionCall(service, parse(_body(fields), CompletionRequest))
+
+
+def _body(fields: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
+
+
+class TranslatedCall:
+    """A chat or a completion, whose answer an Answer writes."""
+
+    def __init__(self, service: Service, inner: ChatCall | CompletionCall) -> None:
+        self.service, self.inner = service, inner
+        self.request = inner.request
         self._generations: list[GenerationRequest] = []
 
     @property
     def states(self) -> Sequence[RequestState]:
         """The states of the generation requests, once they are submitted."""
-        return self.chat.states
+        return self.inner.states
 
     @states.setter
     def states(self, states: Sequence[RequestState]) -> None:
-        self.chat.states = states
+        self.inner.states = states
 
     def generations(self) -> list[GenerationRequest]:
         """Build the generation requests. Runs in a worker thread."""
-        self._generations = self.chat.generations()
+        self._generations = self.inner.generations()
         return self._generations
 
     @property
@@ -85,7 +98,7 @@ class TranslatedFormatter:
 
     def __init__(self, call: TranslatedCall) -> None:
         self.answer = call.answer()
-        self._chat = call.chat.formatter()
+        self._inner = call.inner.formatter()
         self.media_type, self.keep_alive, self.last = self.answer.media_type, self.answer.keep_alive, self.answer.last
 
     def start(self) -> list[bytes]:
@@ -94,7 +107,7 @@ class TranslatedFormatter:
 
     def chunks(self, delta: Delta) -> list[bytes]:
         """Return the events of a delta."""
-        return [event for choice in read_chunks(self._chat.chunks(delta)) for event in self.answer.push(choice)]
+        return [event for choice in read_chunks(self._inner.chunks(delta)) for event in self.answer.push(choice)]
 
     def end(self) -> list[bytes]:
         """Return the last events."""
