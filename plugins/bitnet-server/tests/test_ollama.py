@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from bitnet_server.protocols.chunks import CallDelta, CallFunction, ChunkChoice, ChunkDelta
+from bitnet_server.protocols.ollama_answer import OllamaAnswer
 
 ASKED = [{"role": "user", "content": "Tell me a story."}]
 SCHEMA = {"type": "object", "properties": {"of": {"enum": ["sun", "moon"]}}, "required": ["of"]}
@@ -83,16 +86,30 @@ def test_formats_are_enforced(client: httpx.Client, path: str) -> None:
     assert text.startswith("{")
 
 
-def test_tools_are_called_with_objects(client: httpx.Client) -> None:
-    # Only a call that is forced is certain of the small model: a prompt with a call before makes it likely, not sure.
+def test_earlier_calls_are_told(client: httpx.Client) -> None:
     call = {"function": {"name": "rise", "arguments": {"of": "sun"}}}
-    messages = [
-        *ASKED,
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "tool_name": "rise", "content": "done"},
+    result = {"role": "tool", "tool_name": "rise", "content": "done"}
+    messages = [*ASKED, {"role": "assistant", "content": "", "tool_calls": [call]}, result]
+    called = ask(client, messages=messages)["prompt_eval_count"]
+    assert called > ask(client, messages=[*ASKED, {"role": "assistant", "content": ""}, result])["prompt_eval_count"]
+    assert ask(client, tools=[TOOL])["prompt_eval_count"] > ask(client)["prompt_eval_count"]
+
+
+def test_a_call_is_sent_whole(server: Any) -> None:
+    """Two calls of a chat, whose arguments come in parts; the second is cut off."""
+    answer = OllamaAnswer(SimpleNamespace(service=server.service), chat=True)  # type: ignore[arg-type]  # all it reads
+    parts = [
+        CallDelta(0, "call_a", CallFunction("rise", "")),
+        CallDelta(0, None, CallFunction(None, '{"of": ')),
+        CallDelta(0, None, CallFunction(None, '"sun"}')),
+        CallDelta(1, "call_b", CallFunction("set", '{"of": "mo')),
     ]
-    answer = ask(client, messages=messages, tools=[TOOL])
-    assert answer["message"]["content"] or answer["message"]["tool_calls"]
+    found = [line for part in parts for line in answer.push(ChunkChoice(ChunkDelta(tool_calls=[part])))]
+    found += answer.push(ChunkChoice(finish_reason="length"))
+    called, cut = (json.loads(line)["message"] for line in found)
+    function = {"index": 0, "name": "rise", "arguments": {"of": "sun"}}
+    assert called["tool_calls"] == [{"id": "call_a", "function": function}]
+    assert cut == {"role": "assistant", "content": '{"of": "mo'}
 
 
 def test_a_model_is_loaded_by_an_empty_prompt(client: httpx.Client) -> None:

@@ -35,7 +35,7 @@ class Answer(Framing, Protocol):
 
 
 def chat_call(service: Service, fields: dict[str, Any]) -> ChatCall:
-    """Build a chat from fields with OpenAI's names; None is an absent field. Raises ApiError 400 that names the field."""
+    """Build a chat from fields with OpenAI's names, without those that are None. Raises ApiError 400."""
     return ChatCall(service, parse(_body(fields), ChatRequest))
 
 
