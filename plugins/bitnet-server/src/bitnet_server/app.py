@@ -98,6 +98,7 @@ class Endpoints:
             made.append(Route(path, _posted(service, answer), methods=["POST"]))
         for path, describe in paths.GETS.items():
             made.append(Route(path, _got(service, describe), methods=["GET"]))
+        made.append(Route("/v1/responses/{id}", self.kept_response, methods=["GET", "DELETE"]))
         return made
 
     async def health(self, request: Request) -> Response:
@@ -157,6 +158,13 @@ class Endpoints:
         if name not in self._names():
             raise ApiError(404, f"there is no model {name[:200]!r} here", param="model", code="model_not_found")
         return _json(self._model(name))
+
+    async def kept_response(self, request: Request) -> Response:
+        """Return or drop a response that previous_response_id may name."""
+        from bitnet_server.protocols.responses import drop_response, kept_response
+
+        answer = drop_response if request.method == "DELETE" else kept_response
+        return _json(answer(self.service, request.path_params["id"]))
 
     async def tokenize(self, request: Request) -> Response:
         """Return the tokens of a text."""

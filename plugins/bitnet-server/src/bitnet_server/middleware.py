@@ -85,7 +85,7 @@ class Middleware:
             raise ApiError(403, "requests from this origin are refused", kind="permission_error", code="origin")
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             allowed = {
-                "access-control-allow-methods": "GET, POST, OPTIONS",
+                "access-control-allow-methods": "GET, POST, DELETE, OPTIONS",
                 "access-control-allow-headers": headers.get("access-control-request-headers", "")[:1000],
                 "access-control-max-age": "600",
             }

@@ -18,6 +18,7 @@ from bitnet_hal.errors import DeviceLostError
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
 from bitnet_server.metrics import Counts, Metrics
+from bitnet_server.protocols.kept_responses import KeptResponses
 from bitnet_server.request_state import Delta, GenerationRequest, OutputQueue, RequestState, now
 from bitnet_server.settings import Settings
 
@@ -46,6 +47,7 @@ class Service:
         self.active = 0  # texts under way, waiting ones included
         self.tokens_made = 0
         self.requests = 0
+        self.kept_responses = KeptResponses()
         self._load = load
         self._engine_thread: EngineThread[Model] = EngineThread(self._open, self._deliver)
         self._states: dict[int, RequestState] = {}  # by sequence id; the engine's thread alone touches it

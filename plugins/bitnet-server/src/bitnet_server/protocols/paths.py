@@ -13,6 +13,12 @@ from bitnet_server.service import Service
 # The modules of the APIs are imported by their first request: they take long, and the server listens meanwhile.
 
 
+def _responses(service: Service, body: bytes) -> Call:
+    from bitnet_server.protocols.responses import ResponsesCall, ResponsesRequest
+
+    return ResponsesCall(service, parse(body, ResponsesRequest))
+
+
 def _messages(service: Service, body: bytes) -> Call:
     from bitnet_server.protocols.messages import MessagesCall, MessagesRequest
 
@@ -79,6 +85,8 @@ def no_embeddings(service: Service, status: int) -> ApiError:
 
 
 CALLS: dict[str, Callable[[Service, bytes], Call]] = {
+    "/v1/responses": _responses,
+    "/responses": _responses,
     "/v1/messages": _messages,
     "/api/chat": _ollama_chat,
     "/api/generate": _ollama_generate,

@@ -55,6 +55,7 @@ class TranslatedCall:
         self.service, self.inner = service, inner
         self.request = inner.request
         self._generations: list[GenerationRequest] = []
+        self.reasoning_tokens = 0  # of deltas with nothing but reasoning
 
     @property
     def states(self) -> Sequence[RequestState]:
@@ -98,6 +99,7 @@ class TranslatedFormatter:
 
     def __init__(self, call: TranslatedCall) -> None:
         self.answer = call.answer()
+        self._call = call
         self._inner = call.inner.formatter()
         self.media_type, self.keep_alive, self.last = self.answer.media_type, self.answer.keep_alive, self.answer.last
 
@@ -107,6 +109,8 @@ class TranslatedFormatter:
 
     def chunks(self, delta: Delta) -> list[bytes]:
         """Return the events of a delta."""
+        if delta.reasoning and not delta.text:
+            self._call.reasoning_tokens += delta.tokens
         return [event for choice in read_chunks(self._inner.chunks(delta)) for event in self.answer.push(choice)]
 
     def end(self) -> list[bytes]:
