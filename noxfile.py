@@ -276,6 +276,7 @@ def page(session: nox.Session) -> None:
     [
         nox.param(("openai>=2", "langchain-openai>=1"), "openai or webui or langchain", id="openai"),
         nox.param(("llama-index-llms-openai-like>=0.5",), "llamaindex", id="llamaindex"),
+        nox.param(("anthropic>=0.80", "ollama>=0.6"), "test_anthropic or test_ollama", id="others"),
     ],
 )
 def clients(session: nox.Session, packages: tuple[str, ...], tests: str) -> None:
