@@ -98,7 +98,7 @@ def test_token_prompts(client: httpx.Client, complete: Any) -> None:
     tokens = client.post("/tokenize", json={"content": "Once upon a time", "add_special": True}).json()["tokens"]
     assert complete(tokens)["choices"][0]["text"] == complete()["choices"][0]["text"]
     assert complete([tokens])["usage"]["prompt_tokens"] == len(tokens)
-    assert client.post("/detokenize", json={"tokens": tokens}).json() == {"content": "Once upon a time"}
+    assert client.post("/detokenize", json={"tokens": tokens}).json()["content"] == "Once upon a time"
     assert client.post("/tokenize", json={"prompt": "Once"}).json()["tokens"] == tokens[1:2]
 
 

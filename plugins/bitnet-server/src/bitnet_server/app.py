@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bitnet_server import page
+from bitnet_server import descriptions, page
 from bitnet_server.call import Call
 from bitnet_server.error_shapes import error_response
 from bitnet_server.errors import ApiError, from_engine, internal, unavailable
@@ -124,29 +124,12 @@ class Endpoints:
         return Response(self.service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def props(self, request: Request) -> Response:
-        """Return the properties that the chat page shows."""
-        service, model = self.service, self.service.model
-        return _json(
-            {
-                "model": service.names[0],
-                "device": model.device.info.name,
-                "backend": model.device.info.backend,
-                "n_ctx": model.engine.max_model_len,
-                "version": service.fingerprint,
-                "slots": model.engine.sequences,
-            }
-        )
+        """Return the properties of the model and the server."""
+        return _json(descriptions.props(self.service))
 
     async def slots(self, request: Request) -> Response:
-        """Return the running requests, without their texts."""
-        scheduler = self.service.model.engine.scheduler
-        return _json(
-            [
-                {"id": s.id, "state": state, "prompt_tokens": s.prompt_tokens, "generated_tokens": s.generated_tokens}
-                for state, texts in (("running", scheduler.running), ("waiting", scheduler.waiting))
-                for s in list(texts)
-            ]
-        )
+        """Return the running and waiting requests, without their texts."""
+        return _json(descriptions.slots(self.service))
 
     async def models(self, request: Request) -> Response:
         """Return every name of the model."""
@@ -173,15 +156,16 @@ class Endpoints:
         if text is None:
             raise ApiError(400, "content is missing", param="content")
         self.service.check_text(text)
-        bos = asked.add_special and model.tokenizer.add_bos
-        tokens = await asyncio.to_thread(model.tokenizer.encode, text, add_bos=bos, parse_special=asked.parse_special)
-        return _json({"tokens": tokens})
+        bos = (asked.add_special or asked.add_special_tokens) and model.tokenizer.add_bos
+        special = asked.parse_special if asked.content is not None else True  # as in vLLM, whose field is prompt
+        tokens = await asyncio.to_thread(model.tokenizer.encode, text, add_bos=bos, parse_special=special)
+        return _json({"tokens": tokens, "count": len(tokens), "max_model_len": model.engine.max_model_len})
 
     async def detokenize(self, request: Request) -> Response:
         """Return the text of tokens."""
         asked, tokenizer = await self._parsed(request, DetokenizeRequest), self.service.model.tokenizer
         text = b"".join(tokenizer.token_bytes(token) for token in asked.tokens).decode("utf-8", "replace")
-        return _json({"content": text})
+        return _json({"content": text, "prompt": text})
 
     async def apply_template(self, request: Request) -> Response:
         """Render messages as a prompt."""

@@ -188,6 +188,7 @@ class TokenizeRequest(Struct):
     content: str | None = None
     prompt: str | None = None
     add_special: bool = False
+    add_special_tokens: bool = False  # vLLM's name
     parse_special: bool = False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitnet_server.call import Call
+from bitnet_server.descriptions import tokenizer_info
 from bitnet_server.errors import ApiError
 from bitnet_server.response import Document
 from bitnet_server.schema import parse
@@ -104,6 +105,7 @@ POSTS: dict[str, Callable[[Service, bytes], Document]] = {
 """POST paths that answer from the body alone; the functions run in a worker thread."""
 
 GETS: dict[str, Callable[[Service], Document]] = {
+    "/tokenizer_info": tokenizer_info,
     "/api/tags": _ollama_tags,
     "/api/ps": _ollama_ps,
     "/api/version": _ollama_version,
