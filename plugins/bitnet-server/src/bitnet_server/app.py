@@ -280,19 +280,19 @@ def _json(document: Any) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    return error_response(from_engine(error), request.url.path)
+    return error_response(from_engine(error), request.scope)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Return an error response; the middleware has logged the exception."""
-    return error_response(internal(), request.url.path)
+    return error_response(internal(), request.scope)
 
 
 async def _not_found(request: Request, _: Exception) -> Response:
     error = ApiError(404, f"there is no {request.url.path[:200]} here", code="unknown_url")
-    return error_response(error, request.url.path)
+    return error_response(error, request.scope)
 
 
 async def _wrong_method(request: Request, _: Exception) -> Response:
     error = ApiError(405, f"{request.method} is not possible here", code="method_not_allowed")
-    return error_response(error, request.url.path)
+    return error_response(error, request.scope)

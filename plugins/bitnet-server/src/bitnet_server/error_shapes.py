@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Scope
 
 from bitnet_server.errors import ApiError
 
@@ -30,8 +31,13 @@ def anthropic_error(error: ApiError) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
-def error_response(error: ApiError, path: str) -> Response:
-    """Build an error response in the form of the API that a path belongs to."""
+def error_response(error: ApiError, scope: Scope) -> Response:
+    """Build an error response in the form of the API that the path belongs to.
+
+    scope["error_reason"] becomes its code, which the middleware counts.
+    """
+    path = scope["path"]
+    scope["error_reason"] = error.code or error.kind
     if path.startswith("/v1/messages"):
         document = anthropic_error(error)
     elif path.startswith("/api/"):

@@ -69,11 +69,13 @@ class Middleware:
     @staticmethod
     async def _answer(error: ApiError, scope: Scope, receive: Receive, send: Send, started: bool) -> None:
         if not started:
-            await error_response(error, scope["path"])(scope, receive, send)
+            await error_response(error, scope)(scope, receive, send)
 
     def _count(self, scope: Scope, status: int, request_id: str, began: float) -> None:
         path = scope["path"] if scope["path"] in self._known else "other"
         self._metrics.http.labels(path, str(status)).inc()
+        if "error_reason" in scope:
+            self._metrics.rejected(scope["error_reason"], status)
         if self._settings.log_requests:
             took = time.perf_counter() - began
             log.info("%s %s %d %.3f s %s", scope["method"], path, status, took, request_id)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cached_property
@@ -17,7 +17,7 @@ from bitnet_core.version import core_version
 from bitnet_hal.errors import DeviceLostError
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
-from bitnet_server.metrics import Counts, Metrics
+from bitnet_server.metrics import Counts, Levels, Metrics
 from bitnet_server.protocols.kept_responses import KeptResponses
 from bitnet_server.request_state import Delta, GenerationRequest, OutputQueue, RequestState, now
 from bitnet_server.settings import Settings
@@ -40,7 +40,7 @@ class Service:
 
     def __init__(self, load: Callable[[], Model], settings: Settings) -> None:
         self.settings = settings
-        self.metrics = Metrics(self._figures, self._counts)
+        self.metrics = Metrics(self._figures, self._counts, self._levels)
         self.created = int(time.time())
         self.draining = False  # no new work
         self.leaving = False  # load balancers send requests elsewhere
@@ -277,6 +277,7 @@ class Service:
 
     def _counts(self) -> Counts:
         engine = self.model.engine
+        left = Counter(info.request for info, _ in self.model.summary.skipped)
         launches = {device: counts.total() for device, counts in engine.kernel_launches_by_device.items()}
         return {
             "errors": (
@@ -285,6 +286,16 @@ class Service:
                 engine.scheduler.errors.counts,
             ),
             "kernel_launches": ("Kernel launches by device.", "device", launches),
+            "fallbacks": ("Devices that failed and were left for the next one.", "device", left),
+        }
+
+    def _levels(self) -> Levels:
+        model = self.model
+        memory = {name: size for name, size in model.engine.memory().items() if name.endswith("_bytes")}
+        uses = {name.removesuffix("_bytes"): size for name, size in memory.items()}
+        return {
+            "device": ("1 for the device in use.", "device", {model.device.info.request: 1}),
+            "memory_bytes": ("Bytes on the device by use; held is all of them.", "use", uses),
         }
 
     def _call_soon(self, action: Callable[..., object], *arguments: object) -> None:
