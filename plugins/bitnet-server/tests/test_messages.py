@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from bitnet_server.errors import ApiError
+from bitnet_server.protocols.chunks import CallDelta, CallFunction, ChunkChoice, ChunkDelta
+from bitnet_server.protocols.messages_answer import MessagesAnswer
 
 ASKED = [{"role": "user", "content": "Tell me a story."}]
 WHERE = {"type": "object", "properties": {"of": {"enum": ["sun", "moon"]}}, "required": ["of"]}
@@ -153,6 +157,54 @@ def test_errors_have_anthropic_s_form(
     document = answer.json()
     assert (answer.status_code, document["type"], document["error"]["type"]) == (status, "error", kind)
     assert words in document["error"]["message"]
+
+
+def test_blocks_of_thinking_text_and_tools(server: Any) -> None:
+    call = SimpleNamespace(service=server.service, states=[], stop_string=None)
+    answer = MessagesAnswer(call)  # type: ignore[arg-type]  # all it reads
+    deltas = [
+        ChunkDelta(reasoning_content="H"),
+        ChunkDelta(reasoning_content="m."),
+        ChunkDelta(content="Yes"),
+        ChunkDelta(tool_calls=[CallDelta(0, "call_a", CallFunction("rise", '{"of": "sun"}'))]),
+        ChunkDelta(tool_calls=[CallDelta(1, "call_b", CallFunction("set", "{}"))]),
+    ]
+    found = [event for delta in deltas for event in answer.push(ChunkChoice(delta))]
+    found += [*answer.push(ChunkChoice(finish_reason="tool_calls")), *answer.end()]
+    events = [json.loads(event) for event in found]
+    starts = [event["index"] for event in events if event["type"] == "content_block_start"]
+    stops = [event["index"] for event in events if event["type"] == "content_block_stop"]
+    assert starts == stops == [0, 1, 2, 3]
+    kinds = [event["delta"]["type"] for event in events if event["type"] == "content_block_delta"]
+    thinking = ["thinking_delta", "thinking_delta", "signature_delta"]
+    assert kinds == [*thinking, "text_delta", "input_json_delta", "input_json_delta"]
+    message = answer.document()
+    assert message["stop_reason"] == "tool_use"
+    assert message["content"] == [
+        {"type": "thinking", "thinking": "Hm.", "signature": ""},
+        {"type": "text", "text": "Yes"},
+        {"type": "tool_use", "id": "call_a", "name": "rise", "input": {"of": "sun"}},
+        {"type": "tool_use", "id": "call_b", "name": "set", "input": {}},
+    ]
+    failed = answer.failed(ApiError(503, "the device is lost"))
+    error = {"type": "overloaded_error", "message": "the device is lost"}
+    assert failed.startswith(b"event: error\ndata: ")
+    assert json.loads(failed.partition(b"data: ")[2]) == {"type": "error", "error": error}
+
+
+def test_fields_of_coding_agents_are_taken(client: httpx.Client) -> None:
+    """The shape of an agent's request: system blocks and tools with cache_control, metadata, thinking, betas."""
+    cached = {"cache_control": {"type": "ephemeral"}}
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", **WHERE, "additionalProperties": False}
+    fields = {
+        "system": [{"type": "text", "text": "You are an agent.", **cached}],
+        "tools": [{**TOOL, "input_schema": schema, **cached}],
+        "metadata": {"user_id": "user_1"},
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "context_management": {"edits": []},
+    }
+    answer = client.post("/v1/messages?beta=true", json=body(**fields), headers={"anthropic-beta": "x-2025-01-01"})
+    assert answer.status_code == 200, answer.text
 
 
 def test_the_key_may_be_x_api_key(serve: Any) -> None:

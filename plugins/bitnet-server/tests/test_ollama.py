@@ -59,6 +59,8 @@ def test_generate_is_a_chat_unless_raw(client: httpx.Client, complete: Any) -> N
     assert last["done_reason"] == "length"
     raw = ask(client, "/api/generate", prompt="Once upon a time", raw=True)
     assert raw["response"] == complete()["choices"][0]["text"]
+    long = ask(client, "/api/generate", prompt="Once upon a time", raw=True, options={"temperature": 0})
+    assert long["eval_count"] > 8
     told = ask(client, "/api/generate", system="Be kind.")
     messages = [{"role": "system", "content": "Be kind."}, *ASKED]
     assert told["response"] == ask(client, messages=messages)["message"]["content"]
@@ -112,6 +114,20 @@ def test_a_call_is_sent_whole(server: Any) -> None:
     assert cut == {"role": "assistant", "content": '{"of": "mo'}
 
 
+def test_thinking_is_apart_from_the_text(server: Any) -> None:
+    for chat in (True, False):
+        answer = OllamaAnswer(SimpleNamespace(service=server.service), chat=chat)  # type: ignore[arg-type]  # all it reads
+        found = answer.push(ChunkChoice(ChunkDelta(reasoning_content="Hm."))) + answer.push(
+            ChunkChoice(ChunkDelta(content="Yes"))
+        )
+        thought, said = (json.loads(line) for line in found)
+        if chat:
+            assert thought["message"] == {"role": "assistant", "content": "", "thinking": "Hm."}
+            assert said["message"] == {"role": "assistant", "content": "Yes"}
+        else:
+            assert (thought["response"], thought["thinking"], said["response"]) == ("", "Hm.", "Yes")
+
+
 def test_a_model_is_loaded_by_an_empty_prompt(client: httpx.Client) -> None:
     loaded = client.post("/api/generate", json={"model": "stories:latest"})
     assert loaded.headers["content-type"] == "application/x-ndjson"
@@ -145,6 +161,7 @@ def test_the_model_is_described(client: httpx.Client) -> None:
         ("/api/chat", {"options": {"mirostat": 2}}, 400, "mirostat"),
         ("/api/chat", {"format": "yaml"}, 400, "format"),
         ("/api/chat", {"think": "very"}, 400, "think"),
+        ("/api/generate", {"prompt": "x " * 4000, "raw": True}, 400, "context"),
         ("/api/chat", {"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, 400, "images"),
         ("/api/generate", {"suffix": "x"}, 400, "suffix"),
         ("/api/generate", {"raw": True, "logprobs": True}, 400, "raw"),

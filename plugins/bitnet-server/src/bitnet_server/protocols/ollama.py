@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from bitnet_hal.errors import UsageError
 from msgspec import Meta, Struct
 
 from bitnet_server.errors import ApiError
@@ -193,13 +192,8 @@ def _fields(service: Service, request: OllamaRequest) -> dict[str, Any]:
 def _raw_fields(service: Service, request: OllamaGenerateRequest, fields: dict[str, Any]) -> dict[str, Any]:
     if request.think or request.logprobs:
         raise ApiError(400, "think and logprobs need a prompt that is not raw", param="raw")
-    model = service.model
-    try:
-        tokens = model.tokenizer.encode(request.prompt, add_bos=model.tokenizer.add_bos, parse_special=True)
-    except UsageError as exc:
-        raise ApiError(400, str(exc), param="prompt") from exc
-    room = max(1, model.engine.max_model_len - len(tokens))
-    return {"max_tokens": service.settings.max_tokens or room} | fields | {"prompt": tokens}
+    most = service.settings.max_tokens or service.model.engine.max_model_len  # the context ends the answer sooner
+    return {"max_tokens": most} | fields | {"prompt": request.prompt, "parse_special": True}
 
 
 def _thinking(service: Service, request: OllamaRequest) -> dict[str, Any]:
