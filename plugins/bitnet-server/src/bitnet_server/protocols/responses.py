@@ -127,6 +127,7 @@ def _fields(service: Service, request: ResponsesRequest) -> Document:
         "stream": bool(request.stream),
         "max_completion_tokens": request.max_output_tokens,
         "parallel_tool_calls": request.parallel_tool_calls,
+        "truncation": request.truncation,
         "response_format": _response_format(request.text.format) if request.text and request.text.format else None,
         "chat_template_kwargs": request.chat_template_kwargs,
     }
