@@ -91,7 +91,7 @@ class OllamaGenerateRequest(OllamaRequest, kw_only=True):
     raw: bool | None = None
 
 
-class OllamaCallBase(TranslatedCall):
+class OllamaTextCall(TranslatedCall):
     """A request whose answer has Ollama's form. chat: the answer has a message, not a response."""
 
     chat: bool
@@ -101,7 +101,7 @@ class OllamaCallBase(TranslatedCall):
         return OllamaAnswer(self, chat=self.chat)
 
 
-class OllamaChatCall(OllamaCallBase):
+class OllamaChatCall(OllamaTextCall):
     """A request of POST /api/chat."""
 
     chat = True
@@ -112,7 +112,7 @@ class OllamaChatCall(OllamaCallBase):
         super().__init__(service, chat_call(service, fields | _thinking(service, request)))
 
 
-class OllamaGenerateCall(OllamaCallBase):
+class OllamaGenerateCall(OllamaTextCall):
     """A request of POST /api/generate."""
 
     chat = False
@@ -145,7 +145,7 @@ class LoadCall:
         self._formatter = LoadFormatter(request.model, chat=chat)
 
     def generations(self) -> list[GenerationRequest]:
-        """Return no requests."""
+        """Return no requests, so that the answer ends at once."""
         return []
 
     def formatter(self) -> LoadFormatter:

@@ -29,7 +29,7 @@ class OllamaAnswer(JsonLines):
         self._reason = "stop"
 
     def start(self) -> list[bytes]:
-        """Return no lines."""
+        """Return no lines: Ollama has none without text."""
         return []
 
     def push(self, choice: ChunkChoice) -> list[bytes]:
@@ -111,11 +111,11 @@ class LoadFormatter(JsonLines):
         self._model, self._chat = model, chat
 
     def start(self) -> list[bytes]:
-        """Return no lines."""
+        """Return no lines: Ollama has none without text."""
         return []
 
     def chunks(self, delta: Delta) -> list[bytes]:
-        """Return no lines."""
+        """Return no lines: Ollama has none without text."""
         return []
 
     def end(self) -> list[bytes]:

@@ -57,7 +57,7 @@ class ResponsesAnswer(NamedEvents):
         return [self._event(f"response.{self._status}", response=response)]
 
     def document(self) -> Document:
-        """Return the whole response."""
+        """Return the response as it is after `end`."""
         return self._response()
 
     def failed(self, error: ApiError) -> bytes:
