@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -232,9 +233,30 @@ def test_reasoning_is_an_item_of_its_own(server: Any) -> None:
         ({"tools": [{"type": "web_search"}]}, 400, "tools[0]"),
         ({"tools": [TOOL], "tool_choice": {"type": "mcp"}}, 400, "tool_choice"),
         ({"text": {"format": {"type": "xml"}}}, 400, "xml"),
+        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "tools": 5}}, 400, "tool_choice.tools"),
+        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "tools": [{"name": []}]}}, 200, ""),
     ],
 )
 def test_errors_have_openai_s_form(client: httpx.Client, fields: dict[str, Any], status: int, words: str) -> None:
     answer = client.post("/v1/responses", json=body(**fields))
     assert answer.status_code == status, answer.text
-    assert words in answer.json()["error"]["message"]
+    if status != 200:
+        assert words in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/api/chat"])
+def test_deep_nesting_is_refused(client: httpx.Client, path: str) -> None:
+    """At each depth the body can be read, but perhaps not written again as a chat, which is nested deeper."""
+    asked = {
+        "/v1/responses": '"input": "x"',
+        "/v1/messages": '"max_tokens": 1, "messages": [{"role": "user", "content": "x"}]',
+    }
+    common = asked.get(path, '"messages": [{"role": "user", "content": "x"}], "options": {"num_predict": 1}')
+    limit = sys.getrecursionlimit()
+    for depth in {100, *range(limit - 30, limit + 3), 5 * limit}:
+        schema = '{"a":' * depth + "1" + "}" * depth
+        tool = {"/v1/responses": f'{{"type": "function", "name": "f", "parameters": {schema}}}'}
+        tool["/v1/messages"] = f'{{"name": "f", "input_schema": {schema}}}'
+        tool["/api/chat"] = f'{{"type": "function", "function": {{"name": "f", "parameters": {schema}}}}}'
+        answer = client.post(path, content=f'{{"model": "stories", {common}, "tools": [{tool[path]}]}}')
+        assert answer.status_code in (200, 400), (depth, answer.text)

@@ -25,7 +25,7 @@ class Call(Protocol):
 
     @property
     def request(self) -> Streaming:
-        """The request."""
+        """The parsed body."""
 
     def generations(self) -> list[GenerationRequest]:
         """Build the generation requests. Runs in a worker thread."""

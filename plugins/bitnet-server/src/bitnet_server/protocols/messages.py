@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from bitnet_server.errors import ApiError
 from bitnet_server.protocols.messages_answer import MessagesAnswer
-from bitnet_server.protocols.translated import TranslatedCall, chat_call, sampling_fields, thinking_fields
+from bitnet_server.protocols.translated import (
+    TranslatedCall,
+    arguments_json,
+    chat_call,
+    sampling_fields,
+    thinking_fields,
+)
 from bitnet_server.response import Document
 from bitnet_server.schema import SamplingFields, Stop, Tokens
 from bitnet_server.service import Service
@@ -174,7 +179,7 @@ def _assistant(blocks: list[Block], where: str) -> Document:
 def _tool_call(block: Block, where: str) -> Document:
     if block.name is None:
         raise ApiError(400, f"a tool_use of {where} has no name", param=where)
-    function = {"name": block.name, "arguments": json.dumps(block.input or {}, ensure_ascii=False)}
+    function = {"name": block.name, "arguments": arguments_json(block.input or {})}
     return {"id": block.id, "type": "function", "function": function}
 
 

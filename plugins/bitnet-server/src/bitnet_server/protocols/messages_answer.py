@@ -34,7 +34,7 @@ class MessagesAnswer(NamedEvents):
         self._id = f"msg_{secrets.token_hex(12)}"
 
     def start(self) -> list[bytes]:
-        """Return message_start."""
+        """Return the event message_start."""
         return [self.event("message_start", message=self._message())]
 
     def push(self, choice: ChunkChoice) -> list[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from bitnet_server.errors import ApiError
 from bitnet_server.protocols.ollama_answer import LoadFormatter, OllamaAnswer
 from bitnet_server.protocols.translated import (
     TranslatedCall,
+    arguments_json,
     chat_call,
     completion_call,
     sampling_fields,
@@ -221,7 +221,7 @@ def _message(message: OllamaMessage, at: int) -> Document:
 
 
 def _tool_call(call: OllamaCall) -> Document:
-    arguments = json.dumps(call.function.arguments, ensure_ascii=False)
+    arguments = arguments_json(call.function.arguments)
     return {"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
 
 

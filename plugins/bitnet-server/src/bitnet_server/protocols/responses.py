@@ -147,14 +147,21 @@ def _tool_fields(tools: list[Document], choice: str | Document | None) -> Docume
     functions = [_function(tool, at) for at, tool in enumerate(tools)]
     mode = choice
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        allowed = {tool.get("name") for tool in choice.get("tools", ()) if isinstance(tool, dict)}
-        functions = [function for function in functions if function["name"] in allowed]
+        allowed = _allowed_names(choice)
+        functions = [function for function in functions if function.get("name") in allowed]
         mode = choice.get("mode", "auto")
     elif isinstance(choice, dict):
         if choice.get("type") != "function":
             raise ApiError(400, "tool_choice must be of type function or allowed_tools", param="tool_choice")
         mode = {"type": "function", "function": {"name": choice.get("name")}}
     return {"tools": [{"type": "function", "function": one} for one in functions], "tool_choice": mode}
+
+
+def _allowed_names(choice: Document) -> list[str]:
+    allowed = choice.get("tools")
+    if not isinstance(allowed, list) or not all(isinstance(tool, dict) for tool in allowed):
+        raise ApiError(400, "tool_choice.tools must be a list of tools", param="tool_choice.tools")
+    return [tool["name"] for tool in allowed if isinstance(tool.get("name"), str)]
 
 
 def _function(tool: Document, at: int) -> Document:

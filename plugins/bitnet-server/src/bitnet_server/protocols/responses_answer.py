@@ -61,7 +61,7 @@ class ResponsesAnswer(NamedEvents):
         return self._response()
 
     def failed(self, error: ApiError) -> bytes:
-        """Return response.failed."""
+        """Return the event response.failed."""
         self._status = "failed"
         code = "server_error" if error.status >= 500 else "invalid_prompt"
         self._error = {"code": code, "message": error.message}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -45,7 +46,18 @@ def completion_call(service: Service, fields: dict[str, Any]) -> CompletionCall:
 
 
 def _body(fields: dict[str, Any]) -> bytes:
-    return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
+    try:
+        return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
+    except RecursionError as exc:
+        raise ApiError(400, "the body is nested too deeply") from exc
+
+
+def arguments_json(arguments: dict[str, Any]) -> str:
+    """Return the arguments of a call as a chat has them."""
+    try:
+        return json.dumps(arguments, ensure_ascii=False)
+    except RecursionError as exc:
+        raise ApiError(400, "the arguments of a call are nested too deeply") from exc
 
 
 class TranslatedCall:
