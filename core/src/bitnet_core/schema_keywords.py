@@ -34,6 +34,12 @@ _UNSUPPORTED: Final = frozenset(
 _LOOK_AROUND: Final = re.compile(r"\(\?<?[=!]|\\[1-9]")
 """Look-around and references to groups, which the regular expressions of llguidance lack."""
 
+_REPEATED: Final = 256
+"""Largest number of items that must be there: the time of a mask grows with it."""
+
+_OPTIONAL: Final = 400
+"""Largest number of optional properties of an object: llguidance holds about four parser items for each of them."""
+
 _ANY: Final = (True, {})
 
 
@@ -48,6 +54,7 @@ def relaxed(schema: Any) -> tuple[Any, list[str]]:
 
     def relax(part: dict[str, Any]) -> dict[str, Any]:
         found = [key for key in part if key in _UNSUPPORTED]
+        found += [key for key, value in part.items() if _is_costly(key, value)]
         found += [key for key in ("pattern",) if _LOOK_AROUND.search(str(part.get(key, "")))]
         if any(_LOOK_AROUND.search(name) for name in _mapping(part.get("patternProperties"))):
             found.append("patternProperties")
@@ -60,6 +67,27 @@ def relaxed(schema: Any) -> tuple[Any, list[str]]:
         return kept
 
     return _mapped(schema, relax), list(dropped)
+
+
+def costly(schema: Any) -> str:
+    """Return the part of a schema whose masks take too long or too much memory to compute; else ""."""
+    found: list[str] = []
+
+    def look(part: dict[str, Any]) -> dict[str, Any]:
+        for key in ("minItems", "minProperties"):
+            if _is_costly(key, part.get(key)):
+                found.append(f"{key} is {part[key]}; at most {_REPEATED} can be enforced")
+        names = set(_mapping(part.get("properties"))).difference(_sequence(part.get("required")))
+        if len(names) > _OPTIONAL:
+            found.append(f"an object has {len(names)} optional properties; at most {_OPTIONAL} can be enforced")
+        return part
+
+    _mapped(schema, look)
+    return found[0] if found else ""
+
+
+def _is_costly(key: str, value: Any) -> bool:
+    return key in ("minItems", "minProperties") and isinstance(value, int | float) and value > _REPEATED
 
 
 def _mapped(schema: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
@@ -108,3 +136,7 @@ def _is_noop(key: str, value: Any, part: Mapping[str, Any]) -> bool:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: Any) -> list[Any]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -14,7 +14,7 @@ from bitnet_hal.errors import UsageError, short
 
 from bitnet_core import json_limits
 from bitnet_core.engine.sampling.constraint import Mask
-from bitnet_core.schema_keywords import without_noops
+from bitnet_core.schema_keywords import costly, without_noops
 from bitnet_core.schemas import closed
 from bitnet_core.tokenizer import Tokenizer
 
@@ -49,8 +49,10 @@ class Grammar:
 def json_grammar(schema: Any) -> Grammar:
     """Return the grammar of a JSON schema with its objects closed (see `schemas.closed`). Raises UsageError if the
     schema is not an object, or too deep."""
+    if reason := costly(checked := checked_schema(schema)):
+        raise UsageError(f"the JSON schema cannot be used: {reason}")
     try:
-        return Grammar("json", json.dumps(checked_schema(schema)))
+        return Grammar("json", json.dumps(checked))
     except (TypeError, ValueError) as exc:  # Python objects, or a value that contains itself
         raise UsageError(f"the JSON schema is not valid JSON: {exc}") from exc
 

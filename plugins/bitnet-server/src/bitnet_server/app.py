@@ -167,10 +167,9 @@ class Endpoints:
     async def apply_template(self, request: Request) -> Response:
         """Render messages as a prompt."""
         from bitnet_server.chat import plain_messages
-        from bitnet_server.tools import ToolChoice
 
         asked, model = await self._parsed(request, TemplateRequest), self.service.model
-        plain = plain_messages(asked.messages, ToolChoice())
+        plain = plain_messages(asked.messages)
         return _json({"prompt": await asyncio.to_thread(model.chat_template.render, plain)})
 
     def _names(self) -> tuple[str, ...]:
@@ -211,14 +210,14 @@ class Generate:
         queue, states = await service.submit(generations, created)
         call.states = states
         if call.request.stream:
-            await EventStream(service, queue, states, call.formatter())(scope, receive, send)
+            await EventStream(service, queue, states, call.formatter(), call.headers())(scope, receive, send)
             return
         async with Reader(service, queue, states, receive) as reader:
             try:
                 deltas = await collect(reader, service.settings.keep_alive)
             except ClientGoneError:
                 return
-        await _json(call.to_response(deltas))(scope, receive, send)
+        await _json(call.to_response(deltas), call.headers())(scope, receive, send)
 
     def _parsed(self, body: bytes) -> ChatCall | CompletionCall:
         if self._chat:
@@ -245,8 +244,8 @@ async def read_body(request: Request, service: Service) -> bytes:
     return b"".join(parts)
 
 
-def _json(document: Any) -> Response:
-    return Response(msgspec.json.encode(document), media_type="application/json")
+def _json(document: Any, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(document), headers=headers, media_type="application/json")
 
 
 async def _refused(request: Request, error: Exception) -> Response:

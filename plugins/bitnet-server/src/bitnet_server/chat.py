@@ -6,18 +6,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from bitnet_core.errors import TokenizerError
 from bitnet_core.structured import Grammar
 
-from bitnet_server import tools
 from bitnet_server.errors import ApiError
 from bitnet_server.request_builder import check_common, generation_requests, grammar_in
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
 from bitnet_server.response import Document, ResponseEnvelope, chat_logprobs, timings, usage
 from bitnet_server.schema import ChatRequest, Message
 from bitnet_server.service import Service
+from bitnet_server.tool_calls import Parser, to_tool_calls
+from bitnet_server.tool_prompt import render_call, template_call, template_tools, trained, with_tool_prompt
+from bitnet_server.tools import ToolChoice
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
+
+_HEADER = 1000
+"""Most characters of a header about tools."""
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
@@ -29,8 +35,10 @@ class ChatCall:
         self.service, self.request = service, request
         self.model: Model = service.model
         self._check()
-        self._tools = tools.ToolChoice.of(request)
-        self._parsers = [tools.Parser(self._tools) for _ in range(request.n or 1)]
+        self._tools = ToolChoice.of(request, trained=trained(self.model))
+        self._format = grammar_in(request)
+        answers = self._format is not None and not self._tools.must
+        self._parsers = [Parser(self._tools, answers=answers) for _ in range(request.n or 1)]
         self.states: Sequence[RequestState] = ()
 
     def _check(self) -> None:
@@ -44,13 +52,12 @@ class ChatCall:
     def generations(self) -> list[GenerationRequest]:
         """Build the generation requests: template, tokenize, compile grammars. Runs in a worker thread."""
         request = self.request
-        tokens = chat_tokens(self.model, plain_messages(request.messages, self._tools), self._variables())
+        grammar = self._grammar()
+        tokens = chat_tokens(self.model, request.messages, self._tools, self._variables())
         logprobs = (request.top_logprobs or 0) if request.logprobs else None
         given = request.max_completion_tokens or request.max_tokens or self.service.settings.max_tokens
         limit = given or max(1, self.model.engine.max_model_len - len(tokens))
-        return generation_requests(
-            request, self.model, [tokens], limit, logprobs=logprobs, grammar=self._grammar(), reply=True
-        )
+        return generation_requests(request, self.model, [tokens], limit, logprobs=logprobs, grammar=grammar, reply=True)
 
     def _variables(self) -> dict[str, Any]:
         """Return the entries of chat_template_kwargs that the template uses."""
@@ -63,10 +70,17 @@ class ChatCall:
         return known
 
     def _grammar(self) -> Grammar | None:
-        asked, called = grammar_in(self.request), self._tools.grammar()
-        if asked is not None and called is not None:
-            raise ApiError(400, "tools and a response_format exclude each other here", param="response_format")
-        return asked or called
+        """Return the grammar of the answer, with parameters of tools that are supported."""
+        if self._tools.tools:
+            self._tools = self._tools.supported(self.model.grammars)
+        return self._tools.grammar(self._format)
+
+    def headers(self) -> dict[str, str]:
+        """Return headers of the response: the parts of tools that are not enforced."""
+        if not self._tools.relaxed:
+            return {}
+        text = "; ".join(self._tools.relaxed).encode("ascii", "replace").decode()
+        return {"x-tools-not-enforced": "".join(filter(str.isprintable, text))[:_HEADER]}
 
     def to_response(self, deltas: Sequence[Delta]) -> Document:
         """Build the whole response."""
@@ -81,7 +95,7 @@ class ChatCall:
             if reasoning := "".join(delta.reasoning for delta in own):
                 message["reasoning_content"] = reasoning.rstrip("\n")
             if calls:
-                message["tool_calls"] = tools.to_tool_calls(calls)
+                message["tool_calls"] = to_tool_calls(calls)
             scores = [score for delta in own for score in delta.scores]
             choices.append(
                 {
@@ -101,7 +115,7 @@ class ChatCall:
 class ChatFormatter:
     """The chunks of one chat response (see streams.ResponseFormatter)."""
 
-    def __init__(self, call: ChatCall, parsers: Sequence[tools.Parser]) -> None:
+    def __init__(self, call: ChatCall, parsers: Sequence[Parser]) -> None:
         self._call, self._parsers = call, parsers
         self._envelope = ResponseEnvelope(call.service, "chatcmpl", "chat.completion.chunk")
         options = call.request.stream_options
@@ -146,8 +160,8 @@ class ChatFormatter:
         return msgspec.json.encode(self._envelope.document([choice], **more))
 
 
-def plain_messages(messages: Sequence[Message], choice: tools.ToolChoice) -> list[dict[str, Any]]:
-    """Return messages for a template: text only, with tools described in the system message."""
+def plain_messages(messages: Sequence[Message], *, calls: bool = False) -> list[dict[str, Any]]:
+    """Return messages for a template with text as their content. calls: the template renders tool calls itself."""
     plain: list[dict[str, Any]] = []
     for at, message in enumerate(messages):
         where = f"messages[{at}]"
@@ -157,10 +171,13 @@ def plain_messages(messages: Sequence[Message], choice: tools.ToolChoice) -> lis
         text = _text(message, where)
         if text is None and role != "assistant":
             raise ApiError(400, f"{where}.content is missing", param=f"{where}.content")
-        if message.tool_calls:
-            text = "\n".join(filter(None, [text, *(tools.render_call(call) for call in message.tool_calls)]))
-        plain.append({"role": role, "content": text or ""})
-    return tools.with_tool_prompt(plain, choice)
+        more: dict[str, Any] = {}
+        if message.tool_calls and calls:
+            more["tool_calls"] = [template_call(call) for call in message.tool_calls]
+        elif message.tool_calls:
+            text = "\n".join(filter(None, [text, *(render_call(call) for call in message.tool_calls)]))
+        plain.append({"role": role, "content": text or "", **more})
+    return plain
 
 
 def _text(message: Message, where: str) -> str | None:
@@ -173,10 +190,23 @@ def _text(message: Message, where: str) -> str | None:
     return "".join(part.text or "" for part in message.content)
 
 
-def chat_tokens(model: Model, messages: list[dict[str, Any]], variables: dict[str, Any]) -> list[int]:
-    """Return the tokens of a conversation; an assistant's message at its end is continued."""
+def chat_tokens(model: Model, messages: Sequence[Message], choice: ToolChoice, variables: dict[str, Any]) -> list[int]:
+    """Return the tokens of a conversation; an assistant's message at its end is continued.
+
+    Tools are described as the model was trained to read them if its template renders tools, else in the system message.
+    """
+    native = trained(model)
+    plain = plain_messages(messages, calls=native)
+    if choice.tools and native:
+        variables = {**variables, "tools": template_tools(model, choice)}
+    elif choice.tools:
+        plain = with_tool_prompt(model, plain, choice)
     begun = ""
-    if messages[-1]["role"] == "assistant" and len(messages) > 1:
-        begun = messages.pop()["content"]
-    tokens = model.chat_template.chat_tokens(messages, limit=model.engine.max_model_len, **variables)
+    if plain[-1]["role"] == "assistant" and len(plain) > 1 and "tool_calls" not in plain[-1]:
+        begun = plain.pop()["content"]
+    limit = model.engine.max_model_len
+    try:
+        tokens = model.chat_template.chat_tokens(plain, limit=limit, **variables)
+    except TokenizerError as exc:
+        raise ApiError(400, f"the model's chat template fails for these messages: {exc}", param="messages") from exc
     return tokens + (model.tokenizer.encode(begun, add_bos=False) if begun else [])

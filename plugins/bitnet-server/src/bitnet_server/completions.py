@@ -121,6 +121,10 @@ class CompletionCall:
             )
         return envelope.document(choices, usage=usage(self.states, self.texts), timings=timings(self.states))
 
+    def headers(self) -> dict[str, str]:
+        """Return no headers: everything that a completion asks for is enforced."""
+        return {}
+
     def formatter(self) -> CompletionFormatter:
         """Build the formatter of a streamed response."""
         return CompletionFormatter(self)

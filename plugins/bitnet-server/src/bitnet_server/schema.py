@@ -107,7 +107,7 @@ class CalledFunction(Struct):
     """The function of a tool call in a message."""
 
     name: str
-    arguments: str = "{}"
+    arguments: str | dict[str, Any] = "{}"
 
 
 class ToolCall(Struct):
@@ -135,13 +135,14 @@ class Function(Struct):
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class Tool(Struct):
-    """An entry of tools."""
+    """An entry of tools; only those of type function can be called."""
 
     type: str
-    function: Function
+    function: Function | None = None
 
 
 class NamedFunction(Struct):
@@ -150,11 +151,26 @@ class NamedFunction(Struct):
     name: str
 
 
-class NamedTool(Struct):
-    """A tool_choice that names a function."""
+class ListedTool(Struct):
+    """A tool of allowed_tools."""
 
-    function: NamedFunction
+    function: NamedFunction | None = None
+    name: str | None = None
+
+
+class AllowedTools(Struct):
+    """The field allowed_tools of a tool_choice."""
+
+    mode: str
+    tools: Annotated[list[ListedTool], Meta(max_length=128)]
+
+
+class NamedTool(Struct):
+    """A tool_choice that names a function, or those that may be called."""
+
     type: str = "function"
+    function: NamedFunction | None = None
+    allowed_tools: AllowedTools | None = None
 
 
 class ChatRequest(Common, kw_only=True):

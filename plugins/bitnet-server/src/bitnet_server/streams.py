@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -145,15 +145,22 @@ class EventStream:
     """
 
     def __init__(
-        self, service: Service, queue: OutputQueue, states: Sequence[RequestState], formatter: ResponseFormatter
+        self,
+        service: Service,
+        queue: OutputQueue,
+        states: Sequence[RequestState],
+        formatter: ResponseFormatter,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self._service, self._queue, self._states, self._wording = service, queue, states, formatter
+        self._headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),
+            *self._headers,
         ]
         async with Reader(self._service, self._queue, self._states, receive) as reader:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
