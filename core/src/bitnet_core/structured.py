@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from bitnet_hal.errors import UsageError, short
 
-from bitnet_core import json_limits
+from bitnet_core import gbnf, json_limits
 from bitnet_core.engine.sampling.constraint import Mask
 from bitnet_core.schema_keywords import costly, without_noops
 from bitnet_core.schemas import closed
@@ -71,8 +71,8 @@ def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
     """Return the grammar for OpenAI's response_format, None for plain text.
 
     {"type": "text"}, {"type": "json_object"} (with "schema" as in llama.cpp), {"type": "json_schema", "json_schema":
-    {"schema": ...}}, {"type": "regex", "regex": ...}, {"type": "grammar", "grammar": ...}. Raises UsageError for
-    anything else.
+    {"schema": ...}}, {"type": "regex", "regex": ...}, {"type": "grammar", "grammar": ...} (Lark, or llama.cpp's
+    GBNF). Raises UsageError for anything else.
     """
     if response_format is None:
         return None
@@ -91,7 +91,8 @@ def grammar_of(response_format: Mapping[str, Any] | None) -> Grammar | None:
     if kind == "regex" and isinstance(response_format.get("regex"), str):
         return Grammar("regex", response_format["regex"])
     if kind == "grammar" and isinstance(response_format.get("grammar"), str):
-        return Grammar("lark", response_format["grammar"])
+        text = response_format["grammar"]
+        return Grammar("lark", gbnf.lark(text) if gbnf.is_gbnf(text) else text)
     raise UsageError(
         "response_format must be of type text, json_object, json_schema, regex (with regex) or grammar (with grammar), "
         f"not {str(kind)[:40]!r}"

@@ -10,7 +10,8 @@ from bitnet_core.errors import TokenizerError
 from bitnet_core.structured import Grammar
 
 from bitnet_server.errors import ApiError
-from bitnet_server.request_builder import check_common, generation_requests, grammar_in
+from bitnet_server.output_format import grammar_in
+from bitnet_server.request_builder import check_common, generation_requests
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
 from bitnet_server.response import Document, ResponseEnvelope, chat_logprobs, timings, usage
 from bitnet_server.schema import ChatRequest, Message
@@ -46,6 +47,9 @@ class ChatCall:
         check_common(request, self.model, self.service.names)
         if request.top_logprobs and not request.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs", param="top_logprobs")
+        for name in ("functions", "function_call", "web_search_options"):
+            if getattr(request, name) is not None:
+                raise ApiError(400, f"{name} is not supported: use tools", param=name, code="unsupported_value")
         if request.modalities is not None and request.modalities != ["text"]:
             raise ApiError(400, "only text can be generated", param="modalities", code="unsupported_value")
 

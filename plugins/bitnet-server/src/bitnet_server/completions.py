@@ -12,7 +12,8 @@ from bitnet_core.engine.request.request import Scored
 from bitnet_core.engine.sampling.logprobs import TokenScore, token_score
 
 from bitnet_server.errors import ApiError
-from bitnet_server.request_builder import check_common, generation_requests, grammar_in
+from bitnet_server.output_format import grammar_in
+from bitnet_server.request_builder import check_common, generation_requests
 from bitnet_server.request_state import Delta, GenerationRequest, RequestState
 from bitnet_server.response import Document, ResponseEnvelope, floor, timings, token_bytes, usage
 from bitnet_server.schema import CompletionRequest

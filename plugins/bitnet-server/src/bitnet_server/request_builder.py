@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 from bitnet_core.engine.output import StopFilter
 from bitnet_core.engine.request.reasoning import Reasoning
 from bitnet_core.engine.request.request import Scored
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.sampling.defaults import SamplingDefaults
 from bitnet_core.options.sampling import SamplingParams
-from bitnet_core.structured import Grammar, grammar_of
+from bitnet_core.structured import Grammar
 from bitnet_hal.errors import UsageError
 
 from bitnet_server.errors import ApiError
+from bitnet_server.output_format import param_of
 from bitnet_server.request_state import GenerationRequest
 from bitnet_server.schema import Common, given_numbers
 
@@ -69,23 +69,6 @@ def sampling_of(request: Common, defaults: SamplingDefaults, seed: int, logprobs
     )
 
 
-def grammar_in(request: Common) -> Grammar | None:
-    """Return the grammar of a request's response_format, regex or grammar. Raises ApiError 400 if it is not valid."""
-    asked: list[dict[str, Any]] = []
-    if request.response_format is not None:
-        asked.append({k: v for k, v in msgspec.to_builtins(request.response_format).items() if v is not None})
-    if request.regex is not None:
-        asked.append({"type": "regex", "regex": request.regex})
-    if request.grammar is not None:
-        asked.append({"type": "grammar", "grammar": request.grammar})
-    if len(asked) > 1:
-        raise ApiError(400, "response_format, regex and grammar exclude each other", param="response_format")
-    try:
-        return grammar_of(asked[0]) if asked else None
-    except UsageError as exc:
-        raise ApiError(400, str(exc), param="response_format") from exc
-
-
 def _check_lengths(prompts: Sequence[list[int]], limit: int) -> None:
     for prompt in prompts:
         if len(prompt) >= limit:
@@ -124,7 +107,7 @@ def generation_requests(
         try:
             constraint: Constraint | None = model.grammars.constraint(grammar) if grammar is not None else None
         except UsageError as exc:
-            raise ApiError(400, str(exc), param="response_format") from exc
+            raise ApiError(400, str(exc), param=param_of(request)) from exc
         if reply:
             constraint = model.after_reasoning(prompt, constraint)
         generations.append(

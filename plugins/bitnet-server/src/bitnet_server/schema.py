@@ -17,6 +17,9 @@ Stop = Annotated[str, Meta(min_length=1, max_length=1000)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 
 
+Choices = Annotated[list[str], Meta(min_length=1, max_length=1024)]
+
+
 class StreamOptions(Struct):
     """The field stream_options."""
 
@@ -31,6 +34,16 @@ class ResponseFormat(Struct):
     schema: dict[str, Any] | None = None
     regex: str | None = None
     grammar: str | None = None
+
+
+class StructuredOutputs(Struct, forbid_unknown_fields=True):
+    """The field structured_outputs of vLLM."""
+
+    json: dict[str, Any] | str | None = None
+    regex: str | None = None
+    choice: Choices | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
 
 
 NUMBERS = {name: one for name, one in options_of(SamplingParams).items() if one.plain in (int, float) and one.flags}
@@ -94,6 +107,12 @@ class Common(SamplingFields, kw_only=True):
     response_format: ResponseFormat | None = None
     regex: str | None = None
     grammar: str | None = None
+    json_schema: dict[str, Any] | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: Choices | None = None
+    guided_grammar: str | None = None
 
 
 class ContentPart(Struct):
@@ -186,6 +205,9 @@ class ChatRequest(Common, kw_only=True):
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     modalities: list[str] | None = None
+    functions: Any = None
+    function_call: Any = None
+    web_search_options: Any = None
 
 
 class CompletionRequest(Common, kw_only=True):
