@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from bitnet_hal.errors import BitnetError
@@ -34,6 +34,8 @@ if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
     from bitnet_server.chat import ChatCall
     from bitnet_server.completions import CompletionCall
 
+T = TypeVar("T")
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -46,6 +48,7 @@ def make_app(service: Service) -> ASGIApp:
         405: _wrong_method,
         ApiError: _refused,
         BitnetError: _refused,
+        ClientDisconnect: _gone,
         Exception: _failed,
     }
     app = Starlette(routes=routes, exception_handlers=errors)
@@ -155,14 +158,21 @@ class Endpoints:
             raise ApiError(400, "content is missing", param="content")
         self.service.check_text(text)
         bos = asked.add_special and model.tokenizer.add_bos
-        tokens = await asyncio.to_thread(model.tokenizer.encode, text, add_bos=bos, parse_special=asked.parse_special)
+        special = asked.parse_special
+        tokens = await in_thread(lambda: model.tokenizer.encode(text, add_bos=bos, parse_special=special))
         return _json({"tokens": tokens})
 
     async def detokenize(self, request: Request) -> Response:
         """Return the text of tokens."""
         asked, tokenizer = await self._parsed(request, DetokenizeRequest), self.service.model.tokenizer
-        text = b"".join(tokenizer.token_bytes(token) for token in asked.tokens).decode("utf-8", "replace")
-        return _json({"content": text})
+        vocab = self.service.model.config.vocab
+
+        def decoded() -> str:
+            if max(asked.tokens, default=0) >= vocab:
+                raise ApiError(400, f"tokens names a token outside 0..{vocab - 1}", param="tokens")
+            return b"".join(map(tokenizer.token_bytes, asked.tokens)).decode("utf-8", "replace")
+
+        return _json({"content": await in_thread(decoded)})
 
     async def apply_template(self, request: Request) -> Response:
         """Render messages as a prompt."""
@@ -170,7 +180,7 @@ class Endpoints:
 
         asked, model = await self._parsed(request, TemplateRequest), self.service.model
         plain = plain_messages(asked.messages)
-        return _json({"prompt": await asyncio.to_thread(model.chat_template.render, plain)})
+        return _json({"prompt": await in_thread(lambda: model.chat_template.render(plain))})
 
     def _names(self) -> tuple[str, ...]:
         _ = self.service.model
@@ -206,7 +216,7 @@ class Generate:
         except ClientDisconnect:
             return
         call = self._parsed(body)
-        generations = await asyncio.to_thread(call.generations)
+        generations = await in_thread(call.generations)
         queue, states = await service.submit(generations, created)
         call.states = states
         if call.request.stream:
@@ -229,10 +239,28 @@ class Generate:
         return CompletionCall(self._service, parse(body, CompletionRequest))
 
 
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call a function in a thread.
+
+    A StopIteration becomes a RuntimeError: a future cannot hold it, and its waiter would wait for ever.
+    """
+
+    def guarded() -> T:
+        try:
+            return function()
+        except StopIteration as exc:
+            raise RuntimeError("a function raised StopIteration") from exc
+
+    return await asyncio.to_thread(guarded)
+
+
 async def read_body(request: Request, service: Service) -> bytes:
     """Read the request body. Raises ApiError 413 or 408 if it is too long or too slow."""
     limit, parts, size = service.settings.max_body, [], 0
+    announced = request.headers.get("content-length", "0")
     try:
+        if announced.isdecimal() and int(announced[:20]) > limit:  # before the client is told to continue
+            raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
         async with asyncio.timeout(service.settings.body_timeout):
             async for part in request.stream():
                 size += len(part)
@@ -250,6 +278,11 @@ def _json(document: Any, headers: dict[str, str] | None = None) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     return from_engine(error).response()
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    """Return a response that nobody reads: the client left while it sent its request."""
+    return Response(status_code=499)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

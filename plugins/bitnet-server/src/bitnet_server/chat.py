@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from bitnet_core.errors import TokenizerError
 from bitnet_core.structured import Grammar
+from bitnet_hal.errors import UsageError
 
 from bitnet_server.errors import ApiError
 from bitnet_server.output_format import grammar_in
@@ -50,6 +52,9 @@ class ChatCall:
         for name in ("functions", "function_call", "web_search_options"):
             if getattr(request, name) is not None:
                 raise ApiError(400, f"{name} is not supported: use tools", param=name, code="unsupported_value")
+        for name in ("max_tokens", "max_completion_tokens"):
+            if getattr(request, name) == 0:
+                raise ApiError(400, f"{name} must be 1 or more, or -1 for the room in the context", param=name)
         if request.modalities is not None and request.modalities != ["text"]:
             raise ApiError(400, "only text can be generated", param="modalities", code="unsupported_value")
 
@@ -57,11 +62,42 @@ class ChatCall:
         """Build the generation requests: template, tokenize, compile grammars. Runs in a worker thread."""
         request = self.request
         grammar = self._grammar()
-        tokens = chat_tokens(self.model, request.messages, self._tools, self._variables())
+        given = request.max_completion_tokens or request.max_tokens or self.service.settings.max_tokens or -1
+        tokens = self._tokens(given)
         logprobs = (request.top_logprobs or 0) if request.logprobs else None
-        given = request.max_completion_tokens or request.max_tokens or self.service.settings.max_tokens
-        limit = given or max(1, self.model.engine.max_model_len - len(tokens))
+        limit = given if given > 0 else max(1, self.model.engine.max_model_len - len(tokens))
         return generation_requests(request, self.model, [tokens], limit, logprobs=logprobs, grammar=grammar, reply=True)
+
+    def _tokens(self, max_tokens: int) -> list[int]:
+        """Return the tokens of the conversation.
+
+        With truncation "auto" the oldest turns are left out until it fits with max_tokens of an answer; without such a
+        limit, with a quarter of the context.
+        """
+        messages, variables = self.request.messages, self._variables()
+        if self.request.truncation != "auto":
+            return chat_tokens(self.model, messages, self._tools, variables)
+        context = self.model.engine.max_model_len
+        room = context - min(max_tokens if max_tokens > 0 else context // 4, context - 1)
+        turns = [message for message in messages if _ROLES.get(message.role) != "system"]
+        fixed = [message for message in messages if _ROLES.get(message.role) == "system"]
+
+        def without(count: int) -> list[int] | None:
+            """Return the tokens without so many of the oldest turns; None if they do not fit."""
+            try:
+                tokens = chat_tokens(self.model, [*fixed, *turns[count:]], self._tools, variables)
+            except UsageError as exc:
+                if "context holds" not in str(exc):
+                    raise
+                return None
+            return tokens if len(tokens) <= room else None
+
+        starts = [at for at, turn in enumerate(turns) if turn.role == "user"] or [0]
+        if (tokens := without(0)) is not None:
+            return tokens
+        at = bisect_left(starts, True, lo=min(1, len(starts) - 1), key=lambda start: without(start) is not None)
+        left = starts[min(at, len(starts) - 1)]
+        return chat_tokens(self.model, [*fixed, *turns[left:]], self._tools, variables)
 
     def _variables(self) -> dict[str, Any]:
         """Return the entries of chat_template_kwargs that the template uses."""

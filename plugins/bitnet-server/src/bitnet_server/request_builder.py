@@ -15,7 +15,7 @@ from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.structured import Grammar
 from bitnet_hal.errors import UsageError
 
-from bitnet_server.errors import ApiError
+from bitnet_server.errors import ApiError, too_long
 from bitnet_server.output_format import param_of
 from bitnet_server.request_state import GenerationRequest
 from bitnet_server.schema import Common, given_numbers
@@ -72,11 +72,7 @@ def sampling_of(request: Common, defaults: SamplingDefaults, seed: int, logprobs
 def _check_lengths(prompts: Sequence[list[int]], limit: int) -> None:
     for prompt in prompts:
         if len(prompt) >= limit:
-            raise ApiError(
-                400,
-                f"the prompt has {len(prompt)} tokens, but the context holds {limit} with the answer",
-                code="context_length_exceeded",
-            )
+            raise too_long(limit, f"the prompt has {len(prompt)} tokens, but the context holds {limit} with the answer")
 
 
 def generation_requests(
@@ -100,6 +96,7 @@ def generation_requests(
     seed = secrets.randbits(63) if drawn else request.seed or 0
     ends = frozenset() if request.ignore_eos else model.tokenizer.eos_ids
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    named = {token for stop in stops if (token := model.tokenizer.tag(stop)) is not None}
     tags = model.thinking_tags if reply else None
     generations = []
     for index in range(len(prompts) * (request.n or 1)):
@@ -116,7 +113,7 @@ def generation_requests(
                 tokens=prompt,
                 sampling=sampling_of(request, model.defaults, seed + index, logprobs),
                 max_tokens=max_tokens,
-                stop_token_ids=ends | frozenset(request.stop_token_ids or ()),
+                stop_token_ids=ends | named | frozenset(request.stop_token_ids or ()),
                 stops=StopFilter(stops),
                 constraint=constraint,
                 scored=scored(index),

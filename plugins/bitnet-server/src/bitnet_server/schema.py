@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 from bitnet_core.options.fields import Declared, options_of
@@ -12,7 +12,9 @@ from msgspec import Meta, Struct
 
 from bitnet_server.errors import ApiError
 
-Tokens = Annotated[int, Meta(ge=1)]
+Tokens = Annotated[int, Meta(ge=-1)]
+"""A limit on generated tokens; -1 for the room in the context, as in llama-server."""
+
 Stop = Annotated[str, Meta(min_length=1, max_length=1000)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 
@@ -198,6 +200,7 @@ class ChatRequest(Common, kw_only=True):
     messages: Annotated[list[Message], Meta(min_length=1, max_length=4096)]
     max_completion_tokens: Tokens | None = None
     max_tokens: Tokens | None = None
+    truncation: Literal["auto", "disabled"] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     tools: Annotated[list[Tool], Meta(max_length=128)] | None = None
@@ -214,7 +217,8 @@ class CompletionRequest(Common, kw_only=True):
     """The body of POST /v1/completions."""
 
     prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1)]
-    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+    max_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    parse_special: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     echo: bool | None = None
     suffix: str | None = None

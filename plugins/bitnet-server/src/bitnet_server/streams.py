@@ -11,6 +11,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
+from bitnet_server.protocol import ABORT
 from bitnet_server.request_state import Delta, OutputQueue, RequestState, now
 from bitnet_server.service import Service
 from bitnet_server.watchdog import Watchdog
@@ -169,7 +170,7 @@ class EventStream:
                 await self._events(reader, sender.write)
                 await send({"type": "http.response.body", "body": b""})
             except ClientGoneError:
-                pass
+                await _abort(scope)
             finally:
                 sender.stop()
 
@@ -188,6 +189,13 @@ class EventStream:
             await write(_events([*self._wording.end(), b"[DONE]"]))
         except ApiError as error:
             await write(_events([msgspec.json.encode(error.document())]))
+
+
+async def _abort(scope: Scope) -> None:
+    """End the connection of a client that has left or does not read, so that the server does not wait for it."""
+    if (abort := scope.get("extensions", {}).get(ABORT)) is not None:
+        abort["now"]()
+        await asyncio.sleep(0)  # let the server notice it
 
 
 def _joined(deltas: list[Delta]) -> list[Delta]:
