@@ -40,7 +40,7 @@ _REPEATED: Final = 256
 _OPTIONAL: Final = 400
 """Largest number of optional properties of an object: llguidance holds about four parser items for each of them."""
 
-_ANY: Final = (True, {})
+_ANY: Final[tuple[Any, ...]] = (True, {})
 
 
 def without_noops(schema: Any) -> Any:
@@ -118,9 +118,9 @@ def _is_noop(key: str, value: Any, part: Mapping[str, Any]) -> bool:
     if key in ("uniqueItems", "not"):
         return value is False
     if key == "propertyNames":
-        return value in (*_ANY, {"type": "string"})
+        return bool(value in (*_ANY, {"type": "string"}))
     if key in ("unevaluatedItems", "unevaluatedProperties"):
-        return value in _ANY
+        return bool(value in _ANY)
     if key in ("minContains", "maxContains"):
         return "contains" not in part
     if key in ("then", "else"):
@@ -128,7 +128,7 @@ def _is_noop(key: str, value: Any, part: Mapping[str, Any]) -> bool:
     if key == "if":
         return "then" not in part and "else" not in part
     if key in ("dependencies", "dependentRequired", "dependentSchemas"):
-        return value == {}
+        return bool(value == {})
     if key == "format":
         return not isinstance(value, str) or value not in _FORMATS
     return key == "$schema" and not (isinstance(value, str) and _DIALECT.fullmatch(value))

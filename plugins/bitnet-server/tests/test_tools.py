@@ -10,10 +10,12 @@ import bitnet_core
 import msgspec
 import pytest
 from bitnet_core.structured import grammar_of
+from bitnet_core.tokenizer.chat import ChatTemplate
+from bitnet_server.chat import chat_tokens
 from bitnet_server.errors import ApiError
 from bitnet_server.schema import ChatRequest
 from bitnet_server.tool_calls import Parser, to_tool_calls
-from bitnet_server.tool_prompt import with_tool_prompt
+from bitnet_server.tool_prompt import trained, with_tool_prompt
 from bitnet_server.tools import ToolChoice
 
 LEAF = {"type": "object", "properties": {"s": {"enum": ["a", "b"]}}, "required": ["s"], "additionalProperties": False}
@@ -223,3 +225,34 @@ def test_the_description_fits_half_of_the_context(model: bitnet_core.Model) -> N
     many = with_tool_prompt(model, messages, chosen(tools))[0]["content"]
     assert all(f"t{i}" in many for i in range(12))
     assert len(model.tokenizer.encode(many, add_bos=False)) <= model.engine.max_model_len // 2
+
+
+TEMPLATE = (
+    "{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}{% for message in messages %}{{ message.role }}: "
+    "{{ message.content }}{% for call in message.tool_calls %}<tool_call>\n{{ call.function.name }} "
+    "{{ call.function.arguments.s }}\n</tool_call>{% endfor %}\n{% endfor %}assistant:"
+)
+
+
+@pytest.mark.parametrize("arguments", ['{"s": "a"}', {"s": "a"}])
+def test_a_template_that_renders_tools_gets_them(
+    model: bitnet_core.Model, monkeypatch: pytest.MonkeyPatch, arguments: Any
+) -> None:
+    assert not trained(model)
+    monkeypatch.setattr(model.tokenizer, "chat_template", TEMPLATE)
+    monkeypatch.setattr(model, "_template", ChatTemplate(model.tokenizer))
+    assert trained(model)
+    messages = [
+        {"role": "user", "content": "Call it"},
+        {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]},
+        {"role": "tool", "content": "done", "tool_call_id": "x"},
+    ]
+    body = {"messages": messages, "tools": [tool(LEAF)]}
+    request = msgspec.json.decode(json.dumps(body), type=ChatRequest)
+    choice = ToolChoice.of(request, trained=True)
+    assert choice.parallel
+    text = model.tokenizer.decode(chat_tokens(model, request.messages, choice, {}))
+    assert '{"type": "function", "function": {"name": "f", ' in text
+    assert "<tool_call>\nf a\n</tool_call>" in text
+    assert "You can call" not in text
+    assert text.endswith("tool: done\nassistant:")

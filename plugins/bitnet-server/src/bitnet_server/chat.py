@@ -62,23 +62,29 @@ class ChatCall:
         """Build the generation requests: template, tokenize, compile grammars. Runs in a worker thread."""
         request = self.request
         grammar = self._grammar()
-        given = request.max_completion_tokens or request.max_tokens or self.service.settings.max_tokens or -1
-        tokens = self._tokens(given)
+        tokens = self.prompt_tokens()
+        given = self._max_tokens
         logprobs = (request.top_logprobs or 0) if request.logprobs else None
         limit = given if given > 0 else max(1, self.model.engine.max_model_len - len(tokens))
         return generation_requests(request, self.model, [tokens], limit, logprobs=logprobs, grammar=grammar, reply=True)
 
-    def _tokens(self, max_tokens: int) -> list[int]:
+    @property
+    def _max_tokens(self) -> int:
+        """The limit on the answer's tokens; -1 for the room in the context."""
+        request = self.request
+        return request.max_completion_tokens or request.max_tokens or self.service.settings.max_tokens or -1
+
+    def prompt_tokens(self) -> list[int]:
         """Return the tokens of the conversation.
 
-        With truncation "auto" the oldest turns are left out until it fits with max_tokens of an answer; without such a
-        limit, with a quarter of the context.
+        With truncation "auto" the oldest turns are left out until it fits with an answer of max_tokens, of at most half
+        of the context; without such a limit, of a quarter.
         """
         messages, variables = self.request.messages, self._variables()
         if self.request.truncation != "auto":
             return chat_tokens(self.model, messages, self._tools, variables)
-        context = self.model.engine.max_model_len
-        room = context - min(max_tokens if max_tokens > 0 else context // 4, context - 1)
+        context, max_tokens = self.model.engine.max_model_len, self._max_tokens
+        room = context - (min(max_tokens, context // 2) if max_tokens > 0 else context // 4)
         turns = [message for message in messages if _ROLES.get(message.role) != "system"]
         fixed = [message for message in messages if _ROLES.get(message.role) == "system"]
 
