@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -44,6 +45,11 @@ class Grammar:
     def __post_init__(self) -> None:
         if len(self.text) > MAX_GRAMMAR:
             raise UsageError(f"a grammar has {len(self.text)} characters; the limit is {MAX_GRAMMAR}")
+
+    @property
+    def digest(self) -> bytes:
+        """A hash of the grammar."""
+        return hashlib.sha256(repr((self.kind, self.text, self.probes)).encode()).digest()
 
 
 def json_grammar(schema: Any) -> Grammar:
@@ -114,13 +120,13 @@ class Grammars:
         words = llguidance.TokenizerWrapper(_Words(tokenizer, vocab))
         self._tokens = llguidance.LLTokenizer(words, n_vocab=vocab, eos_token=sorted(tokenizer.eos_ids) or None)
         self._made: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()
-        self._refused: OrderedDict[Grammar, str] = OrderedDict()
+        self._refused: OrderedDict[bytes, str] = OrderedDict()  # by Grammar.digest
         self._lock = Lock()
 
     def constraint(self, grammar: Grammar) -> MatcherConstraint:
         """Build the constraint of one request."""
         with self._lock:
-            matcher, refusal = self._made.pop(grammar, None), self._refused.get(grammar)
+            matcher, refusal = self._made.pop(grammar, None), self._refused.get(grammar.digest)
         if refusal is not None:
             raise UsageError(refusal)
         if matcher is None:
@@ -139,7 +145,7 @@ class Grammars:
                 self._probe(matcher.deep_copy(), text)
         except UsageError as exc:
             with self._lock:
-                self._refused[grammar] = str(exc)
+                self._refused[grammar.digest] = str(exc)
                 if len(self._refused) > _REFUSALS_KEPT:
                     self._refused.popitem(last=False)
             raise

@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
+from bitnet_core.errors import TokenizerError
+from bitnet_core.tokenizer.chat import ChatTemplate
 from bitnet_server.completions import CompletionFormatter
 
 CHAT = "/v1/chat/completions"
@@ -113,3 +115,13 @@ def test_a_reader_that_stalls_is_given_up_quietly(
         assert received
         assert b"[DONE]" not in received
     assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_template_that_fails_is_the_messages_fault(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise TokenizerError("the chat template of the model fails: it writes more than 5 characters")
+
+    monkeypatch.setattr(ChatTemplate, "render", fails)
+    for path in (CHAT, "/apply-template"):
+        answer = client.post(path, json={"messages": [{"role": "user", "content": "a"}]})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")

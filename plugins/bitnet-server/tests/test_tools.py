@@ -255,4 +255,4 @@ def test_a_template_that_renders_tools_gets_them(
     assert '{"type": "function", "function": {"name": "f", ' in text
     assert "<tool_call>\nf a\n</tool_call>" in text
     assert "You can call" not in text
-    assert text.endswith("tool: done\nassistant:")
+    assert text.endswith("tool: doneassistant:")

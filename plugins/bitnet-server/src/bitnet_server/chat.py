@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from bitnet_core.errors import TokenizerError
 from bitnet_core.structured import Grammar
 from bitnet_hal.errors import UsageError
 
@@ -251,8 +250,5 @@ def chat_tokens(model: Model, messages: Sequence[Message], choice: ToolChoice, v
     if plain[-1]["role"] == "assistant" and len(plain) > 1 and "tool_calls" not in plain[-1]:
         begun = plain.pop()["content"]
     limit = model.engine.max_model_len
-    try:
-        tokens = model.chat_template.chat_tokens(plain, limit=limit, **variables)
-    except TokenizerError as exc:
-        raise ApiError(400, f"the model's chat template fails for these messages: {exc}", param="messages") from exc
+    tokens = model.chat_template.chat_tokens(plain, limit=limit, **variables)
     return tokens + (model.tokenizer.encode(begun, add_bos=False) if begun else [])

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import msgspec
+from bitnet_core.errors import TokenizerError
 from bitnet_hal.errors import BitnetError, DeviceLostError, UsageError
 from starlette.responses import Response
 
@@ -65,6 +66,8 @@ def from_engine(error: Exception) -> ApiError:
     if isinstance(error, UsageError):
         limit = re.search(r"context holds (\d+)", str(error))
         return too_long(int(limit[1]), str(error)) if limit else ApiError(400, str(error))
+    if isinstance(error, TokenizerError):
+        return ApiError(400, f"the messages cannot be rendered: {error}", param="messages")
     if isinstance(error, DeviceLostError):
         return unavailable("the device is lost", 5, again=False)
     if isinstance(error, BitnetError) and "closed" in str(error):
