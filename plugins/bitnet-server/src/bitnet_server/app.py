@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from bitnet_hal.errors import BitnetError
@@ -34,6 +34,8 @@ from bitnet_server.schema import (
 from bitnet_server.service import Service
 from bitnet_server.streams import ClientGoneError, EventStream, Reader, collect
 
+T = TypeVar("T")
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -46,6 +48,7 @@ def make_app(service: Service) -> ASGIApp:
         405: _wrong_method,
         ApiError: _refused,
         BitnetError: _refused,
+        ClientDisconnect: _gone,
         Exception: _failed,
     }
     app = Starlette(routes=routes, exception_handlers=errors)
@@ -158,23 +161,29 @@ class Endpoints:
         self.service.check_text(text)
         bos = (asked.add_special or asked.add_special_tokens) and model.tokenizer.add_bos
         special = asked.parse_special if asked.content is not None else True  # as in vLLM, whose field is prompt
-        tokens = await asyncio.to_thread(model.tokenizer.encode, text, add_bos=bos, parse_special=special)
+        tokens = await in_thread(lambda: model.tokenizer.encode(text, add_bos=bos, parse_special=special))
         return _json({"tokens": tokens, "count": len(tokens), "max_model_len": model.engine.max_model_len})
 
     async def detokenize(self, request: Request) -> Response:
         """Return the text of tokens."""
         asked, tokenizer = await self._parsed(request, DetokenizeRequest), self.service.model.tokenizer
-        text = b"".join(tokenizer.token_bytes(token) for token in asked.tokens).decode("utf-8", "replace")
+        vocab = self.service.model.config.vocab
+
+        def decoded() -> str:
+            if max(asked.tokens, default=0) >= vocab:
+                raise ApiError(400, f"tokens names a token outside 0..{vocab - 1}", param="tokens")
+            return b"".join(map(tokenizer.token_bytes, asked.tokens)).decode("utf-8", "replace")
+
+        text = await in_thread(decoded)
         return _json({"content": text, "prompt": text})
 
     async def apply_template(self, request: Request) -> Response:
         """Render messages as a prompt."""
         from bitnet_server.chat import plain_messages
-        from bitnet_server.tools import ToolChoice
 
         asked, model = await self._parsed(request, TemplateRequest), self.service.model
-        plain = plain_messages(asked.messages, ToolChoice())
-        return _json({"prompt": await asyncio.to_thread(model.chat_template.render, plain)})
+        plain = plain_messages(asked.messages)
+        return _json({"prompt": await in_thread(lambda: model.chat_template.render(plain))})
 
     def _names(self) -> tuple[str, ...]:
         _ = self.service.model
@@ -210,18 +219,18 @@ class Generate:
         except ClientDisconnect:
             return
         call = self._parsed(body)
-        generations = await asyncio.to_thread(call.generations)
+        generations = await in_thread(call.generations)
         queue, states = await service.submit(generations, created)
         call.states = states
         if call.request.stream:
-            await EventStream(service, queue, states, call.formatter())(scope, receive, send)
+            await EventStream(service, queue, states, call.formatter(), call.headers())(scope, receive, send)
             return
         async with Reader(service, queue, states, receive) as reader:
             try:
                 deltas = await collect(reader, service.settings.keep_alive)
             except ClientGoneError:
                 return
-        await _json(call.to_response(deltas))(scope, receive, send)
+        await _json(call.to_response(deltas), call.headers())(scope, receive, send)
 
     def _parsed(self, body: bytes) -> Call:
         if self._chat:
@@ -248,7 +257,7 @@ def _posted(service: Service, answer: Callable[[Service, bytes], Document]) -> E
     async def endpoint(request: Request) -> Response:
         service.check_accepting()
         body = await read_body(request, service)
-        return _json(await asyncio.to_thread(answer, service, body))
+        return _json(await in_thread(lambda: answer(service, body)))
 
     return endpoint
 
@@ -260,10 +269,28 @@ def _got(service: Service, describe: Callable[[Service], Document]) -> Endpoint:
     return endpoint
 
 
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call a function in a thread.
+
+    A StopIteration becomes a RuntimeError: a future cannot hold it, and its waiter would wait for ever.
+    """
+
+    def guarded() -> T:
+        try:
+            return function()
+        except StopIteration as exc:
+            raise RuntimeError("a function raised StopIteration") from exc
+
+    return await asyncio.to_thread(guarded)
+
+
 async def read_body(request: Request, service: Service) -> bytes:
     """Read the request body. Raises ApiError 413 or 408 if it is too long or too slow."""
     limit, parts, size = service.settings.max_body, [], 0
+    announced = request.headers.get("content-length", "0")
     try:
+        if announced.isdecimal() and int(announced[:20]) > limit:  # before the client is told to continue
+            raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
         async with asyncio.timeout(service.settings.body_timeout):
             async for part in request.stream():
                 size += len(part)
@@ -275,12 +302,17 @@ async def read_body(request: Request, service: Service) -> bytes:
     return b"".join(parts)
 
 
-def _json(document: Any) -> Response:
-    return Response(msgspec.json.encode(document), media_type="application/json")
+def _json(document: Any, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(document), headers=headers, media_type="application/json")
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     return error_response(from_engine(error), request.scope)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    """Return a response that nobody reads: the client left while it sent its request."""
+    return Response(status_code=499)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

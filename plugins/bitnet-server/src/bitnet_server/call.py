@@ -30,6 +30,9 @@ class Call(Protocol):
     def generations(self) -> list[GenerationRequest]:
         """Build the generation requests. Runs in a worker thread."""
 
+    def headers(self) -> dict[str, str]:
+        """Return headers of the response."""
+
     def formatter(self) -> ResponseFormatter:
         """Build the formatter of a streamed response."""
 

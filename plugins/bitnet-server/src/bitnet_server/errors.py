@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
+from bitnet_core.errors import TokenizerError
 from bitnet_hal.errors import BitnetError, DeviceLostError, UsageError
 
 log = logging.getLogger(__name__)
@@ -45,13 +47,21 @@ def internal() -> ApiError:
     )
 
 
+def too_long(limit: int, reason: str) -> ApiError:
+    """Build the 400 of a prompt that is too long, in the words by which clients recognise it (litellm among them)."""
+    text = f"This model's maximum context length is {limit} tokens: {reason}"
+    return ApiError(400, text, code="context_length_exceeded")
+
+
 def from_engine(error: Exception) -> ApiError:
     """Convert an error of a generation to an error response."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, UsageError):
-        code = "context_length_exceeded" if "context holds" in str(error) else None
-        return ApiError(400, str(error), code=code)
+        limit = re.search(r"context holds (\d+)", str(error))
+        return too_long(int(limit[1]), str(error)) if limit else ApiError(400, str(error))
+    if isinstance(error, TokenizerError):
+        return ApiError(400, f"the messages cannot be rendered: {error}", param="messages")
     if isinstance(error, DeviceLostError):
         return unavailable("the device is lost", 5, again=False)
     if isinstance(error, BitnetError) and "closed" in str(error):

@@ -150,7 +150,7 @@ class Middleware:
         answer.add_vary_header("Origin")
         if origin is not None:
             answer["access-control-allow-origin"] = origin
-            answer["access-control-expose-headers"] = "x-request-id, retry-after"
+            answer["access-control-expose-headers"] = "x-request-id, retry-after, x-tools-not-enforced"
 
 
 def _is_loopback(name: str) -> bool:

@@ -129,9 +129,12 @@ class Service:
             raise unavailable("the engine does not answer", 30, again=False)
 
     def check_room(self, texts: int) -> None:
-        """Raise ApiError 429 if the queue has no room for so many more requests."""
+        """Raise ApiError 429 if the queue has no room for so many more requests, 400 if it never has."""
         room = self.model.engine.sequences + self.settings.max_queue
-        if self.active and self.active + texts > room:
+        if texts > room:
+            text = f"the request asks for {texts} texts; at most {room} can run and wait here (--max-queue)"
+            raise ApiError(400, text, param="n")
+        if self.active + texts > room:
             seconds = str(self._wait_seconds())
             raise ApiError(
                 429, "the queue is full", kind="rate_limit_error", code="queue_full", headers={"retry-after": seconds}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
 from bitnet_server.errors import ApiError, from_engine, unavailable
+from bitnet_server.protocol import ABORT
 from bitnet_server.request_state import Delta, OutputQueue, RequestState, now
 from bitnet_server.service import Service
 from bitnet_server.watchdog import Watchdog
@@ -157,15 +158,22 @@ class EventStream:
     """A streamed ASGI response: chunks of several choices, a comment in long silences, an error at a failure."""
 
     def __init__(
-        self, service: Service, queue: OutputQueue, states: Sequence[RequestState], formatter: ResponseFormatter
+        self,
+        service: Service,
+        queue: OutputQueue,
+        states: Sequence[RequestState],
+        formatter: ResponseFormatter,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self._service, self._queue, self._states, self._wording = service, queue, states, formatter
+        self._headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [
             (b"content-type", self._wording.media_type),
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),
+            *self._headers,
         ]
         async with Reader(self._service, self._queue, self._states, receive) as reader:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -174,7 +182,7 @@ class EventStream:
                 await self._events(reader, sender.write)
                 await send({"type": "http.response.body", "body": b""})
             except ClientGoneError:
-                pass
+                await _abort(scope)
             finally:
                 sender.stop()
 
@@ -193,6 +201,13 @@ class EventStream:
             await write(self._wording.frame(self._wording.end()) + self._wording.last)
         except ApiError as error:
             await write(self._wording.failed(error))
+
+
+async def _abort(scope: Scope) -> None:
+    """End the connection of a client that has left or does not read, so that the server does not wait for it."""
+    if (abort := scope.get("extensions", {}).get(ABORT)) is not None:
+        abort["now"]()
+        await asyncio.sleep(0)  # let the server notice it
 
 
 def _joined(deltas: list[Delta]) -> list[Delta]:

@@ -148,6 +148,10 @@ class LoadCall:
         """Return no requests, so that the answer ends at once."""
         return []
 
+    def headers(self) -> dict[str, str]:
+        """Return no headers: nothing is asked for."""
+        return {}
+
     def formatter(self) -> LoadFormatter:
         """Return the formatter of the only line."""
         return self._formatter

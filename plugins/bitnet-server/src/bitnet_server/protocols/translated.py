@@ -83,6 +83,10 @@ class TranslatedCall:
         self._generations = self.inner.generations()
         return self._generations
 
+    def headers(self) -> dict[str, str]:
+        """Return headers of the response."""
+        return self.inner.headers()
+
     @property
     def stop_string(self) -> str | None:
         """The stop string that ended the answer."""
