@@ -87,6 +87,8 @@ class ChatTemplate:
         UsageError if the rendered text must have more than `limit` tokens.
         """
         _check_size([messages, variables])
+        if limit is not None:
+            self._tokenizer.check_fits("".join(_texts(messages)), limit)
         shield = _Shield(self._tokenizer.specials, [messages, variables])
         text = self.render(shield.covered(messages), add_generation_prompt, **shield.covered(variables))
         if limit is not None:
@@ -199,7 +201,7 @@ class _Shield:
         self._starts = {special[:cut] for special in ordered for cut in range(1, len(special))}
         self._ends = {special[cut:] for special in ordered for cut in range(1, len(special))}
         self._lengths = range(1, max(map(len, ordered), default=1))
-        present = {char for text in _texts(messages) for char in text}
+        present: set[str] = set().union(*_texts(messages))
         self._free = (chr(code) for code in _PRIVATE_USE if chr(code) not in present)
         self._cover: dict[str, str] = {}
 
@@ -240,11 +242,16 @@ class _Shield:
         for size in self._lengths:
             risky.update(start for start in starts if text[start : start + size] in self._ends)
             risky.update(end - size for end in ends if size <= end and text[end - size : end] in self._starts)
-        return "".join(self._hide(char) if index in risky else char for index, char in enumerate(text))
+        for index in risky:
+            text = text[:index] + self._hide(text[index]) + text[index + 1 :]
+        return text
 
     def _hide(self, char: str) -> str:
         if char not in self._cover:
-            self._cover[char] = next(self._free)
+            cover = next(self._free, None)
+            if cover is None:
+                raise UsageError("the messages hold all characters of a private-use plane, and a control token's text")
+            self._cover[char] = cover
         return self._cover[char]
 
 
