@@ -176,9 +176,9 @@ UP = "model.layers.1.mlp.up_proj"
         ("mlx", {"model_type": "prism_hadamard_qwen35"}, "rotated"),
         ("mlx", {"hadamard": {"schema": 1}}, "rotated"),
         ("hf", {"quantization_config": {"quant_method": "gptq"}}, "quant_method 'gptq'"),
-        ("hf", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.0}}, "attention_factor"),
-        ("hf", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "truncate": False}}, "truncate"),
-        ("hf", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0}}, "mscale"),
+        ("hf", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.0}}, "attention_factor"),
+        ("hf", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": False}}, "truncate"),
+        ("hf", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0}}, "mscale"),
         ("mlx", {"quantization": {"group_size": 128, "bits": 2, "mode": "mxfp4"}}, "mode 'mxfp4'"),
         ("mlx", {"quantization": {"group_size": 128, "bits": 3}}, "packed in 3 bits"),
         (
