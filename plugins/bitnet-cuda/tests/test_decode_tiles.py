@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from bitnet_cuda import decode_tiles, tuning
 from bitnet_cuda.kernels.portable.tiles import MEETINGS, WORKSPACE
-from bitnet_cuda.tensor_tiles import MOST_SHARED
+from bitnet_cuda.limits import MOST_SHARED
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.rounding import ceil_div

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from bitnet_cuda.tensor_tiles import BLOCK_STREAM, MOST_SHARED, STREAM, WIDE, block_group, select_tuning
+from bitnet_cuda.batch_tiles import block_group
+from bitnet_cuda.limits import MOST_SHARED
+from bitnet_cuda.tensor_tiles import BLOCK_STREAM, STREAM, WIDE, select_tuning
 from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_cuda import compile, decode_tiles, tensor_tiles
+from bitnet_cuda import batch_tiles, compile, decode_tiles, tensor_tiles
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, device_infos
 from bitnet_cuda.device import CudaDevice
 from bitnet_hal.device import DeviceInfo, Tuning
@@ -80,7 +80,7 @@ class TestConformance(BackendConformance):
 
         def two_stages(_: Any, params: Params) -> Tuning:
             span_t = next(t for t in (8, 16, 32, 64) if params["rows"] <= t)
-            tile = tensor_tiles.block_group_tile(span_t, int(params["width"]), row_tiles, shares, splits)
+            tile = batch_tiles.block_group_tile(span_t, int(params["width"]), row_tiles, shares, splits)
             assert tile is not None
             return replace(tile, private={**tile.private, "STAGES": 2})
 
