@@ -12,7 +12,7 @@ from bitnet_hal.base import Bound
 from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
 from bitnet_hal.plugin import DeviceInfo, Grid, KernelSpec, Tuning
 
-from bitnet_cuda import compile, recording, tuning
+from bitnet_cuda import compile, recording, tensor_maps, tuning
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capability
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
@@ -90,7 +90,7 @@ class CudaDevice(StreamDevice):
             slots += (ahead.buffer.address + ahead.offset, ahead.nbytes) if ahead else (0, 0)
         values = (ctypes.c_uint64 * len(slots))(*slots)  # a 32-bit argument is the lower half of its slot
         first = ctypes.addressof(values)
-        maps = recording.tensor_maps(launch)  # the driver copies arguments before the call returns
+        maps = tensor_maps.tensor_maps(launch)  # the driver copies arguments before the call returns
         where = *range(first, first + 8 * len(slots), 8), *(int(one.getPtr()) for one in maps)
         pointers = (ctypes.c_void_p * len(where))(*where)
         arguments = ctypes.addressof(pointers)
