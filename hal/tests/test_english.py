@@ -21,6 +21,7 @@ CLEAN = (
     "core/src/bitnet_core/options",
     "core/src/bitnet_core/scaffold",
     "examples/bitnet-toy/src",
+    "plugins/bitnet-cuda/src",
     "plugins/bitnet-server/src",
 )
 """Globs of folders or files from the root of the repository; a folder is added once it is rewritten."""

@@ -1,4 +1,4 @@
-"""What the tiles for few rows promise to the kernels that they are for."""
+"""The limits of kernels for few rows, which their tunings must keep."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pytest
 from bitnet_cuda import decode_tiles, tuning
 from bitnet_cuda.kernels.portable.tiles import MEETINGS, WORKSPACE
-from bitnet_cuda.tensor_tiles import MOST_SHARED
+from bitnet_cuda.limits import MOST_SHARED
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE
 from bitnet_hal.rounding import ceil_div
 
 
 def attention_shapes() -> Iterator[tuple[int, int, int, int]]:
-    """(rows, heads, key/value heads, head_dim) from one text on a small model to a batch on a large one."""
+    """Yield (rows, heads, key/value heads, head_dim) from one row of a small model to a batch of a large one."""
     groups = ((1, 1), (3, 1), (11, 1), (20, 5), (32, 8), (64, 8), (40, 40))
     for rows, (heads, kv_heads), head_dim in itertools.product((1, 2, 8, 33, 512), groups, (6, 32, 64, 80, 128, 256)):
         yield rows, heads, kv_heads, head_dim
@@ -112,7 +112,7 @@ def test_several_rows_are_left_to_separate_launches(kernel: str) -> None:
 @pytest.mark.parametrize("rows", [5, 8])
 @pytest.mark.parametrize(("columns", "outs"), [(1, 1), (300, 40), (2560, 2560), (2560, 3840), (4096, 6144)])
 def test_norms_of_five_to_eight_rows_are_joined(rows: int, columns: int, outs: int) -> None:
-    """Warps have all columns to norm, the groups that share them all to multiply, threads all outputs."""
+    """Check that warps norm all columns, groups of warps multiply all columns, and threads make all outputs."""
     width = ceil_div(columns, 128) * 128
     params = {"rows": rows, "columns": columns, "outs": outs, "width": width}
     tuned = decode_tiles.select_tuning("norm_matmul", {"BLOCK": 0}, params, wgmma=False)
@@ -160,7 +160,7 @@ def test_products_of_batches_are_on_the_gpu_at_once(rows: int, outs: int, width:
 @pytest.mark.parametrize("rows", [5, 8, 9, 32, 33, 64, 65])
 @pytest.mark.parametrize("width", [2560, 6912])
 def test_norms_keep_their_threads(rows: int, width: int) -> None:
-    """What keeps their blocks apart changes no result."""
+    """Check that the constants that spread the blocks leave the order of sums alone."""
     launch = CATALOGUE["rms_norm_quantize"], {"ABLOCK": 0}, {"rows": rows, "width": width, "stride": width}
     here = tuning.select_tuning(*launch, tensor_cores=True, wgmma=True).private
     elsewhere = tuning.select_tuning(*launch, tensor_cores=True, wgmma=False).private

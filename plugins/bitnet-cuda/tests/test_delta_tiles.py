@@ -1,4 +1,4 @@
-"""Which kernels launches of delta nets and rotated weights take."""
+"""The choice of kernels for delta nets and rotated weights."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ DP4A = "TestDp4a and test_kernel and matmul_ternary and not 512 and not many and
 
 
 def run(folder: Path, *arguments: str, file: str = "conformance.py", **environment: str) -> str:
-    """Output of a pytest process on a file of emulated/."""
+    """Run pytest on a file of emulated/ in a process and return its output."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "emulated" / file)]
     variables = {**os.environ, "LD_LIBRARY_PATH": str(folder), "XDG_CACHE_HOME": str(folder), **environment}
     result = subprocess.run([*command, *arguments], capture_output=True, text=True, env=variables, check=False)
@@ -32,7 +32,7 @@ def run(folder: Path, *arguments: str, file: str = "conformance.py", **environme
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds libcuda.so.1 and the compiled kernels."""
+    """Return a folder with libcuda.so.1 and the compiled kernels."""
     if shutil.which("g++") is None or platform.machine() != "x86_64":
         pytest.skip("the emulator needs g++ (apt install g++) and an x86-64 machine")
     path = tmp_path_factory.mktemp("emulator")
@@ -62,6 +62,6 @@ def test_dp4a_path_and_the_other_thread_order(folder: Path) -> None:
 
 
 def test_norms_joined_for_several_rows_where_warps_go_on_alone(folder: Path) -> None:
-    """A block has more warps than short rows have columns for."""
+    """Run kernels whose blocks have more warps than short rows have columns."""
     output = run(folder, "-k", "TestConformance and test_kernel and norm_matmul and (rows-5 or spoiled)", SIMT_FAR="1")
     assert " passed" in output

@@ -58,7 +58,7 @@ print("closed")
 
 
 def gpus() -> int:
-    """How many GPUs there are; skips the test if none."""
+    """Return the number of GPUs; skip the test if there is none."""
     try:
         return len(device_infos())
     except BackendUnavailableError as exc:
@@ -74,7 +74,7 @@ def device() -> Iterator[CudaDevice]:
 
 
 def works(device: CudaDevice) -> bool:
-    """Whether a kernel still runs and gives the right numbers."""
+    """Return whether a kernel still runs and its result is right."""
     x = np.array([3, 4], np.float32)
     views = []
     for array in (x, np.zeros(1, np.int32), np.ones(2, np.float32), np.zeros(2, np.float32)):

@@ -103,14 +103,14 @@ Variant = tuple[KernelSpec, dict[str, int], Tuning]
 
 
 def kernels(architecture: str) -> list[KernelSpec]:
-    """Those that the plugin offers there."""
+    """Return the kernels that the plugin offers on an architecture."""
     tensor_cores = architecture != "sm_75"
     optional = {*OPTIONAL, *(TENSOR_CORE_KERNELS if tensor_cores else ())}
     return [spec for spec in CATALOGUE.values() if spec.base or spec.name in optional]
 
 
 def kernel_variants(architecture: str, specs: list[KernelSpec]) -> Iterator[Variant]:
-    """Every source with every value of its semantic constants for one row, and every other tile once."""
+    """Yield each source with all values of its semantic constants for one row, and each other tile once."""
     tensor_cores = architecture != "sm_75"
     for spec in specs:
         longest = max((len(values) for values in spec.constants.values()), default=1)
@@ -149,7 +149,7 @@ def kernel_variants(architecture: str, specs: list[KernelSpec]) -> Iterator[Vari
     ],
 )
 def test_every_kernel_compiles(architecture: str, kernel: KernelSpec) -> None:
-    """All variants for the oldest path and for Hopper, every source once for the others, to save time."""
+    """Compile all variants for 7.5 and 9.0, and each source once for other architectures, to save time."""
     done = set()
     for spec, constants, tuned in kernel_variants(architecture, [kernel]):
         source = spec.name, tuned.variant
@@ -176,7 +176,7 @@ def test_hopper_takes_every_source_but_those_for_others() -> None:
     ("tiles", "size"), [(tiles, size) for tiles in ("WIDE", "STREAM") for size in getattr(tensor_tiles, tiles)]
 )
 def test_warpgroup_products_of_prompts_do_not_wait_for_each_other(tiles: str, size: tuple[int, int]) -> None:
-    """ptxas says so where it waits for each product alone: registers of sums that are touched while products run."""
+    """Check for the message of ptxas about serialized products, caused by accesses to their sums while they run."""
     block = 128 * (tiles == "WIDE")
     product = CATALOGUE["matmul_ternary_block" if block else "matmul_ternary"]
     launches = [(product, {"ADD": add}) for add in (0, 1)]
@@ -210,7 +210,7 @@ def test_warpgroup_products_of_batches_with_block_scales_do_not_wait(
 
 
 def ptxas_log(text: str) -> bytes:
-    """What the compiler says of a translation unit for compute capability 9.0."""
+    """Return the compiler's log of a translation unit for compute capability 9.0."""
     nvrtc, options = compile.nvrtc(), compile.options("sm_90a")
     program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, None, None)[1]
     assert int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) == 0

@@ -1,4 +1,4 @@
-"""Which launches of a recording may run into each other."""
+"""The overlap of launches in a recording, and the weights that they prefetch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bitnet_hal.launches import BoundLaunch
 
 
 def launch(name: str, variant: str = "", **views: View) -> Any:
-    """A launch whose other bindings are buffers of their own."""
+    """Return a launch; bindings without a given view get separate buffers."""
     spec = CATALOGUE[name]
     bound = tuple(views.get(binding.name) or view(16) for binding in spec.bindings)
     return SimpleNamespace(kernel=SimpleNamespace(spec=spec, tuning=Tuning(variant=variant)), bound=bound)
@@ -25,7 +25,7 @@ def view(nbytes: int) -> View:
 
 
 class Buffer:
-    """Hashable by identity, as the device's are."""
+    """A buffer that is hashable by identity, like the device's."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes

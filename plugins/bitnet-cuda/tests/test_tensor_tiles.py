@@ -1,9 +1,11 @@
-"""Which tiles prompts take on a GPU with warpgroup products."""
+"""The tunings of prompts and batches on a GPU with warpgroup products."""
 
 from __future__ import annotations
 
 import pytest
-from bitnet_cuda.tensor_tiles import BLOCK_STREAM, MOST_SHARED, STREAM, WIDE, block_group, select_tuning
+from bitnet_cuda.batch_tiles import block_group
+from bitnet_cuda.limits import MOST_SHARED
+from bitnet_cuda.tensor_tiles import BLOCK_STREAM, STREAM, WIDE, select_tuning
 from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
 
@@ -40,12 +42,12 @@ def test_gate_and_up_are_joined_for_prompts_alone() -> None:
 
 
 BLOCK_SCALED = ((6144, 4096), (4096, 4096), (24576, 4096), (4096, 12288), (151936, 4096), (34816, 5120), (5120, 17408))
-"""Rows and columns of matrices of Bonsai 8B and 27B."""
+"""The rows and columns of matrices of Bonsai 8B and 27B."""
 
 
 @pytest.mark.parametrize(("outs", "width"), BLOCK_SCALED)
 def test_batches_with_block_scales_are_added_up_in_one_order(outs: int, width: int) -> None:
-    """Whatever their rows, so that a row has the bits that it has alone; and what a block shares fits."""
+    """Check that the order of sums does not depend on the number of rows, and that a block fits shared memory."""
     orders = set()
     for rows in (2, 8, 9, 16, 17, 32, 33, 64):
         tile = block_group({"BLOCK": 128, "ABLOCK": 32}, {"rows": rows, "outs": outs, "width": width})

@@ -1,1 +1,1 @@
-"""CUDA backend of bitnet."""
+"""The CUDA backend of bitnet."""

@@ -1,4 +1,4 @@
-"""Tiles of the tensor-core kernels for few rows, where reading the weights (or the cache) is all that takes time."""
+"""Tunings of the tensor-core kernels for few rows, whose time is that of reading weights or the KV cache."""
 
 from __future__ import annotations
 
@@ -7,91 +7,225 @@ from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
 from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import shared_heads
 
-from bitnet_cuda.kernels.portable.tiles import WORKSPACE, tuned
-from bitnet_cuda.tensor_tiles import BATCH_ROWS, FULL_GPU, IN_TURNS, MULTIPROCESSORS, block_group
+from bitnet_cuda.batch_tiles import block_group
+from bitnet_cuda.kernels.portable.tiles import F16, MOST_SPLITS, WORKSPACE, tuned
+from bitnet_cuda.limits import BATCH_ROWS, FULL_GPU, MULTIPROCESSORS, PERSISTENT, attention_dims
 
-BLOCKS = 160  # thread blocks that keep a large GPU busy
-MOST_COLUMNS = 32_768  # of a norm joined to its product, in the 48 KiB of shared memory beside scales and sums
-RING = 96 << 10  # bytes of weights on their way to a multiprocessor: with more, kernels in between take longer
-RING_WARPS = (24, 20)  # that multiply, at most: with one unit of 256 columns each, and with more
+BLOCKS = 160
+"""The number of thread blocks that keeps a large GPU busy."""
+MOST_COLUMNS = 32_768
+"""The maximum width of a fused norm: its codes, scales and sums fit 48 KiB of shared memory."""
+MOST_FUSED_COLUMNS = 4096
+"""The maximum width of a norm of five to eight rows that is fused with its product."""
+UNIT = 256
+"""The columns that a warp multiplies in one step."""
+WIDE_OUTS = 8192
+"""The number of outputs from which one row has larger tiles and more columns per warp."""
+RING_BYTES = 96 << 10
+"""The maximum bytes of weights in flight to a multiprocessor. With more, the kernels in between take longer."""
+RING_WARPS_ONE_STEP = 24
+"""The maximum number of warps that multiply in matmul_ternary_block_ring.cu if each has one unit of columns."""
+RING_WARPS = 20
+"""The maximum number of these warps if each has several units."""
+RING_ROWS = 8
+"""The weight rows of a bulk copy in matmul_ternary_block_ring.cu."""
 
 
 def select_tuning(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
-    """Tile of a launch; None where another kernel serves."""
-    dims = (64, 128, 256) if wgmma else (64, 128)  # 256 takes more shared memory than others have
-    if name == "rope_attention" and constants["KV"] == 1 and params["head_dim"] in dims:
-        return rope_attention(params, wgmma=wgmma)
-    if name == "matmul_ternary_block" and params["rows"] == 1 and int(params["width"]) <= MOST_COLUMNS:
-        if wgmma and (ring := block_ring(constants, params)):
-            return ring
-        return block_row("row", int(params["width"]), int(params["outs"]), 16, SPLITS=1)
-    few = name == "matmul_ternary_block" and wgmma and params["rows"] <= BATCH_ROWS
-    if few and (tile := block_group(constants, params)):
-        return tile
-    if name in ("matmul_ternary", "matmul_ternary_block") and params["rows"] <= FEW_ROWS:
-        return ternary(params, int(params["outs"]), "few", several=name == "matmul_ternary" and params["rows"] > 4)
-    return joined(name, constants, params) if name in ("norm_matmul", "norm_matmul_glu") else None
+    """Return the tuning of a launch, or None if this module does not serve it.
+
+    Raises UnsupportedError for a fused norm that must be launched separately.
+    """
+    if name == "rope_attention":
+        if constants["KV"] == F16 and params["head_dim"] in attention_dims(wgmma=wgmma):
+            return rope_attention(params, wgmma=wgmma)
+        return None
+    if name == "matmul_ternary":
+        rows = int(params["rows"])
+        if rows > FEW_ROWS:
+            return None
+        return ternary(params, int(params["outs"]), "few", several=rows > FEW_ROWS // 2)
+    if name == "matmul_ternary_block":
+        return ternary_block(constants, params, wgmma=wgmma)
+    if name in ("norm_matmul", "norm_matmul_glu"):
+        return fused_norm(name, constants, params)
+    return None
+
+
+def ternary_block(constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
+    """Return the tuning of a ternary product with block scales, or None for many rows."""
+    rows = int(params["rows"])
+    width = int(params["width"])
+    outs = int(params["outs"])
+    if rows == 1 and width <= MOST_COLUMNS:
+        ring = block_ring(constants, params) if wgmma else None
+        return ring or block_row("row", width, outs, 16, SPLITS=1)
+    if wgmma and rows <= BATCH_ROWS:
+        group = block_group(constants, params)
+        if group:
+            return group
+    return ternary(params, outs, "few") if rows <= FEW_ROWS else None
 
 
 def ternary(params: Params, outs: int, variant: str = "", *, several: bool = False) -> Tuning:
-    """A ternary product of `outs` rows: warps share columns, 256 at a time. several: more than four rows of them."""
-    units = ceil_div(int(params["width"]), 256)
-    wide, long = outs >= 8192, several and 16 < units <= 32
-    steps = 1 if long else max(2 if wide or units > 16 else 1, ceil_div(units, 32))
+    """Return the tuning of a ternary product with `outs` outputs, of which warps share the columns.
+
+    several: there are more than four rows. STEPS: the units of columns of a warp. LATE: the next kernel
+    may start once the kernels before this one have ended, not earlier.
+    """
+    units = ceil_div(int(params["width"]), UNIT)
+    wide = outs >= WIDE_OUTS
+    long = several and 16 < units <= 32
+    steps = 1
+    if not long:
+        fewest_steps = 2 if wide or units > 16 else 1
+        steps = max(fewest_steps, ceil_div(units, 32))
+    warps = max(4, ceil_div(units, steps))
     tile = {"TILE_N": 32 if wide or long else 16, "TILE_T": FEW_ROWS, "SPLITS": 1}
-    return tuned(32 * max(4, ceil_div(units, steps)), tile, variant, STEPS=steps, LATE=int(long))
+    return tuned(32 * warps, tile, variant, STEPS=steps, LATE=int(long))
 
 
-def joined(name: str, constants: Constants, params: Params) -> Tuning:
-    """norm_matmul.cu, norm_matmul_few.cu, norm_matmul_glu.cu. UnsupportedError for other rows, and for more columns."""
-    rows, columns, outs, width = (int(params[name]) for name in ("rows", "columns", "outs", "width"))
-    if name == "norm_matmul" and FEW_ROWS / 2 < rows <= FEW_ROWS and columns <= 4096 and not constants["BLOCK"]:
-        n, shared = 64 if outs > 32 * FULL_GPU else 32, 8 * max(width + 32, 1152)
-        tile, group = {"TILE_N": n, "TILE_T": FEW_ROWS}, 2 * n * max(4, ceil_div(width, 8 * n))
-        return tuned(group, tile, "few", COLUMNS=columns, SHARED=shared, LATE=int(n == 32))
+def fused_norm(name: str, constants: Constants, params: Params) -> Tuning:
+    """Return the tuning of norm_matmul or norm_matmul_glu.
+
+    Raises UnsupportedError for more rows or columns than the kernels support.
+    """
+    rows = int(params["rows"])
+    columns = int(params["columns"])
+    several = FEW_ROWS // 2 < rows <= FEW_ROWS
+    if name == "norm_matmul" and several and columns <= MOST_FUSED_COLUMNS and not constants["BLOCK"]:
+        return norm_few(params)
     if rows > 1 or columns > MOST_COLUMNS:
-        why = f"a norm joined to its product serves one row of {MOST_COLUMNS} columns, not {rows} of {columns} columns"
-        raise UnsupportedError(why, backend="cuda", operation="tuning")
+        message = (
+            f"{name} supports one row of up to {MOST_COLUMNS} columns, not {rows} of {columns} columns; "
+            "launch the norm and the product separately"
+        )
+        raise UnsupportedError(message, backend="cuda", operation="tuning")
+    outs = int(params["outs"])
+    is_glu = name == "norm_matmul_glu"
     if constants["BLOCK"]:
-        return block_row("block", columns, outs, 8 if name == "norm_matmul_glu" else 16)
-    glu = name == "norm_matmul_glu"
-    few = ternary(params, 2 * outs if glu else outs)
-    n = few.tile["TILE_N"] if glu else 32 if few.private["STEPS"] > 1 and ceil_div(outs, 32) <= FULL_GPU else 48
-    return Tuning({"TILE_N": n, "TILE_T": 1}, private={**few.private, "COLUMNS": columns})
+        return block_row("block", columns, outs, 8 if is_glu else 16)
+    product = ternary(params, 2 * outs if is_glu else outs)
+    if is_glu:
+        tile_n = product.tile["TILE_N"]
+    elif product.private["STEPS"] > 1 and ceil_div(outs, 32) <= FULL_GPU:
+        tile_n = 32
+    else:
+        tile_n = 48
+    return Tuning({"TILE_N": tile_n, "TILE_T": 1}, private={**product.private, "COLUMNS": columns})
+
+
+def norm_few(params: Params) -> Tuning:
+    """Return the tuning of norm_matmul_few.cu, for five to eight rows.
+
+    SHARED holds the codes of all rows, and later the sums of the warps that share an output.
+    """
+    width = int(params["width"])
+    tile_n = 64 if int(params["outs"]) > 32 * FULL_GPU else 32
+    shares = max(4, ceil_div(width, 8 * tile_n))
+    tile = {"TILE_N": tile_n, "TILE_T": FEW_ROWS}
+    shared = FEW_ROWS * max(width + 32, 1152)
+    late = int(tile_n == 32)
+    return tuned(2 * tile_n * shares, tile, "few", COLUMNS=int(params["columns"]), SHARED=shared, LATE=late)
 
 
 def block_row(variant: str, columns: int, outs: int, piece: int, **tile: int) -> Tuning:
-    """Constants of block_row.cuh's kernels: twice `piece` outputs at a time, and two blocks for each multiprocessor."""
-    steps = ceil_div(columns, 16 * 256)
-    tile |= {"TILE_N": 2 * piece * min(3, ceil_div(outs, 4 * MULTIPROCESSORS * piece)), "TILE_T": 1}
-    return tuned(32 * max(4, ceil_div(columns, 256 * steps)), tile, variant, COLUMNS=columns, STEPS=steps)
+    """Return the tuning of the kernels of block_row.cuh, with two blocks on each multiprocessor.
+
+    piece: the outputs of a tensor-core product. TILE_N is one to three pairs of pieces.
+    """
+    steps = ceil_div(columns, 16 * UNIT)
+    warps = max(4, ceil_div(columns, UNIT * steps))
+    pairs = min(3, ceil_div(outs, 4 * MULTIPROCESSORS * piece))
+    block_tile = {**tile, "TILE_N": 2 * piece * pairs, "TILE_T": 1}
+    return tuned(32 * warps, block_tile, variant, COLUMNS=columns, STEPS=steps)
 
 
 def block_ring(constants: Constants, params: Params) -> Tuning | None:
-    """Constants of matmul_ternary_block_ring.cu: a block on each multiprocessor, and what it can have under way. None
-    for scales of less than 128 columns and rows that are not in whole groups."""
-    columns, outs, block = int(params["width"]), int(params["outs"]), constants["BLOCK"]
-    if constants["ABLOCK"] not in (0, 128) or block % 128 or columns % 512 or outs % 8:
+    """Return the tuning of matmul_ternary_block_ring.cu: one block per multiprocessor, with STAGES copies in flight.
+
+    None if scales have fewer than 128 columns, or rows and columns are not in whole copies.
+    """
+    columns = int(params["width"])
+    outs = int(params["outs"])
+    block = constants["BLOCK"]
+    coarse_scales = constants["ABLOCK"] in (0, 128) and block % 128 == 0
+    if not coarse_scales or columns % 512 or outs % RING_ROWS:
         return None
-    units = columns // 256
-    steps = 1 if units <= RING_WARPS[0] else ceil_div(units, RING_WARPS[1])
-    stage = 8 * (columns // 4 + 4 * ceil_div(columns, block))  # bytes of eight rows, and of their scales
-    stages = max(2, min(ceil_div(outs, 8 * MULTIPROCESSORS), RING // stage))
-    private = {"COLUMNS": columns, "STEPS": steps, "STAGES": stages, "CHUNKS": columns // 512}
-    return tuned(32 * (ceil_div(units, steps) + 1), IN_TURNS, "ring", **private, SHARED=stages * stage + 1024)
+    units = columns // UNIT
+    steps = 1 if units <= RING_WARPS_ONE_STEP else ceil_div(units, RING_WARPS)
+    code_bytes = RING_ROWS * (columns // 4)
+    scale_bytes = RING_ROWS * 4 * ceil_div(columns, block)
+    stage_bytes = code_bytes + scale_bytes
+    copies = ceil_div(outs, RING_ROWS * MULTIPROCESSORS)
+    stages = max(2, min(copies, RING_BYTES // stage_bytes))
+    warps = ceil_div(units, steps)
+    copying_warps = 1
+    return tuned(
+        32 * (warps + copying_warps),
+        PERSISTENT,
+        "ring",
+        COLUMNS=columns,
+        STEPS=steps,
+        STAGES=stages,
+        CHUNKS=columns // 512,
+        SHARED=stages * stage_bytes + 1024,
+    )
 
 
 def rope_attention(params: Params, *, wgmma: bool) -> Tuning:
-    """rope_attention_mma.cu: heads of a block, blocks that share a row's positions, 16 a warp each or twice that."""
-    tile_n, dim, rows = shared_heads(params, 4), int(params["head_dim"]), int(params["rows"])
+    """Return the tuning of rope_attention_mma.cu.
+
+    TILE_N: the query heads of a block. SPLITS: the blocks that share the positions of a row. TILES: the tiles of 16
+    positions of a warp in one round.
+    """
+    head_dim = int(params["head_dim"])
+    rows = int(params["rows"])
+    tile_n = shared_heads(params, 4)
     blocks = rows * (int(params["n_heads"]) // tile_n)
-    if dim > 128:  # a block has a multiprocessor to itself, and a warp 16 of its elements
-        tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": min(32, max(1, MULTIPROCESSORS // blocks))}
-        shape = {"DIM": dim, "SHARED": 512 * dim, "RESIDENT": 1, "BUFFERS": 1, "TILES": 1}
-        return tuned(512, tile, "mma", workspace=WORKSPACE, **shape)
-    splits = min(32, max(1, BLOCKS // blocks))
-    many = (256, 2, 2, 1) if blocks <= 2 * MULTIPROCESSORS else (256, 1, 3, 1)
-    group, buffers, resident, tiles = (512, 1, 1, 1 + (wgmma and rows > 1)) if splits > 1 else many
-    tile, shared = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits}, buffers * tiles * group * dim
-    shape = {"DIM": dim, "SHARED": shared, "RESIDENT": resident, "BUFFERS": buffers, "TILES": tiles}
-    return tuned(group, tile, "mma", workspace=WORKSPACE, **shape)
+    if head_dim > 128:
+        return rope_attention_wide(head_dim, tile_n, blocks)
+    splits = min(MOST_SPLITS, max(1, BLOCKS // blocks))
+    tiles = 1
+    if splits > 1:
+        group = 512
+        buffers = 1
+        resident = 1
+        if wgmma and rows > 1:
+            tiles = 2
+    else:
+        group = 256
+        two_resident = blocks <= 2 * MULTIPROCESSORS
+        buffers = 2 if two_resident else 1
+        resident = 2 if two_resident else 3
+    return tuned(
+        group,
+        {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits},
+        "mma",
+        workspace=WORKSPACE,
+        DIM=head_dim,
+        SHARED=buffers * tiles * group * head_dim,
+        RESIDENT=resident,
+        BUFFERS=buffers,
+        TILES=tiles,
+    )
+
+
+def rope_attention_wide(head_dim: int, tile_n: int, blocks: int) -> Tuning:
+    """Return the tuning of rope_attention_mma.cu for heads of 256 elements.
+
+    A block has a multiprocessor to itself, and each of its 16 warps makes 16 elements of the output. blocks: without
+    splits.
+    """
+    group = 512
+    return tuned(
+        group,
+        {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": min(MOST_SPLITS, max(1, MULTIPROCESSORS // blocks))},
+        "mma",
+        workspace=WORKSPACE,
+        DIM=head_dim,
+        SHARED=group * head_dim,
+        RESIDENT=1,
+        BUFFERS=1,
+        TILES=1,
+    )

@@ -1,4 +1,4 @@
-"""What each GPU is."""
+"""Descriptions of the GPUs of this machine."""
 
 from __future__ import annotations
 
@@ -10,31 +10,28 @@ from bitnet_hal.plugin import FEW_ROWS, DeviceInfo, DeviceType, filter_devices, 
 from bitnet_cuda.driver import driver, unavailable, version_text
 from bitnet_cuda.errors import check
 
-FLOOR = (7, 5)  # lowest compute capability: what CUDA 13 still compiles for
-OPTIONAL = (
-    DELTA_KERNELS
-    | ROTATED_KERNELS
-    | {  # every GPU
-        *("top_k", "rope_attention", "pack_head", "approx_logits", "refine_logits")
-    }
-)
-TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu"})  # from 8.0 on
+FLOOR = (7, 5)
+"""The lowest compute capability for which CUDA 13 compiles."""
+OPTIONAL = DELTA_KERNELS | ROTATED_KERNELS | {"top_k", "rope_attention", "pack_head", "approx_logits", "refine_logits"}
+"""The optional kernels that every GPU offers."""
+TENSOR_CORE_KERNELS = frozenset({"norm_matmul", "norm_matmul_glu", "matmul_ternary_glu"})
+"""The further kernels from compute capability 8.0."""
 _ATTRIBUTES = table(__file__, "attributes.toml")
 
 
 def attribute(device: Any, name: str) -> int:
-    """CU_DEVICE_ATTRIBUTE_<name> of a CUdevice."""
+    """Return CU_DEVICE_ATTRIBUTE_<name> of a CUdevice."""
     code = getattr(driver().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
     return int(check(driver().cuDeviceGetAttribute(code, device), "query")[0])
 
 
 def compute_capability(device: Any) -> tuple[int, int]:
-    """(major, minor) of a CUdevice."""
+    """Return the compute capability (major, minor) of a CUdevice."""
     return attribute(device, "COMPUTE_CAPABILITY_MAJOR"), attribute(device, "COMPUTE_CAPABILITY_MINOR")
 
 
 def uuid(device: Any) -> str:
-    """As nvidia-smi writes it."""
+    """Return the UUID of a CUdevice in the notation of nvidia-smi."""
     code = bytes(check(driver().cuDeviceGetUuid(device), "query")[0].bytes)[:16].hex()
     return "GPU-" + "-".join((code[:8], code[8:12], code[12:16], code[16:20], code[20:]))
 
@@ -46,24 +43,34 @@ def _text(result: tuple[Any, ...]) -> str:
 def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
     api = driver()
     extra: dict[str, str | int | float | bool] = {key: attribute(device, name) for key, name in _ATTRIBUTES.items()}
-    extra["total_memory"] = total = int(check(api.cuDeviceTotalMem(device), "query")[0])
-    extra |= {"device_id": ordinal, "compute_capability": "{}.{}".format(*capability), "uuid": uuid(device)}
-    extra |= {"supports_fp16": True} | dict.fromkeys(("supports_bf16", "tensor_core_int8"), capability >= (8, 0))
-    x, y, z = (attribute(device, f"MAX_GRID_DIM_{axis}") for axis in "XYZ")
+    total_memory = int(check(api.cuDeviceTotalMem(device), "query")[0])
+    cuda_version = int(check(api.cuDriverGetVersion(), "query")[0])
+    has_tensor_cores = capability >= (8, 0)
+    major, minor = capability
+    extra["total_memory"] = total_memory
+    extra["device_id"] = ordinal
+    extra["compute_capability"] = f"{major}.{minor}"
+    extra["uuid"] = uuid(device)
+    extra["supports_fp16"] = True
+    extra["supports_bf16"] = has_tensor_cores
+    extra["tensor_core_int8"] = has_tensor_cores
+    grid_x = attribute(device, "MAX_GRID_DIM_X")
+    grid_y = attribute(device, "MAX_GRID_DIM_Y")
+    grid_z = attribute(device, "MAX_GRID_DIM_Z")
     return DeviceInfo(
         backend="cuda",
         index=ordinal,
         name=_text(api.cuDeviceGetName(128, device)),
         type=DeviceType.INTEGRATED if extra["integrated"] else DeviceType.GPU,
         vendor="NVIDIA",
-        driver=f"CUDA {version_text(int(check(api.cuDriverGetVersion(), 'query')[0]))}",
-        total_memory=total,
-        max_allocation=total,
-        max_binding=total,
-        max_grid=(x, y, z),
+        driver=f"CUDA {version_text(cuda_version)}",
+        total_memory=total_memory,
+        max_allocation=total_memory,
+        max_binding=total_memory,
+        max_grid=(grid_x, grid_y, grid_z),
         alignment=256,
         physical_id=_text(api.cuDeviceGetPCIBusId(16, device)).lower(),
-        kernels=OPTIONAL | (TENSOR_CORE_KERNELS if capability >= (8, 0) else frozenset()),
+        kernels=OPTIONAL | (TENSOR_CORE_KERNELS if has_tensor_cores else frozenset()),
         features=frozenset({"timings", "async-readback", "lm-head-int8"}),
         batch_invariant_rows=dict.fromkeys(UNFUSED_KERNELS, FEW_ROWS),
         extra=extra,
@@ -71,16 +78,22 @@ def _info(ordinal: int, device: Any, capability: tuple[int, int]) -> DeviceInfo:
 
 
 def device_infos() -> list[DeviceInfo]:
-    """All GPUs at or above the floor, with the driver's ordinals; BackendUnavailableError if there is none."""
+    """Return the GPUs of compute capability FLOOR or later, with the driver's ordinals.
+
+    Raises BackendUnavailableError if there is none.
+    """
 
     def described(ordinal: int, _: int) -> DeviceInfo | str:
         device = check(driver().cuDeviceGet(ordinal), "query")[0]
-        if (capability := compute_capability(device)) >= FLOOR:
+        capability = compute_capability(device)
+        if capability >= FLOOR:
             return _info(ordinal, device, capability)
         name = _text(driver().cuDeviceGetName(128, device))
-        return "{} has compute capability {}.{}, 7.5 is needed".format(name, *capability)
+        major, minor = capability
+        return f"{name} has compute capability {major}.{minor}, 7.5 is needed"
 
-    infos, old = filter_devices(range(int(check(driver().cuDeviceGetCount(), "list devices")[0])), "cuda", described)
+    count = int(check(driver().cuDeviceGetCount(), "list devices")[0])
+    infos, old = filter_devices(range(count), "cuda", described)
     if infos:
         return infos
     hint = "Use bitnet-vulkan or bitnet-opencl on this GPU" if old else "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES"

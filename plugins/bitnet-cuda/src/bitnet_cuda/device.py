@@ -1,4 +1,4 @@
-"""The CUDA device: one context and one stream, recordings as CUDA graphs."""
+"""The CUDA device: one context, one stream, and recordings as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ from bitnet_hal.base import Bound
 from bitnet_hal.families.stream import Calls, Result, StreamBuffer, StreamDevice, StreamKernel, StreamLaunch
 from bitnet_hal.plugin import DeviceInfo, Grid, KernelSpec, Tuning
 
-from bitnet_cuda import compile, recording, tuning
+from bitnet_cuda import compile, recording, tensor_maps, tuning
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, attribute, compute_capability
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
 
-WARPGROUP_MMA = (9, 0)  # the compute capability whose architecture-specific instructions include wgmma
-EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: while a stream is captured, the event becomes a node of the graph
+WARPGROUP_MMA = (9, 0)
+"""The compute capability whose architecture-specific instructions include wgmma."""
+EXTERNAL = 1
+"""CU_EVENT_RECORD_EXTERNAL: an event that is recorded during a capture becomes a node of the graph."""
 
 
 def calls(api: Any, context: Any, *, pool: bool) -> Calls:
-    """pool: memory comes from the driver's pool, since cuMemAlloc rounds each of hundreds of buffers up to 2 MiB."""
+    """Return the driver's functions for StreamDevice.
+
+    pool: allocate from the driver's pool, since cuMemAlloc rounds each of hundreds of buffers up to 2 MiB.
+    """
     return Calls(
         select=lambda: api.cuCtxSetCurrent(context),
         create_stream=lambda: api.cuStreamCreate(1),
@@ -41,14 +46,14 @@ def calls(api: Any, context: Any, *, pool: bool) -> Calls:
 
 
 class CudaDevice(StreamDevice):
-    """One context on one GPU. tensor_cores=False forces the dp4a kernels (tests)."""
+    """A GPU with one context. tensor_cores=False forces the dp4a kernels, for tests."""
 
     prefix = "cu"
 
     def __init__(self, info: DeviceInfo, *, tensor_cores: bool = True) -> None:
         api = driver()
         self._handle = check(api.cuDeviceGet(info.index), "open")[0]
-        self.ordered_free = bool(attribute(self._handle, "MEMORY_POOLS_SUPPORTED"))  # not on every virtual GPU
+        self.ordered_free = bool(attribute(self._handle, "MEMORY_POOLS_SUPPORTED"))  # some virtual GPUs have none
         major, minor = compute_capability(self._handle)
         self._architecture = f"sm_{major}{minor}{'a' if (major, minor) == WARPGROUP_MMA else ''}"
         self._tensor_cores = tensor_cores and major >= 8
@@ -76,13 +81,16 @@ class CudaDevice(StreamDevice):
 
     def _compile(self, spec: KernelSpec, constants: Mapping[str, int], tuning: Tuning) -> StreamKernel:
         kernel = super()._compile(spec, constants, tuning)
-        if kernel.shared:  # else it may use 48 KiB, less what it has of its own
+        if kernel.shared:  # without this attribute it may use 48 KiB less its static shared memory
             name = self.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self.check(self.api.cuFuncSetAttribute(kernel.function, name, kernel.shared), "load kernel")
         return kernel
 
     def queue(self, launch: StreamLaunch, *, overlaps: bool = False, ahead: Bound[StreamBuffer] | None = None) -> None:
-        """ahead: weights to ask for, where the kernel does."""
+        """Launch a kernel on the stream, or add it to the graph that is captured.
+
+        overlaps: it may start before the launches before it have ended. ahead: the weights to prefetch.
+        """
         kernel = launch.kernel
         slots = [bound.buffer.address + bound.offset for bound in launch.bound]
         slots += struct.unpack(f"<{len(launch.params) // 4}I", launch.params)
@@ -90,9 +98,9 @@ class CudaDevice(StreamDevice):
             slots += (ahead.buffer.address + ahead.offset, ahead.nbytes) if ahead else (0, 0)
         values = (ctypes.c_uint64 * len(slots))(*slots)  # a 32-bit argument is the lower half of its slot
         first = ctypes.addressof(values)
-        maps = recording.tensor_maps(launch)  # the driver copies arguments before the call returns
-        where = *range(first, first + 8 * len(slots), 8), *(int(one.getPtr()) for one in maps)
-        pointers = (ctypes.c_void_p * len(where))(*where)
+        maps = tensor_maps.tensor_maps(launch)  # the driver copies arguments before the call returns
+        addresses = [*range(first, first + 8 * len(slots), 8), *(int(one.getPtr()) for one in maps)]
+        pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         arguments = ctypes.addressof(pointers)
         if overlaps and self._overlap:
             result = self.api.cuLaunchKernelEx(self._overlapping(kernel, launch.grid), kernel.function, arguments, 0)
@@ -102,23 +110,29 @@ class CudaDevice(StreamDevice):
         self.check(result, f"launch {kernel.spec.name}")
 
     def _overlapping(self, kernel: StreamKernel, grid: Grid) -> Any:
-        """Launch configuration with programmatic dependent launch."""
+        """Return the configuration of a programmatic dependent launch."""
         flag = self.api.CUlaunchAttribute()
         flag.id = self.api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         flag.value.programmaticStreamSerializationAllowed = 1
         config = self.api.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = kernel.threads, 1, 1
-        config.sharedMemBytes, config.hStream, config.attrs, config.numAttrs = kernel.shared, self.stream, [flag], 1
+        config.blockDimX = kernel.threads
+        config.blockDimY = 1
+        config.blockDimZ = 1
+        config.sharedMemBytes = kernel.shared
+        config.hStream = self.stream
+        config.attrs = [flag]
+        config.numAttrs = 1
         return config
 
     def _queue_all(self, launches: Sequence[StreamLaunch]) -> None:
-        overlaps, ahead = recording.may_overlap(launches), recording.weights_ahead(launches)
+        overlaps = recording.may_overlap(launches)
+        ahead = recording.weights_ahead(launches)
         for launch, overlap, weights in zip(recording.apart(launches), overlaps, ahead, strict=True):
             self.queue(launch, overlaps=overlap, ahead=weights)
 
     def _run_between(self, launches: Sequence[StreamLaunch], events: Sequence[Any]) -> None:
-        """In a graph, so that no host time lies between."""
+        """Run the launches with an event around each, as one graph so that no time of the host is measured."""
 
         def mark(event: Any) -> None:
             self.call("EventRecordWithFlags", "time", event, self.stream, EXTERNAL)

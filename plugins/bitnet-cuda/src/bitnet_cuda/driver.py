@@ -1,4 +1,4 @@
-"""Loading the driver: its functions, and whether it is new enough for what NVRTC makes."""
+"""The NVIDIA driver: its functions, and a check that it supports the cubins of NVRTC."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from bitnet_hal.errors import BackendUnavailableError
 from bitnet_cuda.errors import check
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-NEEDED = 13000  # CUDA version that the driver must support, as cuDriverGetVersion counts: kernels come from NVRTC 13
+NEEDED = 13000
+"""The CUDA version that the driver must support, since NVRTC 13 compiles the kernels; see cuDriverGetVersion."""
 INSTALL = "Install the NVIDIA driver, release 580 or later"
 
 
 @cache
 def driver() -> Any:
-    """cuda.bindings' driver module, initialised. BackendUnavailableError if there is no driver, or an old one."""
+    """Return the driver module of cuda.bindings, initialised.
+
+    Raises BackendUnavailableError if there is no driver, or if it is too old.
+    """
     try:
-        ctypes.CDLL(LIBRARY)  # where it is not, nobody waits for the bindings
+        ctypes.CDLL(LIBRARY)  # first, since importing the bindings takes longer
         from cuda.bindings import driver as module  # type: ignore[import-untyped]  # no types
     except OSError as exc:
         raise unavailable("the NVIDIA driver's libcuda is not installed", INSTALL) from exc
@@ -30,16 +34,17 @@ def driver() -> Any:
     check(module.cuInit(0), "initialise the driver")
     version = int(check(module.cuDriverGetVersion(), "initialise the driver")[0])
     if version < NEEDED:
-        found, needed = version_text(version), version_text(NEEDED)
+        found = version_text(version)
+        needed = version_text(NEEDED)
         raise unavailable(f"the NVIDIA driver supports CUDA {found}, and {needed} is needed", INSTALL)
     return module
 
 
 def version_text(version: int) -> str:
-    """13020 as "13.2"."""
+    """Return a version of cuDriverGetVersion as text: 13020 as "13.2"."""
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def unavailable(message: str, hint: str) -> BackendUnavailableError:
-    """The plugin cannot be used at all."""
+    """Return the error for a machine on which the plugin cannot be used."""
     return BackendUnavailableError(message, backend="cuda", operation="load", hint=hint)

@@ -1,4 +1,4 @@
-"""The one place where a CUresult becomes an exception."""
+"""Exceptions for the status codes of the driver."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from bitnet_hal.driver.status import StatusInfo, known
 from bitnet_hal.errors import LaunchError
 from bitnet_hal.plugin import ErrorDetails, failure
 
-Result = tuple[Any, ...]  # a status, then the values of a call
+Result = tuple[Any, ...]
+"""The result of a cuda.bindings call: its status, then its values."""
 TABLE = {int(status): row for status, row in known(__file__).items()}
 
 
 def check(result: Result, operation: str, device: str = "", **details: Unpack[ErrorDetails]) -> Result:
-    """The values of a cuda.bindings call without its status; raises the status's error."""
+    """Return the values of a cuda.bindings call without its status. Raises the GpuError for a status that is not 0."""
     status = int(result[0])
     if status == 0:
         return result[1:]

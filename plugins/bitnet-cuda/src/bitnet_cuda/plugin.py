@@ -1,4 +1,4 @@
-"""Entry point of the CUDA backend; importing it loads no driver."""
+"""The entry point of the CUDA backend; importing it loads no driver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 
 @hookimpl
 def bitnet_backend() -> LazyBackend:
-    """Every NVIDIA GPU of compute capability 7.5 or later; CUDA_VISIBLE_DEVICES is honoured by the driver."""
+    """Return the backend for NVIDIA GPUs of compute capability 7.5 or later; the driver obeys CUDA_VISIBLE_DEVICES."""
     return LazyBackend(
         "cuda",
         (2, 1),

@@ -1,202 +1,312 @@
-"""Tiles of the tensor-core kernels for many rows."""
+"""Tunings of the tensor-core kernels for prompts and batches; batch_tiles.py has the ternary products of batches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
 from bitnet_hal.rounding import ceil_div
 
-from bitnet_cuda.kernels.portable.tiles import quantize, tuned
+from bitnet_cuda import batch_tiles
+from bitnet_cuda.kernels.portable.tiles import F16, quantize, tuned
+from bitnet_cuda.limits import BATCH_ROWS, FULL_GPU, LONG_ROWS, MULTIPROCESSORS, PERSISTENT, attention_dims
 
-MANY_OUTS = 8192  # weight rows above which even large tiles are enough of them to keep a GPU busy
-FULL_GPU = 100  # tiles that keep a large GPU busy
-MULTIPROCESSORS = 132  # of a GPU with warpgroup products: H100 and H200
-MOST_SHARED = 227 << 10  # bytes of shared memory that a block of such a GPU may have
-IN_TURNS = {"TILE_N": 1 << 20, "TILE_T": 1 << 20, "SPLITS": MULTIPROCESSORS}  # blocks that stay take tiles of their own
-DENSE_ROWS = 5  # from which f16 heads go to their tiles: 8 rows took 3 % less of a step than with matmul_dense_few.cu
-LONG_ROWS = 4096  # columns from which a row's norm, and its product, are shared out otherwise
-BATCH_ROWS = 64  # up to which a block keeps its weights in registers; a step of more is taken to hold a prompt
-SPREAD = {"SHARED": 113 << 10, "BESIDE": 76 << 10}  # of one, of two a multiprocessor: many gather where there is room
-# What rms_norm_quantize has beside its threads: by rows at most, of short and of long ones.
-NORMS = {8: ({}, {"LATE": 1}), 32: (SPREAD, {"SHARED": 113 << 10}), 64: (SPREAD, {"SHARED": 76 << 10, "LATE": 1})}
+DENSE_ROWS = 5
+"""The number of rows from which products of f16 tables use tensor cores.
+
+For eight rows these took 3 % less of a step than matmul_dense_few.cu.
+"""
+COPY_ALIGNMENT = 1024
+"""The alignment in bytes of the tiles of bulk copies in shared memory."""
+SPREAD = {"SHARED": 113 << 10, "BESIDE": 76 << 10}
+"""The bytes of shared memory that limit the blocks of a norm to one (SHARED) or two (BESIDE) per multiprocessor.
+
+Without such a limit the blocks gather on few multiprocessors. `recording.apart` chooses between the two.
+"""
+LATE = {"LATE": 1}
+"""The constant of norms after which the next kernel starts once the kernels before the norm have ended."""
 
 
 def select_tuning(name: str, constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
-    """Tile of a launch; None where another kernel serves."""
-    rows = int(params.get("rows", 1))
-    wide = wgmma and rows > BATCH_ROWS and constants.get("ABLOCK") == 128 and constants.get("BLOCK", 0) > 64
+    """Return the tuning of a launch, or None if this module does not serve it.
+
+    Raises UnsupportedError for a GLU that must be launched separately.
+    """
+    if name == "matmul_ternary":
+        return ternary(constants, params, wgmma=wgmma)
+    if name == "matmul_ternary_block":
+        return ternary_block(constants, params, wgmma=wgmma)
     if name == "matmul_ternary_glu":
-        prompt = wgmma and rows > BATCH_ROWS and int(params["outs"]) % 32 == 0 and (wide or not constants["BLOCK"])
-        return (WIDE if wide else STREAM)[256, 128] if prompt else glu(rows, constants, params, wgmma=wgmma)
-    if name == "rms_norm_quantize" and wgmma and FEW_ROWS / 2 < rows <= BATCH_ROWS:
-        apart = NORMS[next(most for most in NORMS if rows <= most)][int(params["stride"]) >= LONG_ROWS]
-        return Tuning(private={**quantize(params).private, **apart})
-    few = name == "matmul_ternary" and FEW_ROWS < rows <= BATCH_ROWS
-    if few and (tile := (_group(constants["ADD"], rows, params) if wgmma else None) or _batch(rows, params)):
-        return tile
-    if name.startswith("matmul_ternary") and rows > BATCH_ROWS and wgmma and (tile := _stream(name, params, wide=wide)):
-        return tile
-    if name == "matmul_ternary" and rows > FEW_ROWS:
-        many = ceil_div(int(params["outs"]), 128) * ceil_div(rows, 128) >= FULL_GPU  # as measured on an H200 with 2B-4T
-        return mma_tile(128, 128, (4, 2), 4) if many else mma_tile(64, 64, (2, 2), 4)
-    if name == "matmul_ternary_block" and rows > FEW_ROWS:
-        return mma_tile(64, 16 * ceil_div(rows, 16), (4, 1), 4, 4) if rows <= 32 else mma_tile(64, 64, (2, 2), 4, 3)
-    if name == "matmul_dense" and rows >= DENSE_ROWS and constants["DTYPE"] == 1 and int(params["width"]) % 64 == 0:
-        return dense_tile(int(params["outs"])) if wgmma else _dense(rows, int(params["outs"]))
-    if name == "approx_logits" and rows > 1 and wgmma and int(params["width"]) % 16 == 0:
-        return approx_tile(rows, int(params["outs"]))
-    dims = (64, 128, 256) if wgmma else (64, 128)  # 256 takes more shared memory than others have
-    if name == "attention" and rows > BATCH_ROWS and constants["KV"] == 1 and params["head_dim"] in dims:
-        return attention_tile(params, wgmma=wgmma)
+        return ternary_glu(constants, params, wgmma=wgmma)
+    if name == "rms_norm_quantize":
+        return norm_quantize(params) if wgmma else None
+    if name == "matmul_dense":
+        return dense(constants, params, wgmma=wgmma)
+    if name == "approx_logits":
+        several = int(params["rows"]) > 1
+        whole_words = int(params["width"]) % 16 == 0
+        return approx_tile(int(params["rows"]), int(params["outs"])) if wgmma and several and whole_words else None
+    if name == "attention":
+        supported = constants["KV"] == F16 and params["head_dim"] in attention_dims(wgmma=wgmma)
+        return attention_tile(params, wgmma=wgmma) if supported and int(params["rows"]) > BATCH_ROWS else None
     return None
 
 
-def _batch(rows: int, params: Params) -> Tuning | None:
-    """matmul_ternary_batch.cu: a warp for each 256 * STEPS columns. None where its warps or sums do not fit a block."""
-    units, wide = ceil_div(int(params["width"]), 256), int(params["outs"]) > MANY_OUTS
-    warps = ceil_div(units, steps := 2 if units <= 32 else 3)
-    tile = {"TILE_N": 32, "TILE_T": 32 if wide and rows > 16 else 16, "SPLITS": 1}
-    fits = warps <= 16 and 4 * tile["TILE_N"] * tile["TILE_T"] * warps <= 48 << 10
-    return tuned(32 * warps, tile, "batch", STEPS=steps) if fits else None
-
-
-def group_tile(tile: Constants, shape: tuple[int, int], width: int, ready: int = 0, room: int = 0) -> Tuning | None:
-    """Constants of ternary_group.cuh. shape: M_TILES, SHARES; ready: UNPACKED at most. None for what does not fit."""
-    span_t, group, splits = tile["TILE_T"], 128 * shape[0] * shape[1], tile["SPLITS"]
-    blocks, clusters = ceil_div(width // 128, splits), int(splits == 2)
-    private = {"M_TILES": shape[0], "SHARES": shape[1], "SPAN_T": span_t, "BLOCKS": ceil_div(blocks, shape[1])}
-    private |= {"UNPACKED": min(ready, private["BLOCKS"]), "CLUSTERS": clusters}
-    shared = (max(128 * blocks, 2 * group) + 256 * shape[0] * clusters) * span_t + 1024
-    fits = shared <= MOST_SHARED and group * private["BLOCKS"] <= 512 * 16
-    return tuned(group, tile, "group", workspace=room, SHARED=shared, **private) if fits else None
-
-
-def _group(add: int, rows: int, params: Params) -> Tuning | None:
-    """The smallest spans with which all blocks are on the GPU at once; room for attention, which comes next (ADD 0)."""
-    outs, width, high = int(params["outs"]), int(params["width"]), ceil_div(int(params["outs"]), 64)
-    wide, long = outs > MANY_OUTS, width >= LONG_ROWS
-    first = not (add or wide or long) and rows > 16
-    splits = max(1, min(4 if rows > 32 else 2, MULTIPROCESSORS // high)) if long or (first and rows <= 32) else 1
-    ready = 0 if wide or long or (first and splits == 1) else 2 if first or rows > 32 else 5
-    most = 0 if wide or long else MULTIPROCESSORS
-    span_t = 32 if first else next(t for t in (16, 32, 64) if rows <= t or high * ceil_div(rows, t) <= most)
-    tile = {"TILE_N": 64 + 64 * wide, "TILE_T": span_t, "SPLITS": splits}
-    odd = (outs | int(params["y_stride"]) | int(params["y_first"])) % 2
-    return None if odd else group_tile(tile, (1 + wide, 2 if wide or first else 4), width, ready, 4 << 20)
-
-
-def block_group_tile(span_t: int, width: int, row_tiles: int, shares: int, splits: int = 1) -> Tuning | None:
-    """Constants of block_group.cuh: as many stages as fit, six at most. None where fewer than two do."""
-    lines, group = ceil_div(ceil_div(width, 512), splits), 128 * row_tiles * shares
-    stage = ceil_div(64 * row_tiles * 128 + 4 * 128 * span_t + 64 * span_t, 1024) * 1024
-    beside = 64 * row_tiles * 4 * (4 * lines + 1) + 1024
-    stages = min(6, lines, (MOST_SHARED - 1024 - beside) // stage)
-    joined = 4 * span_t * group if shares > 1 or splits > 1 else 0
-    tile = {"TILE_N": 64 * row_tiles, "TILE_T": span_t, "SPLITS": splits}
-    columns = min(span_t, 16 if group > 3 * 128 else 32)  # by the registers of a thread
-    shape = {"SPAN_T": span_t, "COLUMNS": columns, "ROW_TILES": row_tiles}
-    shape |= {"STAGES": stages, "SHARED": max(stages * stage, joined) + beside}
-    return tuned(group, tile, "group", **shape) if stages >= min(2, lines) else None
-
-
-def block_group(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:
-    """Three tiles of 64 weight rows a block where they fill the GPU; else one for four warpgroups, of all columns or,
-    where tiles do not fill half of the GPU, of two parts. None where scales are finer, or activations have one a row.
-
-    parts: halves of the weights that a block has the same rows of, which three tiles alone may be.
-    """
-    if not constants["ABLOCK"] or constants["BLOCK"] < 128:
+def ternary(constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
+    """Return the tuning of a ternary product with a weight scale per row, or None for few rows."""
+    rows = int(params["rows"])
+    if rows <= FEW_ROWS:
         return None
-    tiles, width = ceil_div(parts * int(params["outs"]), 64), int(params["width"])
-    span_t = next(t for t in (8, 16, 32, 64) if params["rows"] <= t)
-    if tiles > 2 * MULTIPROCESSORS:
-        tuning = block_group_tile(span_t, width, 3, 1)
-        return tuning and replace(tuning, tile={**tuning.tile, "TILE_N": 192 // parts})
-    splits = 2 if 2 * tiles <= MULTIPROCESSORS and width > 512 else 1
-    return block_group_tile(span_t, width, 1, 4, splits) if parts == 1 else None
-
-
-def glu(rows: int, constants: Constants, params: Params, *, wgmma: bool) -> Tuning:
-    """Tiles of matmul_ternary_glu's kernels. UnsupportedError for one row, most prompts, and what does not fit."""
-    if constants["BLOCK"] and wgmma and 1 < rows <= BATCH_ROWS and (tuning := block_group(constants, params, 2)):
-        return replace(tuning, variant="block_group")
-    few = () if constants["BLOCK"] else (8, 16, 32, 64)
-    width, span_t = int(params["width"]), next((t for t in few if FEW_ROWS / 2 < rows <= t), 0)
-    tile, steps = {"TILE_N": 64, "TILE_T": span_t, "SPLITS": 1}, ceil_div(width, 1280)
-    if span_t == FEW_ROWS and steps <= 3:
-        return tuned(640, tile, "few", M_TILES=2, SHARES=5, STEPS=steps, SHARED=max(8 * (width + 32), 21120))
-    large = wgmma and span_t > FEW_ROWS and not int(params["outs"]) % 2
-    if large and (tuning := group_tile(tile, (2, 2 if span_t == 16 else 1), width)):
+    tuning = None
+    if rows <= BATCH_ROWS:
+        if wgmma:
+            tuning = batch_tiles.group(constants["ADD"], params)
+        tuning = tuning or batch_tiles.batch(params)
+    elif wgmma and copies_fit(params):
+        tuning = soonest(STREAM, params)
+    if tuning:
         return tuning
-    raise UnsupportedError(f"no tile for {rows} rows of {width} columns", backend="cuda", operation="tuning")
+    large_tiles = ceil_div(int(params["outs"]), 128) * ceil_div(rows, 128)
+    if large_tiles >= FULL_GPU:  # as measured on an H200 with 2B-4T
+        return mma_tile(128, 128, (4, 2), 4)
+    return mma_tile(64, 64, (2, 2), 4)
+
+
+def ternary_block(constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
+    """Return the tuning of a ternary product with block scales, or None for few rows."""
+    rows = int(params["rows"])
+    if rows <= FEW_ROWS:
+        return None
+    if wgmma and rows > BATCH_ROWS and copies_fit(params):
+        return soonest(WIDE, params) if has_wide_scales(constants) else BLOCK_STREAM
+    if rows <= 32:
+        return mma_tile(64, 16 * ceil_div(rows, 16), (4, 1), 4, resident=4)
+    return mma_tile(64, 64, (2, 2), 4, resident=3)
+
+
+def ternary_glu(constants: Constants, params: Params, *, wgmma: bool) -> Tuning:
+    """Return the tuning of matmul_ternary_glu. Raises UnsupportedError if there is none for the sizes or scales."""
+    wide = has_wide_scales(constants)
+    is_prompt = int(params["rows"]) > BATCH_ROWS
+    if wgmma and is_prompt and int(params["outs"]) % 32 == 0:
+        if wide:
+            return WIDE[256, 128]
+        if not constants["BLOCK"]:
+            return STREAM[256, 128]
+    return batch_tiles.glu(constants, params, wgmma=wgmma)
+
+
+def has_wide_scales(constants: Constants) -> bool:
+    """Return whether 128 columns have one activation scale and one weight scale, as block_wide.cuh needs."""
+    return constants["ABLOCK"] == 128 and constants["BLOCK"] > 64
+
+
+def copies_fit(params: Params) -> bool:
+    """Return whether the rows of the weights and of y are in whole groups, as the kernels of stream.cuh need."""
+    whole_outs = int(params["outs"]) % 32 == 0
+    return whole_outs and int(params["y_stride"]) % 4 == 0 and int(params["y_first"]) % 4 == 0
+
+
+def norm_quantize(params: Params) -> Tuning | None:
+    """Return the tuning of rms_norm_quantize.cu for a batch on compute capability 9.0, or None for other steps.
+
+    The constants beside those of `quantize` change no result; they were chosen by measurement.
+    """
+    rows = int(params["rows"])
+    is_long = int(params["stride"]) >= LONG_ROWS
+    if not FEW_ROWS // 2 < rows <= BATCH_ROWS:
+        return None
+    further: dict[str, int] = {}
+    if rows <= FEW_ROWS:
+        if is_long:
+            further = LATE
+    elif not is_long:
+        further = SPREAD
+    elif rows <= 32:
+        further = {"SHARED": SPREAD["SHARED"]}
+    else:
+        further = {"SHARED": SPREAD["BESIDE"], **LATE}
+    return Tuning(private={**quantize(params).private, **further})
 
 
 def mma_tile(tile_n: int, tile_t: int, warps: tuple[int, int], stages: int, resident: int = 0) -> Tuning:
-    """Constants of matmul_ternary_mma.cu; with `resident` blocks a multiprocessor, of matmul_ternary_block_mma.cu."""
-    shared = stages * (32 * tile_n + (144 if resident else 128) * tile_t)  # there with four scales a token
-    tile, shape = {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, {"WARPS_N": warps[0], "WARPS_T": warps[1]}
-    return tuned(32 * warps[0] * warps[1], tile, "mma", **shape, STAGES=stages, RESIDENT=resident, SHARED=shared)
+    """Return the tuning of matmul_ternary_mma.cu, or of matmul_ternary_block_mma.cu with `resident` blocks per
+    multiprocessor.
+
+    warps: (along the weight rows, along the tokens).
+    """
+    warps_n, warps_t = warps
+    token_bytes = 144 if resident else 128  # the block's 128 columns, with four scales for block scales
+    return tuned(
+        32 * warps_n * warps_t,
+        {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1},
+        "mma",
+        WARPS_N=warps_n,
+        WARPS_T=warps_t,
+        STAGES=stages,
+        RESIDENT=resident,
+        SHARED=stages * (32 * tile_n + token_bytes * tile_t),
+    )
 
 
 def stream_tile(m_tiles: int, stages: int, span_t: int = 128, warpgroups: int = 2, variant: str = "stream") -> Tuning:
-    """Constants of row_stream.cuh, or block_wide.cuh ("wide"): warpgroups of 64 * m_tiles weight rows."""
-    stage = 2048 * m_tiles * warpgroups + 128 * span_t + 2048 * (variant == "wide")
-    shape = {"M_TILES": m_tiles, "SPAN_T": span_t, "STAGES": stages, "SHARED": stages * stage + 16 * span_t + 1024}
-    return tuned(128 + 128 * warpgroups, IN_TURNS, variant, **shape)
+    """Return the tuning of the kernels of row_stream.cuh, or of block_wide.cuh (variant "wide").
+
+    Each warpgroup multiplies 64 * m_tiles weight rows; one more copies.
+    """
+    code_bytes = 32 * 64 * m_tiles * warpgroups
+    token_bytes = 128 * span_t
+    scale_bytes = 2048 if variant == "wide" else 0
+    stage_bytes = code_bytes + token_bytes + scale_bytes
+    return tuned(
+        128 + 128 * warpgroups,
+        PERSISTENT,
+        variant,
+        M_TILES=m_tiles,
+        SPAN_T=span_t,
+        STAGES=stages,
+        SHARED=stages * stage_bytes + 16 * span_t + COPY_ALIGNMENT,
+    )
 
 
-# Constants of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 128 weight rows.
-BLOCK_STREAM = tuned(3 * 128, IN_TURNS, "stream", SPAN_T=128, STAGES=3, SHARED=3 * 52224 + 2 * 24576 + 1024)
-STREAM = {(128 * m, t): stream_tile(m, n, t) for m, t, n in ((2, 128, 9), (2, 96, 11), (1, 128, 11), (1, 96, 13))}
-WIDE = {(64 * m * g, 128): stream_tile(m, n, 128, g, "wide") for m, g, n in ((1, 2, 8), (1, 3, 7), (2, 2, 6))}
+BLOCK_STREAM = tuned(3 * 128, PERSISTENT, "stream", SPAN_T=128, STAGES=3, SHARED=3 * 52224 + 2 * 24576 + COPY_ALIGNMENT)
+"""The tuning of matmul_ternary_block_stream.cu: two warpgroups of 64 tokens each, 128 weight rows."""
+STREAM = {
+    (256, 128): stream_tile(2, 9, 128),
+    (256, 96): stream_tile(2, 11, 96),
+    (128, 128): stream_tile(1, 11, 128),
+    (128, 96): stream_tile(1, 13, 96),
+}
+"""The tunings of row_stream.cuh by (weight rows, tokens) of a tile."""
+WIDE = {
+    (128, 128): stream_tile(1, 8, 128, 2, "wide"),
+    (192, 128): stream_tile(1, 7, 128, 3, "wide"),
+    (256, 128): stream_tile(2, 6, 128, 2, "wide"),
+}
+"""The tunings of block_wide.cuh by (weight rows, tokens) of a tile."""
 
 
 def soonest(tiles: Mapping[tuple[int, int], Tuning], params: Params) -> Tuning:
-    """Of tiles, by weight rows and tokens, those soonest done: each takes as if it had 64 rows and 48 tokens more."""
-    rows, outs = int(params["rows"]), int(params["outs"])
-    turns = {(n, t): ceil_div(ceil_div(outs, n) * ceil_div(rows, t), MULTIPROCESSORS) for n, t in tiles}
-    return tiles[min(tiles, key=lambda tile: turns[tile] * (tile[0] + 64) * (tile[1] + 48))]
+    """Return the tuning with the least estimated time; tiles: by (weight rows, tokens).
 
+    A tile takes time as if it had 64 weight rows and 48 tokens more. The blocks of the GPU take the tiles in turns.
+    """
+    rows = int(params["rows"])
+    outs = int(params["outs"])
 
-def _stream(name: str, params: Params, *, wide: bool) -> Tuning | None:
-    """None where rows of w and y are not in whole groups."""
-    if any(int(params[size]) % group for size, group in (("outs", 32), ("y_stride", 4), ("y_first", 4))):
-        return None
-    return BLOCK_STREAM if name == "matmul_ternary_block" and not wide else soonest(WIDE if wide else STREAM, params)
+    def time(size: tuple[int, int]) -> int:
+        tile_n, tile_t = size
+        turns = ceil_div(ceil_div(outs, tile_n) * ceil_div(rows, tile_t), MULTIPROCESSORS)
+        return turns * (tile_n + 64) * (tile_t + 48)
+
+    return tiles[min(tiles, key=time)]
 
 
 def attention_tile(params: Params, *, wgmma: bool) -> Tuning:
-    """attention_mma.cu, or attention_wgmma.cu: warpgroups share positions if blocks of twice the rows are too few."""
-    heads = next(n for n in (4, 2, 1) if int(params["n_heads"]) // int(params["n_kv_heads"]) % n == 0)
-    dim, blocks, tile = int(params["head_dim"]), int(params["n_heads"]) // heads, {"TILE_N": heads, "SPLITS": 1}
-    if not wgmma or dim != 128:
-        queries = 256 * dim if dim > 128 else 0  # which have no room in registers
-        return tuned(128, tile | {"TILE_T": 64 // heads}, "mma", HEAD_DIM=dim, SHARED=8 * KV_BLOCK * dim + queries)
-    paired = int(ceil_div(int(params["rows"]), 128 // heads) * blocks < MULTIPROCESSORS)
-    private = {"HEAD_DIM": dim, "PAIRED": paired, "STAGES": 6, "SHARED": 6 * 512 * KV_BLOCK + 1024}
-    return tuned(384, tile | {"TILE_T": (128 >> paired) // heads}, "wgmma", **private)
+    """Return the tuning of attention_wgmma.cu, or of attention_mma.cu.
+
+    PAIRED: the two warpgroups of a block share positions, if blocks with rows for each would not fill the GPU.
+    """
+    n_heads = int(params["n_heads"])
+    head_dim = int(params["head_dim"])
+    group_heads = n_heads // int(params["n_kv_heads"])
+    heads = next(n for n in (4, 2, 1) if group_heads % n == 0)
+    tile = {"TILE_N": heads, "SPLITS": 1}
+    if not wgmma or head_dim != 128:
+        query_bytes = 256 * head_dim if head_dim > 128 else 0  # shorter queries stay in registers
+        shared = 8 * KV_BLOCK * head_dim + query_bytes
+        return tuned(128, {**tile, "TILE_T": 64 // heads}, "mma", HEAD_DIM=head_dim, SHARED=shared)
+    blocks = ceil_div(int(params["rows"]), 128 // heads) * (n_heads // heads)
+    paired = blocks < MULTIPROCESSORS
+    queries = 64 if paired else 128
+    stages = 6
+    return tuned(
+        384,
+        {**tile, "TILE_T": queries // heads},
+        "wgmma",
+        HEAD_DIM=head_dim,
+        PAIRED=int(paired),
+        STAGES=stages,
+        SHARED=stages * 4 * head_dim * KV_BLOCK + COPY_ALIGNMENT,
+    )
+
+
+def dense(constants: Constants, params: Params, *, wgmma: bool) -> Tuning | None:
+    """Return the tuning of a product of an f16 table, or None for few rows, other types and odd widths."""
+    rows = int(params["rows"])
+    outs = int(params["outs"])
+    if rows < DENSE_ROWS or constants["DTYPE"] != F16 or int(params["width"]) % 64:
+        return None
+    return dense_tile(outs) if wgmma else dense_mma_tile(rows, outs)
 
 
 def dense_tile(outs: int) -> Tuning:
-    """Constants of matmul_dense_stream.cu: pieces of SPAN_N table rows by 64 columns, TILE_N rows a block."""
-    tile = {"TILE_N": 256 * ceil_div(outs, 256 * MULTIPROCESSORS), "TILE_T": 64}
-    return tuned(3 * 128, tile, "stream", SPAN_N=256, STAGES=4, SHARED=4 * (128 * 256 + 2 * 128 * 64) + 1024)
+    """Return the tuning of matmul_dense_stream.cu. A stage has SPAN_N table rows by 64 columns, a block TILE_N rows."""
+    span_n = 256
+    tile_t = 64
+    stages = 4
+    table_bytes = 2 * 64 * span_n
+    row_bytes = 2 * 2 * 64 * tile_t  # x as two f16
+    return tuned(
+        3 * 128,
+        {"TILE_N": span_n * ceil_div(outs, span_n * MULTIPROCESSORS), "TILE_T": tile_t},
+        "stream",
+        SPAN_N=span_n,
+        STAGES=stages,
+        SHARED=stages * (table_bytes + row_bytes) + COPY_ALIGNMENT,
+    )
+
+
+def dense_mma_tile(rows: int, outs: int) -> Tuning:
+    """Return the tuning of matmul_dense_mma.cu. A block has TILE_N table rows, SUB_N of them in a stage."""
+    warps_n = 4
+    warps_t = 1 if rows <= 16 else 2
+    stages = 4
+    return tuned(
+        32 * warps_n * warps_t,
+        {"TILE_N": 512 if outs > 1 << 16 else 128, "TILE_T": 16 * warps_t},
+        "mma",
+        SUB_N=128,
+        WARPS_N=warps_n,
+        WARPS_T=warps_t,
+        STAGES=stages,
+        SHARED=stages * 4096 * (warps_n + warps_t),
+    )
 
 
 def approx_tile(rows: int, outs: int) -> Tuning:
-    """Constants of approx_logits_stream.cu: BOXES pieces of SPAN_N rows of the head by 128 columns, TILE_N a block."""
-    span_t, stages = (8, 6) if rows <= 8 else (16, 5) if rows <= 16 else (32, 4 if rows <= 32 else 2)
-    boxes, by_way = (2, 2 * 512 * span_t) if rows > 32 else (1, 0)  # x of two stages
-    tile = {"TILE_N": 256 * boxes * min(8, ceil_div(outs, 256 * boxes * MULTIPROCESSORS)), "TILE_T": span_t}
-    shared, group = stages * 128 * (256 * boxes + 3 * span_t) + by_way + 1024, 512 if 16 < rows <= 32 else 384
-    return tuned(group, tile, "stream", SPAN_N=256, BOXES=boxes, SPAN_T=span_t, STAGES=stages, SHARED=shared)
+    """Return the tuning of approx_logits_stream.cu.
 
-
-def _dense(rows: int, outs: int) -> Tuning:
-    """Constants of matmul_dense_mma.cu; a block's TILE_N rows of the table come in pieces of SUB_N."""
-    tile, warps = {"TILE_N": 512 if outs > 1 << 16 else 128, "TILE_T": 16 if rows <= 16 else 32}, 1 + (rows > 16)
-    return tuned(128 * warps, tile, "mma", SUB_N=128, WARPS_N=4, WARPS_T=warps, STAGES=4, SHARED=4 * 4096 * (4 + warps))
+    A stage has BOXES * SPAN_N rows of the head by 128 columns, a block TILE_N rows.
+    """
+    span_n = 256
+    boxes = 1
+    group = 384
+    if rows <= 8:
+        span_t = 8
+        stages = 6
+    elif rows <= 16:
+        span_t = 16
+        stages = 5
+    elif rows <= 32:
+        span_t = 32
+        stages = 4
+        group = 512
+    else:
+        span_t = 32
+        stages = 2
+        boxes = 2
+    stage_rows = span_n * boxes
+    x_bytes = 2 * 128 * 4 * span_t if boxes > 1 else 0  # f32 of two stages: registers have no room for them
+    stage_bytes = 128 * (stage_rows + 3 * span_t)  # codes, and x as three planes of bytes
+    return tuned(
+        group,
+        {"TILE_N": stage_rows * min(8, ceil_div(outs, stage_rows * MULTIPROCESSORS)), "TILE_T": span_t},
+        "stream",
+        SPAN_N=span_n,
+        BOXES=boxes,
+        SPAN_T=span_t,
+        STAGES=stages,
+        SHARED=stages * stage_bytes + x_bytes + COPY_ALIGNMENT,
+    )

@@ -1,4 +1,4 @@
-"""Which source a launch takes, and its constants."""
+"""The choice of a launch's source file and constants."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from bitnet_cuda.kernels.portable.tiles import select_tuning as portable
 
 
 def select_tuning(spec: KernelSpec, constants: Constants, params: Params, *, tensor_cores: bool, wgmma: bool) -> Tuning:
-    """Tuning of one launch; wgmma: the GPU has warpgroup products (compute capability 9.0)."""
-    launch = spec.name, constants, params
-    if delta := delta_tiles.select_tuning(*launch, tensor_cores=tensor_cores, wgmma=wgmma):
-        return delta
-    kernels = (decode_tiles.select_tuning, tensor_tiles.select_tuning) if tensor_cores else ()
-    tiles = (tile(*launch, wgmma=wgmma) for tile in kernels)
-    return next(filter(None, tiles), None) or portable(*launch, decode_tiles.BLOCKS)
+    """Return the tuning of a launch. wgmma: the GPU has warpgroup products (compute capability 9.0).
+
+    Raises UnsupportedError if other kernels must serve the launch.
+    """
+    name = spec.name
+    tuning = delta_tiles.select_tuning(name, constants, params, tensor_cores=tensor_cores, wgmma=wgmma)
+    if tuning is None and tensor_cores:
+        tuning = decode_tiles.select_tuning(name, constants, params, wgmma=wgmma)
+    if tuning is None and tensor_cores:
+        tuning = tensor_tiles.select_tuning(name, constants, params, wgmma=wgmma)
+    return tuning or portable(name, constants, params, decode_tiles.BLOCKS)

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 import pytest
-from bitnet_cuda import compile, decode_tiles, tensor_tiles
+from bitnet_cuda import batch_tiles, compile, decode_tiles, tensor_tiles
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, device_infos
 from bitnet_cuda.device import CudaDevice
 from bitnet_hal.device import DeviceInfo, Tuning
@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from emulator import build
 
 TILED = ("a128-b128-prompt", "a128-b256-prompt")
-"""Cases whose rows make a tile for prompts."""
+"""The cases with enough rows for a tile of prompts."""
 
 build.use()  # in this process alone: ../test_emulated.py starts it
 
@@ -56,7 +56,7 @@ class TestConformance(BackendConformance):
     def test_tiles_for_an_activation_scale_of_128_columns(
         self, bench: Bench, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each of them, whichever the plugin takes for so few rows."""
+        """Run each tile, even those that the plugin does not choose for so few rows."""
         monkeypatch.setattr(tensor_tiles, "WIDE", {size: tensor_tiles.WIDE[size]})
         run(bench, "matmul_ternary_block", *TILED)
 
@@ -64,7 +64,7 @@ class TestConformance(BackendConformance):
     def test_tiles_that_one_block_takes_in_turns(
         self, bench: Bench, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Several of them, so that the warpgroups are at different ones."""
+        """Give one block several tiles, so that its warpgroups work on different tiles."""
         tile = tensor_tiles.STREAM[size]
         alone = replace(tile, tile={**tile.tile, "SPLITS": 1})
         monkeypatch.setattr(tensor_tiles, "STREAM", {size: alone})
@@ -76,11 +76,11 @@ class TestConformance(BackendConformance):
     def test_a_row_with_block_scales_has_the_bits_that_it_has_among_others(
         self, bench: Bench, row_tiles: int, shares: int, splits: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """In each form of the batches' kernel, with more lines of columns than stages."""
+        """Compare the forms of the batches' kernel, with more lines of columns than stages."""
 
         def two_stages(_: Any, params: Params) -> Tuning:
             span_t = next(t for t in (8, 16, 32, 64) if params["rows"] <= t)
-            tile = tensor_tiles.block_group_tile(span_t, int(params["width"]), row_tiles, shares, splits)
+            tile = batch_tiles.block_group_tile(span_t, int(params["width"]), row_tiles, shares, splits)
             assert tile is not None
             return replace(tile, private={**tile.private, "STAGES": 2})
 
@@ -95,7 +95,7 @@ class TestConformance(BackendConformance):
     def test_a_row_whose_weights_are_more_than_is_under_way(
         self, bench: Bench, stages: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """One block has all of them, and its stages are filled again and again."""
+        """Give all weights to one block, so that it refills its stages repeatedly."""
         ring = decode_tiles.block_ring
 
         def alone(constants: Constants, params: Params) -> Tuning | None:
@@ -122,7 +122,7 @@ class TestConformance(BackendConformance):
 
 
 def product(bench: Bench, case: Case, batch: CaseLaunch, first: int, count: int) -> npt.NDArray[np.uint32]:
-    """Bits of y[count, outs] of matmul_ternary_block for some rows of a batch; what a row is added to stays its own."""
+    """Return the bits of y[count, outs] of matmul_ternary_block for rows first.. of a batch."""
     rows = batch.params["rows"]
     own = {
         name: array.reshape(rows, -1)[first : first + count]
@@ -136,7 +136,7 @@ def product(bench: Bench, case: Case, batch: CaseLaunch, first: int, count: int)
 
 
 def run(bench: Bench, kernel: str, *labels: str) -> None:
-    """The kernel's cases whose labels begin so."""
+    """Run the kernel's cases whose labels begin with one of `labels`."""
     chosen = [case for case in cases_of(kernel) if case.label.startswith(labels)]
     assert len(chosen) >= len(labels)
     for case in chosen:
@@ -145,7 +145,7 @@ def run(bench: Bench, kernel: str, *labels: str) -> None:
 
 
 class Dp4aBackend:
-    """The path of compute capability 7.5."""
+    """A backend with the kernels of compute capability 7.5."""
 
     name = "cuda"
     api = (2, 1)

@@ -1,1 +1,1 @@
-"""CUDA C++ sources."""
+"""The CUDA C++ sources of the kernels."""

@@ -2,7 +2,7 @@
 // emulator has a file of this name too.
 typedef unsigned long long Barrier;
 
-// Where boxes of a tensor lie in device memory; the host makes it (recording.py).
+// Where boxes of a tensor lie in device memory; the host makes it (tensor_maps.py).
 struct alignas(64) TensorMap {
     unsigned long long words[16];
 };

@@ -1,1 +1,1 @@
-"""Sources that bitnet-rocm compiles too, and their tilings."""
+"""Kernel sources that bitnet-rocm compiles too, and their tunings."""

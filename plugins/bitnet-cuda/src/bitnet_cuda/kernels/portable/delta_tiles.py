@@ -12,90 +12,136 @@ from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
 from .tiles import MANY_ROWS, few, tuned
 
 WIDEST_ROTATION = 4096
-"""Columns of one Walsh-Hadamard transform, of which each thread of a block has four."""
+"""The maximum number of columns of a Walsh-Hadamard transform: four for each thread of a block."""
 COLUMNS = 32
-"""Of a head's state, or channels of a convolution, that a block has: neighbouring threads read neighbouring columns."""
+"""The columns of a head's state, or channels of a convolution, of a block: neighbouring threads read neighbours."""
 
 MOST_TAPS = 8
-"""Inputs of a convolution that a thread has at once."""
+"""The maximum number of inputs of a convolution that a thread holds in registers."""
 
-FEWEST_GATES, MOST_GATES, FEWEST_COLUMNS = 64, 256, 1024
-"""Rows of a table that keep a GPU busy and are no head's, and columns that keep a block's threads busy."""
+DELTA_THREADS = 256
+"""The threads of a block of gated_delta_rule.cu."""
+
+FEWEST_GATES = 64
+"""The minimum number of rows of a gate's table: enough blocks to keep a GPU busy."""
+MOST_GATES = 256
+"""The maximum number of rows of a gate's table; a larger table is a head."""
+FEWEST_COLUMNS = 1024
+"""The minimum number of columns of a gate's table: enough to keep the threads of a block busy."""
+BF16 = 2
+"""The last DTYPE of matmul_dense_narrow.cu: it reads f32, f16 and bf16 tables, not quantized ones."""
 
 
 def hadamard_rotate(params: Params) -> Tuning:
-    """UnsupportedError for transforms that a block has no threads for."""
+    """Return the tuning of hadamard_rotate.cu. Raises UnsupportedError for more than WIDEST_ROTATION columns."""
     block = rotation(params)
     return tuned(max(32, block // 4), HADAMARD=block)
 
 
 def rotation(params: Params) -> int:
-    """Columns of a transform; UnsupportedError for more than a block transforms."""
-    if (block := int(params["block"])) > WIDEST_ROTATION:
-        raise UnsupportedError(
-            f"a rotation of {block} columns at a time; at most {WIDEST_ROTATION} are possible", operation="tuning"
-        )
+    """Return the number of columns of a transform. Raises UnsupportedError for more than WIDEST_ROTATION."""
+    block = int(params["block"])
+    if block > WIDEST_ROTATION:
+        message = f"a rotation has {block} columns; at most {WIDEST_ROTATION} are supported"
+        raise UnsupportedError(message, operation="tuning")
     return block
 
 
 def causal_conv1d(params: Params) -> Tuning:
-    """A thread for each channel of one row, or strips of rows for each: as many as a block has room for, where there
-    are rows enough."""
-    if int(params["rows"]) == 1 and int(params["taps"]) <= MOST_TAPS:
-        return tuned(128, {"TILE_N": 128}, "row", TAPS=int(params["taps"]))
-    strips = next(strips for strips in (4, 32) if int(params["rows"]) <= 8 * strips or strips == 32)
+    """Return the tuning of causal_conv1d.cu.
+
+    One row has a thread per channel. More rows are divided into strips, each with a thread per channel: up to 32
+    strips, the maximum of a block, if there are enough rows.
+    """
+    rows = int(params["rows"])
+    taps = int(params["taps"])
+    if rows == 1 and taps <= MOST_TAPS:
+        return tuned(128, {"TILE_N": 128}, "row", TAPS=taps)
+    strips = 4 if rows <= 32 else 32
     return tuned(COLUMNS * strips, {"TILE_N": COLUMNS})
 
 
 def gated_delta_rule(params: Params) -> Tuning:
-    """EACH: keys of a thread."""
-    group = 256
-    return tuned(group, {"TILE_N": COLUMNS}, EACH=ceil_div(int(params["key_dim"]), group // COLUMNS))
+    """Return the tuning of gated_delta_rule.cu. EACH: the key elements of a thread."""
+    threads_per_column = DELTA_THREADS // COLUMNS
+    return tuned(DELTA_THREADS, {"TILE_N": COLUMNS}, EACH=ceil_div(int(params["key_dim"]), threads_per_column))
 
 
 def rotate_quantize(params: Params, *, norm: bool = False) -> Tuning:
-    """One transform a block, or all of a row where rows are many and have a norm. UnsupportedError for less than a
-    warp's columns."""
+    """Return the tuning of the kernels that rotate and quantize.
+
+    A block makes one transform, or all transforms of a row if there are many rows and a norm. Raises UnsupportedError
+    if the columns of a transform do not fill whole warps.
+    """
     block = rotation(params)
     if block % 128:
-        raise UnsupportedError(f"a rotation of {block} columns at a time is no multiple of 128", operation="tuning")
-    whole = norm and int(params["rows"]) > MANY_ROWS
-    return tuned(block // 4, {"TILE_N": int(params["width"]) // block if whole else 1}, HADAMARD=block)
+        message = f"a rotation has {block} columns, which is not a multiple of 128"
+        raise UnsupportedError(message, operation="tuning")
+    whole_rows = norm and int(params["rows"]) > MANY_ROWS
+    transforms = int(params["width"]) // block if whole_rows else 1
+    return tuned(block // 4, {"TILE_N": transforms}, HADAMARD=block)
 
 
 def gated_rotate_quantize(params: Params, norm: bool) -> Tuning:
-    """UnsupportedError where a head with a norm is not a warp's."""
-    dim, tuning = int(params["head_dim"]), rotate_quantize(params)
-    if dim % 4 or (norm and (dim > 128 or dim & dim - 1)):
-        raise UnsupportedError(f"no joined norm for heads of {dim} elements", operation="tuning")
-    return replace(tuning, private={**tuning.private, "HEAD_DIM": dim})
+    """Return the tuning of gated_rotate_quantize.cu.
+
+    Raises UnsupportedError if a head with a norm does not fit one warp.
+    """
+    tuning = rotate_quantize(params)
+    head_dim = int(params["head_dim"])
+    power_of_two = head_dim & (head_dim - 1) == 0
+    fits_warp = head_dim <= 128 and power_of_two
+    if head_dim % 4 or (norm and not fits_warp):
+        message = f"heads of {head_dim} elements cannot be normed in the launch that rotates and quantizes"
+        raise UnsupportedError(message, operation="tuning")
+    return replace(tuning, private={**tuning.private, "HEAD_DIM": head_dim})
+
+
+def glu(_: Params) -> Tuning:
+    """Return the tuning of glu.cu."""
+    return tuned(512)
+
+
+def gated_rms_norm(params: Params) -> Tuning:
+    """Return the tuning of gated_rms_norm.cu: a thread per element of a head, up to 256."""
+    return tuned(min(256, 32 * ceil_div(int(params["head_dim"]), 32)))
 
 
 CHOICES: dict[str, Callable[[Params], Tuning]] = {
     "hadamard_rotate": hadamard_rotate,
-    "glu": lambda _: tuned(512),
+    "glu": glu,
     "causal_conv1d": causal_conv1d,
     "gated_delta_rule": gated_delta_rule,
     "glu_rotate_quantize": rotate_quantize,
-    "gated_rms_norm": lambda params: tuned(min(256, 32 * ceil_div(int(params["head_dim"]), 32))),
+    "gated_rms_norm": gated_rms_norm,
 }
-"""By kernel, where its sizes alone decide."""
+"""The functions for the kernels whose tuning depends on sizes alone."""
 
 
 def narrow(constants: Constants, params: Params) -> Tuning | None:
-    """matmul_dense_narrow.cu: a row of w for each block where rows of x are few. None for heads, and for rows that are
-    short or not whole fours of columns."""
-    outs, width, rows = (int(params[size]) for size in ("outs", "width", "rows"))
-    if constants["DTYPE"] > 2 or not FEWEST_GATES <= outs <= MOST_GATES or width < FEWEST_COLUMNS or width % 4:
+    """Return the tuning of matmul_dense_narrow.cu; None if the table is not a gate's, or quantized, or not in vectors.
+
+    A block has one row of the table for few rows of x, else eight. EACH: the vectors of four columns of a thread.
+    DEPTH: how many of them it loads before it multiplies.
+    """
+    outs = int(params["outs"])
+    width = int(params["width"])
+    rows = int(params["rows"])
+    is_gate = FEWEST_GATES <= outs <= MOST_GATES
+    if constants["DTYPE"] > BF16 or not is_gate or width < FEWEST_COLUMNS or width % 4:
         return None
-    group, tile_n = (256, 1) if rows <= FEW_ROWS else (128, 8)
-    each = ceil_div(width, 4 * group)
-    depth = each if tile_n == 1 and each <= 8 else 1
-    return tuned(group, {"TILE_N": tile_n, "TILE_T": few(rows)}, "narrow", EACH=each, DEPTH=depth)
+    if rows > FEW_ROWS:
+        return tuned(128, {"TILE_N": 8, "TILE_T": few(rows)}, "narrow", EACH=ceil_div(width, 4 * 128), DEPTH=1)
+    each = ceil_div(width, 4 * 256)
+    depth = each if each <= 8 else 1
+    return tuned(256, {"TILE_N": 1, "TILE_T": few(rows)}, "narrow", EACH=each, DEPTH=depth)
 
 
 def select_tuning(name: str, constants: Constants, params: Params) -> Tuning | None:
-    """Tuning of one launch; None for other kernels. UnsupportedError for what other kernels do."""
+    """Return the tuning of a launch, or None if this module does not tune the kernel.
+
+    Raises UnsupportedError if other kernels must serve the launch.
+    """
     if name == "matmul_dense":
         return narrow(constants, params)
     if name == "norm_rotate_quantize":

@@ -1,6 +1,7 @@
 """Tunings of the kernels in this folder, which bitnet-cuda and bitnet-rocm share.
 
-GROUP is the threads of a block, TILE_N and TILE_T what it makes; the sources say what a kernel's other constants are.
+GROUP is the number of threads of a block; TILE_N and TILE_T are the sizes of its output tile. The header of each
+source explains its other constants.
 """
 
 from __future__ import annotations
@@ -11,27 +12,39 @@ from bitnet_hal.plugin import FEW_ROWS, Constants, Params, Tuning
 from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import shared_heads
 
+F16 = 1
+"""The value of the constants DTYPE and KV for 16-bit floats."""
 MANY_ROWS = 32
-"""Rows above which blocks of half that size are as quick, and leave room for others."""
+"""The number of rows above which blocks of half the size are as fast and leave room for other blocks."""
 MOST_QUANTIZING = 640
-"""Threads that share a row's norm and quantization, at most."""
+"""The maximum number of threads that share the norm and quantization of a row."""
 ROTATED_HEADS = 8
-"""Heads that a block of rope_store_kv_heads.cu rotates."""
+"""The number of heads that a block of rope_store_kv_heads.cu rotates."""
 WORKSPACE = 1 << 20
-"""Bytes that blocks which share an output leave their parts in; see meeting.cuh."""
+"""The size in bytes of the memory in which blocks that share an output exchange partial results (meeting.cuh)."""
 MEETINGS = 4096
-"""Outputs that may be shared so: counters at the start of the workspace."""
+"""The maximum number of shared outputs: each has a 32-bit counter at the start of the workspace."""
+MOST_SPLITS = 32
+"""The maximum number of blocks that share the positions or logits of a row."""
+FEWEST_SPLIT_LOGITS = 1 << 14
+"""The minimum size of a vocabulary whose logits are shared by several blocks."""
 
 
 def tuned(
     group: int, tile: Constants | None = None, variant: str = "", *, workspace: int = 0, **private: int
 ) -> Tuning:
-    """private: the source's constants beside GROUP, of which SHARED is bytes of dynamic shared memory."""
+    """Return a tuning with blocks of `group` threads.
+
+    private: the further constants of the source; SHARED is the size in bytes of the dynamic shared memory.
+    """
     return Tuning(dict(tile or {}), variant, {"GROUP": group, **private}, workspace)
 
 
 def select_tuning(name: str, constants: Constants, params: Params, units: int) -> Tuning:
-    """Tuning of one launch. units: blocks that keep the GPU busy. UnsupportedError for what other kernels do better."""
+    """Return the tuning of a launch. units: the number of blocks that keep the GPU busy.
+
+    Raises UnsupportedError if other kernels serve the launch better.
+    """
     if name in CHOICES:
         return CHOICES[name](params)
     if name == "rope_attention":
@@ -41,86 +54,149 @@ def select_tuning(name: str, constants: Constants, params: Params, units: int) -
     if name == "matmul_dense":
         return dense(constants, params)
     if name == "rope_store_kv":
-        if constants["KV"] == 1 and not constants["INTERLEAVED"] and int(params["head_dim"]) % 4 == 0:
-            return tuned(32 * ROTATED_HEADS, {"TILE_N": ROTATED_HEADS}, "heads")
-        return tuned(64, {"TILE_N": 1})
+        return rope_store_kv(constants, params)
     return tuned(512)
 
 
 def few(rows: int) -> int:
-    """The least of the row counts that kernels for few rows are made for; 8 for more of them."""
+    """Return the smallest TILE_T of the kernels for few rows that holds all rows, or 8 if none does."""
     return next(tile for tile in (1, 2, 4, 8) if rows <= tile or tile == FEW_ROWS)
 
 
 def embed(params: Params) -> Tuning:
-    """A thread reads its columns one after the other, each from memory: one column where there are few rows."""
+    """Return the tuning of embed_rows and embed_rows_ternary.
+
+    A thread reads its columns one after the other, each from memory: it has one column if there are few rows.
+    """
     return tuned(128, {"TILE_N": 128 if int(params["rows"]) <= FEW_ROWS else 1024})
 
 
+def rms_norm(params: Params) -> Tuning:
+    """Return the tuning of rms_norm.cu. EACH: the columns of a thread."""
+    return tuned(512, EACH=ceil_div(int(params["width"]), 512))
+
+
+def top_k(_: Params) -> Tuning:
+    """Return the tuning of top_k.cu."""
+    return tuned(1024, {"SPLITS": 1})
+
+
+def pack_head(_: Params) -> Tuning:
+    """Return the tuning of pack_head.cu."""
+    return tuned(256, {"TILE_N": 8})
+
+
 def attention(params: Params) -> Tuning:
-    """attention.cu."""
+    """Return the tuning of attention.cu."""
     return tuned(128, {"TILE_N": shared_heads(params, 4), "TILE_T": 1, "SPLITS": 1})
 
 
 def rope_attention(params: Params, units: int) -> Tuning:
-    """rope_attention.cu: query heads of a block, and blocks that share a row's positions, each with SPAN at least."""
-    rows, heads, head_dim = (int(params[name]) for name in ("rows", "n_heads", "head_dim"))
+    """Return the tuning of rope_attention.cu.
+
+    TILE_N: the query heads of a block. SPLITS: the blocks that share the positions of a row, at least SPAN for each.
+    """
+    rows = int(params["rows"])
+    heads = int(params["n_heads"])
+    head_dim = int(params["head_dim"])
     tile_n = shared_heads(params, min(8, 1024 // head_dim))
-    most = (WORKSPACE - 4 * MEETINGS) // (4 * rows * heads * (head_dim + 4))  # parts that fit
-    splits = min(32, most, units // (rows * (heads // tile_n)))
+    part_bytes = 4 * rows * heads * (head_dim + 4)
+    fitting_splits = (WORKSPACE - 4 * MEETINGS) // part_bytes
+    blocks = rows * (heads // tile_n)
+    splits = max(1, min(MOST_SPLITS, fitting_splits, units // blocks))
     lanes = 1 << (ceil_div(head_dim, 8) - 1).bit_length()
-    tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": max(1, splits)}
+    tile = {"TILE_N": tile_n, "TILE_T": 1, "SPLITS": splits}
     return tuned(256, tile, workspace=WORKSPACE, DIM=head_dim, LANES=lanes, UNROLL=4, SPAN=128)
 
 
+def rope_store_kv(constants: Constants, params: Params) -> Tuning:
+    """Return the tuning of rope_store_kv_heads.cu if it serves the cache, else of rope_store_kv.cu."""
+    whole_vectors = int(params["head_dim"]) % 4 == 0
+    if constants["KV"] == F16 and not constants["INTERLEAVED"] and whole_vectors:
+        return tuned(32 * ROTATED_HEADS, {"TILE_N": ROTATED_HEADS}, "heads")
+    return tuned(64, {"TILE_N": 1})
+
+
 def ternary(params: Params, units: int) -> Tuning:
-    """Ternary products with dot products of four bytes: smaller tiles where larger ones would leave units idle."""
+    """Return the tuning of a ternary product by dot products of four bytes.
+
+    Many rows use smaller tiles if larger tiles would leave some of the GPU's `units` idle.
+    """
     rows = int(params["rows"])
     if rows <= FEW_ROWS:
         return tuned(128, {"TILE_N": 8, "TILE_T": few(rows), "SPLITS": 1})
-    enough = ceil_div(int(params["outs"]), 128) * ceil_div(rows, 64) >= 2 * units
-    return tuned(256, {"TILE_N": 128 if enough else 64, "TILE_T": 64 if rows > 32 else 32, "SPLITS": 1}, "tile")
+    large_tiles = ceil_div(int(params["outs"]), 128) * ceil_div(rows, 64)
+    tile_n = 128 if large_tiles >= 2 * units else 64
+    tile_t = 64 if rows > 32 else 32
+    return tuned(256, {"TILE_N": tile_n, "TILE_T": tile_t, "SPLITS": 1}, "tile")
 
 
 def dense(constants: Constants, params: Params) -> Tuning:
-    """matmul_dense_few.cu for f16 and few rows, else matmul_dense.cu."""
+    """Return the tuning of matmul_dense_few.cu for few rows of an f16 table, else of matmul_dense.cu."""
     rows = int(params["rows"])
-    if constants["DTYPE"] == 1 and int(params["width"]) % 8 == 0 and rows <= FEW_ROWS:
+    if constants["DTYPE"] == F16 and int(params["width"]) % 8 == 0 and rows <= FEW_ROWS:
         return tuned(128, {"TILE_N": 16, "TILE_T": few(rows)}, "few", UNROLL=1)
     return tuned(128, {"TILE_N": 8, "TILE_T": few(rows)})
 
 
 def quantize(params: Params) -> Tuning:
-    """Threads of a row of `stride` columns, and how many fours of columns each keeps in registers: half as many threads
-    where there are rows enough to fill the GPU twice."""
-    fours = int(params["stride"]) // 4
-    vectors = ceil_div(fours, MOST_QUANTIZING if int(params["rows"]) <= MANY_ROWS else MOST_QUANTIZING // 2)
-    return tuned(32 * ceil_div(fours, 32 * vectors), VECTORS=vectors, LATE=0)
+    """Return the tuning of the kernels that norm and quantize rows of `stride` columns.
+
+    VECTORS: the vectors of four columns that a thread keeps in registers. A row has half as many threads if there are
+    enough rows to fill the GPU twice.
+    """
+    row_vectors = int(params["stride"]) // 4
+    most_threads = MOST_QUANTIZING
+    if int(params["rows"]) > MANY_ROWS:
+        most_threads //= 2
+    vectors = ceil_div(row_vectors, most_threads)
+    return tuned(32 * ceil_div(row_vectors, 32 * vectors), VECTORS=vectors, LATE=0)
 
 
 def argmax_advance(params: Params) -> Tuning:
-    """Blocks that share a row's logits: no more of all rows than run at a time on a large GPU."""
-    splits = min(32, 512 // int(params["rows"])) if int(params["vocab"]) >= 1 << 14 else 1
-    return tuned(1024, {"SPLITS": max(1, splits)}, workspace=WORKSPACE)
+    """Return the tuning of argmax_advance.cu.
+
+    SPLITS: the blocks that share the logits of a row, limited so that the blocks of all rows run at once on a large
+    GPU.
+    """
+    splits = 1
+    if int(params["vocab"]) >= FEWEST_SPLIT_LOGITS:
+        splits = max(1, min(MOST_SPLITS, 512 // int(params["rows"])))
+    return tuned(1024, {"SPLITS": splits}, workspace=WORKSPACE)
 
 
 def words(params: Params, element_bytes: int) -> int:
-    """32-bit words of a row of the head that a lane reads at a time."""
+    """Return the number of 32-bit words of a head's row that a lane reads with one load."""
     return 4 if element_bytes * int(params["width"]) % 16 == 0 else 1
 
 
 def approx_logits(params: Params) -> Tuning:
-    """Drafts of the exact small head. UnsupportedError for several rows: those of eight took a quarter more time than
-    all their logits on an H200."""
-    if (rows := int(params["rows"])) > 1:
-        raise UnsupportedError(f"drafts of {rows} rows cost more than all their logits", operation="tuning")
+    """Return the tuning of approx_logits.cu.
+
+    Raises UnsupportedError for several rows: the approximate logits of eight rows took a quarter more time than all
+    exact logits on an H200.
+    """
+    rows = int(params["rows"])
+    if rows > 1:
+        message = f"approximate logits of {rows} rows take longer than the exact logits; at most 1 row is supported"
+        raise UnsupportedError(message, operation="tuning")
     return tuned(256, {"TILE_N": HEAD_GROUP, "TILE_T": 1}, WORDS=words(params, 1), RESIDENT=4)
 
 
 def refine_logits(params: Params) -> Tuning:
-    """The logits that drafts leave open: the more rows, the fewer blocks for each, which all look for its bound."""
+    """Return the tuning of refine_logits.cu.
+
+    Every block of a row searches for the row's bound, so more rows have fewer blocks each.
+    """
     rows = int(params["rows"])
-    tile_n = 1024 if rows <= 2 else 4096 if rows <= 16 else 8192 if rows <= 32 else 16384
+    if rows <= 2:
+        tile_n = 1024
+    elif rows <= 16:
+        tile_n = 4096
+    elif rows <= 32:
+        tile_n = 8192
+    else:
+        tile_n = 16384
     return tuned(256, {"TILE_N": tile_n, "TILE_T": 1}, WORDS=words(params, 2))
 
 
@@ -131,10 +207,10 @@ CHOICES = {
     "glu_norm_quantize": quantize,
     "embed_rows": embed,
     "embed_rows_ternary": embed,
-    "rms_norm": lambda params: tuned(512, EACH=ceil_div(int(params["width"]), 512)),
-    "top_k": lambda _: tuned(1024, {"SPLITS": 1}),
-    "pack_head": lambda _: tuned(256, {"TILE_N": 8}),
+    "rms_norm": rms_norm,
+    "top_k": top_k,
+    "pack_head": pack_head,
     "approx_logits": approx_logits,
     "refine_logits": refine_logits,
 }
-"""By kernel, where its sizes alone decide."""
+"""The functions for the kernels whose tuning depends on sizes alone."""
