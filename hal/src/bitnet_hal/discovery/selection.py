@@ -23,6 +23,7 @@ from bitnet_hal.discovery.known import (
 from bitnet_hal.discovery.registry import kernels_hash, registry
 from bitnet_hal.discovery.request import AUTO, DeviceRequest, parse_request, resolve_request
 from bitnet_hal.errors import (
+    BitnetError,
     DeviceLostError,
     DeviceNotFoundError,
     GpuError,
@@ -177,7 +178,9 @@ def open_device(
     """
     if not isinstance(request, DeviceRequest):
         request = resolve_request(None if request == AUTO.name else request)
-    present = devices(_concerned(request))
+    concerned = _concerned(request)
+    present = devices(concerned)
+    _check_variables(concerned)
     first = _preferred(_fitting(present, request), request)[0]
     summary = BackendStartupSummary(request, _detected(present), first, fallback=fallback)
     try:
@@ -224,6 +227,13 @@ def next_devices(summary: BackendStartupSummary, error: GpuError) -> list[Device
 def open_listed(info: DeviceInfo) -> Device:
     """Open a device listed by `devices` or `next_devices`."""
     return open_fake(info) if info.fake else registry().open(info)
+
+
+def _check_variables(concerned: Collection[str] | None) -> None:
+    """Raise the UsageError of a backend that an invalid variable disabled: a slower device must not hide it."""
+    for entry in registry().quarantined:
+        if isinstance(entry.error, UsageError) and (concerned is None or entry.name in concerned):
+            raise entry.error
 
 
 def _concerned(request: DeviceRequest) -> list[str] | None:
@@ -295,7 +305,7 @@ def _detected(present: Sequence[DeviceInfo]) -> tuple[str, ...]:
     return tuple(name for name in names if name != "numpy" or "cpu" not in names)
 
 
-def _missing(request: DeviceRequest) -> GpuError:
+def _missing(request: DeviceRequest) -> BitnetError:
     """Return the error for a request that no device matches, with a hint what to install."""
     found = registry()
     failure = found.failure(request.name)

@@ -84,7 +84,9 @@ def left_out() -> set[str]:
     """What BITNET_VULKAN_WITHOUT names ("all", or some of ABILITIES), to go around a driver's faults, and to test the
     paths of lesser devices. UsageError for another word."""
     text = os.environ.get("BITNET_VULKAN_WITHOUT", "")
-    names = set(ABILITIES) if text == "all" else set(text.split(",")) - {""}
+    names = {name.strip() for name in text.split(",")} - {""}
+    if names == {"all"}:
+        return set(ABILITIES)
     for name in names - set(ABILITIES):
         raise UsageError(f"BITNET_VULKAN_WITHOUT={text}: '{name}' is not one of {', '.join(ABILITIES)}, all")
     return names
