@@ -1,7 +1,10 @@
-"""Fills the generated parts of the pages, so that they can be read in a plain checkout: `python docs/pages.py`.
+"""Fill the generated parts of the pages, so that they can be read in a plain checkout: `python docs/pages.py`.
 
 A block from `<!-- NAME -->` to `<!-- end -->` holds the output of NAME: `kernels`, `tolerances`, `matrix`, `models`,
-`optional`, `features`, or `include FILE[:SECTION]`. A section lies between the comments `--8<-- [start:SECTION]` and
+`optional`, `features`; `python CLASS ...` or `flags CLASS ...` for a table of the options of dataclasses, by their
+names in Python or on the command line; `keywords CLASS ...` for the keys of a TypedDict in
+`core/src/bitnet_core/api/options.py`; or `include FILE[:SECTION]`. A section lies between the comments
+`--8<-- [start:SECTION]` and
 `--8<-- [end:SECTION]` of the file.
 """
 
@@ -19,10 +22,14 @@ from bitnet_hal.kernels.describe import describe_all, table
 from bitnet_hal.testing.tolerances import TOLERANCES
 from matrix import matrix
 from optional import optional
+from options import flag_table, keywords, python_table
 
 ROOT = Path(__file__).parents[1]
-_NAMES = r"kernels|features|tolerances|matrix|models|optional|include ([^ :]+)(?::(\w+))?"
-_BLOCK = re.compile(rf"<!-- ({_NAMES}) -->\n.*?<!-- end -->", re.DOTALL)
+_NAMES = (
+    r"kernels|features|tolerances|matrix|models|optional|(?:python|flags|keywords)(?: \w+)+|include ([^ :]+)(?::(\w+))?"
+)
+_BLOCK = re.compile(rf"( *(?:# )?)<!-- ({_NAMES}) -->\n.*?<!-- end -->", re.DOTALL)
+_TABLES = {"python": python_table, "flags": flag_table, "keywords": keywords}
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml"}
 
 
@@ -32,9 +39,15 @@ def filled(page: str) -> str:
 
 
 def _fill(block: re.Match[str]) -> str:
-    name, file, section = block.groups()
-    text = _PARTS[name]() if file is None else include(file, section)
-    return f"<!-- {name} -->\n{text.rstrip()}\n<!-- end -->"
+    indent, name, file, section = block.groups()
+    first, *classes = name.split()
+    if file is not None:
+        text = include(file, section)
+    elif first in _TABLES:
+        text = _TABLES[first](classes)
+    else:
+        text = _PARTS[name]()
+    return f"{indent}<!-- {name} -->\n{text.rstrip()}\n{indent}<!-- end -->"
 
 
 def include(file: str, section: str | None) -> str:
@@ -95,7 +108,7 @@ _PARTS = {
 def main() -> None:
     """Rewrite the pages; with --check, only name those that are out of date."""
     stale = []
-    for path in sorted((ROOT / "docs").rglob("*.md")):
+    for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "core/src/bitnet_core/api/options.py"]:
         page = path.read_text(encoding="utf-8")
         if filled(page) != page:
             stale.append(path.relative_to(ROOT).as_posix())

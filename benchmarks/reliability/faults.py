@@ -19,8 +19,8 @@ from typing import Any
 
 from bitnet_core.api.loading import open_source
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import EngineOptions
 from bitnet_hal.discovery.selection import open_device
 from bitnet_hal.errors import DeviceLostError, GpuError, GpuTimeoutError, LaunchError, OutOfMemoryError
 

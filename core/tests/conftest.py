@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from bitnet_core.cli.app import main
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
+from bitnet_core.options.engine import EngineOptions
 from bitnet_hal.device import DeviceInfo
 from bitnet_hal.reference.describe import numpy_info
 from bitnet_hal.reference.device import NumpyDevice

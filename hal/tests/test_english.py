@@ -16,14 +16,18 @@ CLEAN = (
     "hal/src/bitnet_hal/driver",
     "hal/src/bitnet_hal/families",
     "hal/src/bitnet_hal/tuning",
+    "core/src/bitnet_core/api",
+    "core/src/bitnet_core/cli",
+    "core/src/bitnet_core/options",
     "core/src/bitnet_core/scaffold",
     "examples/bitnet-toy/src",
+    "plugins/bitnet-server/src",
 )
 """Globs of folders or files from the root of the repository; a folder is added once it is rewritten."""
 
 FRAGMENT = re.compile(r"(What|Of|Whether|Where|How|Those|That) ")
 """First words of a docstring that is a clause or a fragment, not a sentence or a noun phrase."""
-IS_NO = re.compile(r"(?<!there )\bis no (?!longer\b|more\b)")
+IS_NO = re.compile(r"(?<![Tt]here )\bis no (?!longer\b|more\b)")
 """In a message: "x is no number" for "x is not a number"."""
 MIN_WORDS = 3
 """A docstring with fewer words repeats the name, unless it refers to another ("See Device.")."""

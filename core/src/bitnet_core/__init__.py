@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from bitnet_core.api import Generation, GenerationStream, Model, TextChunk, load
     from bitnet_core.doctor.findings import preflight
     from bitnet_core.operations import Provider, provider
-    from bitnet_core.plan.pool import MemoryPoolConfig
+    from bitnet_core.options.engine import MemoryPoolConfig
 
 _LAZY = {
     "Generation": "bitnet_core.api",
     "GenerationStream": "bitnet_core.api",
-    "MemoryPoolConfig": "bitnet_core.plan.pool",
+    "MemoryPoolConfig": "bitnet_core.options.engine",
     "Model": "bitnet_core.api",
     "TextChunk": "bitnet_core.api",
     "Provider": "bitnet_core.operations",

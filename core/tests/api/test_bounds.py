@@ -11,9 +11,9 @@ from types import ModuleType
 import bitnet_core
 import pytest
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import DEFAULT_CONTEXT, EngineOptions
 from bitnet_core.errors import ModelError
 from bitnet_core.model.rope import rope_table
+from bitnet_core.options.engine import DEFAULT_CONTEXT, EngineOptions
 from bitnet_hal.errors import UsageError
 from bitnet_hal.reference.device import NumpyDevice
 

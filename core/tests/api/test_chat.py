@@ -104,7 +104,7 @@ def test_a_models_own_sampling_is_shown_and_greedy_must_be_asked_for(
     thinker: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with load(thinker, "numpy") as model:
-        assert model.defaults.temperature == 0
+        assert model.defaults.values.temperature == 0
         greedy = model.generate("why", max_tokens=12).text
     _with_key(thinker, "general.sampling.temp", 50.0)
     run = _program(capsys, monkeypatch)

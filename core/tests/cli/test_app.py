@@ -47,7 +47,7 @@ def failing_command(error: str) -> str:
         ("core.ReceiptError('no receipt')", 14, "no receipt"),
         ("MemoryError()", 13, "out of memory"),
         ("KeyboardInterrupt()", 130, ""),
-        ("ZeroDivisionError('x')", 1, "ZeroDivisionError: x. BITNET_LOG=debug shows where"),
+        ("ZeroDivisionError('x')", 1, "ZeroDivisionError: x. BITNET_LOG=debug shows the traceback"),
     ],
 )
 def test_every_error_is_one_message_and_its_code(bitnet, install_plugin, error: str, code: int, message: str) -> None:
@@ -136,9 +136,10 @@ def test_a_command_imports_nothing_that_it_does_not_need(arguments: list[str], e
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of a POSIX shell")
 def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
-    script = f"'{sys.executable}' -c 'from bitnet_core.cli.app import main; main()' devices --json | true"
+    """Drivers and plugins that are installed may write to stderr, so that it need not be empty."""
+    script = f"'{sys.executable}' -c 'from bitnet_core.cli.app import main; main()' kernels all | true"
     done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    assert [word for word in ("Traceback", "BrokenPipe", "bitnet: error") if word in done.stderr] == []
 
 
 def test_garbage_is_collected_again_after_the_start(bitnet) -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bitnet_core.cli import options
+from bitnet_core.cli import opening, options
 from bitnet_core.cli.help import ELSEWHERE
 from bitnet_hal.discovery import registry as registry_module
 
@@ -86,7 +86,7 @@ def test_what_stands_behind_two_hyphens_is_no_option(bitnet) -> None:
 def test_completion() -> None:
     assert "_BITNET_COMPLETE" in in_a_pipe("--show-completion", SHELL="/bin/bash")
     found = in_a_pipe(_BITNET_COMPLETE="complete_bash", COMP_WORDS="bitnet run --th", COMP_CWORD="2")
-    assert found.split() == ["--think", "--threads"]
+    assert sorted(found.split()) == ["--think", "--threads"]
 
 
 def test_threads_reach_the_backend_by_its_variable(bitnet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +132,9 @@ def test_numpy_for_want_of_something_faster_is_told_once(
         quarantined = ()
 
     monkeypatch.setattr(registry_module, "registry", Found)
-    assert options.slow_device(None, "opencl") == options.slow_device("numpy", "numpy") == ""
-    assert options.slow_device("cpu", "numpy") == ""
-    said = options.slow_device("auto", "numpy")
+    assert opening.slow_device(None, "opencl") == opening.slow_device("numpy", "numpy") == ""
+    assert opening.slow_device("cpu", "numpy") == ""
+    said = opening.slow_device("auto", "numpy")
     assert "numpy is the slow reference" in said
     assert ("bitnet doctor" in said) is installed
     assert ("pip install ./plugins/bitnet-cpu" in said) is not installed

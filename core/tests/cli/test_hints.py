@@ -35,7 +35,7 @@ def test_serve_of_a_broken_package_is_not_to_be_installed(bitnet, install_plugin
     for file in site.glob("*/METADATA"):
         file.write_text("Metadata-Version: 2.1\nName: bitnet-server\nVersion: 1.2.3\n")
     result = bitnet("serve")
-    assert (result.code, "fails to load: `bitnet doctor` tells why" in result.err) == (2, True)
+    assert (result.code, "fails to load: `bitnet doctor` says why" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize(

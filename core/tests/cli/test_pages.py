@@ -91,7 +91,7 @@ def test_backends_import_nothing_of_core() -> None:
         plugin = source.parent.name
         if plugin != "bitnet-server":
             assert imported(source) == (
-                {"api", "engine", "formats", "tokenizer"} if plugin == "bitnet-webgpu" else set()
+                {"api", "formats", "options", "tokenizer"} if plugin == "bitnet-webgpu" else set()
             ), plugin
 
 

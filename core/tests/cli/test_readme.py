@@ -13,7 +13,7 @@ from typing import get_type_hints
 
 import pytest
 import typer
-from bitnet_core.api.options import ChatOptions, EngineSettings
+from bitnet_core.api.options import ChatOptions, LoadSettings
 from bitnet_core.cli.app import build_app
 from bitnet_hal import environment, errors
 from bitnet_hal.discovery.known import KNOWN
@@ -86,7 +86,7 @@ def test_every_variable_is_listed() -> None:
 
 
 def test_every_argument_of_the_python_api_is_listed() -> None:
-    names = {*get_type_hints(EngineSettings), *get_type_hints(ChatOptions), "fallback"}
+    names = {*get_type_hints(LoadSettings), *get_type_hints(ChatOptions)}
     assert [name for name in sorted(names) if f"`{name}`" not in page("python.md")] == []
 
 

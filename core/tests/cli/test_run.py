@@ -235,6 +235,15 @@ def test_perplexity_is_the_models_own(bitnet, tmp_path: Path) -> None:
     assert json.loads(bitnet("perplexity", "-", "--json", stdin=text.encode()).out)["perplexity"] == expected
 
 
+def test_prompts_take_steps_of_the_size_that_was_asked_for(bitnet, tmp_path: Path) -> None:
+    path = tmp_path / "receipt.json"
+    prompt = "Once upon a time there was a little dog who had a big red ball. " * 5
+    outputs = [bitnet("run", prompt, "-n", 4, "-d", "numpy", "-q", *more).out for more in ((), ("--prefill-chunk", 33))]
+    assert outputs[0] == outputs[1]
+    assert bitnet("run", "Once", "-n", 1, "-d", "numpy", "--prefill-chunk", 40, "--receipt", path).code == 0
+    assert json.loads(path.read_text())["engine"]["prefill_chunk"] == 40
+
+
 def test_a_json_schema_is_followed(bitnet, tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     properties = '"properties": {"n": {"enum": [12, 34]}}, "required": ["n"], "additionalProperties": false'

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bitnet_core.cli.options import nbytes
+from bitnet_core.engine.capacity import cache_blocks, free_share, share_rule
 from bitnet_core.engine.kv_cache.cache import block_bytes
-from bitnet_core.engine.options import EngineOptions, free_share, share_rule
 from bitnet_core.engine.recovery import OomRecovery
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
+from bitnet_core.options.engine import EngineOptions, nbytes
 from bitnet_core.plan.memory import plan_memory
 from bitnet_hal.device import DeviceType
 from bitnet_hal.errors import OutOfMemoryError, UsageError
@@ -47,7 +47,7 @@ def test_64_texts_fit_a_large_gpu_without_an_option(faulty: Any) -> None:
     plan = plan_memory(SyntheticSource("2b4t"), kv_cache=0, sequences=64, chunk=1024)
     assert plan.decode_scratch > 64 * 4 * config.vocab  # counted: logits of 64 rows alone are 33 MB
     share = free_share(device, plan.total)
-    blocks = options.cache_blocks(config, device.info, 64, share)
+    blocks = cache_blocks(options, config, device.info, 64, share)
     assert blocks >= 64 * 256 // KV_BLOCK
     taken = plan.total + 2 * config.n_layers * blocks * block_bytes(config, "f16")
     assert taken < device.free_memory()
@@ -56,7 +56,7 @@ def test_64_texts_fit_a_large_gpu_without_an_option(faulty: Any) -> None:
 
 def test_a_full_device_still_gets_a_small_cache(faulty: Any) -> None:
     device = device_with(faulty, DeviceType.CPU, 0)
-    blocks = EngineOptions().cache_blocks(SHAPES["tiny"], device.info, 4, free_share(device, 0))
+    blocks = cache_blocks(EngineOptions(), SHAPES["tiny"], device.info, 4, free_share(device, 0))
     assert blocks == 8
 
 
@@ -94,7 +94,7 @@ def test_sizes(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "4 apples", "1e9", "G", "9" * 40])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(UsageError, match="is no size"):
+    with pytest.raises(UsageError, match="is not a valid size"):
         nbytes(text)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from bitnet_core.engine.output import OutputProcessor, StopFilter
 from bitnet_core.engine.request.request import Request
-from bitnet_core.engine.sampling.sampler import Sampler, SamplingParams
+from bitnet_core.engine.sampling.sampler import Sampler
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.errors import UsageError
 
 

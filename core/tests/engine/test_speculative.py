@@ -149,7 +149,7 @@ def test_quick_devices_are_left_alone(make_engine: Make, run_all: Run) -> None:
 def test_on_needs_rows_that_are_alike(make_engine: Make, run_all: Run) -> None:
     with pytest.raises(UsageError, match='prompt_lookup is "on", but numpy:0 is not batch-invariant'):
         make_engine("silu", prompt_lookup="on")
-    with pytest.raises(UsageError, match="prompt_lookup 'often' is not one of auto, on, off"):
+    with pytest.raises(UsageError, match="prompt_lookup must be one of auto, on, off, not 'often'"):
         make_engine("silu", prompt_lookup="often")
     engine = make_engine("silu")
     engine.add_request([1, 2, 3, 1, 2, 3, 1, 2], max_tokens=60)

@@ -20,8 +20,9 @@ from bitnet_core.formats.i2_s_layout.statistics import Decision, Neurons, decide
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import i2_s
 from bitnet_core.formats.ternary.codes import unpack
-from bitnet_core.formats.ternary.i2_s import LAYOUTS, Layout
+from bitnet_core.formats.ternary.i2_s import LAYOUTS
 from bitnet_core.model.weights import DenseWeight
+from bitnet_core.options.loading import Layout
 from bitnet_core.tokenizer import load_tokenizer
 from bitnet_hal.errors import UsageError
 from bitnet_hal.reference.device import NumpyDevice

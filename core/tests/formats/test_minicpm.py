@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.convert.convert import convert
 from bitnet_core.formats.gguf.writer import GGUFWriter
@@ -18,6 +17,7 @@ from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary import tq2_0
 from bitnet_core.formats.ternary.codes import pack
 from bitnet_core.model.weights import TernaryWeight
+from bitnet_core.options.engine import EngineOptions
 from bitnet_hal.errors import UsageError
 from bitnet_hal.reference.device import NumpyDevice
 

@@ -16,9 +16,9 @@ import pytest
 from bitnet_core.api import Model
 from bitnet_core.engine.cache_file import load_state, save_state
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.formats.open import open_model
 from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import EngineOptions
 from bitnet_hal.errors import OutOfMemoryError, UnsupportedError, UsageError
 from bitnet_hal.reference.describe import numpy_info
 from bitnet_hal.reference.device import NumpyDevice

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.sampling.logits import LogitsRequest
+from bitnet_core.options.engine import EngineOptions
 from bitnet_hal.reference.device import NumpyDevice
 
 REFERENCE = Path(__file__).parent / "reference_logits.npz"

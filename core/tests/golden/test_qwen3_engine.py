@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pytest
 from bitnet_core.api import Model
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.sampling.constraint import Mask
-from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.formats.open import open_model
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.plan.device_weights import Linear
 from bitnet_hal.reference.device import NumpyDevice
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.formats.synthetic import SHAPES, SyntheticSource
 from bitnet_core.measure import tune as tune_module
 from bitnet_core.measure.tune import time_model, tune
+from bitnet_core.options.engine import EngineOptions
 from bitnet_hal.device import Tuning
 from bitnet_hal.discovery.registry import kernels_hash
 from bitnet_hal.discovery.selection import devices

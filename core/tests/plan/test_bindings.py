@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
-from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.formats.open import open_model
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.device import TransferMode, View
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import CATALOGUE, DELTA_KERNELS, KV_TYPES, ROTATED_KERNELS, kv_row_bytes

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from bitnet_core.engine.capacity import cache_blocks, free_share, widest_chunk
 from bitnet_core.engine.kv_cache.cache import block_bytes
-from bitnet_core.engine.options import EngineOptions, free_share, widest_chunk
 from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan.memory import plan_memory
 from bitnet_hal.device import DeviceInfo, DeviceType, TransferMode
 from bitnet_hal.discovery.selection import ranked
@@ -93,7 +94,7 @@ def test_a_model_of_2b_and_its_cache_fit(info: DeviceInfo) -> None:
     device, source, options = Described(info), SyntheticSource("2b4t"), EngineOptions()
     chunk = widest_chunk(source.config, info, options.prefill_chunk, options.max_sequences)
     plan = plan_memory(source, kv_cache=0, sequences=options.max_sequences, chunk=chunk)
-    blocks = options.cache_blocks(source.config, info, options.max_sequences, free_share(device, plan.total))
+    blocks = cache_blocks(options, source.config, info, options.max_sequences, free_share(device, plan.total))
     cache = 2 * source.config.n_layers * blocks * block_bytes(source.config, options.kv_dtype)
     assert plan.total + cache <= device.free_memory()
     full = options.max_sequences * source.config.context

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bitnet_core.plan.pool import MemoryPool, MemoryPoolConfig
+from bitnet_core.options.engine import MemoryPoolConfig
+from bitnet_core.plan.pool import MemoryPool
 from bitnet_hal.reference.device import NumpyDevice
 
 

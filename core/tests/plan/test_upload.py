@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.convert.convert import convert
 from bitnet_core.formats.gguf import source as gguf_source
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.synthetic import SyntheticSource
+from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan import weight_memory
 from bitnet_core.plan.upload import upload, weight_bytes
 from bitnet_hal.device import TransferMode

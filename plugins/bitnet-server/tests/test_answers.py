@@ -140,7 +140,7 @@ def test_parameters_change_the_text(client: httpx.Client, complete: Any) -> None
     banned = complete(max_tokens=1, logit_bias={str(_token_of(client, first)): -100})["choices"][0]["text"]
     assert banned != first
     assert complete(max_tokens=12, frequency_penalty=2, presence_penalty=2)["choices"][0]["text"] != plain
-    seeds = [complete(temperature=1.5, seed=seed)["choices"][0]["text"] for seed in (-1, -1, 7)]
+    seeds = [complete(temperature=1.5, seed=seed)["choices"][0]["text"] for seed in (-2, -2, 7)]
     assert seeds[0] == seeds[1] != seeds[2]
 
 
@@ -344,3 +344,9 @@ def test_reasoning_is_told_apart(
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == " a"
     refused = client.post(CHAT, json={"messages": MESSAGES, "chat_template_kwargs": {"enable_thinking": True}})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "chat_template_kwargs")
+
+
+def test_a_seed_of_minus_one_is_a_random_one(complete: Any) -> None:
+    texts = {complete(temperature=1.5, max_tokens=12, seed=-1)["choices"][0]["text"] for _ in range(4)}
+    assert len(texts) > 1
+    assert len({complete(temperature=1.5, max_tokens=12, seed=-2)["choices"][0]["text"] for _ in range(2)}) == 1

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import bitnet_core.api
 import pytest
 import typer
+from bitnet_core.cli.options import ModelOptions
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.fields import options_of
+from bitnet_core.options.loading import LoadOptions
+from bitnet_hal.errors import UsageError
 from bitnet_server import command
+from bitnet_server.settings import Settings
 from typer.testing import CliRunner
 
 
@@ -32,6 +39,7 @@ from typer.testing import CliRunner
             {"kv_dtype": "int8", "kv_cache_bytes": 1 << 30, "context": 64},
         ),
         (["--layout", "B", "--eviction", "lfu"], {"layout": "B", "eviction": "lfu"}),
+        (["--no-mmap", "--no-fallback"], {"mmap": False, "fallback": False}),
     ],
 )
 def test_options_of_the_model_arrive(
@@ -47,6 +55,39 @@ def test_options_of_the_model_arrive(
     assert done.exit_code == 0, done.output
     options = loads[0]().options
     assert {name: options[name] for name in arrived} == arrived
+
+
+def test_serve_has_every_option_of_the_model() -> None:
+    app = typer.Typer()
+    app.command()(command.serve)
+    shown: Any = typer.main.get_command(app)
+    flags = {flag for parameter in shown.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    for declaring in (ModelOptions, LoadOptions, EngineOptions, Settings):
+        for one in options_of(declaring).values():
+            assert {part for flag in one.flags for part in flag.split("/")} <= flags, one.name
+
+
+def test_settings_are_read_from_lists_and_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    taken: list[Settings] = []
+    monkeypatch.setattr(command, "_start", lambda settings, load, quiet: taken.append(settings))
+    monkeypatch.setenv("BITNET_API_KEY", "third")
+    keys = tmp_path / "keys"
+    keys.write_text("first\n\nsecond\n")
+    app = typer.Typer()
+    app.command()(command.serve)
+    arguments = ["--alias", "a, b", "--allowed-hosts", "Box,*", "--api-key-file", str(keys), "--ssl-certfile", "c.pem"]
+    done = CliRunner().invoke(app, [*arguments, "-d", "numpy", "--slots"])
+    assert done.exit_code == 0, done.output
+    assert taken[0] == Settings(
+        names=("a", "b"),
+        allowed_hosts=("box", "*"),
+        api_keys=("first", "second", "third"),
+        certificate="c.pem",
+        slots=True,
+    )
+    keys.write_text("\n")
+    with pytest.raises(UsageError, match="holds no API key"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
 @pytest.mark.parametrize(("quiet", "lines"), [(False, ["address", "model"]), (True, ["address"])])

@@ -24,11 +24,11 @@ import numpy as np
 import numpy.typing as npt
 from bitnet_core.api import load
 from bitnet_core.engine.kv_cache.cache import KVCache
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.formats.synthetic import SyntheticSource
 from bitnet_core.measure.benchmark import measure
+from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan.pool import MemoryPool
 from bitnet_core.plan.upload import upload
 from bitnet_hal.device import Tuning, whole

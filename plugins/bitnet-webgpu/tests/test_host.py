@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from bitnet_core.api import Model, load
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.formats.open import open_model
+from bitnet_core.options.engine import EngineOptions
 from bitnet_core.tokenizer import load_tokenizer
 from bitnet_hal.device import whole
 from bitnet_hal.discovery.request import DeviceRequest

@@ -1,4 +1,4 @@
-"""Load a model and generate: what Python programs use, and what the command line and the server stand on."""
+"""The Python API: load a model and generate. The command line and the server are built on it."""
 
 from bitnet_core.api.asynchronous import AsyncGeneration
 from bitnet_core.api.loading import load, settle_layout

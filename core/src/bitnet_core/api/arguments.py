@@ -1,140 +1,93 @@
-"""What Python programs hand over is checked here, so that a wrong argument is named before anything is computed."""
+"""Checks of the arguments of Python programs, so that a wrong one is named before anything is computed."""
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from os import PathLike
-from typing import Any
+from typing import Any, get_type_hints
 
 from bitnet_hal.errors import UsageError, short
 
-from bitnet_core.plan.pool import MemoryPoolConfig
+from bitnet_core.options.fields import unknown_option
+from bitnet_core.options.kinds import TEXT, TOKENS, WHOLE, Kind, checked, kind_of
+
+TEXT_OR_TOKENS = Kind("a text or a list of token ids", lambda value: _text_or_tokens(value))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+@cache
+def _kinds(options: type) -> dict[str, Kind]:
+    return {name: kind_of(annotation) for name, annotation in get_type_hints(options).items()}
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+def check_options(given: Mapping[str, object], options: type) -> dict[str, Any]:
+    """Return keyword arguments as plain Python values; options: the TypedDict that types them.
+
+    Raises UsageError for an option that does not exist, or whose value is of a wrong type.
+    """
+    kinds = _kinds(options)
+    for name in given:
+        if name not in kinds:
+            raise unknown_option(name, kinds)
+    return {name: checked(name, value, kinds[name]) for name, value in given.items()}
 
 
-def _are(kind: Callable[[object], bool]) -> Callable[[object], bool]:
-    """An iterable that can be gone through twice, of such values; no text, whose parts are texts too."""
-    return lambda value: (
-        isinstance(value, Iterable)
-        and not isinstance(value, str | bytes | Mapping)
-        and iter(value) is not value
-        and all(kind(one) for one in value)
-    )
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping)
-
-
-def _is_bias(value: object) -> bool:
-    return isinstance(value, Mapping) and all(_is_whole(k) and _is_number(v) for k, v in value.items())
-
-
-Kind = tuple[str, Callable[[Any], bool]]
-NUMBER: Kind = ("a number", _is_number)
-WHOLE: Kind = ("a whole number", _is_whole)
-FLAG: Kind = ("True or False", lambda value: isinstance(value, bool))
-TEXT: Kind = ("a text", _is_text)
-TOKENS: Kind = ("a list of token ids", _are(_is_whole))
-PATH: Kind = ("a path", lambda value: isinstance(value, str | PathLike))
-CALL: Kind = ("a function", callable)
-
-_OPTIONS: dict[str, Kind] = {
-    **dict.fromkeys(("temperature", "top_p", "min_p", "repetition_penalty"), NUMBER),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "stream_interval"), NUMBER),
-    **dict.fromkeys(("max_tokens", "top_k", "logprobs", "seed", "reasoning_budget", "stride"), WHOLE),
-    **dict.fromkeys(("context", "kv_cache_bytes", "max_sequences", "activation_group_size"), WHOLE),
-    **dict.fromkeys(("stream", "enable_thinking", "strict", "mmap", "fallback"), FLAG),
-    **dict.fromkeys(("kv_dtype", "eviction", "lm_head_int8", "prompt_lookup", "layout"), TEXT),
-    "logit_bias": ("a mapping of token ids to numbers", _is_bias),
-    "stop": ("a text or a list of texts", lambda value: _is_text(value) or _are(_is_text)(value)),
-    "stop_token_ids": ("a list or set of token ids", _are(_is_whole)),
-    "response_format": ("a mapping", _is_mapping),
-    "tools": ("a list of mappings", _are(_is_mapping)),
-    "progress": CALL,
-    "pool": ("a MemoryPoolConfig", lambda value: isinstance(value, MemoryPoolConfig)),
-}
-_NEEDED = (
-    *(
-        "max_tokens",
-        "stream",
-        "stop",
-        "stop_token_ids",
-        "max_sequences",
-        "kv_dtype",
-        "eviction",
-        "lm_head_int8",
-        "prompt_lookup",
-    ),
-    *("mmap", "fallback", "stream_interval", "pool"),
-)
-"""None is no value of these; of the others it means the default."""
-
-
-def check(name: str, value: object, kind: Kind) -> None:
-    """UsageError unless the value is of this kind."""
-    what, fits = kind
-    try:
-        good = fits(value)
-    except Exception:  # noqa: BLE001 - whatever an object does when it is looked at, it is not what was asked for
-        good = False
-    if not good:
-        raise UsageError(f"{name} must be {what}, not {short(value)}")
-
-
-def check_options(options: Mapping[str, object]) -> None:
-    """UsageError for an option that does not exist, or whose value is of the wrong kind."""
-    for name, value in options.items():
-        if name not in _OPTIONS:
-            raise UsageError(f"there is no option '{name}'; there are {', '.join(sorted(_OPTIONS))}")
-        if value is not None or name in _NEEDED:
-            check(name, value, _OPTIONS[name])
+def check(name: str, value: object, annotation: Any) -> Any:
+    """Return an argument as a plain Python value. Raises UsageError if it is not of the annotated type."""
+    return checked(name, value, kind_of(annotation))
 
 
 def check_prompt(prompt: object) -> None:
-    """A text or token ids."""
-    check("prompt", prompt, ("a text or a list of token ids", lambda value: _is_text(value) or TOKENS[1](value)))
+    """Raise UsageError unless the prompt is a text or token ids."""
+    checked("prompt", prompt, TEXT_OR_TOKENS)
+
+
+def _text_or_tokens(value: Any) -> Any:
+    return TEXT.convert(value) if isinstance(value, str) else TOKENS.convert(value)
 
 
 def is_batch(prompt: object) -> bool:
-    """Whether these are several prompts: a list of texts, or of lists of token ids."""
+    """Return True for several prompts: a list of texts, or of lists of token ids."""
     return (
         isinstance(prompt, Sequence)
         and not isinstance(prompt, str | bytes)
         and len(prompt) > 0
-        and not any(_is_whole(one) for one in prompt)
+        and not any(_fits(one, WHOLE) for one in prompt)
     )
 
 
-def check_messages(messages: object) -> None:
-    """A list of {"role": ..., "content": ...}."""
-    what = 'a list of messages such as {"role": "user", "content": "Hello"}'
-    check("messages", messages, (what, lambda value: isinstance(value, Sequence) and _are(_is_message)(value)))
-
-
-def _is_message(value: object) -> bool:
-    """A role, and a content or calls of tools."""
-    if not isinstance(value, Mapping) or not _is_text(value.get("role")):
+def _fits(value: object, kind: Kind) -> bool:
+    try:
+        kind.convert(value)
+    except Exception:  # noqa: BLE001 - an object that fails when it is inspected does not fit either
         return False
-    content = value.get("content")
+    return True
+
+
+def check_messages(messages: object) -> None:
+    """Raise UsageError unless the messages are a list of {"role": ..., "content": ...}."""
+    words = 'a list of messages such as {"role": "user", "content": "Hello"}'
+    checked("messages", messages, Kind(words, _messages))
+
+
+def _messages(value: Any) -> Any:
+    listed = kind_of(Sequence[Mapping[str, Any]]).convert(value)
+    if not isinstance(value, Sequence) or not all(map(_is_message, listed)):
+        raise TypeError(value)
+    return value
+
+
+def _is_message(message: Mapping[str, Any]) -> bool:
+    """Return True for a message with a role, and with content or tool calls."""
+    content = message.get("content")
+    if not isinstance(message.get("role"), str):
+        return False
     if content is None:
-        return "tool_calls" in value
-    return _is_text(content) or _are(_is_mapping)(content)
+        return "tool_calls" in message
+    return isinstance(content, str) or _fits(content, kind_of(Sequence[Mapping[str, Any]]))
 
 
 def check_model(model: object) -> None:
-    """What `load` opens: nothing, a name, a path, or an opened source."""
-    fits = isinstance(model, str | PathLike) or model is None or hasattr(model, "config")
-    check("model", model, ("a file, a folder, a name or an opened source", lambda _: fits))
+    """Raise UsageError unless the model is None, a name, a path or an opened source."""
+    if not (isinstance(model, str | PathLike) or model is None or hasattr(model, "config")):
+        raise UsageError(f"model must be a file, a folder, a name or an opened source, not {short(model)}")

@@ -16,18 +16,19 @@ from bitnet_hal.discovery.selection import BackendStartupSummary, open_device, o
 from bitnet_hal.environment import strict_mode
 from bitnet_hal.errors import DEVICE_FAILURES, GpuError, OutOfMemoryError, UsageError
 
-from bitnet_core.api.arguments import TEXT, check, check_model, check_options
+from bitnet_core.api.arguments import check, check_model, check_options
 from bitnet_core.api.model import Model
-from bitnet_core.api.options import EngineSettings
+from bitnet_core.api.options import LoadSettings
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.perplexity import token_losses
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.i2_s_layout.self_test import SELF_TEST_TEXT, decide_layout
 from bitnet_core.formats.open import open_model
-from bitnet_core.formats.ternary.i2_s import Layout
 from bitnet_core.hub import local
 from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.fields import options_of
+from bitnet_core.options.loading import Layout, LoadOptions
 from bitnet_core.progress import Progress
 from bitnet_core.tokenizer import Tokenizer, load_tokenizer
 
@@ -42,47 +43,29 @@ SHIPPED = "stories"
 def load(
     model: str | Path | ModelSource | None = None,
     device: str | DeviceRequest | Opening | None = "auto",
-    *,
-    layout: Layout | None = None,
-    strict: bool | None = None,
-    mmap: bool = True,
-    fallback: bool = True,
-    progress: Progress | None = None,
-    **engine: Unpack[EngineSettings],
+    **options: Unpack[LoadSettings],
 ) -> Model:
     """Open a model and load it onto a device.
 
     model: a file, a folder, a model of the hub (hf:OWNER/REPO[:FILE]), an opened source, or None or "stories" for
     the small model that ships with the package. device: a request such as "auto", "gpu" or "cuda:0", or an Opening.
-    layout: byte layout of I2_S tensors (None: detected). strict: treat warnings about the file as errors (None: by
-    BITNET_STRICT_MODE). mmap: False reads the whole file, which may then change while it is used; a mapped file must
-    not. fallback: True lets "auto" continue on the next device if one fails, at load or in a step; never applied to a
-    named device. progress: called with (stage, units done, units in total).
-
-    kv_dtype: type of the KV cache, "f16", "f32" or "int8". context: tokens of the longest request, prompt included
-    (None: the model's, up to 131,072). kv_cache_bytes: size of the KV cache (None: on a discrete GPU half of the memory
-    that weights and scratch leave free, elsewhere a quarter of the free memory, up to 1 GiB; never more than
-    max_sequences requests of `context` tokens need). max_sequences: maximum concurrent requests. eviction: order in
-    which cached prefixes are evicted, "lru", "fifo" or "lfu". stream_interval: seconds between the chunks of a greedy
-    stream. lm_head_int8: add an int8 copy of an f16 head, which halves the reading and gives the same tokens: "auto"
-    (if it saves time), "on" or "off". prompt_lookup: speculative decoding of a single greedy request with draft tokens
-    from its earlier tokens, which gives the same output: "auto" (if it saves time), "on" (needs a batch-invariant
-    device) or "off". activation_group_size: columns per activation scale in models with grouped scales: 32, or 128 for
-    faster prompts and coarser rounding (None: 32). pool: limits of the buffer pool.
+    options: the fields of LoadOptions and EngineOptions (bitnet_core.options; docs/python.md has them with their help
+    and ranges), and progress, called with (stage, units done, units in total).
 
     Raises ModelError, TokenizerError, StrictModeError, UsageError, and the GpuError of a named device.
     """
     check_model(model)
     if not isinstance(device, DeviceRequest | Opening) and device is not None:
-        check("device", device, TEXT)
-    check_options(
-        {"layout": layout, "strict": strict, "mmap": mmap, "fallback": fallback, "progress": progress, **engine}
-    )
-    options = EngineOptions(**engine)
-    with device if isinstance(device, Opening) else Opening(device, fallback) as opening:
-        source = open_source(model, layout, strict_mode() if strict is None else strict, mmap)
+        check("device", device, str)
+    given = check_options(options, LoadSettings)
+    loading = LoadOptions(**{name: given.pop(name) for name in options_of(LoadOptions) if name in given})
+    progress = given.pop("progress", None)
+    engine = EngineOptions(**given)
+    strict = strict_mode() if loading.strict is None else loading.strict
+    with device if isinstance(device, Opening) else Opening(device, loading.fallback) as opening:
+        source = open_source(model, loading.layout, strict, loading.mmap)
         try:
-            return _on_a_device(source, opening, options, progress)
+            return _on_a_device(source, opening, engine, progress)
         except BaseException:
             source.close()
             raise

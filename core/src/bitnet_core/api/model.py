@@ -17,9 +17,7 @@ from bitnet_hal.discovery.selection import BackendStartupSummary, open_next
 from bitnet_hal.errors import GpuError, UsageError
 
 from bitnet_core.api.arguments import (
-    PATH,
-    TEXT,
-    TOKENS,
+    TEXT_OR_TOKENS,
     check,
     check_messages,
     check_options,
@@ -31,7 +29,6 @@ from bitnet_core.api.figures import stats_of
 from bitnet_core.api.options import ChatOptions, GenerateOptions, Prompt, SamplingOptions
 from bitnet_core.engine.cache_file import load_state, save_state
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.output import Generation, GenerationStream, OutputProcessor, StopFilter
 from bitnet_core.engine.perplexity import perplexity
 from bitnet_core.engine.request.reasoning import Reasoning, ReasoningLimit
@@ -40,6 +37,8 @@ from bitnet_core.engine.sampling.defaults import sampling_defaults
 from bitnet_core.engine.worker import closed
 from bitnet_core.measure.profiling import StepProfile, profile
 from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.kinds import checked
 from bitnet_core.progress import Progress
 from bitnet_core.structured import Grammars, grammar_of
 from bitnet_core.tokenizer import StreamDecoder, Tokenizer
@@ -121,7 +120,8 @@ class Model:
         list of prompts, which are generated together, a list of Generations. Raises UsageError for an empty prompt, one
         longer than the context, and options of a wrong type or out of range.
         """
-        check_options({**options, "stream": stream})
+        stream = check("stream", stream, bool)
+        options = cast(GenerateOptions, check_options(options, GenerateOptions))
         if is_batch(prompt):
             if stream:
                 raise UsageError("stream=True takes one prompt: call generate(..., stream=True) once per prompt")
@@ -180,15 +180,13 @@ class Model:
     def save_state(self, path: str | PathLike[str], *, force: bool = False) -> int:
         """Write the prefix cache of this model to a file; returns the number of blocks of 64 tokens. Raises UsageError
         if the file exists, unless `force` is set, or cannot be written."""
-        check("path", path, PATH)
-        return save_state(self.engine, Path(path), force=force)
+        return save_state(self.engine, check("path", path, Path), force=force)
 
     def load_state(self, path: str | PathLike[str]) -> int:
         """Load a file of `save_state`, of this or another device, into free blocks of the cache; returns the number of
         blocks. Prompts with these prefixes are not computed again. Raises ModelError if the file is damaged or belongs
         to another model or kv_dtype."""
-        check("path", path, PATH)
-        return load_state(self.engine, Path(path))
+        return load_state(self.engine, check("path", path, Path))
 
     def profile(self) -> list[StepProfile]:
         """Return the time of every kernel of the steps recorded so far, by the device's clock. Raises UsageError if the
@@ -240,10 +238,7 @@ class Model:
         messages: Sequence[Mapping[str, Any]],
         *,
         stream: bool = False,
-        enable_thinking: bool | None = None,
-        reasoning_budget: int | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[ChatOptions],
     ) -> Generation | GenerationStream:
         """Reply to {"role": ..., "content": ...} messages with the model's chat template; options as in `generate`.
 
@@ -252,8 +247,10 @@ class Model:
         tools: descriptions for the template. Reasoning is in `.reasoning` of chunks and result, not in `.text`. Raises
         UsageError if there are no messages, or if the template or the vocabulary does not support an option.
         """
-        check_options({**options, "stream": stream, "enable_thinking": enable_thinking, "tools": tools})
-        check_options({"reasoning_budget": reasoning_budget})
+        stream = check("stream", stream, bool)
+        given = check_options(options, ChatOptions)
+        tools, enable_thinking = (given.pop(name, None) for name in ("tools", "enable_thinking"))
+        reasoning_budget = given.pop("reasoning_budget", None)
         check_messages(messages)
         if not messages:
             raise UsageError("there are no messages")
@@ -263,12 +260,12 @@ class Model:
             )
         template = self.chat_template
         variables = {"enable_thinking": enable_thinking, "tools": tools}
-        given: dict[str, Any] = {name: value for name, value in variables.items() if value is not None}
-        for name in given:
+        used: dict[str, Any] = {name: value for name, value in variables.items() if value is not None}
+        for name in used:
             if name not in template.source:
                 raise UsageError(f"the model's chat template does not support {name}")
-        ids = template.chat_tokens(messages, limit=self.engine.max_model_len, **given)
-        return self._generate(ids, stream, self.thinking_tags, reasoning_budget, **options)
+        ids = template.chat_tokens(messages, limit=self.engine.max_model_len, **used)
+        return self._generate(ids, stream, self.thinking_tags, reasoning_budget, **given)
 
     def after_reasoning(
         self, prompt: Sequence[int], constraint: Constraint | None, reasoning_budget: int | None = None
@@ -306,7 +303,8 @@ class Model:
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Return f32[T, V], the logits after every token."""
         # check at most one token more than are allowed: longer input is rejected anyway
-        check("tokens", tokens[: self.engine.max_model_len + 1] if isinstance(tokens, Sequence) else tokens, TOKENS)
+        looked_at = tokens[: self.engine.max_model_len + 1] if isinstance(tokens, Sequence) else tokens
+        check("tokens", looked_at, Sequence[int])
         return self.engine.logits(tokens)
 
     def perplexity(
@@ -321,8 +319,9 @@ class Model:
 
         progress: called with ("scoring", tokens done, tokens in total).
         """
-        check_options({"stride": stride, "progress": progress})
-        check("text", text, ("a text or a list of token ids", lambda value: TEXT[1](value) or TOKENS[1](value)))
+        stride = check("stride", stride, int | None)
+        check("progress", progress, Progress | None)
+        checked("text", text, TEXT_OR_TOKENS)
         ids = self.tokenizer.encode(text, add_bos=self.tokenizer.add_bos) if isinstance(text, str) else list(text)
         return perplexity(self.engine, ids, stride, progress)
 

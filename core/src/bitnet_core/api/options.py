@@ -1,47 +1,60 @@
-"""What `Model` takes: prompts and keyword arguments."""
+"""Prompts and keyword arguments of the Python API, typed for editors and type checkers.
+
+`python docs/pages.py` writes the generated keys from the dataclasses of bitnet_core.options.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
-from bitnet_core.engine.kv_cache.block_pool import Eviction
-from bitnet_core.plan.lm_head_int8 import AutoOnOff
-from bitnet_core.plan.pool import MemoryPoolConfig
+from bitnet_core.options.engine import AutoOnOff, Eviction, KvType, MemoryPoolConfig
+from bitnet_core.options.loading import Layout
 from bitnet_core.progress import Progress
 
 Prompt = str | Sequence[int]
 """Text, or token ids as they are."""
 
 
-class EngineSettings(TypedDict, total=False):
-    """How texts are made and where their keys and values are kept, as in EngineOptions."""
+class LoadSettings(TypedDict, total=False):
+    """Keyword arguments of `load`."""
 
-    kv_dtype: str
+    # <!-- keywords LoadOptions EngineOptions -->
+    layout: Layout | None
+    strict: bool | None
+    mmap: bool
+    fallback: bool
+    kv_dtype: KvType
+    activation_group_size: Literal[32, 128] | None
     context: int | None
     kv_cache_bytes: int | None
     max_sequences: int
     eviction: Eviction
-    stream_interval: float
+    prefill_chunk: int
     lm_head_int8: AutoOnOff
     prompt_lookup: AutoOnOff
-    activation_group_size: int | None
+    stream_interval: float
     pool: MemoryPoolConfig
+    # <!-- end -->
+    progress: Progress | None
 
 
 class SamplingOptions(TypedDict, total=False):
-    """How tokens are chosen, as in SamplingParams; None for the model's own default."""
+    """Sampling options; None means the model's own default."""
 
+    # <!-- keywords SamplingParams -->
     temperature: float | None
     top_k: int | None
     top_p: float | None
     min_p: float | None
+    top_n_sigma: float | None
     repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
     logit_bias: Mapping[int, float] | None
-    presence_penalty: float
-    frequency_penalty: float
     logprobs: int | None
     seed: int | None
+    # <!-- end -->
 
 
 class GenerateOptions(SamplingOptions, total=False):

@@ -1,4 +1,4 @@
-"""The program: its commands, and the one place where an error becomes a message and an exit code."""
+"""The program: its commands, and the conversion of errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COMMANDS = {
     "kernels": ("kernels",),
     "new_backend": ("new-backend",),
 }
-"""By their modules, in the order of the help."""
+"""Core's commands by module, in the order of the help."""
 LONGEST_MESSAGE = 6000  # a path alone may have 4,096 characters
 OUT_OF_MEMORY = 13
 
@@ -53,8 +53,11 @@ log = logging.getLogger(__name__)
 
 
 def build_app(command: str = "") -> typer.Typer:
-    """All commands: core's own, then those of plugins; for one of core's, that one beside those of plugins: making the
-    others takes a tenth of the time until it begins."""
+    """Build the application: core's commands, then those of plugins.
+
+    command: a command of core to build alone beside those of plugins, because building all of them takes a tenth of the
+    start-up time.
+    """
     wanted = [module for module, names in COMMANDS.items() if command in names]
     app = helping.App(
         name="bitnet",
@@ -75,7 +78,7 @@ def build_app(command: str = "") -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command that the arguments name; leaves through SystemExit."""
+    """Run the command that the arguments name. Raises SystemExit at its end."""
     streams.open_streams()
     streams.keep_result_apart()
     prepare_environment()
@@ -90,7 +93,7 @@ def main() -> None:
             with streams.printed_as_result():
                 ended = app(args=arguments, prog_name="bitnet", standalone_mode=False)
         finally:
-            streams.result().flush()  # what cannot be written is known now, not after the exit code
+            streams.result().flush()  # a failure to write is found now, not after the exit code
     except BitnetError as error:
         _fail(str(error) + log_hint(error), error.exit_code, error)
     except MemoryError as error:
@@ -101,19 +104,19 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         streams.discard()
-        if isinstance(error, BrokenPipeError):  # the reader has seen enough
+        if isinstance(error, BrokenPipeError):  # the reader closed the pipe
             sys.exit(1)
         _fail(f"{error.filename or 'the output'}: {error.strerror or error}", 1, error)
     except Exception as error:  # noqa: BLE001 - the last resort: a message instead of a traceback
         if problem := helping.usage_problem(error, sys.argv[1:]):
             _fail(problem, UsageError.exit_code, error)
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        _fail(f"unexpected failure: {text}. BITNET_LOG=debug shows where", 1, error)
+        _fail(f"unexpected failure: {text}. BITNET_LOG=debug shows the traceback", 1, error)
     sys.exit(ended if isinstance(ended, int) else 0)
 
 
 def _end_on_signals() -> None:
-    """A request to end becomes an exit, so that what is being written is cleaned up."""
+    """Turn signals to end into SystemExit, so that unfinished files are removed."""
 
     def end(number: int, _frame: object) -> None:
         sys.exit(128 + number)
@@ -171,17 +174,17 @@ def _add_plugin_commands(app: typer.Typer) -> None:
 
 
 def _check_installed(app: typer.Typer, command: str) -> None:
-    """UsageError for a command of a package that is not here, or fails to load."""
+    """Raise UsageError for a command whose package is not installed or fails to load."""
     package = PACKAGE_COMMANDS.get(command)
     if package is None or any(registered.name == command for registered in app.registered_commands):
         return
     if any(entry.distribution == package for entry in registry().quarantined):
-        raise UsageError(f"{command} is in {package}, which fails to load: `bitnet doctor` tells why")
+        raise UsageError(f"{command} is in {package}, which fails to load: `bitnet doctor` says why")
     raise UsageError(f"{command} is in {package}: {install_command(package)}")
 
 
 def _check_command(name: str, function: Callable[..., None]) -> None:
-    """Raises what typer would raise for this command later, when it would take the others down."""
+    """Raise Typer's exception for this command now: later all other commands would fail with it."""
     if not isinstance(name, str) or not _COMMAND.fullmatch(name) or not callable(function):
         raise ValueError("a command is a name of small letters, digits and hyphens, and a function")
     alone = typer.Typer()

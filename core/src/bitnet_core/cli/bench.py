@@ -1,11 +1,11 @@
-"""`bitnet bench`: speed, memory, and how near the memory's limit that is."""
+"""`bitnet bench`: speed, memory, and the share of the memory's bandwidth."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,47 +15,50 @@ from bitnet_hal.output import check_output, new_file
 
 from bitnet_core.cli import options
 from bitnet_core.cli.console import cell, print_json, print_table, progress_bar
+from bitnet_core.cli.opening import opened
+from bitnet_core.cli.parameters import expanded
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.fields import option
+from bitnet_core.options.loading import LoadOptions
 from bitnet_core.units import size
 
 if TYPE_CHECKING:
+    from bitnet_core.api import Model
     from bitnet_core.measure.benchmark import BenchResult
     from bitnet_core.measure.profiling import StepProfile
 
 
-PromptTokensOption = Annotated[
-    int | None,
-    typer.Option("--prompt-tokens", "-p", min=1, metavar="N", help="Tokens of the prompt. Default: 512, or what fits."),
-]
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """The size of a benchmark."""
+
+    prompt_tokens: int | None = option(
+        None, flags=("--prompt-tokens", "-p"), at_least=1, help="Tokens of a prompt. Default: 512, or what fits."
+    )
+    max_tokens: int = option(128, flags=("--max-tokens", "-n"), at_least=2, help="Tokens to generate.")
+    sequences: int = option(1, flags=("--sequences", "-s"), at_least=1, help="Concurrent requests.")
+    repeat: int = option(3, at_least=1, help="Runs; the medians are printed.")
+
+
 ServerOption = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Measure a running server instead: --sequences clients at a time, streaming."),
+    typer.Option(metavar="URL", help="Measure a running server instead: --sequences concurrent clients, streaming."),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("bench")(bench)
 
 
+@expanded
 def bench(
-    model: options.ModelOption = None,
-    device: options.DeviceOption = None,
-    prompt_tokens: PromptTokensOption = None,
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", "-n", min=2, metavar="N", help="Tokens to generate.")
-    ] = 128,
-    sequences: Annotated[int, typer.Option("--sequences", "-s", min=1, metavar="N", help="Texts at a time.")] = 1,
-    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Runs; the medians are printed.")] = 3,
+    *,
+    model: options.ModelOptions,
+    wanted: BenchOptions,
     synthetic: options.SyntheticOption = None,
     as_json: options.JsonOption = False,
-    kv: options.KvOption = options.KvType.f16,
-    context: options.ContextOption = None,
-    layout: options.LayoutOption = None,
-    mmap: options.MmapOption = True,
-    fallback: options.FallbackOption = True,
-    kv_cache_bytes: options.BudgetOption = None,
-    activation_group_size: options.ActivationOption = None,
-    threads: options.ThreadsOption = None,
+    loading: LoadOptions,
+    engine: EngineOptions,
     quiet: options.QuietOption = False,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Time each kernel of a step; FILE gets a Chrome trace of it.")
@@ -69,17 +72,25 @@ def bench(
     the time to the first token and between tokens, and errors, of --sequences clients that ask --repeat times each.
     """
     if server is not None:
-        if model is not None or synthetic is not None or profile is not None:
-            raise UsageError("--server measures what runs there: --model, --synthetic and --profile do not go with it")
-        _bench_server(server, sequences, repeat, prompt_tokens or 128, max_tokens, as_json=as_json)
+        if model.model is not None or synthetic is not None or profile is not None:
+            raise UsageError("--server measures a running server: --model, --synthetic and --profile do not apply")
+        _bench_server(server, wanted, as_json=as_json)
         return
-    if model is not None and synthetic is not None:
+    if model.model is not None and synthetic is not None:
         raise UsageError("--model and --synthetic exclude each other")
     if profile:
-        check_output(profile, [Path(model)] if model else [], force=force)
-    place = (model, device, kv, context, layout, mmap, synthetic, fallback, kv_cache_bytes, max(32, sequences))
-    choice = options.ModelChoice(*place, activation_group_size=activation_group_size)
-    result, profiles = _bench_model(choice, prompt_tokens, max_tokens, repeat, sequences, profile, force)
+        check_output(profile, [Path(model.model)] if model.model else [], force=force)
+    engine = replace(engine, max_sequences=max(engine.max_sequences, wanted.sequences))
+    start = time.perf_counter()
+    with opened(model, loading, engine, synthetic) as loaded:
+        seconds = time.perf_counter() - start
+        result, profiles = _bench_model(loaded, seconds, wanted, profile)
+        source = loaded.source.path
+    if profile:
+        with new_file(profile, [source], force=force) as file:
+            from bitnet_core.measure.profiling import chrome_trace
+
+            file.write(json.dumps(chrome_trace(profiles)).encode())
     if as_json:
         print_json(result.document())
     else:
@@ -89,40 +100,29 @@ def bench(
 
 
 def _bench_model(
-    choice: options.ModelChoice,
-    prompt_tokens: int | None,
-    max_tokens: int,
-    repeat: int,
-    sequences: int,
-    profile: Path | None,
-    force: bool,
-) -> tuple[BenchResult, Sequence[StepProfile]]:
-    """The result and, where there is a file for their trace, the kernels of a step."""
+    model: Model, load_seconds: float, wanted: BenchOptions, profile: Path | None
+) -> tuple[BenchResult, list[StepProfile]]:
+    """Return the result and, if a file for their trace is given, the kernels of a step."""
     from bitnet_core.measure.benchmark import measure
-    from bitnet_core.measure.profiling import chrome_trace
     from bitnet_core.measure.profiling import profile as measure_kernels
 
-    start = time.perf_counter()
-    with options.opened(choice) as loaded:
-        loading = time.perf_counter() - start
-        with progress_bar() as progress:
-            result = measure(loaded, loading, prompt_tokens, max_tokens, repeat, sequences, progress)
-        profiles = measure_kernels(loaded.engine) if profile else []
-        inputs = [loaded.source.path]
-    if profile:
-        with new_file(profile, inputs, force=force) as file:
-            file.write(json.dumps(chrome_trace(profiles)).encode())
-    return result, profiles
+    with progress_bar() as progress:
+        result = measure(
+            model, load_seconds, wanted.prompt_tokens, wanted.max_tokens, wanted.repeat, wanted.sequences, progress
+        )
+    return result, measure_kernels(model.engine) if profile else []
 
 
-def _bench_server(url: str, clients: int, repeat: int, words: int, max_tokens: int, *, as_json: bool) -> None:
+def _bench_server(url: str, wanted: BenchOptions, *, as_json: bool) -> None:
     from collections import Counter
 
     from rich.table import Table
 
     from bitnet_core.measure.server import measure_server
 
-    result = measure_server(url, clients, clients * repeat, words, max_tokens, os.environ.get("BITNET_API_KEY", ""))
+    clients, words = wanted.sequences, wanted.prompt_tokens or 128
+    key = os.environ.get("BITNET_API_KEY", "")
+    result = measure_server(url, clients, clients * wanted.repeat, words, wanted.max_tokens, key)
     document = result.document()
     if as_json:
         print_json(document)

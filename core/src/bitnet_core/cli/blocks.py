@@ -1,4 +1,4 @@
-"""Results of several lines each: a head, and details below it as wide as the terminal, or whole in a pipe."""
+"""Results of several lines: a head, and details as wide as the terminal, or whole in a pipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INDENT = 6
 
 
 def print_block(head: Text | str, *details: Text | str) -> None:
-    """One result on stdout. In a pipe each detail is a line, however long."""
+    """Print one result on stdout. In a pipe each detail is a line of any length."""
     if not result().isatty():
         lines = [" " * INDENT + line for detail in details for line in str(detail).splitlines()]
         result().writelines(harmless(line).rstrip() + "\n" for line in (str(head), *lines))

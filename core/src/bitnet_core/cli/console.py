@@ -1,4 +1,4 @@
-"""What the commands say to people: everything but the result goes to stderr."""
+"""Output for people and programs: everything but a command's result goes to stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bitnet_core.cli.streams import result
 from bitnet_core.cli.wrapping import WordWrap
 
-if TYPE_CHECKING:  # rich is imported where it is used: help must come at once
+if TYPE_CHECKING:  # rich is imported on use, so that help appears at once
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -25,19 +25,19 @@ _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _quiet = False
 
 ProgressCallback = Callable[[str, int, int], None]
-"""progress(what is under way, units done, units in all)"""
+"""progress(activity, units done, units in all)"""
 
 
 @cache
 def stderr() -> Console:
-    """The console on stderr."""
+    """Return the console on stderr."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def say(text: str, style: str = "dim") -> None:
-    """One line on stderr."""
+    """Print a line on stderr."""
     if sys.stderr.isatty():
         stderr().print(harmless(text), style=style, markup=False, soft_wrap=False)
     else:  # nobody waits for rich, which would write the same
@@ -45,40 +45,43 @@ def say(text: str, style: str = "dim") -> None:
 
 
 def be_quiet(wanted: bool) -> None:
-    """Whether the program keeps to results, warnings and errors from now on (--quiet)."""
+    """Set whether the program prints only results, warnings and errors from now on (--quiet)."""
     global _quiet
     _quiet = wanted
 
 
 def note(text: str) -> None:
-    """One line on stderr that nobody misses: left out under --quiet."""
+    """Print a line on stderr, unless --quiet is set."""
     if not _quiet:
         say(text)
 
 
 def echo_prompt(text: str) -> None:
-    """Show the prompt in front of the text that follows it, where a person reads both."""
+    """Print the prompt in front of the text that continues it, if stdout is a terminal."""
     if result().isatty() and stderr().is_terminal:
         stderr().print(harmless(text), style="dim", end="", markup=False)
 
 
 def write_text(text: str) -> None:
-    """A piece of the result, at once."""
+    """Write a chunk of the result and flush it."""
     out = result()
     out.write(harmless(text) if out.isatty() else text)
     out.flush()
 
 
 class ReplyWriter:
-    """Writes a reply as it comes: where a person reads along its reasoning too, dim, with an empty line after it.
-    wrap: whether lines are then broken between words; the reply must begin at the beginning of a line."""
+    """A reply that is written chunk by chunk.
+
+    On a terminal its reasoning is written too, dim, with an empty line after it. wrap: break lines between words on a
+    terminal; the reply has to begin at the start of a line.
+    """
 
     def __init__(self, wrap: bool = False) -> None:
         self._reasoned = False
         self._wrap = WordWrap() if wrap and result().isatty() else None
 
     def write(self, chunk: TextChunk) -> None:
-        """The next piece."""
+        """Write the next chunk."""
         if chunk.reasoning:
             self._dim(self._wrapped(chunk.reasoning))
             self._reasoned = True
@@ -89,7 +92,7 @@ class ReplyWriter:
             write_text(self._wrapped(chunk.text))
 
     def end(self) -> None:
-        """What is held back, and the end of the line."""
+        """Write the held-back text and the end of the line."""
         if self._wrap and self._reasoned:
             self._dim(self._wrap.rest())
         elif self._wrap:
@@ -106,30 +109,32 @@ class ReplyWriter:
 
 
 def harmless(text: str) -> str:
-    """Without control characters and changes of direction, which a model or a file's name could use to take a terminal
-    over or to show something else than what is there."""
+    """Return the text without control characters and changes of direction.
+
+    With them a model's output or a file's name could take over a terminal or disguise the text.
+    """
     return "".join(c for c in text if c in "\n\t" or (unicodedata.category(c) != "Cc" and c not in _DIRECTIONS))
 
 
 def cell(text: object, style: str = "") -> Text:
-    """The text as it is in a cell of a table: never markup, never an escape sequence."""
+    """Return the text for a cell of a table, without markup and escape sequences."""
     from rich.text import Text
 
     return Text(harmless(str(text)), style, overflow="fold")
 
 
 def print_line(text: object) -> None:
-    """The result of a command, or a line of it. (`print` and `typer.echo` write to stderr: see `streams`.)"""
+    """Print a command's result or a line of it (`print` and `typer.echo` write to stderr: see `streams`)."""
     result().write(f"{text}\n")
 
 
 def print_json(document: Any) -> None:
-    """The result of a command under --json: one document on stdout."""
+    """Print a command's result under --json: one document on stdout."""
     result().write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def print_table(table: Table) -> None:
-    """A table on stdout; in a pipe it is never cut off, and has no blanks at the ends of its lines."""
+    """Print a table on stdout; in a pipe its lines are whole and have no trailing blanks."""
     from rich.console import Console
 
     console = Console(highlight=False, file=result())
@@ -144,8 +149,10 @@ def print_table(table: Table) -> None:
 
 @contextmanager
 def progress_bar(first: str = "") -> Iterator[ProgressCallback | None]:
-    """A progress callback that draws bars while the block runs, beside a spinner; None where stderr is no terminal, or
-    under --quiet. first: a line that is shown until there is a bar."""
+    """Yield a progress callback that draws bars beside a spinner while the block runs.
+
+    Yields None if stderr is not a terminal, or under --quiet. first: a line that is shown until the first bar.
+    """
     if _quiet or not sys.stderr.isatty():
         yield None
         return

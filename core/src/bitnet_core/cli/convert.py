@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bitnet_core.cli.console import progress_bar, say
-from bitnet_core.cli.options import LayoutOption
+from bitnet_core.cli.parameters import Field, expanded
+from bitnet_core.options.loading import Layout, LoadOptions
 
-if TYPE_CHECKING:  # heavy modules are imported where they are used: help must come at once
+if TYPE_CHECKING:  # heavy modules are imported on use, so that help appears at once
     from bitnet_core.model.source import Finding, ModelSource
 
 
 class To(StrEnum):
-    """What can be written."""
+    """The formats that can be written."""
 
     i2_s = "i2_s"
     tq2_0 = "tq2_0"
@@ -38,21 +39,21 @@ DestinationArgument = Annotated[
 ]
 ToOption = Annotated[To, typer.Option("--to", help=_TO_HELP)]
 VerifyOption = Annotated[bool, typer.Option("--verify", help="Read the result back and compare every value and scale.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is at the destination.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing destination.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add both commands."""
     app.command("convert")(convert)
     app.command("quantize")(quantize)
 
 
+@expanded
 def convert(
     source: SourceArgument,
     destination: DestinationArgument,
     to: ToOption = To.i2_s,
     verify: VerifyOption = False,
-    layout: LayoutOption = None,
+    layout: Annotated[Layout | None, Field(LoadOptions)] = None,
     force: ForceOption = False,
 ) -> None:
     """Convert a model to another format.
@@ -62,9 +63,7 @@ def convert(
     from bitnet_core.formats.open import open_model
     from bitnet_core.hub import local
 
-    _run(
-        open_model(local(source, say), layout=None if layout is None else layout.value), destination, to, verify, force
-    )
+    _run(open_model(local(source, say), layout=layout), destination, to, verify, force)
 
 
 def quantize(

@@ -1,4 +1,4 @@
-"""`bitnet devices`: what a request can name."""
+"""`bitnet devices`: the compute devices of this machine."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ _BYTES = frozenset(("max_allocation", "max_binding", "shared_memory", "workgroup
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("devices")(devices)
 
 
 def devices(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show everything the drivers tell.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show everything that the drivers report.")] = False,
 ) -> None:
     """List the compute devices, best first."""
     from bitnet_hal.discovery.listing import asked_apart
@@ -37,7 +36,7 @@ def devices(
         from bitnet_hal.discovery.selection import devices as list_devices
         from bitnet_hal.discovery.selection import in_order, rank, reason
         from bitnet_hal.tuning.measured import token_seconds
-        from rich.console import Console as Console  # what is needed later is imported while drivers begin
+        from rich.console import Console as Console  # imported while drivers start
         from rich.table import Table
 
         wait()
@@ -57,11 +56,11 @@ def devices(
             table.add_row(*map(cell, (info.request, info.name, _kind(info), _memory(info), info.driver)))
         print_table(table)
     if left_out := [entry.name for entry in registry().quarantined]:
-        say(f"Left out: {', '.join(left_out)}. `bitnet doctor` tells why.")
+        say(f"Ignored: {', '.join(left_out)}. `bitnet doctor` says why.")
 
 
 def describe(info: DeviceInfo) -> dict[str, Any]:
-    """A device as JSON; sizes in bytes, 0 where the driver does not tell."""
+    """Return a device as JSON; sizes in bytes, 0 if the driver does not report them."""
     return {
         "device": info.request,
         "backend": info.backend,
@@ -84,18 +83,20 @@ def describe(info: DeviceInfo) -> dict[str, Any]:
 
 
 def _details(info: DeviceInfo, place: str) -> list[str]:
-    """What the drivers tell, a line each."""
-    from bitnet_core.engine.options import share_rule  # the engine takes its time to import
+    """Return the drivers' information, as lines."""
+    from bitnet_core.engine.capacity import share_rule  # the engine takes its time to import
 
     lines = [
         f"type: {_kind(info)}",
         f"memory: {_memory(info)}",
-        f"driver: {info.driver or 'not told'}",
+        f"driver: {info.driver or 'not reported'}",
         f"place under auto: {place}",
         f"key/value cache: {share_rule(info)}",
     ]
-    told = {name: value for name, value in describe(info).items() if name not in _IN_LINES and value not in ("", 0, [])}
-    for name, value in {**told, **info.extra}.items():
+    reported = {
+        name: value for name, value in describe(info).items() if name not in _IN_LINES and value not in ("", 0, [])
+    }
+    for name, value in {**reported, **info.extra}.items():
         lines.append(f"{name.replace('_', ' ')}: {_plain(name, value)}")
     return lines
 
@@ -109,7 +110,7 @@ def _memory(info: DeviceInfo) -> str:
 
 
 def _plain(name: str, value: Any) -> str:
-    """A value for people; what is a size in bytes as such."""
+    """Format a value; sizes in bytes with a unit."""
     if name in _BYTES and isinstance(value, int):
         return size(value)
     if isinstance(value, bool):

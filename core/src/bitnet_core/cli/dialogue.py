@@ -1,4 +1,4 @@
-"""What somebody types in `bitnet chat`: messages of one line or several, and commands."""
+"""Entries of `bitnet chat`: messages of one line or several, and commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bitnet_hal.text_files import BOM
 
 COMMANDS = {
     "/help": "lists the commands",
-    "/system TEXT": "begins again with another system message; without TEXT, with none",
+    "/system TEXT": "starts again with another system message; without TEXT, with none",
     "/clear": "forgets the conversation",
     "/exit": "ends the program, as Ctrl-D does",
 }
@@ -23,7 +23,7 @@ _COMMAND = re.compile(r"/(?:\?|[A-Za-z]+)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message, a command with the text behind it, or a complaint about what looks like a command."""
+    """A message, a command with its text, or a complaint about an unknown command."""
 
     text: str = ""
     command: str = ""
@@ -31,8 +31,10 @@ class Entry:
 
 
 def read_entry(ask: Callable[[bool], str | None]) -> Entry | None:
-    """The next entry that is not empty; None at the end of the input. ask(more) gives a line as it was typed, or None:
-    with more, one that goes on with a message of several lines."""
+    """Return the next entry that is not empty; None at the end of the input.
+
+    ask(more) returns a line as it was typed, or None; more: it continues a message of several lines.
+    """
     while (line := ask(False)) is not None:
         line = line.removeprefix(BOM)
         if line.strip().startswith(QUOTES):
@@ -44,7 +46,7 @@ def read_entry(ask: Callable[[bool], str | None]) -> Entry | None:
 
 
 def _quoted(line: str | None, ask: Callable[[bool], str | None]) -> str:
-    """The lines up to one that ends with quotes, or the end of the input."""
+    """Return the lines up to the closing quotes or the end of the input."""
     lines = []
     while line is not None:
         if line.rstrip().endswith(QUOTES):
@@ -56,14 +58,14 @@ def _quoted(line: str | None, ask: Callable[[bool], str | None]) -> str:
 
 
 def _entry(line: str) -> Entry:
-    """A line that begins with a blank is a message, whatever follows, and so is a path."""
+    """Parse a line. A line that begins with a blank is always a message, and so is a path."""
     first, _, rest = line.strip().partition(" ")
     if line[0].isspace() or not _COMMAND.fullmatch(first):
         return Entry(line.strip())
     name = ALIASES.get(first.lower(), first.lower())
     if name not in _NAMES:
         near = get_close_matches(name, _NAMES, 1, 0.5)
-        hint = f"the closest is {near[0]}" if near else "/help lists what there is"
+        hint = f"the closest is {near[0]}" if near else "/help lists the commands"
         return Entry(complaint=f"There is no {first}; {hint}. {_AS_A_MESSAGE}")
     if rest.strip() and not _NAMES[name]:
         return Entry(complaint=f"Nothing follows {name}. {_AS_A_MESSAGE}")
@@ -74,14 +76,14 @@ _AS_A_MESSAGE = "A blank before it sends the line as a message."
 
 
 def command_list() -> str:
-    """All there is, a line each."""
+    """Return the list of commands."""
     width = max(map(len, COMMANDS)) + 2
     lines = [f"{shown:{width}}{does}" for shown, does in COMMANDS.items()]
     return "\n".join(
         [
             *lines,
             f"{QUOTES:{width}}begins a message of several lines, and ends it",
-            f"{'Ctrl-C':{width}}stops an answer, and the program where there is none",
+            f"{'Ctrl-C':{width}}stops an answer, or the program if there is none",
             "A blank before a slash sends the line as a message.",
         ]
     )

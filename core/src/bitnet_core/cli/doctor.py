@@ -1,4 +1,4 @@
-"""`bitnet doctor`: does everything that is installed work, and if not, why not?"""
+"""`bitnet doctor`: check everything that is installed, and explain what does not work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from bitnet_core.cli.blocks import print_block
 from bitnet_core.cli.console import harmless, print_json, progress_bar
 from bitnet_core.cli.devices import describe
-from bitnet_core.cli.options import source_of
+from bitnet_core.cli.opening import source_of
 
 if TYPE_CHECKING:
     from bitnet_hal.discovery.registry import Quarantine
@@ -20,22 +20,21 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("doctor")(doctor)
 
 
 def doctor(
     model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="FILE", help="Tell also whether this model fits the devices.")
+        str | None, typer.Option("--model", "-m", metavar="FILE", help="Check also if this model fits the devices.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compile every kernel on every device, run one, and tell what is wrong and how to mend it.
+    """Compile every kernel on every device, run one, and print faults and their remedies.
 
-    It also looks at the rights to device files and the versions of packages, and quotes nvidia-smi, rocm-smi,
-    vulkaninfo and clinfo where they are installed.
+    It also checks the rights to device files and the versions of packages, and quotes nvidia-smi, rocm-smi,
+    vulkaninfo and clinfo if they are installed.
 
-    The exit code is 1 if a device fails or a plugin is broken; an absent driver is no failure.
+    The exit code is 1 if a device fails or a plugin is broken; an absent driver is not a failure.
     """
     from bitnet_hal.discovery.registry import Stage, registry
     from bitnet_hal.discovery.selection import devices
@@ -117,7 +116,7 @@ def _print(checks: list[DeviceCheck], quarantined: list[Quarantine], findings: l
 
 
 def _idle(entry: Quarantine) -> str:
-    """Why nothing need be done about a plugin that is left out, "" where something may."""
+    """Return why an ignored plugin needs no action, "" if it may need one."""
     from bitnet_hal.discovery.registry import Stage
 
     from bitnet_core.doctor.hardware import nothing_to_do

@@ -1,4 +1,4 @@
-"""What is said where a limit ended a text: a text that is cut off looks complete."""
+"""Messages about a text that a limit ended, which looks complete otherwise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def limit_reached(result: Generation, model: Model, max_tokens: int) -> str:
-    """The limit that ended the text; "" where none did."""
+    """Return a message about the limit that ended the text, "" if none did."""
     if result.finish_reason != "length":
         return ""
     if len(result.tokens) >= max_tokens:
@@ -21,7 +21,7 @@ def limit_reached(result: Generation, model: Model, max_tokens: int) -> str:
 
 
 def check_whole_json(result: Generation, limit: str) -> None:
-    """CutOffError for a text under a schema that is not whole. limit: what ended it, "" if nothing did."""
+    """Raise CutOffError if the text is not whole JSON. limit: the message about the limit that ended it, or ""."""
     try:
         if not limit:
             json.loads(result.text)

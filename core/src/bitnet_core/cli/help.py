@@ -1,4 +1,4 @@
-"""Help and usage errors of the program: options in groups at any width, and errors in the program's own voice."""
+"""Help and usage errors of the program: options in groups at any width, errors as one line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from bitnet_core.cli.options import GROUPS
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 ELSEWHERE = {
@@ -14,7 +16,7 @@ ELSEWHERE = {
         ("-ngl", "--n-gpu-layers", "--gpu-layers"),
         "a model runs whole on one device, which --device chooses, as in -d gpu",
     ),
-    **dict.fromkeys(("-no-cnv", "--no-conversation"), "--raw goes on from a prompt"),
+    **dict.fromkeys(("-no-cnv", "--no-conversation"), "--raw continues a prompt"),
     **dict.fromkeys(("-cnv", "--conversation"), "bitnet chat is a conversation"),
     **dict.fromkeys(("-sys", "--system-prompt"), "it is --system"),
     **dict.fromkeys(("-f", "--file"), "a prompt is read from stdin: bitnet run - < FILE"),
@@ -24,7 +26,7 @@ ELSEWHERE = {
     "--repeat-penalty": "it is --repetition-penalty",
     "--n-predict": "it is --max-tokens",
 }
-"""Options that users of llama.cpp know, and what takes their place here."""
+"""Options of llama.cpp, and their replacements."""
 
 
 class Command(TyperCommand):
@@ -38,15 +40,21 @@ class Command(TyperCommand):
             if record is not None:
                 default = "Arguments" if param.param_type_name == "argument" else "Options"
                 groups.setdefault(getattr(param, "rich_help_panel", None) or default, []).append(record)
-        if "Options" in groups:  # --help comes last
-            groups["Options"] = groups.pop("Options")
-        for name, records in groups.items():
+        for name in sorted(groups, key=_position):
             with formatter.section(name):
-                formatter.write_dl(records)
+                formatter.write_dl(groups[name])
+
+
+def _position(group: str) -> int:
+    """Return a group's place in the help: arguments first, a command's own groups after the common ones."""
+    order = ["Arguments", *GROUPS]
+    if group in order:
+        return order.index(group)
+    return len(order) + (group == "Options")  # --help comes last
 
 
 class Group(TyperGroup):
-    """The program, whose help tells the whole summary of each command."""
+    """The program; its help shows the whole summary of each command."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a section for core's commands, and one for each other group."""
@@ -62,27 +70,28 @@ class Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """A Typer application whose commands are of the class above."""
+    """A Typer application whose commands are instances of Command."""
 
     def command(self, *args: Any, **settings: Any) -> Any:
-        """As Typer's."""
+        """Register a command as Typer does."""
         return super().command(*args, **{"cls": Command, **settings})
 
 
 def expanded(arguments: list[str]) -> list[str]:
-    """Arguments as options: `help COMMAND` and nothing at all ask for help."""
+    """Return the arguments with `help COMMAND`, and no arguments at all, replaced by --help."""
     if arguments[:1] == ["help"]:
         return [*arguments[1:], "--help"]
     return arguments or ["--help"]
 
 
 def usage_problem(error: BaseException, arguments: list[str]) -> str:
-    """What is wrong with the command line, "" for an exception that is of something else.
+    """Return what is wrong with the command line, "" for an exception that is not a usage error.
 
-    Typer's usage errors are click's or its own copies of them, by its version: they are told by their method.
+    Typer's usage errors are click's or its own copies of them, depending on its version; they are recognised by their
+    method.
     """
-    told = getattr(error, "format_message", None)
-    if told is None:
+    format_message = getattr(error, "format_message", None)
+    if format_message is None:
         return ""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     for name in (argument.partition("=")[0] for argument in options):
@@ -90,7 +99,7 @@ def usage_problem(error: BaseException, arguments: list[str]) -> str:
             return f"there is no {name} here; {ELSEWHERE[name]}"
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "bitnet"
-    message = str(told()).strip().removesuffix(".")
+    message = str(format_message()).strip().removesuffix(".")
     if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
         message = f"{path} needs a command"
     message = message.replace("int range", "whole number").replace("float range", "number")

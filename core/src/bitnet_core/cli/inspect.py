@@ -1,4 +1,4 @@
-"""`bitnet inspect`: what a model file holds, and what is odd about it."""
+"""`bitnet inspect`: the contents of a model file, and findings about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bitnet_core.cli.console import print_json, print_table, say
-from bitnet_core.cli.options import JsonOption, LayoutOption
+from bitnet_core.cli.options import JsonOption
+from bitnet_core.cli.parameters import Field, expanded
+from bitnet_core.options.loading import Layout, LoadOptions
 from bitnet_core.units import size
 
 if TYPE_CHECKING:
@@ -23,17 +25,17 @@ _TEMPLATES = {
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("inspect")(inspect)
 
 
+@expanded
 def inspect(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A GGUF file, a model folder or hf:OWNER/REPO[:FILE].")],
     as_json: JsonOption = False,
-    layout: LayoutOption = None,
+    layout: Annotated[Layout | None, Field(LoadOptions)] = None,
     all_tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor, not only their kinds.")] = False,
 ) -> None:
-    """Show what a model file holds, what was found about it, and warnings with their evidence.
+    """Show the contents of a model file, and findings with their evidence.
 
     Metadata, tensors, formats, sizes, the layout of I2_S and the activation.
 
@@ -43,7 +45,7 @@ def inspect(
     from bitnet_core.formats.open import open_model
     from bitnet_core.hub import local
 
-    source = open_model(local(file, say), layout=None if layout is None else layout.value)
+    source = open_model(local(file, say), layout=layout)
     try:
         settle_layout(source)
         found = describe(source)
@@ -56,7 +58,7 @@ def inspect(
 
 
 def describe(source: ModelSource) -> dict[str, Any]:
-    """A model as JSON: file, format, size, config, metadata, kinds of tensors, tensors, tokenizer, findings."""
+    """Return a model as JSON: file, format, size, config, metadata, kinds of tensors, tensors, tokenizer, findings."""
     kinds: dict[str, dict[str, int]] = {}
     for tensor in source.tensors:
         kind = kinds.setdefault(tensor.dtype, {"tensors": 0, "bytes": 0})
@@ -76,7 +78,7 @@ def describe(source: ModelSource) -> dict[str, Any]:
 
 
 def _tokenizer(source: ModelSource) -> dict[str, Any]:
-    """What the tokenizer is, or the reason why it does not load: weights can be looked at without one."""
+    """Return the tokenizer's properties, or why it does not load: weights can be inspected without it."""
     from bitnet_core.errors import TokenizerError
     from bitnet_core.tokenizer import load_tokenizer
     from bitnet_core.tokenizer.chat import ChatTemplate
@@ -97,7 +99,7 @@ def _tokenizer(source: ModelSource) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON can hold: numbers that are not finite become text."""
+    """Return a value that JSON can hold: numbers that are not finite become text."""
     if isinstance(value, float) and value - value != 0:
         return str(value)
     if isinstance(value, dict):
@@ -152,7 +154,7 @@ def _show(found: dict[str, Any], all_tensors: bool) -> None:
 
 
 def _delta(config: dict[str, Any]) -> list[tuple[str, ...]]:
-    """What a model with gated delta nets is beside the others."""
+    """Return the properties that only models with gated delta nets have."""
     net = config["delta"]
     if net is None:
         return []
@@ -163,13 +165,13 @@ def _delta(config: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
     if config["hadamard"]:
         rows.append(
-            ("Rotation", f"Hadamard, blocks of {config['hadamard']} columns, of what ternary matrices multiply")
+            ("Rotation", f"Hadamard, blocks of {config['hadamard']} columns, of the inputs of ternary matrices")
         )
     return rows
 
 
 def _tokenizer_line(tokenizer: dict[str, Any]) -> str:
-    """The tokenizer for people, or why there is none."""
+    """Return a line about the tokenizer, or why there is none."""
     if "error" in tokenizer:
         return f"does not load: {tokenizer['error']}"
     parts = [tokenizer["kind"], f"{tokenizer['tokens']} tokens"]
@@ -184,7 +186,7 @@ def _tokenizer_line(tokenizer: dict[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value of the metadata for people."""
+    """Format a value of the metadata."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -207,6 +209,6 @@ def _norms(config: dict[str, Any]) -> str:
 
 
 def _short(text: str) -> str:
-    """One line of printable characters: the text comes from the file."""
+    """Return one line of printable characters: the text comes from the file."""
     text = "".join(char if char.isprintable() else " " for char in text)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

@@ -1,4 +1,4 @@
-"""`bitnet kernels`: what a device must compute, from the catalogue."""
+"""`bitnet kernels`: the contracts of the kernel catalogue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from bitnet_core.cli.console import print_line
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("kernels")(kernels)
 
 

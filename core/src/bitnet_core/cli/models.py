@@ -1,4 +1,4 @@
-"""`bitnet pull` and `bitnet models`: models of the hub, which are known, and what is here of them."""
+"""`bitnet pull` and `bitnet models`: known models of the hub, and local copies."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add both commands."""
     app.command("pull")(pull)
     group = typer.Typer(invoke_without_command=True)
     group.callback()(models)
     group.command("rm")(remove)
-    app.add_typer(group, name="models", help="List the models that are here and those that are known, or remove one.")
+    app.add_typer(group, name="models", help="List local and known models, or remove one.")
 
 
 def pull(
@@ -33,9 +32,9 @@ def pull(
         str, typer.Argument(metavar="hf:OWNER/REPO[:FILE][@REVISION]", help="A model of the hub, or its short name.")
     ],
 ) -> None:
-    """Fetch a model of the Hugging Face Hub, or bring the copy here up to date; prints where it lies.
+    """Fetch a model of the Hugging Face Hub, or update the local copy; print its path.
 
-    Without a file the form that fits best is taken. HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE are heeded.
+    Without a file the best form is taken. HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE apply.
     """
     from bitnet_core.hub import Reference
     from bitnet_core.hub import pull as fetch
@@ -44,7 +43,7 @@ def pull(
 
 
 def models(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List the models of the hub that are here, as -m takes them, and those that are known to run."""
+    """List the local models of the hub, by their names for -m, and the models that are known to run."""
     if context.invoked_subcommand is not None:
         return
     from bitnet_core.hub import cached_models, families
@@ -71,21 +70,21 @@ def remove(
     model: Annotated[str, typer.Argument(metavar="NAME", help="As `bitnet models` lists it, or its short name.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it without asking.")] = False,
 ) -> None:
-    """Remove what is here of a model of the hub: all of its repository, or one @REVISION."""
+    """Remove the local copy of a model of the hub: all of its repository, or one @REVISION."""
     from bitnet_core.hub import Reference, removal
     from bitnet_core.hub import remove as take_away
 
     found = removal(Reference.parse(model))
-    what = f"{found.reference}: {size(found.nbytes)} in {count(found.files, 'file')} of {found.folder}"
+    copy = f"{found.reference}: {size(found.nbytes)} in {count(found.files, 'file')} of {found.folder}"
     if not yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UsageError(f"{what} would be removed; --yes does it without asking")
-        say(what, style="")
+            raise UsageError(f"{copy} would be removed; --yes does it without asking")
+        say(copy, style="")
         if not typer.confirm("Remove it?", err=True):
             say("Nothing was removed.")
             return
     take_away(found)
-    say(f"removed {what}")
+    say(f"removed {copy}")
 
 
 def _about(model: CachedModel) -> str:
@@ -94,7 +93,7 @@ def _about(model: CachedModel) -> str:
 
 
 def _known(family: Family) -> list[str]:
-    """Lines about a family; its forms in Markdown become plain text."""
+    """Return the lines about a family; Markdown in its forms becomes plain text."""
     lines = [family.forms.replace("`", ""), *([family.download] if family.download else [])]
     lines += [f"bitnet pull {name}    ({reference})" for name, reference in family.models.items()]
     if not family.models:

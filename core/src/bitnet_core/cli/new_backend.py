@@ -12,7 +12,6 @@ from bitnet_core.scaffold import write_backend
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("new-backend")(new_backend)
 
 

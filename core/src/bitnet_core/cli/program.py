@@ -1,4 +1,4 @@
-"""The process of `bitnet`. So little is imported before `main` that Ctrl-C ends the program quietly from the start."""
+"""The process of `bitnet`, with so few imports before `main` that Ctrl-C ends it quietly from the start."""
 
 import _thread
 import os
@@ -7,12 +7,14 @@ import sys
 import time
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C. Like every code above 128 it is that of a signal, as a shell has it."""
+"""Exit code after Ctrl-C: 128 and the number of the signal, as in a shell."""
 
 
 def main() -> None:
-    """Entry point of `bitnet`. Leaves through SystemExit; where a signal ended the command the process ends at once,
-    because drivers that are still busy would be waited for."""
+    """Run the program `bitnet`. Raises SystemExit at its end.
+
+    If a signal ended the command, the process ends at once instead of waiting for drivers that are still busy.
+    """
     sys.unraisablehook = _unraisable
     try:
         with EndedByInterrupt():
@@ -29,8 +31,11 @@ def main() -> None:
 
 
 class EndedByInterrupt:
-    """A block in which Ctrl-C ends the process there and then. While modules are imported nothing needs to be tidied
-    up, and those that are written in C would lose a KeyboardInterrupt or show its traceback."""
+    """A block in which Ctrl-C ends the process at once.
+
+    For imports: nothing needs to be cleaned up then, and modules in C would lose a KeyboardInterrupt or show its
+    traceback.
+    """
 
     def __enter__(self) -> None:
         self._set = False
@@ -51,7 +56,7 @@ def _end(_number: int, _frame: object) -> None:
 
 
 def _unraisable(failure: "sys.UnraisableHookArgs") -> None:
-    """An interrupt that came in a destructor or a callback, which cannot raise it, comes again after it."""
+    """Repeat an interrupt that came in a destructor or a callback, which cannot raise it."""
     if failure.exc_type is KeyboardInterrupt:
         _thread.start_new_thread(_interrupt_soon, ())
     else:

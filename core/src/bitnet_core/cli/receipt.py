@@ -11,7 +11,6 @@ from bitnet_core.cli.console import say, write_text
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group of commands."""
     group = typer.Typer(no_args_is_help=True)
     group.command("verify")(verify)
     app.add_typer(group, name="receipt", help="Check receipts.")

@@ -1,4 +1,4 @@
-"""`bitnet run`: text after a prompt."""
+"""`bitnet run`: the answer to a prompt, or its continuation."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ from bitnet_hal.output import check_output
 from bitnet_core.cli import options
 from bitnet_core.cli.console import ReplyWriter, echo_prompt, note, print_json, progress_bar, say
 from bitnet_core.cli.ending import check_whole_json, limit_reached
-from bitnet_core.cli.options import ModelChoice, Sampling, Thinking
+from bitnet_core.cli.opening import opened
+from bitnet_core.cli.options import ModelOptions, SamplingArguments, TextOptions, ThinkingOptions
+from bitnet_core.cli.parameters import expanded
+from bitnet_core.cli.text_files import read_text
+from bitnet_core.cli.texts import own_sampling, refuse_for_raw
 from bitnet_core.errors import ReceiptError, TokenizerError
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.fields import arguments_of
+from bitnet_core.options.loading import LoadOptions
 
 if TYPE_CHECKING:
     from bitnet_core.api import Generation, GenerationStream, Model
@@ -28,7 +35,7 @@ SchemaOption = Annotated[
     typer.Option(
         metavar="FILE",
         rich_help_panel=options.OUTPUT,
-        help="Write JSON that follows this schema, and nothing else. Exit code 15 where a limit cut it off.",
+        help="Write JSON that follows this schema, and nothing else. Exit code 15 if a limit cut it off.",
     ),
 ]
 ChatOption = Annotated[
@@ -37,8 +44,8 @@ ChatOption = Annotated[
         "--chat/--raw",
         " /--no-chat",
         rich_help_panel=options.PROMPT,
-        help="Answer the prompt by the model's chat template, or go on from it. Default: answer where the model has a "
-        "template; the small model that comes with bitnet goes on.",
+        help="Answer the prompt by the model's chat template, or continue it. Default: answer if the model has a "
+        "template; the small model that comes with bitnet continues it.",
     ),
 ]
 ReceiptOption = Annotated[
@@ -54,39 +61,24 @@ PromptOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("run")(run)
 
 
+@expanded
 def run(
     prompt: Annotated[
-        str | None, typer.Argument(metavar="PROMPT", help="The message, or the text to go on from; - is stdin.")
+        str | None, typer.Argument(metavar="PROMPT", help="The message, or the text to continue; - is stdin.")
     ] = None,
     prompt_option: PromptOption = None,
     system: options.SystemOption = None,
     chat: ChatOption = None,
-    model: options.ModelOption = None,
-    layout: options.LayoutOption = None,
-    activation_group_size: options.ActivationOption = None,
-    mmap: options.MmapOption = True,
-    max_tokens: options.MaxTokensOption = 512,
-    temperature: options.TemperatureOption = None,
-    top_k: options.TopKOption = None,
-    top_p: options.TopPOption = None,
-    min_p: options.MinPOption = None,
-    repetition_penalty: options.PenaltyOption = None,
-    seed: options.SeedOption = None,
-    stop: options.StopOption = None,
-    think: options.ThinkOption = None,
-    reasoning_budget: options.ReasoningBudgetOption = None,
-    device: options.DeviceOption = None,
-    fallback: options.FallbackOption = True,
-    threads: options.ThreadsOption = None,
-    kv: options.KvOption = options.KvType.f16,
-    context: options.ContextOption = None,
-    kv_cache_bytes: options.BudgetOption = None,
-    max_sequences: options.SequencesOption = 32,
-    eviction: options.EvictionOption = options.Evicted.lru,
+    *,
+    model: ModelOptions,
+    loading: LoadOptions,
+    text: TextOptions,
+    sampling: SamplingArguments,
+    thinking: ThinkingOptions,
+    engine: EngineOptions,
     as_json: options.JsonOption = False,
     json_schema: SchemaOption = None,
     receipt: ReceiptOption = None,
@@ -94,30 +86,27 @@ def run(
     speed: options.SpeedOption = True,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Answer a prompt, or with --raw go on from it.
+    """Answer a prompt, or with --raw continue it.
 
-    The text goes to stdout; the model, the device and the speed to stderr. What a model reasons before it answers is
-    shown dim on a terminal; only --json holds it.
+    The text goes to stdout; the model, the device and the speed to stderr. The model's reasoning before an answer is
+    shown dim on a terminal; of the other outputs only --json has it.
     """
-    text = _prompt(prompt, prompt_option)
+    said = _prompt(prompt, prompt_option)
     if receipt is not None:  # found out now, not after the run
-        check_output(receipt, [Path(model)] if model else [], force=force, error=ReceiptError)
-    thinking = Thinking(think, reasoning_budget)
+        check_output(receipt, [Path(model.model)] if model.model else [], force=force, error=ReceiptError)
     chat = _asked_to_chat(chat, system, thinking)
-    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed, tuple(stop or ()))
     response_format = _schema_format(json_schema) if json_schema else None
-    place = (model, device, kv, context, layout, mmap, None, fallback, kv_cache_bytes, max_sequences, eviction)
-    with options.opened(ModelChoice(*place, activation_group_size)) as loaded:
-        sampling = sampling.of(loaded)
-        ask = Prompt(text, system, thinking if (_answers(loaded) if chat is None else chat) else None)
-        result = _generate(loaded, ask, max_tokens, sampling, response_format, show=not as_json)
+    with opened(model, loading, engine) as loaded:
+        ask = Prompt(said, system, thinking if (_answers(loaded) if chat is None else chat) else None)
+        arguments = arguments_of(text) | own_sampling(loaded, sampling) | {"response_format": response_format}
+        result = _generate(loaded, ask, arguments, show=not as_json)
         if speed:
             report_speed(result)
         if as_json:
             print_json(_document(loaded, result))
         if receipt is not None:
-            _write_receipt(receipt, force, loaded, result, _asked(max_tokens, sampling, ask, response_format))
-        limit = limit_reached(result, loaded, max_tokens)
+            _write_receipt(receipt, force, loaded, result, _asked(arguments, ask))
+        limit = limit_reached(result, loaded, text.max_tokens)
         if response_format is not None:
             check_whole_json(result, limit)
         if limit:
@@ -126,29 +115,31 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A message, with a system message before it; or where thinking is None, a text to go on from."""
+    """A message, with a system message before it; if thinking is None, a text to continue."""
 
     text: str
     system: str | None
-    thinking: Thinking | None
+    thinking: ThinkingOptions | None
 
     def messages(self) -> list[dict[str, str]]:
-        """As `Model.chat` takes them."""
+        """Return the messages for `Model.chat`."""
         before = [{"role": "system", "content": self.system}] if self.system else []
         return [*before, {"role": "user", "content": self.text}]
 
 
-def _asked_to_chat(chat: bool | None, system: str | None, thinking: Thinking) -> bool | None:
-    """Whether the prompt is a message; None for what the model is made for."""
+def _asked_to_chat(chat: bool | None, system: str | None, thinking: ThinkingOptions) -> bool | None:
+    """Return True if the prompt is a message, None if the model decides."""
     if chat is False:
-        options.refuse_for_raw(system, thinking)
+        refuse_for_raw(system, thinking)
     given = (system, thinking.enable_thinking, thinking.reasoning_budget)
     return chat if given == (None, None, None) else True
 
 
 def _answers(model: Model) -> bool:
-    """Whether a prompt for this model is a message: its file has a chat template. The one that ships was made to tell
-    stories, and goes on from a beginning, though it has a template too."""
+    """Return True if a prompt for this model is a message: its file has a chat template.
+
+    The model that ships was made to tell stories and continues a beginning, though it has a template too.
+    """
     from bitnet_core.api.loading import SHIPPED
 
     if model.name == SHIPPED:
@@ -156,7 +147,7 @@ def _answers(model: Model) -> bool:
     try:
         return model.chat_template.origin != "missing"
     except TokenizerError as error:
-        raise type(error)(f"{error}. --raw goes on from the prompt without it") from error
+        raise type(error)(f"{error}. --raw continues the prompt without it") from error
 
 
 def _prompt(argument: str | None, option: str | None) -> str:
@@ -166,7 +157,7 @@ def _prompt(argument: str | None, option: str | None) -> str:
     if text is None:
         raise UsageError('there is no prompt; for example: bitnet run "Once upon a time", or - to read stdin')
     if text == "-":
-        text = options.read_text("-")
+        text = read_text("-")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as exc:
@@ -177,9 +168,9 @@ def _prompt(argument: str | None, option: str | None) -> str:
 
 
 def _schema_format(path: Path) -> dict[str, Any]:
-    """A response_format for the schema in a file."""
+    """Return a response_format for the schema in a file."""
     try:
-        schema = json.loads(options.read_text(str(path)))
+        schema = json.loads(read_text(str(path)))
     except (ValueError, RecursionError) as exc:
         raise UsageError(f"{path} is not JSON: {exc}") from exc
     return {"type": "json_schema", "json_schema": {"schema": schema}}
@@ -188,20 +179,17 @@ def _schema_format(path: Path) -> dict[str, Any]:
 def _generate(
     model: Model,
     prompt: Prompt,
-    max_tokens: int,
-    sampling: Sampling,
-    response_format: dict[str, Any] | None,
+    arguments: dict[str, Any],
     *,
     show: bool,
 ) -> Generation:
     with progress_bar() as progress:
-        common: dict[str, Any] = {"max_tokens": max_tokens, "response_format": response_format, "progress": progress}
-        common |= sampling.parameters()
+        common = {**arguments, "progress": progress}
         chunks: GenerationStream
         if prompt.thinking is None:
             chunks = model.generate(prompt.text, stream=True, **common)
         else:
-            chunks = model.chat(prompt.messages(), stream=True, **common, **prompt.thinking.parameters())
+            chunks = model.chat(prompt.messages(), stream=True, **common, **arguments_of(prompt.thinking))
         first = next(chunks, None)  # the prefill
     reply = ReplyWriter(wrap=prompt.thinking is not None)
     if show and prompt.thinking is None:
@@ -218,7 +206,7 @@ def _generate(
 
 
 def report_speed(result: Generation) -> None:
-    """Tokens per second of prefill (its last step makes the first token) and decode, on stderr."""
+    """Print the tokens per second of prefill (its last step makes the first token) and decode, on stderr."""
     count = max(len(result.tokens) - 1, 0)
     note(
         f"prefill {result.prompt_tokens} tokens, {speed(result.prompt_tokens, result.prefill_seconds)}; "
@@ -227,7 +215,7 @@ def report_speed(result: Generation) -> None:
 
 
 def speed(tokens: int, seconds: float) -> str:
-    """Tokens per second for people."""
+    """Format a speed in tokens per second."""
     return f"{tokens / seconds:.1f} tokens/s" if tokens and seconds > 0 else "too few to time"
 
 
@@ -247,14 +235,15 @@ def _document(model: Model, result: Generation) -> dict[str, Any]:
     }
 
 
-def _asked(
-    max_tokens: int, sampling: Sampling, prompt: Prompt, response_format: dict[str, Any] | None
-) -> dict[str, Any]:
-    """All that the command was asked for that changes tokens; the schema by the hash of its JSON without spaces, the
-    system message by that of its text."""
-    asked = {"max_tokens": max_tokens, **sampling.parameters(), "chat": prompt.thinking is not None}
+def _asked(arguments: dict[str, Any], prompt: Prompt) -> dict[str, Any]:
+    """Return the arguments that change tokens, for the receipt.
+
+    The schema is there by the hash of its JSON without spaces, the system message by that of its text.
+    """
+    asked = {**arguments, "chat": prompt.thinking is not None}
+    response_format = asked.pop("response_format")
     if prompt.thinking is not None:
-        asked |= prompt.thinking.parameters()
+        asked |= arguments_of(prompt.thinking)
     if prompt.system is not None:
         asked["system_sha256"] = hashlib.sha256(prompt.system.encode("utf-8", "surrogatepass")).hexdigest()
     if response_format is not None:

@@ -1,4 +1,4 @@
-"""The process of a command while it starts: its environment and its garbage."""
+"""The environment and the garbage collection of a command's process while it starts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from bitnet_hal.discovery.known import KNOWN
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage collection in the block: what is imported there are many objects that stay, and looking through them
-    again and again takes a tenth of a second. Nor are they looked through later, until gc.unfreeze()."""
+    """Switch garbage collection off in the block, and exclude its objects from later collections until gc.unfreeze().
+
+    Imports make many objects that stay; examining them again and again takes a tenth of a second.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -25,13 +27,15 @@ def uncollected() -> Iterator[None]:
 
 
 def prepare_environment() -> None:
-    """Set what helps drivers, in this process and before any of them is loaded; a program that uses the library does so
-    itself."""
+    """Set environment variables that help drivers, before any of them is loaded.
+
+    Only for the program `bitnet`: the library leaves the environment to the program that uses it.
+    """
     for backend in KNOWN.values():
         for name, value in backend.helpful:
             os.environ.setdefault(name, value)
     # Mesa's choice of a device connects to Wayland, whose library writes a line to stderr for each try without
-    # XDG_RUNTIME_DIR; a display with an absolute name is tried without a word, and is as absent
+    # XDG_RUNTIME_DIR; a display with an absolute name is tried without a message
     folder, display = os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("WAYLAND_DISPLAY", "")
     if os.name == "posix" and not folder.startswith("/") and not display.startswith("/"):
         os.environ["WAYLAND_DISPLAY"] = os.devnull

@@ -15,12 +15,15 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TextIO
 
 _apart: TextIO | None = None
-"""The result's own stream, once it is kept apart."""
+"""The stream of the result, after `keep_result_apart`."""
 
 
 def open_streams() -> None:
-    """UTF-8 everywhere; a text that has none (a file name of other bytes) is written as escapes, which JSON has too.
-    Streams that the caller closed become empty ones, so that no file that is opened later takes their place."""
+    """Set all streams to UTF-8, and replace streams that the caller closed by empty ones.
+
+    A text that has no UTF-8 form (a file name of other bytes) is written with escapes, which JSON has too. Without the
+    replacement a file that is opened later would take the place of a closed stream.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             with suppress(OSError):
@@ -33,8 +36,10 @@ def open_streams() -> None:
 
 
 def keep_result_apart() -> None:
-    """From here on what is printed goes to stderr, and the result alone to stdout. Nothing is done in a process that
-    has put a stream of its own in the place of `sys.stdout`."""
+    """Redirect everything that is printed to stderr, and keep stdout for the result.
+
+    Does nothing in a process that has replaced `sys.stdout`.
+    """
     global _apart
     own = sys.__stdout__
     if _apart is not None or own is None or sys.stdout is not own or own.fileno() != 1:
@@ -45,27 +50,29 @@ def keep_result_apart() -> None:
 
 
 def result() -> TextIO:
-    """The stream of the command's result."""
+    """Return the stream of the command's result."""
     return _apart or sys.stdout
 
 
 @contextmanager
 def printed_as_result() -> Iterator[None]:
-    """What Python code prints in the block is the result: help, and commands of plugins."""
+    """Send the output of Python code in the block to the result: help, and commands of plugins."""
     with redirect_stdout(result()):
         yield
 
 
 @contextmanager
 def printed_to_stderr() -> Iterator[None]:
-    """What Python code prints in the block is no part of the result. As a decorator: for core's own commands, which
-    write theirs to `result()`."""
+    """Keep the output of Python code in the block out of the result.
+
+    Decorates core's own commands, which write theirs to `result()`.
+    """
     with redirect_stdout(sys.__stdout__ if _apart else sys.stdout):
         yield
 
 
 def discard() -> None:
-    """What the stream of the result still holds is not tried again."""
+    """Drop the unwritten part of the result."""
     with suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, result().fileno())
@@ -73,8 +80,11 @@ def discard() -> None:
 
 
 def read_line(prompt: str) -> str:
-    """A line of stdin, without its end; EOFError where there is none. At a terminal it is asked for by the prompt, can
-    be edited, and Up brings earlier ones back, also where stdout or stderr leads elsewhere."""
+    """Read a line of stdin, without its end. Raises EOFError at the end of the input.
+
+    On a terminal the prompt is shown, the line can be edited and Up recalls earlier ones, even if stdout or stderr is
+    redirected.
+    """
     shown = next((stream for stream in (sys.stderr, result()) if stream.isatty()), None)
     if shown is None or not sys.stdin.isatty():
         return input()
@@ -82,7 +92,7 @@ def read_line(prompt: str) -> str:
         import readline  # noqa: F401 - gives input() history and editing
     if _apart is None:
         return input(prompt)
-    os.dup2(shown.fileno(), 1)  # input() edits only where 1 is a terminal
+    os.dup2(shown.fileno(), 1)  # input() edits only if 1 is a terminal
     try:
         return input(prompt)
     finally:

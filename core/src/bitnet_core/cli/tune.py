@@ -1,4 +1,4 @@
-"""`bitnet tune`: which device is the quickest, found by measuring."""
+"""`bitnet tune`: find the fastest device by measuring."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ import typer
 
 from bitnet_core.cli import options
 from bitnet_core.cli.console import cell, print_json, print_table, progress_bar, say
+from bitnet_core.cli.opening import source_of
+from bitnet_core.cli.parameters import Field, expanded
 
 if TYPE_CHECKING:
     from bitnet_core.measure.tune import DeviceSpeed
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("tune")(tune)
 
 
+@expanded
 def tune(
-    model: options.ModelOption = None,
+    model: Annotated[str | None, Field(options.ModelOptions)] = None,
     synthetic: options.SyntheticOption = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="For all devices together.")] = 10.0,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Time the model's products and one step on every device, and prefer the quickest from now on.
+    """Time the model's products and one step on every device, and prefer the fastest from now on.
 
     Results are kept in the cache folder and hold until the device, its driver or the backend's kernels change; `auto`
     and `gpu` use them, and so do the products' tilings on devices that offer several.
     """
     from bitnet_core.measure.tune import tune as measure
 
-    source, name = options.source_of(model, synthetic)
+    source, name = source_of(model, synthetic)
     try:
         with progress_bar() as progress:
             found = measure(source, name, seconds, progress)

@@ -1,4 +1,4 @@
-"""Text that comes in pieces, broken between words where a terminal's line ends."""
+"""Text that arrives in chunks, broken between words at the end of a terminal's line."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import unicodedata
 
 
 class WordWrap:
-    """Breaks lines between words; a word longer than a line is left to the terminal."""
+    """A text whose lines are broken between words; a word longer than a line is left to the terminal."""
 
     def __init__(self) -> None:
         self._column = 0
         self._word = ""
 
     def push(self, text: str) -> str:
-        """All that can be written now: a word is held back until it ends, or fills a line."""
+        """Return the text that can be written now; a word is held back until it ends or fills a line."""
         shown = ""
         for char in text:
             if char.isspace():
@@ -29,7 +29,7 @@ class WordWrap:
         return shown
 
     def rest(self) -> str:
-        """The word that is held back, on the line where it fits."""
+        """Return the held-back word, on the line that it fits."""
         word, cells = self._word, _cells(self._word)
         self._word = ""
         fits = self._column + cells <= _width()
@@ -38,7 +38,7 @@ class WordWrap:
 
 
 def _cells(text: str) -> int:
-    """Columns of a terminal that the text takes."""
+    """Return the terminal columns that the text takes."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
     )

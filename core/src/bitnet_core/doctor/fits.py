@@ -8,9 +8,10 @@ from bitnet_hal.device import Device, DeviceInfo, TransferMode
 from bitnet_hal.discovery.selection import open_listed
 from bitnet_hal.errors import GpuError, UsageError
 
+from bitnet_core.engine.capacity import cache_blocks, concurrency, free_share, widest_chunk
 from bitnet_core.engine.kv_cache.cache import cache_bytes
-from bitnet_core.engine.options import EngineOptions, free_share, widest_chunk
 from bitnet_core.model.source import Finding, ModelSource
+from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan.memory import plan_memory
 
 _GIB = 2**30
@@ -38,10 +39,10 @@ def _fit(source: ModelSource, device: Device) -> Finding:
     """
     info, options, config = device.info, EngineOptions(), source.config
     chunk = widest_chunk(config, info, options.prefill_chunk, options.max_sequences)
-    sequences, checkpoints = options.concurrency(source, device, options.max_sequences, chunk)
+    sequences, checkpoints = concurrency(options, source, device, options.max_sequences, chunk)
     plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk)
     try:
-        blocks = options.cache_blocks(config, info, sequences, free_share(device, plan.total), checkpoints)
+        blocks = cache_blocks(options, config, info, sequences, free_share(device, plan.total), checkpoints)
     except UsageError as error:
         return Finding("warning", "model-fits", f"{info.request}: no, {error}")
     cache = cache_bytes(config, options.kv_dtype, blocks, sequences + checkpoints)

@@ -17,19 +17,21 @@ from bitnet_hal.kernels.catalogue import KV_BLOCK
 from bitnet_hal.launcher import RecordedLaunches
 from bitnet_hal.rounding import ceil_div
 
+from bitnet_core.engine.capacity import concurrency, widest_chunk
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
 from bitnet_core.engine.kv_cache.cache import KVCache
-from bitnet_core.engine.options import EngineOptions, widest_chunk
 from bitnet_core.engine.recovery import OomRecovery
 from bitnet_core.engine.request.request import FinishReason, Request, Scored
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.sampling.constraint import Constraint
-from bitnet_core.engine.sampling.sampler import Sampler, SamplingParams
+from bitnet_core.engine.sampling.sampler import Sampler
 from bitnet_core.engine.schedule.results import RequestOutput
 from bitnet_core.engine.schedule.scheduler import Scheduler
 from bitnet_core.engine.worker import Worker, closed
 from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.memory import DeviceMemoryPlan, plan_memory
 from bitnet_core.progress import Progress
@@ -274,8 +276,8 @@ class Engine:
 
     def _use(self, device: Device) -> None:
         self.scheduler.chunk = widest_chunk(self.config, device.info, self.scheduler.chunk, self.sequences)
-        self.sequences, checkpoints = self.options.concurrency(
-            self.source, device, self.sequences, self.scheduler.chunk
+        self.sequences, checkpoints = concurrency(
+            self.options, self.source, device, self.sequences, self.scheduler.chunk
         )
         checkable = "batch-invariant" in device.info.features and self.config.delta is None
         self.scheduler.multi_step.prompt_lookup = self.options.prompt_lookup if checkable else "off"

@@ -8,12 +8,13 @@ from bitnet_hal.errors import UnsupportedError, UsageError
 from bitnet_hal.launcher import Launcher
 from bitnet_hal.tuning.measured import tilings
 
+from bitnet_core.engine.capacity import cache_blocks, free_share
 from bitnet_core.engine.kv_cache.block_pool import BlockPool
 from bitnet_core.engine.kv_cache.cache import KVCache, cache_bytes
-from bitnet_core.engine.options import EngineOptions, free_share
 from bitnet_core.engine.run.model_runner import Runner
 from bitnet_core.engine.schedule.scheduler import Scheduler
 from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import EngineOptions
 from bitnet_core.plan.device_weights import DeviceWeights
 from bitnet_core.plan.hybrid import needed_kernels
 from bitnet_core.plan.lm_head_int8 import add_lm_head_int8
@@ -54,7 +55,7 @@ class Worker:
         self.pool = MemoryPool(device, options.pool)
         plan = plan_memory(source, kv_cache=0, sequences=sequences, chunk=scheduler.chunk)
         share = free_share(device, plan.total)
-        self.blocks = options.cache_blocks(self.config, device.info, sequences, share, checkpoints)
+        self.blocks = cache_blocks(options, self.config, device.info, sequences, share, checkpoints)
         self.block_pool = BlockPool(0)
         self._scheduler = scheduler
         self._weights: DeviceWeights | None = None

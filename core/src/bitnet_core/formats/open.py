@@ -10,10 +10,11 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.gguf.types import MAGIC
 from bitnet_core.formats.hf.source import HuggingFaceSource
-from bitnet_core.formats.ternary.i2_s import LAYOUTS, Layout
+from bitnet_core.formats.ternary.i2_s import LAYOUTS
 from bitnet_core.formats.ternary.tiles import Tiles
 from bitnet_core.hub.reference import meant
 from bitnet_core.model.source import ModelSource
+from bitnet_core.options.loading import Layout
 
 _OLD_GGML = (b"lmgg", b"fmgg", b"tjgg", b"algg")  # ggml, ggmf, ggjt and ggla, little-endian
 

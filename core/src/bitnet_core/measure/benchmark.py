@@ -94,6 +94,7 @@ def measure(
     prompt_tokens = _prompt_tokens(engine, prompt_tokens, max_tokens, sequences)
     runs = _runs(engine, sequences, prompt_tokens, max_tokens, repeat, progress)
     speeds = [run.decoded / run.decode_seconds for run in runs]
+    middle = prompt_tokens + max_tokens // 2
     memory = engine.memory()
     plan = engine.memory_plan()
     host = host_memory()
@@ -118,11 +119,7 @@ def measure(
         kv_memory=plan.kv_cache,
         scratch_memory=plan.decode_scratch + plan.prefill_scratch,
         bytes_per_token=bytes_per_token(
-            model.config,
-            engine.weights.head_bytes,
-            engine.options.kv_dtype,
-            prompt_tokens + max_tokens // 2,
-            sequences,
+            model.config, engine.weights.head_bytes, engine.options.kv_dtype, middle, sequences
         ),
         read_bandwidth=read_bandwidth(model.device, progress),
     )

@@ -16,10 +16,10 @@ from bitnet_hal.isolation import described
 from bitnet_hal.tuning.measured import Measured, keep
 
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.measure.products import ProductTime, time_products
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import EngineOptions
 from bitnet_core.progress import Progress
 
 LIMIT = 10.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal
 
 from bitnet_hal.device import DeviceType
 from bitnet_hal.errors import OutOfMemoryError, UnsupportedError
@@ -11,11 +10,11 @@ from bitnet_hal.kernels.catalogue import CATALOGUE, DENSE_TYPES
 from bitnet_hal.launcher import Launcher
 from bitnet_hal.rounding import ceil_div
 
+from bitnet_core.options.engine import AutoOnOff
 from bitnet_core.plan.device_weights import Dense, DeviceWeights, Int8LmHead
 
 log = logging.getLogger(__name__)
 
-AutoOnOff = Literal["auto", "on", "off"]
 
 KERNELS = frozenset({"pack_head", "approx_logits", "refine_logits"})
 LEAST_TABLE = 32 << 20

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from bitnet_hal.device import Buffer, Device, MemoryKind
 from bitnet_hal.kernels.catalogue import ceil_div
 
+from bitnet_core.options.engine import MemoryPoolConfig
+
 _GRANULE = 256
 """Sizes are rounded up to a multiple of this many bytes, so that nearly equal requests share buffers."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPoolConfig:
-    """Limits of a pool. max_cached_bytes: unused bytes kept for reuse, at most half of the device's free memory."""
-
-    max_cached_bytes: int = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)

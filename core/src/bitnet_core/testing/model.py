@@ -20,10 +20,10 @@ from bitnet_hal.testing.workbench import Bench
 
 from bitnet_core.api import Model
 from bitnet_core.engine.engine import Engine
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.engine.run.batch import ScheduledTokens
 from bitnet_core.engine.sampling.logits import LogitsRequest
 from bitnet_core.formats.open import open_model
+from bitnet_core.options.engine import EngineOptions, KvType
 from bitnet_core.testing.drawn import DrawnSource
 from bitnet_core.tokenizer import load_tokenizer
 
@@ -55,7 +55,7 @@ def golden_stories() -> list[Story]:
     ]
 
 
-def shipped(device: Device, kv_dtype: str) -> Model:
+def shipped(device: Device, kv_dtype: KvType) -> Model:
     """Load the shipped model; closing it closes the device."""
     source = open_model(Path(str(files("bitnet_core") / "data" / "stories.gguf")))
     info = device.info
@@ -82,7 +82,7 @@ class ModelRules:
     """Rules that run all kernels together, through prompts, recordings and the paged cache."""
 
     @pytest.mark.parametrize("kv_dtype", ["f16", "f32"])
-    def test_the_shipped_model_says_what_it_should(self, bench: Bench, kv_dtype: str) -> None:
+    def test_the_shipped_model_says_what_it_should(self, bench: Bench, kv_dtype: KvType) -> None:
         """Greedy tokens after several prompts in one batch must equal those of transformers."""
         _needs_every_kernel(bench)
         with shipped(bench.backend.open(bench.index), kv_dtype) as model:
@@ -126,7 +126,7 @@ class ModelRules:
         self._check_drawn(bench, "bonsai2-tiny")
 
     @pytest.mark.parametrize("kv_dtype", ["f16", "f32", "int8"])
-    def test_a_row_is_the_same_among_few(self, bench: Bench, kv_dtype: str) -> None:
+    def test_a_row_is_the_same_among_few(self, bench: Bench, kv_dtype: KvType) -> None:
         """With the feature "batch-invariant", logits of 2 to BATCH_INVARIANT_ROWS rows must have the bits of one-row
         steps.
 

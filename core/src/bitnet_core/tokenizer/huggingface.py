@@ -46,16 +46,7 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: A
         if _CONTROL_TEXT.fullmatch(entry["content"]):
             entry["special"] = True
     document["truncation"] = document["padding"] = None  # a prompt is never truncated silently
-    _check_model(document.get("model"))
-    for part, known in _KNOWN.items():
-        if unknown := _kinds(document.get(part)) - known:
-            raise TokenizerError(f"tokenizer.json uses the {part} {_named_kinds(unknown)}, which is not supported")
-    check_pipeline({part: document.get(part) for part in ("normalizer", "pre_tokenizer", "decoder")})
-    kinds = _kinds(document.get("decoder"))
-    if not kinds & {"ByteLevel", "ByteFallback", "Metaspace"}:
-        raise TokenizerError(
-            f"tokenizer.json has the decoder {_named_kinds(kinds)}: not byte-level or SentencePiece BPE"
-        )
+    kinds = _checked_parts(document)
     backend = _backend(json.dumps(document))
     tokens, types = _tables(backend, added, "ByteLevel" in kinds)
     bos_id = _named(backend, config.get("bos_token"))
@@ -84,6 +75,21 @@ def tokenizer_from_json(tokenizer_json: str, config: Mapping[str, Any], stops: A
         add_bos=stated if isinstance(stated, bool) else bos_id is not None and starts[:1] == [bos_id],
         space_prefix="ByteLevel" not in kinds and bool({"Strip", "Metaspace"} & kinds),
     )
+
+
+def _checked_parts(document: Mapping[str, Any]) -> set[str]:
+    """Return the kinds of decoder in a tokenizer.json. Raises TokenizerError for a part that is not supported."""
+    _check_model(document.get("model"))
+    for part, known in _KNOWN.items():
+        if unknown := _kinds(document.get(part)) - known:
+            raise TokenizerError(f"tokenizer.json uses the {part} {_named_kinds(unknown)}, which is not supported")
+    check_pipeline({part: document.get(part) for part in ("normalizer", "pre_tokenizer", "decoder")})
+    kinds = _kinds(document.get("decoder"))
+    if not kinds & {"ByteLevel", "ByteFallback", "Metaspace"}:
+        raise TokenizerError(
+            f"tokenizer.json has the decoder {_named_kinds(kinds)}: not byte-level or SentencePiece BPE"
+        )
+    return kinds
 
 
 def count_tokens(document: Mapping[str, Any]) -> int:

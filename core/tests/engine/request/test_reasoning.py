@@ -8,7 +8,8 @@ from bitnet_core.engine.output import OutputProcessor, StopFilter
 from bitnet_core.engine.request.reasoning import Reasoning, ReasoningLimit
 from bitnet_core.engine.request.request import Request
 from bitnet_core.engine.sampling.constraint import Mask
-from bitnet_core.engine.sampling.sampler import Sampler, SamplingParams
+from bitnet_core.engine.sampling.sampler import Sampler
+from bitnet_core.options.sampling import SamplingParams
 
 OPEN, CLOSE, BREAK = 1, 2, 10
 PROMPT = [40, 41]

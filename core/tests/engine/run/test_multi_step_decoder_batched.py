@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from bitnet_core.engine.kv_cache.cache import block_bytes
-from bitnet_core.engine.sampling.sampler import SamplingParams
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.device import MAX_ASYNC_READ
 
 Make = Callable[..., Any]

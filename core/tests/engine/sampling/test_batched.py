@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from bitnet_core.engine.sampling.batched import MIN_BATCH, sample_batch
 from bitnet_core.engine.sampling.logits import TopLogits
-from bitnet_core.engine.sampling.sampler import Sampler, SamplingParams
+from bitnet_core.engine.sampling.sampler import Sampler
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.plan.scratch import SHORTLIST
 from bitnet_hal.errors import GpuError
 

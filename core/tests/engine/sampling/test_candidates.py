@@ -9,7 +9,8 @@ from typing import Any
 import bitnet_core
 import numpy as np
 import pytest
-from bitnet_core.engine.sampling.sampler import Sampler, SamplingParams
+from bitnet_core.engine.sampling.sampler import Sampler
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.plan.scratch import SHORTLIST
 
 VOCAB = 2000

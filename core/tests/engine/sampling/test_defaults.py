@@ -10,6 +10,7 @@ import pytest
 from bitnet_core.engine.sampling.defaults import SamplingDefaults, sampling_defaults
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.open import open_model
+from bitnet_core.options.sampling import SamplingParams
 
 UNTIED = Path(__file__).parents[2] / "golden" / "qwen3" / "qwen3-untied"
 
@@ -24,21 +25,21 @@ def said(arch: str = "llama", **metadata: Any) -> SamplingDefaults:
 )
 def test_of_files_and_of_the_family(form: str, origin: str) -> None:
     found = sampling_defaults(open_model(UNTIED / form))
-    assert found == SamplingDefaults(0.6, 20, 0.95, origin=origin)
+    assert found == SamplingDefaults(SamplingParams(0.6, 20, 0.95), origin)
     assert found.described() == "temperature 0.6, top-k 20, top-p 0.95"
 
 
 def test_where_nobody_says_it_is_greedy() -> None:
     assert said() == SamplingDefaults()
-    assert said(generation_config={"eos_token_id": 1}).temperature == 0
-    assert said("qwen3", generation_config={"do_sample": False, "temperature": 0.6}).temperature == 0
+    assert said(generation_config={"eos_token_id": 1}).values.temperature == 0
+    assert said("qwen3", generation_config={"do_sample": False, "temperature": 0.6}).values.temperature == 0
 
 
 def test_keys_of_gguf() -> None:
     keys = {"general.sampling.temp": 0.5, "general.sampling.top_k": 40, "general.sampling.min_p": 0.05}
-    assert said("qwen3", **keys) == SamplingDefaults(0.5, 40, min_p=0.05, origin="the model file")
+    assert said("qwen3", **keys) == SamplingDefaults(SamplingParams(0.5, 40, min_p=0.05), "the model file")
     assert said(generation_config={"do_sample": True, "top_k": -1}) == SamplingDefaults(
-        1.0, 0, origin="generation_config.json"
+        SamplingParams(1.0), "generation_config.json"
     )
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.engine.sampling.sampler import Sampler, SamplingParams
+from bitnet_core.engine.sampling.sampler import Sampler
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.errors import GpuError, UsageError
 
 LOGITS = np.log(np.array([0.05, 0.4, 0.1, 0.3, 0.15], np.float32))
@@ -40,6 +41,31 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it() -> None:
 
 def test_min_p_drops_what_is_unlikely_against_the_best() -> None:
     assert drawn(min_p=0.3) == pytest.approx({1: 0.4 / 0.85, 3: 0.3 / 0.85, 4: 0.15 / 0.85}, abs=0.03)
+
+
+def test_top_n_sigma_keeps_logits_near_the_largest() -> None:
+    """Within so many standard deviations, which forbidden tokens do not count in; greedy choices stay as they are."""
+    logits = np.array([4.0, 2.0, 0.0, -1.5, -2.0], np.float32)
+    deviation = float(logits.astype(np.float64).std())
+    assert {*drawn(logits=logits, temperature=9.0, top_n_sigma=2.1 / deviation)} == {0, 1}
+    assert {*drawn(logits=logits, temperature=9.0, top_n_sigma=1.9 / deviation)} == {0}
+    for off in (0, -1):
+        assert {*drawn(logits=logits, temperature=9.0, top_n_sigma=off)} == {0, 1, 2, 3, 4}
+    sampler = Sampler(SamplingParams(temperature=9.0, top_n_sigma=1.0, seed=1), 5)
+    mask = np.array([0b00110], np.int32)  # tokens 1 and 2: mean 1, standard deviation 1
+    assert {sampler.choose(logits, (), mask) for _ in range(200)} == {1}
+    assert {Sampler(SamplingParams(top_n_sigma=0.1), 5).choose(logits, ()) for _ in range(9)} == {0}
+
+
+def test_top_n_sigma_asks_for_all_logits_and_leaves_scores_alone() -> None:
+    params = SamplingParams(temperature=1.0, top_n_sigma=1.0, logprobs=2, seed=1)
+    sampler = Sampler(params, len(LOGITS))
+    assert sampler.logits_request(()).k == 0
+    assert not Sampler(SamplingParams(temperature=1.0, top_n_sigma=1.0), 5).only_draws
+    assert Sampler(SamplingParams(top_n_sigma=1.0), 5).logits_request(()).k == 1  # greedy: the filter changes nothing
+    sampler.choose(LOGITS, ())
+    assert [token for token, _ in sampler.scores[0].top] == [1, 3]
+    assert sampler.scores[0].top[0][1] == pytest.approx(np.log(0.4), abs=1e-5)
 
 
 def test_filters_apply_to_what_the_one_before_left() -> None:

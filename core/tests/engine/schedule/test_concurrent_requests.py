@@ -9,8 +9,9 @@ import bitnet_core
 import numpy as np
 import pytest
 from bitnet_core.engine.sampling.logprobs import token_score
-from bitnet_core.engine.sampling.sampler import Sampler, SamplingParams
+from bitnet_core.engine.sampling.sampler import Sampler
 from bitnet_core.engine.schedule import step_count
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.errors import DeviceLostError, UsageError
 
 Make = Callable[..., Any]

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bitnet_core.engine.options import EngineOptions, widest_chunk
-from bitnet_core.engine.sampling.sampler import SamplingParams
+from bitnet_core.engine.capacity import widest_chunk
 from bitnet_core.engine.schedule import scheduler
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_hal.device import DeviceType
 from bitnet_hal.errors import GpuError, UsageError
 

@@ -19,9 +19,9 @@ from bitnet_core.formats.hf.names import canonical
 from bitnet_core.formats.names import matrices, vectors
 from bitnet_core.formats.open import open_model
 from bitnet_core.formats.ternary.codes import unpack
-from bitnet_core.formats.ternary.i2_s import Layout
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import TernaryWeight
+from bitnet_core.options.loading import Layout
 from bitnet_core.tokenizer import load_tokenizer
 from bitnet_core.tokenizer.chat import ChatTemplate
 from safetensors.numpy import load_file

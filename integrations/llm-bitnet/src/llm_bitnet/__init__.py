@@ -8,20 +8,43 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import llm
-from pydantic import Field
+from bitnet_core.options.fields import options_of
+from bitnet_core.options.sampling import SamplingParams
+from pydantic import Field, create_model
 
 if TYPE_CHECKING:
     from bitnet_core import Model
 
 MODEL_VARIABLE = "LLM_BITNET_MODEL"
 
-_CHOICES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop")
-"""Options that are parameters of bitnet_core's generate by the same name."""
+_NUMBERS = {name: one for name, one in options_of(SamplingParams).items() if one.plain in (int, float) and one.flags}
+"""Sampling options of a prompt."""
+
+
+class _Own(llm.Options):
+    """Options of a prompt that are not sampling options."""
+
+    max_tokens: int = Field(512, ge=1, description="Most tokens of an answer")
+    stop: str = Field("", description="Stop before this text")
+    model: str | None = Field(None, description=f"Model file; default: {MODEL_VARIABLE}, then the one that ships")
+    device: str = Field("auto", description="Device to run it on, such as cpu, gpu or cuda:0")
+
+
+def _prompt_options() -> type[llm.Options]:
+    """Return the options of a prompt; a sampling option that is not given is the model's own."""
+    fields: dict[str, Any] = {
+        name: (
+            one.plain | None,
+            Field(None, ge=one.option.at_least, le=one.option.at_most, description=one.option.help),
+        )
+        for name, one in _NUMBERS.items()
+    }
+    return create_model("Options", __base__=_Own, **fields)
 
 
 @llm.hookimpl
 def register_models(register: Callable[..., None]) -> None:
-    """Offer the model; nothing of bitnet is imported before it is used."""
+    """Offer the model; it is loaded when it is used."""
     register(Bitnet())
 
 
@@ -32,28 +55,14 @@ class Bitnet(llm.Model):
     can_stream = True
     supports_schema = True
 
-    class Options(llm.Options):
-        """Parameters of a prompt."""
-
-        max_tokens: int = Field(512, ge=1, description="Tokens of an answer at most")
-        temperature: float = Field(0.0, ge=0, description="0 takes the likeliest token")
-        top_k: int = Field(0, ge=0, description="Sample from so many tokens; 0 for all")
-        top_p: float = Field(1.0, ge=0, le=1, description="Sample from the likeliest tokens of this mass")
-        min_p: float = Field(
-            0.0, ge=0, le=1, description="Leave out what is less likely than this part of the likeliest"
-        )
-        repetition_penalty: float = Field(1.0, ge=0.01, le=100, description="Divide the logits of tokens seen by this")
-        seed: int | None = Field(None, ge=0, description="Same seed, same text")
-        stop: str = Field("", description="Stop before this text")
-        model: str | None = Field(None, description=f"Model file; default: {MODEL_VARIABLE}, then the one that ships")
-        device: str = Field("auto", description="Where to run it, such as cpu, gpu or cuda:0")
+    Options = _prompt_options()  # type: ignore[assignment]  # llm annotates it with a class of its own
 
     def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: llm.Conversation | None
     ) -> Iterator[str]:
-        """The answer's pieces."""
+        """Yield the chunks of the answer."""
         options: Any = prompt.options
-        chosen: Any = {name: getattr(options, name) for name in _CHOICES}
+        chosen: Any = {name: getattr(options, name) for name in _NUMBERS}
         chosen["stop"] = [options.stop] if options.stop else []
         if prompt.schema:
             chosen["response_format"] = {"type": "json_schema", "json_schema": {"schema": prompt.schema}}
@@ -67,14 +76,14 @@ class Bitnet(llm.Model):
 
 @cache
 def loaded(model: str | None, device: str) -> Model:
-    """A model of this process."""
+    """Return a model, loaded once in this process."""
     import bitnet_core
 
     return bitnet_core.load(model, device)
 
 
 def conversation_messages(prompt: llm.Prompt) -> list[dict[str, Any]]:
-    """The conversation so far and the new prompt, as text."""
+    """Return the messages of the conversation so far and of the new prompt."""
     return [
         {"role": message.role, "content": "".join(getattr(part, "text", "") for part in message.parts)}
         for message in prompt.messages

@@ -1,4 +1,4 @@
-"""The endpoints."""
+"""HTTP endpoints of the server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(service: Service) -> ASGIApp:
-    """The whole server as an ASGI application; the service is started by whoever runs it."""
+    """Build the server as an ASGI application; its caller starts the service."""
     endpoints = Endpoints(service)
     routes = endpoints.routes()
     errors: dict[Any, Any] = {
@@ -54,13 +54,13 @@ def make_app(service: Service) -> ASGIApp:
 
 
 class Endpoints:
-    """What each path does."""
+    """The handlers of all paths except chats and completions."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
 
     def routes(self) -> list[BaseRoute]:
-        """All paths, those of /v1 also without it where other servers have that."""
+        """Return the routes; those of /v1 exist without the prefix too if other servers have them."""
         get: dict[str, Endpoint] = {
             "/": page.index,
             "/static/{name}": page.static,
@@ -90,29 +90,29 @@ class Endpoints:
         return made
 
     async def health(self, request: Request) -> Response:
-        """Loaded?"""
+        """Return 200 once the model is loaded."""
         if self.service.loading:
             raise unavailable("loading model" if self.service.error is None else "the model could not be loaded")
         return _json({"status": "ok"})
 
     async def live(self, request: Request) -> Response:
-        """Does the engine's thread run?"""
+        """Return 200 while the engine's thread runs."""
         if not self.service.alive:
             raise unavailable("the engine does not answer", 30)
         return _json({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Is new work welcome?"""
+        """Return 200 while new requests are accepted."""
         if not self.service.ready:
             raise unavailable("not ready")
         return _json({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
-        """For Prometheus."""
+        """Return the Prometheus metrics."""
         return Response(self.service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def props(self, request: Request) -> Response:
-        """What the page shows."""
+        """Return the properties that the chat page shows."""
         service, model = self.service, self.service.model
         return _json(
             {
@@ -126,7 +126,7 @@ class Endpoints:
         )
 
     async def slots(self, request: Request) -> Response:
-        """Texts under way, without their words."""
+        """Return the running requests, without their texts."""
         scheduler = self.service.model.engine.scheduler
         return _json(
             [
@@ -137,18 +137,18 @@ class Endpoints:
         )
 
     async def models(self, request: Request) -> Response:
-        """Every name of the model."""
+        """Return every name of the model."""
         return _json({"object": "list", "data": [self._model(name) for name in self._names()]})
 
     async def model(self, request: Request) -> Response:
-        """One of them."""
+        """Return one name of the model."""
         name = request.path_params["id"]
         if name not in self._names():
             raise ApiError(404, f"there is no model {name[:200]!r} here", param="model", code="model_not_found")
         return _json(self._model(name))
 
     async def tokenize(self, request: Request) -> Response:
-        """Text to tokens."""
+        """Return the tokens of a text."""
         asked, model = await self._parsed(request, TokenizeRequest), self.service.model
         text = asked.content if asked.content is not None else asked.prompt
         if text is None:
@@ -159,13 +159,13 @@ class Endpoints:
         return _json({"tokens": tokens})
 
     async def detokenize(self, request: Request) -> Response:
-        """Tokens to text."""
+        """Return the text of tokens."""
         asked, tokenizer = await self._parsed(request, DetokenizeRequest), self.service.model.tokenizer
         text = b"".join(tokenizer.token_bytes(token) for token in asked.tokens).decode("utf-8", "replace")
         return _json({"content": text})
 
     async def apply_template(self, request: Request) -> Response:
-        """Messages to the prompt that they become."""
+        """Render messages as a prompt."""
         from bitnet_server.chat import plain_messages
         from bitnet_server.tools import ToolChoice
 
@@ -193,7 +193,7 @@ class Endpoints:
 
 
 class Generate:
-    """Chats and completions: an ASGI application, so that a client that leaves is noticed."""
+    """The handler of chats and completions: an ASGI application, so that a client's disconnect is noticed."""
 
     def __init__(self, service: Service, *, chat: bool) -> None:
         self._service, self._chat = service, chat
@@ -231,7 +231,7 @@ class Generate:
 
 
 async def read_body(request: Request, service: Service) -> bytes:
-    """The body, counted while it comes; ApiError 413 or 408 where it is too long or too slow."""
+    """Read the request body. Raises ApiError 413 or 408 if it is too long or too slow."""
     limit, parts, size = service.settings.max_body, [], 0
     try:
         async with asyncio.timeout(service.settings.body_timeout):
@@ -254,7 +254,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """The guard logs what it was."""
+    """Return an error response; the middleware has logged the exception."""
     return internal().response()
 
 

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions."""
+"""The endpoint POST /v1/chat/completions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 
 
 class ChatCall:
-    """One request: its orders, and the words of its answer."""
+    """A chat request: its generation requests, and the formatting of its response."""
 
     def __init__(self, service: Service, request: ChatRequest) -> None:
         self.service, self.request = service, request
@@ -42,7 +42,7 @@ class ChatCall:
             raise ApiError(400, "only text can be generated", param="modalities", code="unsupported_value")
 
     def generations(self) -> list[GenerationRequest]:
-        """Templated, tokenized and compiled; for a thread of its own."""
+        """Build the generation requests: template, tokenize, compile grammars. Runs in a worker thread."""
         request = self.request
         tokens = chat_tokens(self.model, plain_messages(request.messages, self._tools), self._variables())
         logprobs = (request.top_logprobs or 0) if request.logprobs else None
@@ -53,7 +53,7 @@ class ChatCall:
         )
 
     def _variables(self) -> dict[str, Any]:
-        """What of chat_template_kwargs the template knows."""
+        """Return the entries of chat_template_kwargs that the template uses."""
         given = self.request.chat_template_kwargs or {}
         known = {name: given[name] for name in ("enable_thinking",) if name in given}
         for name, value in known.items():
@@ -69,7 +69,7 @@ class ChatCall:
         return asked or called
 
     def to_response(self, deltas: Sequence[Delta]) -> Document:
-        """The answer in one piece."""
+        """Build the whole response."""
         envelope = ResponseEnvelope(self.service, "chatcmpl", "chat.completion")
         choices = []
         for index, parser in enumerate(self._parsers):
@@ -94,12 +94,12 @@ class ChatCall:
         return envelope.document(choices, usage=usage(self.states, len(self.states)), timings=timings(self.states))
 
     def formatter(self) -> ChatFormatter:
-        """The answer in chunks."""
+        """Build the formatter of a streamed response."""
         return ChatFormatter(self, self._parsers)
 
 
 class ChatFormatter:
-    """Chunks of one chat answer, as streams.ResponseFormatter."""
+    """The chunks of one chat response (see streams.ResponseFormatter)."""
 
     def __init__(self, call: ChatCall, parsers: Sequence[tools.Parser]) -> None:
         self._call, self._parsers = call, parsers
@@ -108,11 +108,11 @@ class ChatFormatter:
         self._usage = bool(options and options.include_usage)
 
     def start(self) -> list[bytes]:
-        """A chunk with the role for every choice."""
+        """Return a chunk with the role for every choice."""
         return [self._chunk(i, {"role": "assistant", "content": ""}) for i in range(len(self._parsers))]
 
     def chunks(self, delta: Delta) -> list[bytes]:
-        """Text or tool calls, and the reason of an end."""
+        """Return chunks of text or tool calls, and the finish reason."""
         parser, found = self._parsers[delta.index], []
         part = parser.push(delta.text, last=delta.finish is not None)
         scores = None
@@ -128,7 +128,7 @@ class ChatFormatter:
         return found
 
     def end(self) -> list[bytes]:
-        """The usage, where it was asked for."""
+        """Return the usage chunk, if it was requested."""
         if not self._usage:
             return []
         states = self._call.states
@@ -147,7 +147,7 @@ class ChatFormatter:
 
 
 def plain_messages(messages: Sequence[Message], choice: tools.ToolChoice) -> list[dict[str, Any]]:
-    """Messages as templates know them: text only, tools told in the system message."""
+    """Return messages for a template: text only, with tools described in the system message."""
     plain: list[dict[str, Any]] = []
     for at, message in enumerate(messages):
         where = f"messages[{at}]"
@@ -169,12 +169,12 @@ def _text(message: Message, where: str) -> str | None:
     for at, part in enumerate(message.content):
         if part.type != "text" or part.text is None:
             where = f"{where}.content[{at}]"
-            raise ApiError(400, f"{where} is no text, the only kind that is read here", param=where)
+            raise ApiError(400, f"{where} is not text, the only supported kind", param=where)
     return "".join(part.text or "" for part in message.content)
 
 
 def chat_tokens(model: Model, messages: list[dict[str, Any]], variables: dict[str, Any]) -> list[int]:
-    """Tokens of a conversation; an assistant's message at its end is gone on with."""
+    """Return the tokens of a conversation; an assistant's message at its end is continued."""
     begun = ""
     if messages[-1]["role"] == "assistant" and len(messages) > 1:
         begun = messages.pop()["content"]

@@ -1,76 +1,46 @@
-"""`bitnet serve`."""
+"""The command `bitnet serve`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bitnet_core.cli import options
 from bitnet_core.cli.console import note, progress_bar, say, stderr
-from bitnet_hal.errors import UsageError
+from bitnet_core.cli.opening import slow_device, use_threads
+from bitnet_core.cli.options import ModelOptions, QuietOption
+from bitnet_core.cli.parameters import expanded
+from bitnet_core.options.engine import EngineOptions
+from bitnet_core.options.fields import arguments_of
+from bitnet_core.options.loading import LoadOptions
 
-from bitnet_server import cli_options
-from bitnet_server.settings import Settings
+from bitnet_server.settings import KEY_VARIABLE, Settings
 
 if TYPE_CHECKING:
     from bitnet_core.api import Model
 
+STREAM_INTERVAL = 0.02
+"""Seconds of greedy decoding that a client who arrives may have to wait for."""
 
+
+@expanded
 def serve(
-    model: options.ModelOption = None,
-    device: options.DeviceOption = None,
-    host: cli_options.HostOption = "127.0.0.1",
-    port: cli_options.PortOption = 8080,
-    alias: cli_options.AliasOption = None,
-    max_tokens: cli_options.MaxTokensOption = None,
-    max_sequences: cli_options.MaxSequencesOption = 32,
-    max_queue: cli_options.MaxQueueOption = 256,
-    queue_timeout: cli_options.QueueTimeoutOption = 300.0,
-    request_timeout: cli_options.RequestTimeoutOption = 3600.0,
-    drain_delay: cli_options.DrainDelayOption = 0.0,
-    drain_timeout: cli_options.DrainTimeoutOption = 30.0,
-    api_key_file: cli_options.ApiKeyFileOption = None,
-    allowed_hosts: cli_options.AllowedHostsOption = None,
-    cors_origins: cli_options.CorsOriginsOption = None,
-    slots: cli_options.SlotsOption = False,
-    log_requests: cli_options.LogRequestsOption = False,
-    ssl_certfile: cli_options.SslCertfileOption = None,
-    ssl_keyfile: cli_options.SslKeyfileOption = None,
-    kv: options.KvOption = options.KvType.f16,
-    kv_size: options.BudgetOption = None,
-    eviction: options.EvictionOption = options.Evicted.lru,
-    context: options.ContextOption = None,
-    layout: options.LayoutOption = None,
-    group_size: options.ActivationOption = None,
-    threads: options.ThreadsOption = None,
-    quiet: options.QuietOption = False,
+    *,
+    settings: Settings,
+    model: ModelOptions,
+    loading: LoadOptions,
+    engine: EngineOptions,
+    quiet: QuietOption = False,
 ) -> None:
     """Serve a model over HTTP, as OpenAI's API, with a chat page at /.
 
     It listens at once and answers 503 until the model is loaded. Ctrl-C lets running requests finish.
     """
-    settings = Settings(
-        host=host,
-        port=port,
-        names=_listed(alias),
-        max_tokens=max_tokens,
-        max_queue=max_queue,
-        queue_timeout=queue_timeout,
-        request_timeout=request_timeout,
-        drain_delay=drain_delay,
-        drain_timeout=drain_timeout,
-        api_keys=_keys(api_key_file),
-        allowed_hosts=tuple(name.lower() for name in _listed(allowed_hosts)),
-        cors_origins=_listed(cors_origins),
-        slots=slots,
-        log_requests=log_requests,
-        certificate=str(ssl_certfile) if ssl_certfile else None,
-        key=str(ssl_keyfile) if ssl_keyfile else None,
-    )
-    load = _loader(model, device, kv, kv_size, eviction, context, max_sequences, layout, group_size)
-    _start(settings, load, quiet)
+    if key := os.environ.get(KEY_VARIABLE, "").strip():
+        settings = replace(settings, api_keys=(*settings.api_keys, key))
+    use_threads(model.threads)
+    _start(settings, _loader(model, loading, replace(engine, stream_interval=STREAM_INTERVAL)), quiet)
 
 
 def _start(settings: Settings, load: Callable[[], Model], quiet: bool) -> None:
@@ -83,57 +53,24 @@ def _start(settings: Settings, load: Callable[[], Model], quiet: bool) -> None:
     run(load, settings, _teller(quiet))
 
 
-def _loader(
-    model: str | None,
-    device: str | None,
-    kv: options.KvType,
-    kv_size: str | None,
-    eviction: options.Evicted,
-    context: int | None,
-    max_sequences: int,
-    layout: options.Layout | None,
-    group_size: options.ActivationGroupSize | None,
-) -> Callable[[], Model]:
-    """Loads the model when it is called; a device that cannot be asked for is refused now."""
+def _loader(options: ModelOptions, loading: LoadOptions, engine: EngineOptions) -> Callable[[], Model]:
+    """Return a function that loads the model. Raises UsageError at once if the device's name is not valid."""
     from bitnet_hal.discovery.request import resolve_request
 
-    request = resolve_request(device)
-    budget = options.nbytes(kv_size) if kv_size else None
+    request = resolve_request(options.device)
 
     def load() -> Model:
         from bitnet_core.api import load as load_model
 
         with progress_bar("starting") as progress:
             loaded = load_model(
-                model,
-                request,
-                kv_dtype=kv.value,
-                kv_cache_bytes=budget,
-                eviction=eviction.value,
-                context=context,
-                max_sequences=max_sequences,
-                activation_group_size=options.group_size_of(group_size),
-                stream_interval=0.02,  # what a client that arrives may have to wait for
-                layout=layout.value if layout else None,
-                progress=progress,
+                options.model, request, progress=progress, **arguments_of(loading), **arguments_of(engine)
             )
-        if hint := options.slow_device(device, loaded.device.info.backend):
+        if hint := slow_device(options.device, loaded.device.info.backend):
             note(hint)
         return loaded
 
     return load
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
-
-
-def _keys(path: Path | None) -> tuple[str, ...]:
-    lines = options.read_text(str(path)).splitlines() if path else []
-    keys = tuple(line.strip() for line in [*lines, os.environ.get(cli_options.KEY_VARIABLE, "")] if line.strip())
-    if path and not keys:
-        raise UsageError(f"{path} holds no API key")
-    return keys
 
 
 def _log_requests() -> None:
@@ -146,7 +83,10 @@ def _log_requests() -> None:
 
 
 def _teller(quiet: bool) -> Callable[[str], None]:
-    """Tells a person everything; a log gets the address and the model, and no figures; with `quiet` the address."""
+    """Return a function that prints the server's messages.
+
+    On a terminal it prints all of them, in a log only the first two (address and model), with `quiet` only the address.
+    """
     if stderr().is_terminal and not quiet:
         return say
     left = iter(range(1 if quiet else 2))

@@ -1,4 +1,4 @@
-"""POST /v1/completions."""
+"""The endpoint POST /v1/completions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DEFAULT_TOKENS = 16
 
 
 class CompletionCall:
-    """One request: its orders, and the words of its answer."""
+    """A completion request: its generation requests, and the formatting of its response."""
 
     def __init__(self, service: Service, request: CompletionRequest) -> None:
         self.service, self.request = service, request
@@ -43,7 +43,7 @@ class CompletionCall:
         self._given = _prompts(request.prompt)
 
     def generations(self) -> list[GenerationRequest]:
-        """Tokenized and compiled; for a thread of its own."""
+        """Build the generation requests: tokenize, compile grammars. Runs in a worker thread."""
         self.prompts = [self._tokens(prompt) for prompt in self._given]
         request = self.request
         given = _DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
@@ -70,7 +70,9 @@ class CompletionCall:
         return prompt
 
     def _scored(self, index: int) -> Scored | None:
-        """Keeps log probabilities of a prompt where they are wanted, or where there is nothing but the prompt."""
+        """Return a callback that keeps the prompt's log probabilities if they are requested, or if the prompt is the
+        whole text.
+        """
         request = self.request
         if not request.echo or (request.logprobs is None and request.max_tokens != 0):
             return None
@@ -85,21 +87,21 @@ class CompletionCall:
         return keep
 
     def echo(self, index: int) -> str:
-        """The prompt's own text, where it is to be repeated."""
+        """Return the prompt's text if it is to be echoed."""
         if not self.request.echo:
             return ""
         given = self._given[index // self.texts]
         return given if isinstance(given, str) else self.model.tokenizer.decode(given)
 
     def prompt_logprobs(self, index: int) -> list[tuple[int, TokenScore | None]]:
-        """The tokens of a repeated prompt and what was thought of them; nothing for the first."""
+        """Return the tokens of an echoed prompt with their scores; None for the first token."""
         if not self.request.echo or self.request.logprobs is None:
             return []
         prompt = self.prompts[index // self.texts]
         return [(token, self._prompt_scores[index].get(at)) for at, token in enumerate(prompt)]
 
     def to_response(self, deltas: Sequence[Delta]) -> Document:
-        """The answer in one piece."""
+        """Build the whole response."""
         envelope = ResponseEnvelope(self.service, "cmpl", "text_completion")
         choices = []
         for index in range(len(self.states)):
@@ -120,19 +122,19 @@ class CompletionCall:
         return envelope.document(choices, usage=usage(self.states, self.texts), timings=timings(self.states))
 
     def formatter(self) -> CompletionFormatter:
-        """The answer in chunks."""
+        """Build the formatter of a streamed response."""
         return CompletionFormatter(self)
 
 
 class Offsets:
-    """Writes logprobs as completions have them, with the place of each token in the text."""
+    """Formatter of a completion's logprobs, which holds the offset of the next token in the text."""
 
     def __init__(self, call: CompletionCall) -> None:
         self._tokenizer = call.model.tokenizer
         self._at = 0
 
     def document(self, scores: Sequence[tuple[int, TokenScore | None]]) -> Document:
-        """choices[].logprobs for the next tokens."""
+        """Return choices[].logprobs for the next tokens."""
         texts = [self._text(token) for token, _ in scores]
         offsets = []
         for text in texts:
@@ -153,7 +155,7 @@ class Offsets:
 
 
 class CompletionFormatter:
-    """Chunks of one completion, as streams.ResponseFormatter."""
+    """The chunks of one completion (see streams.ResponseFormatter)."""
 
     def __init__(self, call: CompletionCall) -> None:
         self._call = call
@@ -164,11 +166,11 @@ class CompletionFormatter:
         self._usage = bool(options and options.include_usage)
 
     def start(self) -> list[bytes]:
-        """Nothing: the first chunk of a choice carries the prompt, if that is wanted."""
+        """Return no chunks: the first chunk of a choice carries the prompt, if it is requested."""
         return []
 
     def chunks(self, delta: Delta) -> list[bytes]:
-        """Text, and the reason of an end."""
+        """Return chunks of text, and the finish reason."""
         index, call = delta.index, self._call
         text, scores = delta.text, [(score.token, score) for score in delta.scores]
         if index not in self._begun:
@@ -184,7 +186,7 @@ class CompletionFormatter:
         return found
 
     def end(self) -> list[bytes]:
-        """The usage, where it was asked for."""
+        """Return the usage chunk, if it was requested."""
         if not self._usage:
             return []
         call = self._call
@@ -197,7 +199,7 @@ class CompletionFormatter:
 
 
 def _prompts(prompt: str | list[str | int | list[int]]) -> list[str | list[int]]:
-    """The prompts of a request, each a text or tokens; ApiError 400 for a mixture."""
+    """Return the prompts of a request, each a text or tokens. Raises ApiError 400 for a mixture."""
     if isinstance(prompt, str):
         return [prompt]
     texts = [item for item in prompt if isinstance(item, str)]

@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients know them."""
+"""Errors in the form of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class ApiError(Exception):
-    """Becomes {"error": {"message", "type", "param", "code"}} with a status; headers are added to the answer."""
+    """An error response: {"error": {"message", "type", "param", "code"}} with a status; headers are added to it."""
 
     def __init__(
         self,
@@ -30,29 +30,29 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def document(self) -> dict[str, Any]:
-        """The object that clients parse."""
+        """Return the error object."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
     def response(self) -> Response:
-        """The answer."""
+        """Build the response."""
         return Response(msgspec.json.encode(self.document()), self.status, self.headers, "application/json")
 
 
 def unavailable(message: str, retry_after: int = 1, *, again: bool = True) -> ApiError:
-    """503; again: the same server will be able to do it later."""
+    """Build a 503. again: this server can answer later."""
     headers = {"retry-after": str(retry_after)} | ({} if again else {"x-should-retry": "false"})
     return ApiError(503, message, kind="service_unavailable", code="unavailable", headers=headers)
 
 
 def internal() -> ApiError:
-    """500, with nothing of what went wrong inside."""
+    """Build a 500 without details of the failure."""
     return ApiError(
         500, "the server failed; its log says why", kind="server_error", headers={"x-should-retry": "false"}
     )
 
 
 def from_engine(error: Exception) -> ApiError:
-    """What an error of a text means for its client."""
+    """Convert an error of a generation to an error response."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, UsageError):

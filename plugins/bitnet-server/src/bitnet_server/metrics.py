@@ -1,4 +1,4 @@
-"""Figures for Prometheus, with vLLM's names behind the prefix bitnet:."""
+"""Metrics for Prometheus, with vLLM's names and the prefix bitnet:."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000,
 
 
 class Histogram:
-    """Counts values by bucket. prometheus_client's own takes ten times as long, and tokens are many."""
+    """A histogram of fixed buckets. prometheus_client's own takes ten times as long, and tokens are many."""
 
     def __init__(self, name: str, text: str, bounds: tuple[float, ...]) -> None:
         self._name, self._text, self._bounds = name, text, bounds
         self._counts, self._sum = [0] * (len(bounds) + 1), 0.0
 
     def observe(self, value: float) -> None:
-        """One more value."""
+        """Add a value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def family(self, model: str) -> Metric:
-        """For a scrape: in each bucket what is not above its bound."""
+        """Return the metric family of a scrape; a bucket counts the values up to its bound."""
         metric = HistogramMetricFamily(self._name, self._text, labels=["model_name"])
         bounds = [*map(floatToGoString, self._bounds), "+Inf"]
         metric.add_metric([model], list(zip(bounds, accumulate(self._counts), strict=True)), self._sum)
@@ -55,8 +55,10 @@ class Histogram:
 
 
 class Metrics:
-    """A registry of its own. figures, counts: the engine's, asked at each scrape; figures is None before the model is
-    loaded."""
+    """The server's own metrics registry.
+
+    figures, counts: return the engine's, at each scrape; figures returns None before the model is loaded.
+    """
 
     def __init__(self, figures: Callable[[], Figures | None], counts: Callable[[], Counts]) -> None:
         self.registry = CollectorRegistry()
@@ -81,27 +83,27 @@ class Metrics:
         self.registry.register(self)
 
     def loaded(self, model: str, version: str, device: str) -> None:
-        """Name the model, and what computes it."""
+        """Set the labels of the model and its device."""
         self.model = model
         info = Info("bitnet:build", "What serves.", registry=self.registry)
         info.info({"version": version, "device": device, "model": model})
 
     def stepped(self, tokens: int) -> None:
-        """A step gave so many tokens, of all texts."""
+        """Count the tokens of a step, of all requests."""
         self._iteration.observe(tokens)
 
     def first_token(self, seconds: float) -> None:
-        """A text began, so long after its request."""
+        """Record the time from a request to its first token."""
         self._first.observe(seconds)
 
     def next_tokens(self, seconds: float, count: int) -> None:
-        """`count` tokens came so long after the one before them."""
+        """Record the time between the last token and the next `count` tokens."""
         self._next.observe(seconds / count)
 
     def ended(
         self, reason: str, *, prompt: int, generated: int, whole: float, queued: float, prefill: float, decode: float
     ) -> None:
-        """A text ended; times in seconds."""
+        """Record the end of a request; times in seconds."""
         self._success.labels(self.model, reason).inc()
         pairs = (
             (self._whole, whole),
@@ -115,15 +117,15 @@ class Metrics:
             histogram.observe(value)
 
     def cancelled(self) -> None:
-        """A client left before its text was done."""
+        """Count a request whose client disconnected."""
         self._cancelled.labels(self.model).inc()
 
     def text(self) -> bytes:
-        """What a scrape reads."""
+        """Return the metrics as Prometheus reads them."""
         return generate_latest(self.registry)
 
     def collect(self) -> Iterable[Metric]:
-        """The histograms, and the engine's own figures."""
+        """Return the histograms and the engine's own metrics."""
         figures = self._figures()
         if figures is not None:
             yield from (histogram.family(self.model) for histogram in self._histograms)

@@ -1,4 +1,4 @@
-"""Who may ask: host names, origins, API keys. And what every answer carries: a request id, CORS, no caching."""
+"""Access by host name, origin and API key; request id, CORS and no caching for every response."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _OPEN = ("/", "/health", "/v1/health", "/health/live", "/health/ready")
 
 
 class Middleware:
-    """ASGI middleware around everything. It refuses before anything is read, and turns exceptions into answers."""
+    """ASGI middleware around all endpoints.
+
+    It refuses requests before their bodies are read, and turns exceptions into responses.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, known: frozenset[str]) -> None:
         self._app, self._settings, self._metrics, self._known = app, settings, metrics, known
@@ -75,7 +78,7 @@ class Middleware:
             log.info("%s %s %d %.3f s %s", scope["method"], path, status, took, request_id)
 
     def _refusal(self, scope: Scope, headers: Headers, foreign: bool) -> Response | None:
-        """The answer to what may not be asked, or to a preflight; None for all else."""
+        """Return the response to a request that is not allowed or to a preflight, None for all others."""
         self._check_host(headers)
         if foreign:
             raise ApiError(403, "requests from this origin are refused", kind="permission_error", code="origin")
@@ -93,7 +96,9 @@ class Middleware:
         return None
 
     def _check_host(self, headers: Headers) -> None:
-        """Exactly one Host, and one that this server answers to: a page that another name leads here could read all."""
+        """Raise ApiError unless there is exactly one Host, by which this server may be called (a page could read
+        everything through another name: DNS rebinding).
+        """
         hosts = headers.getlist("host")
         match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if match is None or not self._host_allowed(match[1].lower()):
@@ -123,7 +128,7 @@ class Middleware:
     def _check_key(self, headers: Headers) -> None:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         key = (given if scheme.lower() == "bearer" else headers.get("x-api-key", "")).strip().encode()
-        # Every key is compared, so that time tells nothing.
+        # Every key is compared, so that the time taken reveals nothing.
         if not sum(hmac.compare_digest(key, known.encode()) for known in self._settings.api_keys):
             raise ApiError(
                 401,

@@ -1,20 +1,26 @@
-"""The chat page: files of this package, read once; no path of a request ever reaches the file system."""
+"""The chat page: files of this package, read once, so that no request's path reaches the file system."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
 
+import msgspec
+from bitnet_core.options.fields import Declared, options_of
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bitnet_server.errors import ApiError
+from bitnet_server.schema import NUMBERS, request_range
+from bitnet_server.settings import Settings
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".json": "application/json",
 }
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -27,18 +33,37 @@ _HEADERS = {
 
 @cache
 def contents() -> dict[str, bytes]:
-    """Every file of the page by its name."""
+    """Return every file of the page by its name; options.json has the numbers of the settings dialog."""
     folder = files("bitnet_server") / "static"
-    return {item.name: item.read_bytes() for item in folder.iterdir() if "." + item.name.rpartition(".")[2] in _TYPES}
+    found = {item.name: item.read_bytes() for item in folder.iterdir() if "." + item.name.rpartition(".")[2] in _TYPES}
+    return found | {"options.json": msgspec.json.encode(_settings())}
+
+
+def _settings() -> list[dict[str, object]]:
+    """Return name, label, help, range and step of each number that a request takes."""
+    rows = [_row(one, request_range(one)) for one in NUMBERS.values() if one.name != "seed"]
+    rows.append(_row(options_of(Settings)["max_tokens"], Meta(ge=1)))
+    return [*rows, _row(NUMBERS["seed"], Meta(ge=0, le=1 << 31))]
+
+
+def _row(one: Declared, limits: Meta) -> dict[str, object]:
+    return {
+        "name": one.name,
+        "label": one.name.replace("_", " ").capitalize(),
+        "help": one.option.help.partition(" Default:")[0],
+        "min": limits.ge,
+        "max": limits.le,
+        "step": 1 if one.plain is int else 0.01,
+    }
 
 
 async def index(request: Request) -> Response:
-    """GET /"""
+    """Return the page."""
     return _file("index.html")
 
 
 async def static(request: Request) -> Response:
-    """GET /static/NAME"""
+    """Return a file of the page."""
     return _file(request.path_params["name"])
 
 

@@ -1,4 +1,4 @@
-"""The hook by which core finds `bitnet serve`; what serves is imported when the command runs."""
+"""The hook that adds `bitnet serve`; the server itself is imported when the command runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ hookimpl = pluggy.HookimplMarker("bitnet")
 
 @hookimpl
 def bitnet_commands(register: RegisterCommand) -> None:
-    """`bitnet serve`."""
+    """Register `bitnet serve`."""
     from bitnet_server.command import serve
 
     register("serve", serve)

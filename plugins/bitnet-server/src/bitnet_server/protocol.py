@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with the limits that it lacks: size and time of a request's head, and connections."""
+"""uvicorn's HTTP protocol with limits that it lacks: size and time of a request's head, number of connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ MAX_CONNECTIONS = 1024
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """Closes connections whose request heads are too long or too slow, and those beyond MAX_CONNECTIONS."""
+    """A protocol that closes connections whose request heads are too long or too slow, and those beyond
+    MAX_CONNECTIONS.
+    """
 
     _timer: asyncio.TimerHandle | None = None
     _fed = 0  # bytes since the head began; 0 outside a head

@@ -1,4 +1,4 @@
-"""From a request's fields to orders for texts."""
+"""Build generation requests from the fields of an HTTP request."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bitnet_core.engine.request.reasoning import Reasoning
 from bitnet_core.engine.request.request import Scored
 from bitnet_core.engine.sampling.constraint import Constraint
 from bitnet_core.engine.sampling.defaults import SamplingDefaults
-from bitnet_core.engine.sampling.sampler import SamplingParams
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.structured import Grammar, grammar_of
 from bitnet_hal.errors import UsageError
 
 from bitnet_server.errors import ApiError
 from bitnet_server.request_state import GenerationRequest
-from bitnet_server.schema import Common
+from bitnet_server.schema import Common, given_numbers
 
 if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
     from bitnet_core.api import Model
@@ -26,12 +26,15 @@ if TYPE_CHECKING:  # it takes long to import: the server listens meanwhile
 _GREEDY_BELOW = 1e-4
 """Temperatures under this choose the likeliest token: their quotients would overflow."""
 
+RANDOM_SEED = -1
+"""A request's seed that means a random one, as in llama-server and vLLM."""
+
 _BANNED = -100.0
 """OpenAI's logit_bias of this much bans a token."""
 
 
 def check_common(request: Common, model: Model, names: Sequence[str]) -> None:
-    """ApiError where fields contradict each other, the model or each other's ranges."""
+    """Raise ApiError if fields contradict each other or the model."""
     if request.model is not None and request.model not in names:
         raise ApiError(404, f"there is no model {request.model[:200]!r} here", param="model", code="model_not_found")
     if request.best_of is not None and request.best_of != (request.n or 1):
@@ -47,28 +50,27 @@ def check_common(request: Common, model: Model, names: Sequence[str]) -> None:
 
 
 def sampling_of(request: Common, defaults: SamplingDefaults, seed: int, logprobs: int | None) -> SamplingParams:
-    """How tokens are chosen; where neither the request nor the model says, with a temperature of 1 as OpenAI does."""
-    usual = defaults.temperature if defaults.origin else 1.0
+    """Return the sampling parameters of a request.
+
+    Without a temperature in the request or the model it is 1, as in OpenAI's API.
+    """
+    given = given_numbers(request)
+    usual = defaults.values.temperature if defaults.origin else 1.0
     temperature = usual if request.temperature is None else request.temperature
     if temperature < _GREEDY_BELOW or request.top_p == 0:
         temperature = 0.0
+    top_k = given["top_k"]
     biases = {int(token): bias for token, bias in (request.logit_bias or {}).items()}
+    given |= {"temperature": temperature, "top_k": None if top_k is None else max(top_k, 0), "seed": seed % (1 << 64)}
     return defaults.params(
-        temperature=temperature,
-        top_k=None if request.top_k is None else max(request.top_k, 0),
-        top_p=request.top_p,
-        min_p=request.min_p,
-        repetition_penalty=request.repetition_penalty or request.repeat_penalty or None,
+        **given,
         logit_bias={token: bias if bias > _BANNED else float("-inf") for token, bias in biases.items()},
-        seed=seed % (1 << 64),
-        presence_penalty=request.presence_penalty,
-        frequency_penalty=request.frequency_penalty,
         logprobs=logprobs,
     )
 
 
 def grammar_in(request: Common) -> Grammar | None:
-    """What a request's response_format, regex or grammar asks for; ApiError 400 where it makes no sense."""
+    """Return the grammar of a request's response_format, regex or grammar. Raises ApiError 400 if it is not valid."""
     asked: list[dict[str, Any]] = []
     if request.response_format is not None:
         asked.append({k: v for k, v in msgspec.to_builtins(request.response_format).items() if v is not None})
@@ -105,13 +107,14 @@ def generation_requests(
     scored: Callable[[int], Scored | None] = lambda index: None,
     reply: bool = False,
 ) -> list[GenerationRequest]:
-    """Orders for every choice: prompts in their order, n of each. Choice i draws with the seed plus i.
+    """Build the generation requests of every choice: prompts in their order, n of each.
 
-    reply: they are a chat's, which may begin with reasoning. Compiles the grammar, which may take a second. ApiError
-    where a prompt is too long or the grammar is refused.
+    Choice i uses the seed plus i. reply: the text is a chat reply, which may begin with reasoning. Compiling a grammar
+    may take a second. Raises ApiError if a prompt is too long or the grammar is refused.
     """
     _check_lengths(prompts, model.engine.max_model_len)
-    seed = secrets.randbits(63) if request.seed is None else request.seed
+    drawn = request.seed is None or request.seed == RANDOM_SEED
+    seed = secrets.randbits(63) if drawn else request.seed or 0
     ends = frozenset() if request.ignore_eos else model.tokenizer.eos_ids
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     tags = model.thinking_tags if reply else None

@@ -1,4 +1,4 @@
-"""Texts in the making, seen from both sides: the engine's thread puts what is new in, a request takes it out."""
+"""The state of a generation request: the engine's thread adds output, the event loop takes it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:  # they take long to import: the server listens meanwhile
     from bitnet_core.engine.request.request import Request, Scored
     from bitnet_core.engine.sampling.constraint import Constraint
     from bitnet_core.engine.sampling.logprobs import TokenScore
-    from bitnet_core.engine.sampling.sampler import SamplingParams
+    from bitnet_core.options.sampling import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One text to be made. index: its choice in the answer."""
+    """A request for one text. index: its choice in the response."""
 
     index: int
     tokens: list[int]
@@ -35,7 +35,7 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What is new in one text. tokens: how many; finish: "stop", "length" or "error" with the last one."""
+    """The new output of one request. tokens: their number; finish: "stop", "length" or "error" in the last one."""
 
     index: int
     text: str
@@ -48,18 +48,18 @@ class Delta:
 
 @dataclass(slots=True)
 class OutputQueue:
-    """What a request has not read yet; used on the event loop only."""
+    """The output that a client has not received yet; used on the event loop only."""
 
     deltas: deque[Delta] = field(default_factory=deque)
     event: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, delta: Delta) -> None:
-        """Add, and wake whoever waits."""
+        """Add output and wake the reader."""
         self.deltas.append(delta)
         self.event.set()
 
     def take(self) -> list[Delta]:
-        """Everything that came."""
+        """Remove and return all output."""
         taken = list(self.deltas)
         self.deltas.clear()
         self.event.clear()
@@ -68,7 +68,7 @@ class OutputQueue:
 
 @dataclass(slots=True, eq=False)
 class RequestState:
-    """One text. `output` and `request` belong to the engine's thread, which `advance` runs in."""
+    """A generation request under way. `output` and `request` belong to the engine's thread, which calls `advance`."""
 
     index: int
     output: OutputProcessor
@@ -80,11 +80,11 @@ class RequestState:
 
     @property
     def request(self) -> Request:
-        """Its tokens and times."""
+        """Return the engine's request."""
         return self.output.request
 
     def advance(self, engine: Engine) -> Delta | None:
-        """What a step gave; ends the text at a stop string."""
+        """Process the output of a step; end the request at a stop string."""
         request, output = self.request, self.output
         before = output.seen
         chunk = output.advance_all()
@@ -103,5 +103,5 @@ class RequestState:
 
 
 def now() -> float:
-    """The clock of all times here."""
+    """Return the time in seconds on the clock of all times here."""
     return time.perf_counter()

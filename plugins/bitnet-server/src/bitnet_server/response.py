@@ -1,4 +1,4 @@
-"""What both kinds of answers have: ids, usage, timings, log probabilities."""
+"""The parts that both kinds of responses have: ids, usage, timings, log probabilities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Document = dict[str, Any]
 
 
 class ResponseEnvelope:
-    """The fields that every chunk of one answer repeats."""
+    """The fields that every chunk of a response repeats."""
 
     def __init__(self, service: Service, prefix: str, kind: str) -> None:
         self._fields: Document = {
@@ -29,12 +29,12 @@ class ResponseEnvelope:
         }
 
     def document(self, choices: list[Document], **more: Any) -> Document:
-        """The fields with these choices."""
+        """Return the envelope with these choices."""
         return {**self._fields, "choices": choices, **more}
 
 
 def usage(states: Sequence[RequestState], texts_per_prompt: int) -> Document:
-    """Tokens of an answer; a prompt counts once however many texts follow it."""
+    """Return the token counts of a response; a prompt counts once however many choices it has."""
     first = states[::texts_per_prompt]
     prompt = sum(state.request.prompt_tokens for state in first)
     made = sum(state.output.seen for state in states)
@@ -47,7 +47,7 @@ def usage(states: Sequence[RequestState], texts_per_prompt: int) -> Document:
 
 
 def timings(states: Sequence[RequestState]) -> Document:
-    """Speed of the first text, as llama.cpp's server tells it."""
+    """Return the speed of the first choice, in the form of llama.cpp's server."""
     state = states[0]
     request, made = state.request, state.output.seen
     prefill, decode = request.prefill_seconds, request.decode_seconds
@@ -62,13 +62,13 @@ def timings(states: Sequence[RequestState]) -> Document:
 
 
 def token_document(tokenizer: Tokenizer, token: int, logprob: float) -> Document:
-    """One token of a chat's logprobs."""
+    """Return one token of a chat's logprobs."""
     raw = token_bytes(tokenizer, token)
     return {"token": raw.decode("utf-8", "replace"), "logprob": floor(logprob), "bytes": list(raw)}
 
 
 def chat_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore]) -> Document:
-    """choices[].logprobs of a chat."""
+    """Return choices[].logprobs of a chat."""
     content = [
         token_document(tokenizer, score.token, score.logprob)
         | {"top_logprobs": [token_document(tokenizer, token, logprob) for token, logprob in score.top]}
@@ -78,10 +78,10 @@ def chat_logprobs(tokenizer: Tokenizer, scores: Sequence[TokenScore]) -> Documen
 
 
 def token_bytes(tokenizer: Tokenizer, token: int) -> bytes:
-    """What a token writes; control tokens by their names."""
+    """Return the bytes of a token; of control tokens, their names."""
     return tokenizer.token_bytes(token) or tokenizer.token_text(token).encode()
 
 
 def floor(logprob: float) -> float:
-    """JSON has no infinity: what cannot be is -9999, as in OpenAI's answers."""
+    """Return a log probability, or -9999 for -inf, which JSON lacks (as in OpenAI's API)."""
     return max(logprob, -9999.0)

@@ -1,4 +1,4 @@
-"""Running the server: sockets, signals, draining, and a line of figures on a terminal."""
+"""Run the server: sockets, signals, draining, and a line of figures on a terminal."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _TOLD_EVERY = 10.0
 
 
 def run(load: Callable[[], Model], settings: Settings, say: Say) -> None:
-    """Serve until a signal ends it. `load` opens the model, in the engine's thread; `say` tells a person something.
+    """Serve until a signal ends it. load: opens the model, in the engine's thread; say: prints a message.
 
-    Raises the BitnetError that kept the model from loading, DeviceLostError where the device was lost for good, and
-    UsageError where the address is taken.
+    Raises the BitnetError that kept the model from loading, DeviceLostError if the device is lost without a
+    replacement, and UsageError if the address is taken.
     """
     listener = _listen(settings)
     service = Service(load, settings)
@@ -49,7 +49,7 @@ def run(load: Callable[[], Model], settings: Settings, say: Say) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, with our own signals."""
+    """uvicorn's server with signal handlers of our own."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -85,7 +85,7 @@ def _listen(settings: Settings) -> socket.socket:
     except OSError as exc:
         listener.close()
         where = f"{settings.host}:{settings.port}"
-        raise UsageError(f"cannot listen on {where}: {exc.strerror or exc}; --port takes another one") from exc
+        raise UsageError(f"cannot listen on {where}: {exc.strerror or exc}; use another --port") from exc
     listener.setblocking(False)
     return listener
 
@@ -105,7 +105,7 @@ async def _serve(server: _Server, service: Service, listener: socket.socket, say
 
 @contextlib.contextmanager
 def _signals(action: Callable[[], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM call `action` on the loop."""
+    """Call `action` on the event loop at SIGINT and SIGTERM."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -120,14 +120,14 @@ def _signals(action: Callable[[], None]) -> Iterator[None]:
 
 
 class _Drain:
-    """The end: not ready, then no new work, then no more waiting. A second signal ends at once."""
+    """The shutdown: first not ready, then no new requests, then no waiting ones. A second signal ends it at once."""
 
     def __init__(self, server: _Server, service: Service, say: Say) -> None:
         self._server, self._service, self._say = server, service, say
         self._task: asyncio.Task[None] | None = None
 
     def signalled(self) -> None:
-        """A signal came."""
+        """Begin the shutdown, or end it at a second signal."""
         if self._task is None:
             self._task = asyncio.create_task(self._drain())
         else:
@@ -147,12 +147,12 @@ class _Drain:
                     await asyncio.sleep(0.05)
         if service.active:
             service.end_all()
-            await asyncio.sleep(0.2)  # for the clients to be told
+            await asyncio.sleep(0.2)  # so that the errors reach the clients
         self._server.should_exit = True
 
 
 async def _watch(server: _Server, service: Service, say: Say, drain: _Drain) -> None:
-    """Tell what happens; end the server where it can do nothing more."""
+    """Print the server's progress; end the server if it can do nothing more."""
     while service.loading and service.error is None:
         await asyncio.sleep(0.05)
     if service.error is not None:

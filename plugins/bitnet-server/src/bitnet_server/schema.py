@@ -1,29 +1,30 @@
-"""Requests: fields, types and ranges, checked strictly. null is the same as absent, unknown fields are ignored."""
+"""Request schemas: fields, types and ranges, checked strictly; null means absent, unknown fields are ignored."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
+from bitnet_core.options.fields import Declared, options_of
+from bitnet_core.options.sampling import SamplingParams
 from msgspec import Meta, Struct
 
 from bitnet_server.errors import ApiError
 
 Tokens = Annotated[int, Meta(ge=1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Stop = Annotated[str, Meta(min_length=1, max_length=1000)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 
 
 class StreamOptions(Struct):
-    """stream_options."""
+    """The field stream_options."""
 
     include_usage: bool | None = None
 
 
 class ResponseFormat(Struct):
-    """response_format, with llama.cpp's schema beside json_object, and two kinds more."""
+    """The field response_format, with llama.cpp's schema beside json_object, and the types regex and grammar."""
 
     type: str
     json_schema: dict[str, Any] | None = None
@@ -32,19 +33,56 @@ class ResponseFormat(Struct):
     grammar: str | None = None
 
 
-class Common(Struct, kw_only=True):
+NUMBERS = {name: one for name, one in options_of(SamplingParams).items() if one.plain in (int, float) and one.flags}
+"""The sampling options that are numbers, by name: fields of requests, and settings of the chat page."""
+
+OPENAI_RANGES = {
+    "temperature": Meta(ge=0, le=2),
+    "top_k": Meta(ge=-1, le=1 << 31),  # -1 for all, as in vLLM
+    "seed": Meta(ge=-(1 << 63), le=(1 << 63) - 1),
+}
+"""Ranges that differ from those of SamplingParams, by OpenAI's API reference unless a comment names another."""
+
+
+def request_range(one: Declared) -> Meta:
+    """Return the range of a sampling option in a request."""
+    own = Meta(ge=one.option.at_least, le=one.option.at_most)
+    return OPENAI_RANGES.get(one.name, own)
+
+
+def _number_fields() -> list[tuple[str, Any, None]]:
+    return [
+        (name, Annotated[one.plain, request_range(one)] | None, None)
+        for one in NUMBERS.values()
+        for name in (one.name, *one.option.aliases)
+    ]
+
+
+if TYPE_CHECKING:
+
+    class SamplingFields(Struct, kw_only=True):
+        """The sampling options that are numbers."""
+
+        temperature: float | None = None
+        top_p: float | None = None
+        seed: int | None = None
+else:
+    SamplingFields = msgspec.defstruct("SamplingFields", _number_fields(), kw_only=True, module=__name__)
+
+
+def given_numbers(request: SamplingFields) -> dict[str, Any]:
+    """Return the sampling options of a request by their names in SamplingParams; None if the request has none."""
+    found: dict[str, Any] = {}
+    for one in NUMBERS.values():
+        values = (getattr(request, name) for name in (one.name, *one.option.aliases))
+        found[one.name] = next((value for value in values if value is not None), None)
+    return found
+
+
+class Common(SamplingFields, kw_only=True):
     """Fields that chats and completions share."""
 
     model: str | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=1 << 31)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] | None = None
-    repeat_penalty: Annotated[float, Meta(ge=0.01, le=100)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
     stop: Stop | Annotated[list[Stop], Meta(max_length=16)] | None = None
     stop_token_ids: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=64)] | None = None
     ignore_eos: bool | None = None
@@ -81,7 +119,7 @@ class ToolCall(Struct):
 
 
 class Message(Struct):
-    """One message."""
+    """A message of a conversation."""
 
     role: str
     content: str | list[ContentPart] | None = None
@@ -120,7 +158,7 @@ class NamedTool(Struct):
 
 
 class ChatRequest(Common, kw_only=True):
-    """POST /v1/chat/completions."""
+    """The body of POST /v1/chat/completions."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=4096)]
     max_completion_tokens: Tokens | None = None
@@ -135,7 +173,7 @@ class ChatRequest(Common, kw_only=True):
 
 
 class CompletionRequest(Common, kw_only=True):
-    """POST /v1/completions."""
+    """The body of POST /v1/completions."""
 
     prompt: str | Annotated[list[str | int | list[int]], Meta(min_length=1)]
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
@@ -145,7 +183,7 @@ class CompletionRequest(Common, kw_only=True):
 
 
 class TokenizeRequest(Struct):
-    """POST /tokenize, as llama-server and (prompt) vLLM have it."""
+    """The body of POST /tokenize, as in llama-server and (prompt) vLLM."""
 
     content: str | None = None
     prompt: str | None = None
@@ -154,13 +192,13 @@ class TokenizeRequest(Struct):
 
 
 class DetokenizeRequest(Struct):
-    """POST /detokenize."""
+    """The body of POST /detokenize."""
 
     tokens: Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=1 << 20)]
 
 
 class TemplateRequest(Struct):
-    """POST /apply-template."""
+    """The body of POST /apply-template."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=4096)]
 
@@ -171,7 +209,7 @@ _DECODERS: dict[type[Struct], msgspec.json.Decoder[Any]] = {}
 
 
 def parse(body: bytes, kind: type[R]) -> R:
-    """A request from its JSON; ApiError 400 that names the field."""
+    """Parse the JSON of a request. Raises ApiError 400 that names the field."""
     decoder = _DECODERS.setdefault(kind, msgspec.json.Decoder(kind))
     try:
         request: R = decoder.decode(body)

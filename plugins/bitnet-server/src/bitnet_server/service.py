@@ -1,4 +1,4 @@
-"""The model behind the endpoints: loading, the queue, texts under way, and the end of it all."""
+"""The model behind the endpoints: loading, queue, running requests and shutdown."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _REMEMBERED = 64
 
 
 class Service:
-    """Everything but the endpoints, on the event loop; the driver's thread owns the model."""
+    """The server without its endpoints, on the event loop; the engine's thread owns the model."""
 
     def __init__(self, load: Callable[[], Model], settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics(self._figures, self._counts)
         self.created = int(time.time())
         self.draining = False  # no new work
-        self.leaving = False  # tell load balancers to go elsewhere
+        self.leaving = False  # load balancers send requests elsewhere
         self.active = 0  # texts under way, waiting ones included
         self.tokens_made = 0
         self.requests = 0
@@ -55,55 +55,55 @@ class Service:
     # The life of the model.
 
     def start(self) -> None:
-        """Begin loading, on the running loop."""
+        """Begin loading; call it on the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._engine_thread.start()
 
     def close(self) -> None:
-        """Close the model; what is under way ends with an error."""
+        """Close the model; running requests end with an error."""
         self._engine_thread.close(_HANGING)
 
     @property
     def error(self) -> Exception | None:
-        """What ended the loading, or the device."""
+        """The error that ended the loading or the device, None without one."""
         return self._engine_thread.error
 
     @property
     def lost(self) -> bool:
-        """The device is gone, and there is no other."""
+        """The device is lost, and there is no other."""
         return isinstance(self._engine_thread.error, DeviceLostError)
 
     @property
     def loading(self) -> bool:
-        """The model is not there yet."""
+        """The model is still being loaded."""
         return self._engine_thread.model is None
 
     @property
     def model(self) -> Model:
-        """The model; ApiError 503 while there is none."""
+        """The model. Raises ApiError 503 while there is none."""
         if self._engine_thread.model is None:
             raise unavailable("loading model", 1)
         return self._engine_thread.model
 
     @property
     def alive(self) -> bool:
-        """The engine's thread runs, and does not hang in a step."""
+        """The engine's thread runs, and is not stuck in a step."""
         since = self._engine_thread.stepping_since
         return self._engine_thread.alive and (since is None or time.monotonic() - since < _HANGING)
 
     @property
     def ready(self) -> bool:
-        """New work is welcome."""
+        """New requests are accepted."""
         return self.alive and not (self.loading or self.draining or self.leaving or self.error)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What the model answers to; the first is its id."""
+        """The model's names; the first is its id."""
         return self.settings.names or (self.model.name,)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Version and device."""
+        """The version and the device, as a fingerprint."""
         return f"bitnet-{core_version()}-{self.model.device.info.backend}"
 
     def _open(self) -> Model:
@@ -117,7 +117,7 @@ class Service:
     # Texts.
 
     def check_accepting(self) -> None:
-        """ApiError unless new work is taken now."""
+        """Raise ApiError unless new requests are accepted."""
         _ = self.model
         if self.draining:
             raise unavailable("the server is shutting down", 5, again=False)
@@ -127,7 +127,7 @@ class Service:
             raise unavailable("the engine does not answer", 30, again=False)
 
     def check_room(self, texts: int) -> None:
-        """ApiError 429 where the queue has no room for so many more."""
+        """Raise ApiError 429 if the queue has no room for so many more requests."""
         room = self.model.engine.sequences + self.settings.max_queue
         if self.active and self.active + texts > room:
             seconds = str(self._wait_seconds())
@@ -136,13 +136,13 @@ class Service:
             )
 
     def check_text(self, text: str) -> None:
-        """UsageError for a text that cannot fit in the context, without tokenizing it."""
+        """Raise UsageError for a text that cannot fit in the context, without tokenizing it."""
         self.model.tokenizer.check_fits(text, self.model.engine.max_model_len)
 
     async def submit(
         self, generations: Sequence[GenerationRequest], created: float
     ) -> tuple[OutputQueue, list[RequestState]]:
-        """Queue texts; ApiError where one cannot be made. `created`: when the request came (jobs.now)."""
+        """Queue generation requests. created: time of the HTTP request. Raises ApiError if one is not valid."""
         self.check_accepting()
         self.check_room(len(generations))
         queue = OutputQueue()
@@ -160,7 +160,7 @@ class Service:
         return queue, states
 
     def cancel(self, states: Sequence[RequestState]) -> None:
-        """End the texts of a client that has left; those that are over already are left alone."""
+        """Abort the requests of a client that has disconnected; finished ones are left alone."""
         left = [state for state in states if not state.over]
         for state in left:
             self._close(state)
@@ -169,12 +169,12 @@ class Service:
             self._engine_thread.call(lambda model: self._drop(model, left))
 
     def end_all(self) -> None:
-        """Fail whatever is under way; its clients are told."""
+        """Fail all running requests, with an error for their clients."""
         error = unavailable("the server is shutting down", 5, again=False)
         self._engine_thread.call(lambda model: self._deliver(model.engine.fail_all(error)))
 
     def _abandon(self, future: Future[list[RequestState]], texts: int) -> None:
-        """The request was given up while its texts were being queued."""
+        """Abort requests whose client disconnected while they were being queued."""
         if future.exception():
             self.active -= texts
         else:
@@ -213,7 +213,7 @@ class Service:
             self._states.pop(state.request.id, None)
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
-        """In the engine's thread: hand what a step gave to the loop, in one call."""
+        """Hand the output of a step from the engine's thread to the event loop, in one call."""
         model = self._engine_thread.model
         batch: list[tuple[RequestState, Delta]] = []
         for output in outputs:
@@ -265,7 +265,7 @@ class Service:
         self.active -= 1
 
     def _wait_seconds(self) -> int:
-        """About how long until there is room again."""
+        """Return an estimate of the seconds until the queue has room."""
         mean = sum(self._times) / len(self._times) if self._times else 1.0
         slots = max(1, self.model.engine.sequences)
         return min(60, max(1, math.ceil(max(0, self.active - slots) * mean / slots)))
@@ -278,7 +278,7 @@ class Service:
         launches = {device: counts.total() for device, counts in engine.kernel_launches_by_device.items()}
         return {
             "errors": (
-                "Errors by kind, those that the engine recovered from included.",
+                "Errors by kind, including those that the engine recovered from.",
                 "kind",
                 engine.scheduler.errors.counts,
             ),

@@ -1,4 +1,4 @@
-"""Waiting for texts: server-sent events as they come, or everything at the end; whoever leaves frees the place."""
+"""Waiting for generation: server-sent events or one response; a disconnect aborts the requests."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ Write = Callable[[bytes], Awaitable[None]]
 
 
 class ClientGoneError(Exception):
-    """Nobody reads the answer."""
+    """The client has disconnected."""
 
 
 class ResponseFormatter(Protocol):
-    """How deltas become chunks of an answer."""
+    """The protocol that turns deltas into chunks of a response."""
 
     def start(self) -> list[bytes]:
-        """JSON of what comes first."""
+        """Return the JSON of the first chunks."""
 
     def chunks(self, delta: Delta) -> list[bytes]:
-        """JSON of what a delta adds."""
+        """Return the JSON of a delta's chunks."""
 
     def end(self) -> list[bytes]:
-        """JSON of what comes last."""
+        """Return the JSON of the last chunks."""
 
 
 class Reader:
-    """Takes the deltas of a request's jobs until all are done, within the times that the settings allow."""
+    """A reader of the deltas of several requests until all are done, within the time limits of the settings."""
 
     def __init__(self, service: Service, queue: OutputQueue, states: Sequence[RequestState], receive: Receive) -> None:
         self._service, self._queue, self._states = service, queue, states
@@ -60,9 +60,9 @@ class Reader:
         self._service.cancel(self._states)
 
     async def read(self, seconds: float) -> list[Delta]:
-        """What came, waiting for it at most so long; [] when all is done or nothing came.
+        """Return new deltas, waiting for at most so long; [] when all is done or nothing came.
 
-        ClientGoneError where the client has left, ApiError where a text failed or took too long.
+        Raises ClientGoneError if the client has disconnected, ApiError if a request failed or took too long.
         """
         if self._open and not self._queue.deltas:
             self._watchdog.set(seconds)
@@ -81,7 +81,7 @@ class Reader:
 
     @property
     def done(self) -> bool:
-        """Every text has ended."""
+        """Every request has ended."""
         return not self._open and not self._queue.deltas
 
     def _check_times(self) -> None:
@@ -101,7 +101,7 @@ class Reader:
 
 
 async def collect(reader: Reader, seconds: float) -> list[Delta]:
-    """All deltas of texts that are answered as a whole."""
+    """Return all deltas of requests whose response is not streamed."""
     found: list[Delta] = []
     while not reader.done:
         found += await reader.read(seconds)
@@ -109,7 +109,7 @@ async def collect(reader: Reader, seconds: float) -> list[Delta]:
 
 
 class Sender:
-    """Writes parts of an answer; ClientGoneError where nobody has taken one in for `seconds`."""
+    """A writer of response parts. Raises ClientGoneError if the client takes none for `seconds`."""
 
     def __init__(self, send: Send, seconds: float) -> None:
         self._send, self._seconds = send, seconds
@@ -118,7 +118,7 @@ class Sender:
         self._watchdog = Watchdog(self._give_up)
 
     async def write(self, body: bytes) -> None:
-        """One part, with more to come."""
+        """Write one part; more follow."""
         self._watchdog.set(self._seconds)
         try:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
@@ -130,7 +130,7 @@ class Sender:
             self._watchdog.off()
 
     def stop(self) -> None:
-        """Nothing more is written."""
+        """End the response."""
         self._watchdog.stop()
 
     def _give_up(self) -> None:
@@ -140,7 +140,9 @@ class Sender:
 
 
 class EventStream:
-    """An ASGI answer: chunks of several texts as events, a comment in long silences, an error event at a failure."""
+    """An ASGI response of server-sent events: chunks of several choices, a comment in long silences, an error event at
+    a failure.
+    """
 
     def __init__(
         self, service: Service, queue: OutputQueue, states: Sequence[RequestState], formatter: ResponseFormatter
@@ -182,7 +184,7 @@ class EventStream:
 
 
 def _joined(deltas: list[Delta]) -> list[Delta]:
-    """What came for one text as one delta, in the order of their last parts."""
+    """Merge the deltas of each request into one, in the order of their last parts."""
     parts: dict[int, Delta] = {}
     for new in deltas:
         old = parts.pop(new.index, None)

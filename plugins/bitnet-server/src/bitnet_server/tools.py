@@ -1,7 +1,7 @@
-"""Tool calls with any model: tools are told in the system message, calls are JSON that a grammar enforces.
+"""Tool calls with any model: tools are described in the system message, calls are JSON that a grammar enforces.
 
-The way of llama.cpp's generic handler: {"name": ..., "arguments": {...}}. With tool_choice "auto" an answer that begins
-with a brace is a call, any other is text; "required" and named tools leave only calls.
+The method is llama.cpp's generic handler: {"name": ..., "arguments": {...}}. With tool_choice "auto" an answer that
+begins with a brace is a call, any other is text; "required" and named tools leave only calls.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _BEGIN = re.compile(r'\{"name": ("(?:[^"\\]|\\.)*"), "arguments": ')
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """functions: that may be called; must: one of them has to be."""
+    """The tools of a request. functions: those that may be called; must: one of them has to be called."""
 
     functions: tuple[Function, ...] = ()
     must: bool = False
 
     @classmethod
     def of(cls, request: ChatRequest) -> ToolChoice:
-        """From tools and tool_choice; ApiError 400 where they do not fit each other."""
+        """Build from the fields tools and tool_choice. Raises ApiError 400 if they do not match."""
         functions = tuple(tool.function for tool in request.tools or ())
         if any(tool.type != "function" for tool in request.tools or ()):
             raise ApiError(400, "only tools of type function can be called", param="tools")
@@ -50,7 +50,7 @@ class ToolChoice:
         return cls() if chosen == "none" else cls(functions, must=chosen == "required")
 
     def grammar(self) -> Grammar | None:
-        """What an answer must look like."""
+        """Return the grammar of an answer."""
         if not self.functions:
             return None
         calls = [
@@ -76,14 +76,14 @@ class ToolChoice:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a piece of an answer adds: text, and tool_calls of a delta."""
+    """A part of an answer: text, and the tool_calls of a delta."""
 
     text: str = ""
     calls: tuple[dict[str, Any], ...] = ()
 
 
 class Parser:
-    """Tells text from a call while an answer comes in."""
+    """An incremental parser that separates text from tool calls."""
 
     def __init__(self, choice: ToolChoice) -> None:
         self._plain = not choice.functions
@@ -91,7 +91,7 @@ class Parser:
         self._called = False
 
     def push(self, text: str, *, last: bool) -> Part:
-        """More of the answer."""
+        """Parse more of the answer."""
         if self._plain:
             return Part(text)
         self._held += text
@@ -114,11 +114,11 @@ class Parser:
         return Part(calls=self._arguments(last))
 
     def reason(self, finish: str) -> str:
-        """finish_reason of the choice."""
+        """Return the choice's finish_reason."""
         return "tool_calls" if self._called and finish == "stop" else finish
 
     def _arguments(self, last: bool) -> tuple[dict[str, Any], ...]:
-        """All but what may be the brace that closes the call."""
+        """Return the text without a brace at its end, which may close the call."""
         keep = 0 if not self._held.endswith("}") else 1
         text = self._taken(len(self._held) - keep)
         if last:
@@ -131,7 +131,7 @@ class Parser:
 
 
 def to_tool_calls(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The tool_calls of a message from those of its deltas."""
+    """Return the tool_calls of a message from those of its deltas."""
     first = calls[0]
     arguments = "".join(call["function"]["arguments"] for call in calls)
     function = {"name": first["function"]["name"], "arguments": arguments}
@@ -139,12 +139,12 @@ def to_tool_calls(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def render_call(call: ToolCall) -> str:
-    """A call of an earlier answer as the model wrote it."""
+    """Render a call of an earlier answer as the model wrote it."""
     return f'{{"name": {json.dumps(call.function.name)}, "arguments": {call.function.arguments}}}'
 
 
 def with_tool_prompt(messages: list[dict[str, Any]], choice: ToolChoice) -> list[dict[str, Any]]:
-    """Messages with the tools described in the system message."""
+    """Return the messages with the tools described in the system message."""
     if not choice.functions:
         return messages
     lines = [json.dumps(msgspec.to_builtins(function), ensure_ascii=False) for function in choice.functions]

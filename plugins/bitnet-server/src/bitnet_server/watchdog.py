@@ -1,4 +1,4 @@
-"""Time limits that are set thousands of times a second and hardly ever pass."""
+"""Time limits that are set thousands of times a second and rarely expire."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class Watchdog:
-    """Calls `action` where the time that was set last has passed, unless it was put off before.
+    """A deadline that calls `action` when it expires, unless it was moved or cancelled before.
 
-    A timer of the event loop costs more than what it watches here, so one goes on for many settings.
+    A timer of the event loop costs more than the work that it watches here, so one timer serves many settings.
     """
 
     def __init__(self, action: Callable[[], object]) -> None:
@@ -19,7 +19,7 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float) -> None:
-        """In so many seconds."""
+        """Set the deadline to so many seconds from now."""
         self._at = self._loop.time() + seconds
         if self._timer is not None and self._timer.when() > self._at:
             self._timer.cancel()
@@ -28,11 +28,11 @@ class Watchdog:
             self._timer = self._loop.call_at(self._at, self._ring)
 
     def off(self) -> None:
-        """Not any more."""
+        """Cancel the deadline."""
         self._at = None
 
     def stop(self) -> None:
-        """For good."""
+        """Stop the timer."""
         self._at = None
         if self._timer is not None:
             self._timer.cancel()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bitnet_core.api import Model
-from bitnet_core.engine.options import EngineOptions
 from bitnet_core.formats.open import open_model
+from bitnet_core.options.engine import EngineOptions
 from bitnet_core.tokenizer import load_tokenizer
 from bitnet_hal.checks import writes
 from bitnet_hal.device import View

@@ -11,11 +11,10 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Literal
 
 from bitnet_hal.kernels.catalogue import KV_BLOCK
 
-Eviction = Literal["lru", "fifo", "lfu"]
+from bitnet_core.options.engine import Eviction
 
 
 def hash_blocks(tokens: Sequence[int], known: Sequence[bytes] = ()) -> list[bytes]:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from bitnet_hal.errors import UsageError
 
-from bitnet_core.engine.sampling.sampler import SamplingParams
 from bitnet_core.errors import ModelError
 from bitnet_core.formats.keys import short
 from bitnet_core.model.families import FAMILIES
 from bitnet_core.model.source import ModelSource
+from bitnet_core.options.fields import options_of
+from bitnet_core.options.sampling import SamplingParams
 
-_GGUF: Final = {
-    "temperature": "temp",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repetition_penalty": "penalty_repeat",
-}
+_GGUF: Final = {name: one.option.gguf for name, one in options_of(SamplingParams).items() if one.option.gguf}
 """Names of general.sampling.* keys."""
 
 
@@ -30,25 +24,23 @@ _GGUF: Final = {
 class SamplingDefaults:
     """Sampling parameters for a caller who sets none. origin: their source, "" if there is none (then greedy)."""
 
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
+    values: SamplingParams = SamplingParams()
     origin: str = ""
 
     def params(self, **given: Any) -> SamplingParams:
-        """Return these parameters, overridden by those given and not None. Raises UsageError for values out of
-        range."""
-        own = {name: getattr(self, name) for name in _GGUF}
-        wanted = {name: copy(value) for name, value in given.items() if value is not None}  # logit_bias is the caller's
-        return SamplingParams(**own | wanted)
+        """Return these options, overridden by those given and not None. Raises UsageError for values out of range."""
+        wanted = {name: value for name, value in given.items() if value is not None}
+        return SamplingParams(**{name: getattr(self.values, name) for name in _GGUF} | wanted)
 
     def described(self) -> str:
-        """Return a readable form: "temperature 0.6, top-k 20, top-p 0.95"."""
-        usual = SamplingDefaults()
-        named = (name for name in _GGUF if name == "temperature" or getattr(self, name) != getattr(usual, name))
-        return ", ".join(f"{name.replace('_', '-')} {getattr(self, name):g}" for name in named)
+        """Return the options that are not switched off, such as "temperature 0.6, top-k 20, top-p 0.95"."""
+        off = SamplingParams()
+        values = {name: getattr(self.values, name) for name in _GGUF}
+        return ", ".join(
+            f"{name.replace('_', '-')} {value:g}"
+            for name, value in values.items()
+            if name == "temperature" or value != getattr(off, name)
+        )
 
 
 def sampling_defaults(source: ModelSource) -> SamplingDefaults:
@@ -68,18 +60,20 @@ def sampling_defaults(source: ModelSource) -> SamplingDefaults:
     if found:
         return _checked(source.path, found, "the model file")
     own = FAMILIES[source.config.arch].sampling if source.config.arch in FAMILIES else None
-    return SamplingDefaults(own.temperature, own.top_k, own.top_p, origin=own.origin) if own else SamplingDefaults()
+    if own is None:
+        return SamplingDefaults()
+    return SamplingDefaults(SamplingParams(own.temperature, own.top_k, own.top_p), own.origin)
 
 
 def _checked(path: Path, values: dict[str, Any], origin: str) -> SamplingDefaults:
+    options = options_of(SamplingParams)
     for name, value in values.items():
-        whole = name == "top_k"
+        whole = options[name].annotation is int
         if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
             raise ModelError(f"{path}: {name} of {origin} is {short(value)}, not a {'whole ' if whole else ''}number")
     if "top_k" in values:
         values["top_k"] = max(values["top_k"], 0)  # some writers use -1 for "all"
     try:
-        SamplingParams(**values)
+        return SamplingDefaults(SamplingParams(**values), origin)
     except UsageError as error:
         raise ModelError(f"{path}: bad sampling defaults in {origin}: {error}") from error
-    return SamplingDefaults(**values, origin=origin)

@@ -3,106 +3,18 @@
 from __future__ import annotations
 
 import secrets
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from numbers import Integral, Real
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from bitnet_hal.errors import GpuError, UsageError, short
+from bitnet_hal.errors import GpuError, UsageError
 
 from bitnet_core.engine.sampling.candidates import NOTHING, draw, draw_all, ids_of_largest, tail_of, weights_of
 from bitnet_core.engine.sampling.constraint import Mask, masked
 from bitnet_core.engine.sampling.logits import Logits, LogitsRequest
 from bitnet_core.engine.sampling.logprobs import TokenScore, listed_score, token_score
+from bitnet_core.options.sampling import SamplingParams
 from bitnet_core.plan.scratch import SHORTLIST
-
-_TYPES = (
-    *((name, Real, "a number") for name in ("temperature", "top_p", "min_p", "repetition_penalty")),
-    *((name, Real, "a number") for name in ("presence_penalty", "frequency_penalty")),
-    ("top_k", Integral, "a whole number"),
-    *((name, Integral | None, "a whole number or None") for name in ("seed", "logprobs")),
-    ("logit_bias", Mapping, "a mapping"),
-)
-"""Parameter, type, and the type in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """Sampling parameters of a request. Filters apply in this order: repetition penalty, presence and frequency
-    penalty, logit bias, temperature, top-k, top-p, min-p, each on the result of the one before (as in the transformers
-    library).
-
-    temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 switch those filters off (top_p 0 leaves the likeliest token);
-    seed None draws one. repetition_penalty is for all tokens so far, presence_penalty (once a token) and
-    frequency_penalty (for each time it came) for generated ones (OpenAI's API reference). logprobs: how many of the
-    likeliest tokens are named beside the chosen one, None for no log probabilities.
-    """
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    seed: int | None = None
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logprobs: int | None = None
-
-    def __post_init__(self) -> None:
-        self._check_types()
-        checks = {
-            "temperature must be 0 or more": 0 <= self.temperature <= sys.float_info.max,
-            "top_k must be 0 or more": self.top_k >= 0,
-            "top_p must be from 0 to 1": 0 <= self.top_p <= 1,
-            "min_p must be from 0 to 1": 0 <= self.min_p <= 1,
-            "repetition_penalty must be from 0.01 to 100": 0.01 <= self.repetition_penalty <= 100,
-            "presence_penalty must be from -2 to 2": -2 <= self.presence_penalty <= 2,
-            "frequency_penalty must be from -2 to 2": -2 <= self.frequency_penalty <= 2,
-            "logit_bias values must be numbers up to 1e30, or -inf": all(
-                abs(value) <= 1e30 or value == float("-inf") for value in self.logit_bias.values()
-            ),
-            "logprobs must be from 0 to 20": self.logprobs is None or 0 <= self.logprobs <= 20,
-            "seed must be 0 or more": self.seed is None or self.seed >= 0,
-        }
-        for message, holds in checks.items():
-            if not holds:
-                raise UsageError(message)
-
-    def _check_types(self) -> None:
-        """Raise UsageError for values of a wrong type: they would fail later, in a step that other requests share."""
-        for name, kind, what in _TYPES:
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                raise UsageError(f"{name} must be {what}, not {short(value)}")
-        biases: Mapping[Any, Any] = self.logit_bias
-        for token, bias in biases.items():
-            if not (isinstance(token, Integral) and isinstance(bias, Real)):
-                raise UsageError(f"logit_bias must give numbers to token ids, not {short(bias)} to {short(token)}")
-
-    @property
-    def penalized(self) -> bool:
-        """True if earlier tokens change the logits."""
-        return self.repetition_penalty != 1.0 or self.presence_penalty != 0 or self.frequency_penalty != 0
-
-    @property
-    def raw(self) -> bool:
-        """True if logits are used as the model computes them."""
-        return not self.penalized and not self.logit_bias
-
-    @property
-    def greedy(self) -> bool:
-        """True if the device can choose by itself: the largest raw logit."""
-        return self.temperature == 0 and self.raw and self.logprobs is None
-
-    @property
-    def lowering(self) -> bool:
-        """True if no logit is ever raised."""
-        lowered = self.repetition_penalty >= 1 and self.presence_penalty >= 0 and self.frequency_penalty >= 0
-        return lowered and all(bias <= 0 for bias in self.logit_bias.values())
 
 
 class Sampler:
@@ -117,7 +29,8 @@ class Sampler:
             raise UsageError(f"logit_bias names a token outside 0..{vocab - 1}")
         self.params = params
         self.greedy = params.greedy
-        self.only_draws = params.temperature > 0 and params.raw and params.logprobs is None
+        drawn = params.temperature > 0 and not params.needs_all_logits
+        self.only_draws = drawn and params.raw and params.logprobs is None
         self.seed = secrets.randbits(63) if params.seed is None else params.seed
         self.scores: list[TokenScore] = []
         self.vocab = vocab
@@ -138,7 +51,8 @@ class Sampler:
         params = self.params
         if self.greedy:
             return LogitsRequest(1)
-        if not params.lowering or (params.logprobs is not None and not params.raw):
+        scored = params.logprobs is not None and not params.raw
+        if params.needs_all_logits or not params.lowering or scored:
             return LogitsRequest(0)
         needed = self._sure_length(tokens)
         named = params.logprobs
@@ -165,7 +79,11 @@ class Sampler:
             logits = masked(logits, mask)
         if np.isneginf(logits).all():
             raise forbidden()
-        token = int(np.argmax(logits)) if params.temperature == 0 else self._drawn(logits)
+        token = (
+            int(np.argmax(logits))
+            if params.temperature == 0
+            else self._drawn(_within_sigma(logits, params.top_n_sigma))
+        )
         if params.logprobs is not None:
             self.scores.append(token_score(logits, token, params.logprobs))
         return token
@@ -274,6 +192,18 @@ class Sampler:
         repeated = np.where(logits > 0, logits / factor, logits * factor)
         once = np.float32(params.presence_penalty) * (times > 0)
         return np.asarray(repeated - once - np.float32(params.frequency_penalty) * times, np.float32)
+
+
+def _within_sigma(logits: Logits, n: float) -> Logits:
+    """Return f32[V] with -inf for logits below max - n * standard deviation; n <= 0: unchanged.
+
+    Logits of -inf count neither before nor after (Tang et al. 2024, "Top-n-sigma: Not All Logits Are You Need", and
+    llama.cpp).
+    """
+    if n <= 0:
+        return logits
+    allowed = logits[logits > -np.inf].astype(np.float64)
+    return np.where(logits >= allowed.max() - n * allowed.std(), logits, np.float32("-inf"))
 
 
 def _in_order(ids: npt.NDArray[np.int32], values: Logits) -> tuple[npt.NDArray[np.int32], Logits]:

@@ -14,7 +14,7 @@ from bitnet_core.engine.schedule.admission import Admission
 from bitnet_core.engine.schedule.results import RequestOutput, StepResults
 from bitnet_core.engine.schedule.step_count import StepCountPolicy
 from bitnet_core.engine.speculative import DRAFT_TOKENS, AcceptanceStats
-from bitnet_core.plan.lm_head_int8 import AutoOnOff
+from bitnet_core.options.engine import AutoOnOff
 
 
 class MultiStepScheduler:

@@ -29,6 +29,7 @@ from bitnet_core.formats.ternary.tiles import Tiles
 from bitnet_core.model.config import ModelConfig
 from bitnet_core.model.source import Finding, TensorInfo
 from bitnet_core.model.weights import DenseWeight, TernaryWeight
+from bitnet_core.options.loading import Layout
 from bitnet_core.string_table import StringTable
 
 _LONG = 16  # longer arrays are summarized by `metadata`
@@ -44,7 +45,7 @@ class GGUFSource:
     def __init__(
         self,
         path: Path,
-        layout: i2_s.Layout | None = None,
+        layout: Layout | None = None,
         tiles: Tiles | None = None,
         quantize: bool = False,
         mapped: bool = True,
@@ -161,7 +162,7 @@ class GGUFSource:
         return any(self._tensors[name].type.name == "I2_S" for name in self._matrices)
 
     @property
-    def i2_s_layouts(self) -> tuple[i2_s.Layout, ...]:
+    def i2_s_layouts(self) -> tuple[Layout, ...]:
         """Return the layouts that can hold every I2_S matrix of the model."""
         shapes = [shape for name, shape in self._matrices.items() if self._tensors[name].type.name == "I2_S"]
         return tuple(kind for kind in i2_s.LAYOUTS if all(i2_s.fits(*shape, kind) for shape in shapes))
@@ -234,7 +235,7 @@ class GGUFSource:
                 raise ModelError(f"{self.path}: tensor {tensor.name!r}: {error}") from error
         return odd.findings()
 
-    def _decide(self, given: i2_s.Layout | None) -> Decision:
+    def _decide(self, given: Layout | None) -> Decision:
         if not self.has_i2_s:
             return Decision("A", "given", "the model has no I2_S matrices")
         fitting = self.i2_s_layouts

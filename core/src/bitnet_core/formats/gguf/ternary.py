@@ -16,6 +16,7 @@ from bitnet_core.formats.ternary.codes import Bytes, check_legal
 from bitnet_core.formats.ternary.tiles import TL1_TILES, TL2_TILES, Tiles, tile_for
 from bitnet_core.formats.weight_checks import nonzero_share
 from bitnet_core.model.weights import TernaryWeight
+from bitnet_core.options.loading import Layout
 
 _DECODERS: Mapping[str, Callable[[Bytes, int, int], TernaryWeight]] = {
     "TQ1_0": tq1_0.decode,
@@ -45,7 +46,7 @@ def decode(
     dtype: str,
     rows: int,
     columns: int,
-    layout: i2_s.Layout = "A",
+    layout: Layout = "A",
     tiles: Tiles | None = None,
     quantize: bool = False,
 ) -> TernaryWeight:

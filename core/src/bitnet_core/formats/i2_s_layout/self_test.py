@@ -17,9 +17,10 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats.dense import decode
 from bitnet_core.formats.gguf.source import GGUFSource
 from bitnet_core.formats.i2_s_layout.statistics import Decision, in_words
-from bitnet_core.formats.ternary.i2_s import LAYOUTS, Layout
+from bitnet_core.formats.ternary.i2_s import LAYOUTS
 from bitnet_core.model.source import ModelSource
 from bitnet_core.model.weights import DenseWeight
+from bitnet_core.options.loading import Layout
 
 SELF_TEST_TEXT = "Once upon a time there was a small dog named Max. Max lived in a house with a blue door."
 """A text that is easy for any model of English, even one trained on stories alone."""

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bitnet_core.formats.ternary.codes import Bytes
-from bitnet_core.formats.ternary.i2_s import COLUMN_OF_B, Layout
+from bitnet_core.formats.ternary.i2_s import COLUMN_OF_B
 from bitnet_core.model.weights import BLOCK
+from bitnet_core.options.loading import Layout
 
 Basis = Literal["given", "only one fits", "dead neurons", "neuron statistics", "self-test", "assumed"]
 Floats = npt.NDArray[np.float32]

@@ -10,8 +10,6 @@ Three layouts share the type id and the size. W[rows, columns], code = value + 1
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from bitnet_hal.rounding import ceil_div
 
@@ -19,8 +17,8 @@ from bitnet_core.errors import ModelError
 from bitnet_core.formats.gguf.types import I2_S_TAIL
 from bitnet_core.formats.ternary.codes import Bytes, check_legal, pack_rows, row_chunks, unpack
 from bitnet_core.model.weights import BLOCK, TernaryWeight
+from bitnet_core.options.loading import Layout
 
-Layout = Literal["A", "B", "C"]
 LAYOUTS: tuple[Layout, ...] = ("A", "B", "C")
 
 # Layout B read as A: true column 64 * (p // 16) + 16 * s + p % 16 of each 128-window is found at 32 * s + p.

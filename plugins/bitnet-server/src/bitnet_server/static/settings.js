@@ -4,21 +4,11 @@ import { setKey } from "./api.js";
 import { saveSettings, settings } from "./store.js";
 
 const $ = (id) => document.getElementById(id);
-const NUMBERS = [
-  ["temperature", "Temperature", 0, 2, 0.05],
-  ["top_p", "Top p", 0, 1, 0.01],
-  ["top_k", "Top k", 0, 1000, 1],
-  ["min_p", "Min p", 0, 1, 0.01],
-  ["repetition_penalty", "Repetition penalty", 0.5, 2, 0.01],
-  ["presence_penalty", "Presence penalty", -2, 2, 0.1],
-  ["frequency_penalty", "Frequency penalty", -2, 2, 0.1],
-  ["max_tokens", "Most tokens", 1, 1000000, 1],
-  ["seed", "Seed", 0, 2 ** 31, 1],
-];
+const NUMBERS = await (await fetch("/static/options.json")).json();
 
 export function prepare() {
-  for (const [name, label, min, max, step] of NUMBERS) {
-    const field = Object.assign(document.createElement("input"), { type: "number", min, max, step });
+  for (const { name, label, help, min, max, step } of NUMBERS) {
+    const field = Object.assign(document.createElement("input"), { type: "number", title: help, min, max: max ?? "", step });
     const box = document.createElement("label");
     box.append(label, field);
     field.dataset.name = name;
@@ -65,7 +55,7 @@ function show() {
 
 // The fields of a request that the user has set.
 export function parameters() {
-  const chosen = NUMBERS.map(([name]) => [name, settings[name]]).filter(([, value]) => Number.isFinite(value));
+  const chosen = NUMBERS.map(({ name }) => [name, settings[name]]).filter(([, value]) => Number.isFinite(value));
   return Object.fromEntries(chosen);
 }
 

@@ -1,0 +1,122 @@
+"""Sizes that an engine's options come to on a device: rows of a prompt step, concurrent requests, cache blocks."""
+
+from __future__ import annotations
+
+import logging
+
+from bitnet_hal.device import Device, DeviceInfo, DeviceType
+from bitnet_hal.errors import UsageError
+from bitnet_hal.kernels.catalogue import KV_BLOCK
+from bitnet_hal.rounding import ceil_div
+
+from bitnet_core.engine.kv_cache.cache import block_bytes, cache_bytes
+from bitnet_core.model.config import ModelConfig
+from bitnet_core.model.source import ModelSource
+from bitnet_core.options.engine import MAX_PREFILL_CHUNK, EngineOptions
+from bitnet_core.plan.memory import plan_memory
+from bitnet_core.plan.scratch import scratch_row_bytes
+
+log = logging.getLogger(__name__)
+
+MAX_CHUNK = {DeviceType.CPU: 256, DeviceType.GPU: 1024}
+"""Most rows of a prompt step by device type (512 for others). More rows gain a CPU little, and their activations take
+resident memory; a discrete GPU needs that many to be busy."""
+
+_LARGE_GPU = 64 << 30
+"""Bytes of memory from which a discrete GPU gets MAX_PREFILL_CHUNK rows: they fill the last turn of its multiprocessors
+better, and their activations take less than a hundredth of its memory."""
+
+_MAX_SHARED = 1 << 30
+"""Most bytes of a cache in memory that all programs share."""
+
+_MIN_BLOCKS = 8
+"""Least blocks of a cache without a given size: a lack of memory is then reported when the cache is allocated."""
+
+_MIN_CPU_CHUNK, _ROWS_PER_THREAD = 64, 32  # the fewer threads, the less is gained by more rows
+
+
+def concurrency(
+    options: EngineOptions, source: ModelSource, device: Device, sequences: int, chunk: int
+) -> tuple[int, int]:
+    """Return the number of concurrent requests, from 1 to `sequences`, and of state checkpoints, at most as many.
+
+    The states of delta nets take at most half of the cache's memory, and fit the device's largest buffer. Raises
+    UsageError if the device cannot bind one state.
+    """
+    config = source.config
+    if config.delta is None:
+        return sequences, 0
+    taken = plan_memory(source, kv_cache=0, sequences=sequences, chunk=chunk).total
+    budget = free_share(device, taken) if options.kv_cache_bytes is None else options.kv_cache_bytes
+    largest = 4 * max(config.delta.state_sizes)
+    if any(limit < largest for limit in _limits(device.info)):
+        raise UsageError(
+            f"a delta net's state of one request takes {largest:,} bytes, more than {device.info.request} can bind"
+        )
+    fit = min([budget // 2 // config.state_bytes, *(limit // largest for limit in _limits(device.info))])
+    requests = min(sequences, max((fit + 1) // 2, 1))
+    if requests < sequences:
+        log.info("states of delta nets take %d bytes a request: %d concurrent requests", config.state_bytes, requests)
+    return requests, min(max(fit - requests, 0), requests)
+
+
+def cache_blocks(
+    options: EngineOptions, config: ModelConfig, info: DeviceInfo, sequences: int, share: int, checkpoints: int = 0
+) -> int:
+    """Return the number of cache blocks beside the states of delta nets.
+
+    They fit in kv_cache_bytes, without it in `share` bytes, and in the device's largest buffer, and are no more than
+    `sequences` full sequences need. Raises UsageError if kv_cache_bytes holds no block.
+    """
+    size = block_bytes(config, options.kv_dtype)
+    states = cache_bytes(config, options.kv_dtype, 0, sequences + checkpoints)
+    need = cache_bytes(config, options.kv_dtype, 1, 0)
+    budget = max(share, _MIN_BLOCKS * need + states) if options.kv_cache_bytes is None else options.kv_cache_bytes
+    blocks = min(
+        max(0, budget - states) // need,
+        sequences * ceil_div(options.context_of(config), KV_BLOCK),
+        *(limit // size for limit in _limits(info)),
+    )
+    if not blocks:
+        kept = f", and the states of {sequences} requests {states:,}" if states else ""
+        raise UsageError(f"a kv_cache_bytes of {budget:,} bytes is too small: one block takes {need:,}{kept}")
+    return blocks
+
+
+def free_share(device: Device, taken: int) -> int:
+    """Return the bytes of a cache without a given size, on a device where weights and scratch take `taken` bytes.
+
+    A discrete GPU gives half of what is left of its memory; if its driver does not report free memory, all of it counts
+    as free. Other devices share their memory with all programs: a quarter of the free memory, up to 1 GiB.
+    """
+    info, free = device.info, device.free_memory()
+    if info.type is DeviceType.GPU:
+        return max(0, (info.total_memory if free < 0 else free) - taken) // 2 or _MAX_SHARED
+    return _MAX_SHARED if free < 0 else min(_MAX_SHARED, free // 4)
+
+
+def share_rule(info: DeviceInfo) -> str:
+    """Return the rule of `free_share` in words."""
+    if info.type is DeviceType.GPU:
+        return "half of the memory that weights and scratch leave free"
+    return "a quarter of the free memory, up to 1 GiB"
+
+
+def widest_chunk(config: ModelConfig, info: DeviceInfo, chunk: int, sequences: int) -> int:
+    """Return the rows of a prompt step: at most `chunk`, and at most MAX_CHUNK or a row for each sequence.
+
+    A discrete GPU with much memory gets more rows, a CPU that reports few threads fewer; and the device can bind their
+    widest activations.
+    """
+    rows, threads = MAX_CHUNK.get(info.type, 512), info.extra.get("threads")
+    if info.type is DeviceType.CPU and isinstance(threads, int):
+        rows = min(rows, max(_MIN_CPU_CHUNK, threads * _ROWS_PER_THREAD))
+    if info.type is DeviceType.GPU and info.total_memory >= _LARGE_GPU:
+        rows = MAX_PREFILL_CHUNK
+    chunk = min(chunk, max(rows, sequences))
+    widest = max(scratch_row_bytes(config)[0].values())
+    return max(1, min(chunk, *(limit // widest for limit in _limits(info)), chunk))
+
+
+def _limits(info: DeviceInfo) -> list[int]:
+    return [limit for limit in (info.max_binding, info.max_allocation) if limit]

@@ -1,0 +1,120 @@
+"""The options of the engine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from bitnet_hal.errors import UsageError
+
+from bitnet_core.options.fields import CACHE, MODEL, check_options, option
+
+if TYPE_CHECKING:
+    from bitnet_core.model.config import ModelConfig
+
+AutoOnOff = Literal["auto", "on", "off"]
+Eviction = Literal["lru", "fifo", "lfu"]
+KvType = Literal["f16", "f32", "int8"]
+
+DEFAULT_CONTEXT = 1 << 17
+"""Longest context in tokens that is taken from a model file alone; a longer one has to be asked for."""
+
+MAX_SEQUENCES = 1 << 16
+"""Limit of max_sequences: tables have a row for each sequence, whether it is used or not."""
+
+MAX_PREFILL_CHUNK = 4096
+"""Rows of a prompt step on a discrete GPU with much memory: more fill it no better."""
+
+
+def nbytes(text: str) -> int:
+    """Return the bytes of a size such as 800M, 4G or 1.5GiB (powers of 1024). Raises UsageError for another text."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,3})?)\s*([KMGT]?)(?:I?B)?", text.strip().upper(), re.ASCII)
+    if match is None or not float(match[1]):
+        raise UsageError(f"'{text[:40]}' is not a valid size: use a number with K, M, G or T, as in 800M or 4G")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2] or " "))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPoolConfig:
+    """Limits of a pool. max_cached_bytes: unused bytes kept for reuse, at most half of the device's free memory."""
+
+    max_cached_bytes: int = 2 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """The options of an engine. Raises UsageError for a value of a wrong type or out of range."""
+
+    kv_dtype: KvType = option("f16", flags=("--kv-cache-type",), group=CACHE, help="Storage of the KV cache.")
+    activation_group_size: Literal[32, 128] | None = option(
+        None,
+        group=MODEL,
+        help="Columns that share an activation scale, in models whose activations are scaled in groups: 128 makes "
+        "prompts faster and rounds more coarsely. Default: 32.",
+    )
+    context: int | None = option(
+        None,
+        at_least=2,
+        flags=("--context", "-c"),
+        group=CACHE,
+        help="Longest sequence, in tokens. Default: the model's, up to 131,072.",
+    )
+    kv_cache_bytes: int | None = option(
+        None,
+        at_least=1,
+        flags=("--kv-cache-size",),
+        metavar="SIZE",
+        parse=nbytes,
+        group=CACHE,
+        help="Memory of the KV cache, as 800M or 4G (in Python: bytes). Default: half of what weights and scratch "
+        "leave free on a GPU with memory of its own, elsewhere a quarter of the free memory, up to 1 GiB; no more "
+        "than needed.",
+    )
+    max_sequences: int = option(32, at_least=1, at_most=MAX_SEQUENCES, group=CACHE, help="Maximum concurrent requests.")
+    eviction: Eviction = option("lru", group=CACHE, help="Order in which reusable prefixes leave the KV cache.")
+    prefill_chunk: int = option(
+        MAX_PREFILL_CHUNK,
+        at_least=1,
+        group=CACHE,
+        help="Most tokens of prompts in a step, up to a limit of the device: fewer take less memory for activations, "
+        "and running requests wait less; more make long prompts faster.",
+    )
+    lm_head_int8: AutoOnOff = option(
+        "auto",
+        flags=(),
+        help="Choose tokens by an int8 copy of an f16 head, exactly and with half the reading; auto: where it saves "
+        "time.",
+    )
+    prompt_lookup: AutoOnOff = option(
+        "auto",
+        flags=(),
+        help="Speculative decoding of a single greedy request: draft the next four tokens from its own text and check "
+        "them in one step. The text is the same. Needs a device with the feature `batch-invariant` (cpu); auto: as "
+        "long as it saves time; not for models with delta nets.",
+    )
+    stream_interval: float = option(
+        0.1, above=0, flags=(), help="Seconds of greedy decoding, about, between two chunks of a stream."
+    )
+    pool: MemoryPoolConfig = option(
+        factory=MemoryPoolConfig, flags=(), help="Limits of the pool of device buffers that steps use."
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def config_of(self, config: ModelConfig) -> ModelConfig:
+        """Return the configuration with activation_group_size. Raises UsageError if the model has one scale a row."""
+        if self.activation_group_size is None:
+            return config
+        if not config.activation_group_size:
+            raise UsageError(
+                f"activation_group_size {self.activation_group_size}: this model was trained with one scale a row"
+            )
+        return replace(config, activation_group_size=self.activation_group_size)
+
+    def context_of(self, config: ModelConfig) -> int:
+        """Return the tokens of the longest sequence. Raises UsageError if they are more than the model supports."""
+        if self.context is not None and self.context > config.context:
+            raise UsageError(f"context {self.context} is more than the model's {config.context} tokens")
+        return self.context or min(config.context, DEFAULT_CONTEXT)

@@ -1,0 +1,36 @@
+"""The options of loading a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bitnet_core.options.fields import DEVICE, MODEL, check_options, option
+
+Layout = Literal["A", "B", "C"]
+"""Byte layouts of I2_S tensors. A: 128 columns in 32 bytes (Microsoft's published files); B: 64 columns in 16 bytes
+(written on ARM); C: four rows interleaved."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """The options of opening a model file. Raises UsageError for a value of a wrong type."""
+
+    layout: Layout | None = option(
+        None, group=MODEL, help="Byte layout of I2_S tensors. Default: the one that the file's own evidence shows."
+    )
+    strict: bool | None = option(
+        None, flags=(), help="Treat warnings about the file as errors. Default: as BITNET_STRICT_MODE says."
+    )
+    mmap: bool = option(
+        True, group=MODEL, help="Map the file into memory. Without it the file is read whole, and may change meanwhile."
+    )
+    fallback: bool = option(
+        True,
+        group=DEVICE,
+        help="Let auto use the next device if one fails, at load or in the middle of a text. A device that is named "
+        "is never replaced.",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
