@@ -241,10 +241,11 @@ def test_a_quarantined_backend_asked_for_by_name_raises_its_reason(install_plugi
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_the_environment_chooses_for_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_chooses_where_the_caller_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BITNET_DEVICE", "cuda")
     with pytest.raises(DeviceNotFoundError):
-        open_device("auto")
+        open_device()
+    assert selected("auto") == "numpy:0"
     assert selected(DeviceRequest("auto")) == "numpy:0"
     assert selected("numpy") == "numpy:0"
 

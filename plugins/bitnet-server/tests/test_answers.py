@@ -99,6 +99,9 @@ def test_token_prompts(client: httpx.Client, complete: Any) -> None:
     assert complete(tokens)["choices"][0]["text"] == complete()["choices"][0]["text"]
     assert complete([tokens])["usage"]["prompt_tokens"] == len(tokens)
     assert client.post("/detokenize", json={"tokens": tokens}).json() == {"content": "Once upon a time"}
+    assert client.post("/detokenize", json={"tokens": []}).json() == {"content": ""}
+    for outside in (10**6, 2**62, -1):
+        assert client.post("/detokenize", json={"tokens": [1, outside]}).status_code == 400
     assert client.post("/tokenize", json={"prompt": "Once"}).json()["tokens"] == tokens[1:2]
 
 

@@ -34,6 +34,9 @@ REFERENCE = importlib_metadata.EntryPoint("numpy", "bitnet_hal.reference.plugin"
 MAX_DEVICES = 1024
 """Maximum devices of one backend."""
 
+OPEN_SECONDS = 60.0
+"""Seconds that opening a device may take: a driver of many GPUs, or one that compiles when it starts, needs several."""
+
 log = logging.getLogger(__name__)
 
 
@@ -210,19 +213,22 @@ class Registry:
     def open(self, info: DeviceInfo) -> Device:
         """Open a listed device.
 
-        Raises a GpuError for any exception or wrong result of the plugin; a UsageError (for an invalid variable, say)
-        passes unchanged.
+        Raises a GpuError for any exception or wrong result of the plugin, and if it takes more than OPEN_SECONDS; a
+        UsageError (for an invalid variable, say) passes unchanged.
         """
 
         def wrong(operation: str, what: str) -> BackendIncompatibleError:
             return self._wrong(info, operation, what)
 
+        backend = self.backends[info.backend]
         try:
-            device = self.backends[info.backend].open(info.index)
+            device = bounded(
+                lambda: backend.open(info.index), info.backend, "opening a device", seconds=OPEN_SECONDS, late=_close
+            )
             usable = isinstance(getattr(device, "info", None), DeviceInfo) and hasattr(device, "close")
         except BaseException as error:
             if sound(error):
-                _complete_hint(error)
+                _complete(error)
                 raise
             raise wrong("open", described(error)) from error
         if not usable:
@@ -341,10 +347,19 @@ def _stage_of(error: BaseException) -> Stage:
     return Stage.DRIVER if absent else Stage.DEVICES
 
 
-def _complete_hint(error: BaseException) -> None:
-    """Give a device's error a hint if the plugin gave none."""
-    if isinstance(error, GpuError) and not error.hint:
+def _complete(error: BaseException) -> None:
+    """Give the error of an open operation its name, and a hint if the plugin gave none."""
+    if not isinstance(error, GpuError):
+        return
+    error.operation = error.operation or "open"
+    if not error.hint:
         error.hint = HINTS.get(type(error), "Use another device; `bitnet devices` lists them")
+
+
+def _close(device: Device) -> None:
+    """Close a device that opened too late."""
+    with suppress(Exception):
+        device.close()
 
 
 def _import_modules(names: Sequence[str]) -> None:

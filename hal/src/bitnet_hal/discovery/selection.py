@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +36,9 @@ from bitnet_hal.isolation import bounded, described
 from bitnet_hal.tuning.measured import token_seconds
 
 log = logging.getLogger(__name__)
+
+MAX_FAILED = 8
+"""Devices of one backend that `auto` tries: a machine has at most so many, and a plugin may list any number."""
 
 _HARDWARE = frozenset({DeviceType.GPU, DeviceType.INTEGRATED})
 _PCI_ADDRESS = re.compile(r"([0-9a-f]{4}:[0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
@@ -172,12 +176,12 @@ def open_device(
 ) -> tuple[Device, BackendStartupSummary]:
     """Open the device of a request.
 
-    For None and "auto", BITNET_DEVICE and the configuration file apply. If a device does not open, only `auto` with
+    None: that of BITNET_DEVICE, else of the configuration file, else auto. If a device does not open, only `auto` with
     `fallback` tries the next one. Raises DeviceNotFoundError, BackendUnavailableError or BackendIncompatibleError if no
     device fits, UsageError for a request outside the grammar.
     """
     if not isinstance(request, DeviceRequest):
-        request = resolve_request(None if request == AUTO.name else request)
+        request = resolve_request(request)
     concerned = _concerned(request)
     present = devices(concerned)
     _check_variables(concerned)
@@ -215,10 +219,19 @@ def open_next(summary: BackendStartupSummary, error: GpuError) -> tuple[Device, 
 def next_devices(summary: BackendStartupSummary, error: GpuError) -> list[DeviceInfo]:
     """Return the devices left to try, best first.
 
-    If the card itself failed (lost, timed out, full), they exclude the same card under other backends.
+    If the card itself failed (lost, timed out, full), they exclude the same card under other backends. A backend with
+    MAX_FAILED failed devices, or one that did not finish opening a device, is excluded as a whole.
     """
     tried = [summary.selected, *(info for info, _ in summary.skipped)]
-    left = [info for info in devices() if not any(info.request == other.request for other in tried)]
+    failed = Counter(info.backend for info in tried)
+    hangs = isinstance(error, GpuTimeoutError) and error.operation == "open"
+    left = [
+        info
+        for info in devices()
+        if not any(info.request == other.request for other in tried)
+        and failed[info.backend] < MAX_FAILED
+        and not (hangs and info.backend == summary.selected.backend)
+    ]
     if isinstance(error, DeviceLostError | GpuTimeoutError | OutOfMemoryError):
         left = [info for info in left if not _same_card(info, summary.selected)]
     return ranked(left)

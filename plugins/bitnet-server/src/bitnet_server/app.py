@@ -161,6 +161,9 @@ class Endpoints:
     async def detokenize(self, request: Request) -> Response:
         """Return the text of tokens."""
         asked, tokenizer = await self._parsed(request, DetokenizeRequest), self.service.model.tokenizer
+        vocab = self.service.model.config.vocab
+        if asked.tokens and not 0 <= min(asked.tokens) <= max(asked.tokens) < vocab:
+            raise ApiError(400, f"a token id is outside 0..{vocab - 1}", param="tokens")
         text = b"".join(tokenizer.token_bytes(token) for token in asked.tokens).decode("utf-8", "replace")
         return _json({"content": text})
 
@@ -231,15 +234,21 @@ class Generate:
 
 
 async def read_body(request: Request, service: Service) -> bytes:
-    """Read the request body. Raises ApiError 413 or 408 if it is too long or too slow."""
+    """Read the request body. Raises ApiError 413 or 408 if it is too long or too slow, 400 if the client left."""
     limit, parts, size = service.settings.max_body, [], 0
+    too_long = ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and (len(announced) > 18 or int(announced) > limit):
+        raise too_long  # before `100 Continue` asks for it
     try:
         async with asyncio.timeout(service.settings.body_timeout):
             async for part in request.stream():
                 size += len(part)
                 if size > limit:
-                    raise ApiError(413, f"the body is longer than {limit} bytes", headers={"connection": "close"})
+                    raise too_long
                 parts.append(part)
+    except ClientDisconnect as exc:
+        raise ApiError(400, "the client left before the end of the body") from exc
     except TimeoutError as exc:
         raise ApiError(408, "the body came too slowly", headers={"connection": "close"}) from exc
     return b"".join(parts)

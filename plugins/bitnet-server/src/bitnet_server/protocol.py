@@ -11,6 +11,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from bitnet_server.errors import ApiError
 
 MAX_HEAD = 64 << 10  # bytes of request line and headers
+SEPARATORS = 4  # bytes of a header around its name and value: ": " and the end of the line
+MAX_FRAMING = 1 << 20  # bytes around the parts of a chunked body: sizes, extensions, trailers
 HEAD_SECONDS = 10.0
 MAX_CONNECTIONS = 1024
 
@@ -22,6 +24,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     _timer: asyncio.TimerHandle | None = None
     _fed = 0  # bytes since the head began; 0 outside a head
+    _framing = 0  # bytes since the head ended that are not the body
     _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
@@ -42,19 +45,25 @@ class GuardedProtocol(HttpToolsProtocol):
             self._arm()  # the head of another request on the same connection
         if self._timer is not None:
             self._fed += len(data)
+        else:
+            self._framing += len(data)
         super().data_received(data)
+        if self._framing > MAX_FRAMING and not self._refused:
+            self._refuse(400, "the body has too many bytes around its parts")
         if self._timer is not None and self._fed > MAX_HEAD and not self._refused:
             self._refuse(431, "the request's headers are too long")
 
     def on_headers_complete(self) -> None:
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        size = len(self.url) + sum(len(name) + len(value) + SEPARATORS for name, value in self.headers)
         self._disarm()
+        self._framing = 0
         if size > MAX_HEAD:
             self._refuse(431, "the request's headers are too long")
         elif not self._refused:
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
+        self._framing -= len(body)
         if not self._refused:
             super().on_body(body)
 
