@@ -167,6 +167,7 @@ def test_hopper_takes_every_source_but_those_for_others() -> None:
     unused = {path.name for folder in compile.FOLDERS for path in folder.glob("*.cu")} - files
     dot4 = {f"matmul_ternary{kind}.cu" for kind in ("", "_tile", "_block", "_block_tile")}
     other = {"attention_mma.cu", "matmul_ternary_mma.cu", "matmul_ternary_batch.cu", "matmul_dense_mma.cu"}
+    other |= {"matmul_ternary_glu_block_group.cu"}
     assert unused == dot4 | other, "for 7.5 alone, for heads of 64, and for other GPUs or other sizes"
 
 
@@ -176,19 +177,47 @@ def test_hopper_takes_every_source_but_those_for_others() -> None:
 )
 def test_warpgroup_products_of_prompts_do_not_wait_for_each_other(tiles: str, size: tuple[int, int]) -> None:
     """ptxas says so where it waits for each product alone: registers of sums that are touched while products run."""
-    nvrtc, options, block = compile.nvrtc(), compile.options("sm_90a"), 128 * (tiles == "WIDE")
+    block = 128 * (tiles == "WIDE")
     product = CATALOGUE["matmul_ternary_block" if block else "matmul_ternary"]
     launches = [(product, {"ADD": add}) for add in (0, 1)]
     if size == (256, 128):
         launches.append((CATALOGUE["matmul_ternary_glu"], {"ACT": 1}))
     for spec, constants in launches:
-        text = compile.source(spec, {**constants, "BLOCK": block, "ABLOCK": block}, getattr(tensor_tiles, tiles)[size])
-        program = nvrtc.nvrtcCreateProgram(text.encode(), b"wide.cu", 0, None, None)[1]
-        assert int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) == 0
-        log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])
-        nvrtc.nvrtcGetProgramLog(program, log)
-        assert b"(C75" not in log
-        nvrtc.nvrtcDestroyProgram(program)
+        scales = {"BLOCK": block, "ABLOCK": block}
+        assert b"(C75" not in ptxas_log(compile.source(spec, constants | scales, getattr(tensor_tiles, tiles)[size]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [8, 16, 32, 64])
+@pytest.mark.parametrize(
+    ("kernel", "outs", "constants"),
+    [
+        ("matmul_ternary_glu", 12288, {"ACT": 1}),
+        ("matmul_ternary_block", 6144, {"ADD": 0}),
+        ("matmul_ternary_block", 4096, {"ADD": 1}),
+        ("matmul_ternary_block", 151936, {"ADD": 0}),
+    ],
+)
+def test_warpgroup_products_of_batches_with_block_scales_do_not_wait(
+    kernel: str, outs: int, constants: dict[str, int], rows: int
+) -> None:
+    shape = {"rows": rows, "outs": outs, "width": 4096}
+    for act_group in (32, 128):
+        semantic = constants | {"BLOCK": 128, "ABLOCK": act_group}
+        tuned = tuning.select_tuning(CATALOGUE[kernel], semantic, shape, tensor_cores=True, wgmma=True)
+        assert tuned.variant in ("group", "block_group")
+        assert b"(C75" not in ptxas_log(compile.source(CATALOGUE[kernel], semantic, tuned))
+
+
+def ptxas_log(text: str) -> bytes:
+    """What the compiler says of a translation unit for compute capability 9.0."""
+    nvrtc, options = compile.nvrtc(), compile.options("sm_90a")
+    program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, None, None)[1]
+    assert int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) == 0
+    log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])
+    nvrtc.nvrtcGetProgramLog(program, log)
+    nvrtc.nvrtcDestroyProgram(program)
+    return bytes(log)
 
 
 def test_a_broken_source_gives_the_log() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bitnet_cuda.tensor_tiles import BLOCK_STREAM, MOST_SHARED, STREAM, WIDE, select_tuning
+from bitnet_cuda.tensor_tiles import BLOCK_STREAM, MOST_SHARED, STREAM, WIDE, block_group, select_tuning
 from bitnet_hal.device import Tuning
 from bitnet_hal.errors import UnsupportedError
 
@@ -37,6 +37,31 @@ def test_gate_and_up_are_joined_for_prompts_alone() -> None:
     for rows, outs in ((64, 4096), (512, 4100)):
         with pytest.raises(UnsupportedError, match="no tile"):
             chosen("matmul_ternary_glu", rows, outs, 128, 128)
+
+
+BLOCK_SCALED = ((6144, 4096), (4096, 4096), (24576, 4096), (4096, 12288), (151936, 4096), (34816, 5120), (5120, 17408))
+"""Rows and columns of matrices of Bonsai 8B and 27B."""
+
+
+@pytest.mark.parametrize(("outs", "width"), BLOCK_SCALED)
+def test_batches_with_block_scales_are_added_up_in_one_order(outs: int, width: int) -> None:
+    """Whatever their rows, so that a row has the bits that it has alone; and what a block shares fits."""
+    orders = set()
+    for rows in (2, 8, 9, 16, 17, 32, 33, 64):
+        tile = block_group({"BLOCK": 128, "ABLOCK": 32}, {"rows": rows, "outs": outs, "width": width})
+        assert tile is not None
+        assert tile.private["SHARED"] <= MOST_SHARED - 1024
+        assert tile.private["SPAN_T"] >= rows
+        shares = tile.private["GROUP"] // 128 // tile.private["ROW_TILES"]
+        assert 4 % shares == 0, "a warpgroup's column blocks are those of a line with its number"
+        orders.add((shares, tile.tile["SPLITS"]))
+    assert len(orders) == 1
+
+
+def test_gate_and_up_of_batches_are_joined_where_they_fill_the_gpu() -> None:
+    tile = chosen("matmul_ternary_glu", 32, 12288, 128, 32)
+    assert tile is not None
+    assert (tile.variant, tile.tile["TILE_N"]) == ("block_group", 96)
 
 
 def test_prompts_with_scales_of_rows_join_their_gate() -> None:

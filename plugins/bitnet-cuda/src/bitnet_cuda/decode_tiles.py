@@ -8,7 +8,7 @@ from bitnet_hal.rounding import ceil_div
 from bitnet_hal.tuning.query import shared_heads
 
 from bitnet_cuda.kernels.portable.tiles import WORKSPACE, tuned
-from bitnet_cuda.tensor_tiles import FULL_GPU, MULTIPROCESSORS
+from bitnet_cuda.tensor_tiles import BATCH_ROWS, FULL_GPU, MULTIPROCESSORS, block_group
 
 BLOCKS = 160  # thread blocks that keep a large GPU busy
 MOST_COLUMNS = 32_768  # of a norm joined to its product, in the 48 KiB of shared memory beside scales and sums
@@ -20,6 +20,9 @@ def select_tuning(name: str, constants: Constants, params: Params, *, wgmma: boo
         return rope_attention(params, wgmma=wgmma)
     if name == "matmul_ternary_block" and params["rows"] == 1 and int(params["width"]) <= MOST_COLUMNS:
         return block_row("row", int(params["width"]), int(params["outs"]), 16, SPLITS=1)
+    few = name == "matmul_ternary_block" and wgmma and params["rows"] <= BATCH_ROWS
+    if few and (tile := block_group(constants, params)):
+        return tile
     if name in ("matmul_ternary", "matmul_ternary_block") and params["rows"] <= FEW_ROWS:
         return ternary(params, int(params["outs"]), "few", several=name == "matmul_ternary" and params["rows"] > 4)
     return joined(name, constants, params) if name in ("norm_matmul", "norm_matmul_glu") else None

@@ -9,7 +9,7 @@ from typing import Any
 from bitnet_hal.base import Bound
 from bitnet_hal.families.stream import StreamBuffer, StreamLaunch
 from bitnet_hal.kernels.catalogue import KV_BLOCK, ROTATED_KERNELS
-from bitnet_hal.plugin import table
+from bitnet_hal.plugin import Constants, table
 
 from bitnet_cuda.driver import driver
 from bitnet_cuda.errors import check
@@ -70,6 +70,9 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
     if "SPAN_N" in private:  # a head, 128 bytes of its rows at a time
         row = width if launch.kernel.spec.name == "approx_logits" else 2 * width
         return [_tensor_map(second, (row, outs), (row,), (128, private["SPAN_N"]), 3)]
+    if "ROW_TILES" in private:
+        outs *= (parts := 2 if launch.kernel.spec.name == "matmul_ternary_glu" else 1)
+        return _lines(private, (first, third, more[0]), (rows, outs, width), parts)
     tokens = _tensor_map(third, (width, rows), (width,), (128, private["SPAN_T"]), 3)
     if "STAGES" not in private:
         return [tokens]
@@ -81,6 +84,18 @@ def tensor_maps(launch: StreamLaunch) -> list[Any]:
     own = 2 * private["M_TILES"] // parts  # a lane has `own` neighbouring rows of a part
     dims, steps = (row, 8, own, parts * outs // (8 * own)), (own * row, row, 8 * own * row)
     return [_tensor_map(first, dims, steps, (32, 8, own, private["GROUP"] // 32 - 4), 1), tokens]
+
+
+def _lines(private: Constants, at: Sequence[int], shape: Sequence[int], parts: int) -> list[Any]:
+    """For block_group.cuh, 512 columns at a time: weights, of which a copy has a block's rows of one of `parts`;
+    activations, a column block behind the other; their scales, each of 32 columns. at: where these begin."""
+    (weights, tokens, scales), (rows, outs, width), span_t = at, shape, private["SPAN_T"]
+    high, columns = 64 * private["ROW_TILES"] // parts, (128, rows, 1, width // 128)
+    return [
+        _tensor_map(weights, (width // 4, outs), (width // 4,), (128, high), 3),
+        _tensor_map(tokens, columns, (width, 16, 128), (128, span_t, 1, 4), 3),
+        _tensor_map(scales, (width // 8, rows), (width // 8,), (64, span_t), 2),
+    ]
 
 
 def _tensor_map(address: int, dims: Sequence[int], steps: Sequence[int], box: Sequence[int], swizzle: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from bitnet_hal.errors import UnsupportedError
 from bitnet_hal.kernels.catalogue import KV_BLOCK
@@ -88,8 +89,41 @@ def _group(add: int, rows: int, params: Params) -> Tuning | None:
     return None if odd else group_tile(tile, (1 + wide, 2 if wide or first else 4), width, ready, 4 << 20)
 
 
+def block_group_tile(span_t: int, width: int, row_tiles: int, shares: int, splits: int = 1) -> Tuning | None:
+    """Constants of block_group.cuh: as many stages as fit, six at most. None where fewer than two do."""
+    lines, group = ceil_div(ceil_div(width, 512), splits), 128 * row_tiles * shares
+    stage = ceil_div(64 * row_tiles * 128 + 4 * 128 * span_t + 64 * span_t, 1024) * 1024
+    beside = 64 * row_tiles * 4 * (4 * lines + 1) + 1024
+    stages = min(6, lines, (MOST_SHARED - 1024 - beside) // stage)
+    joined = 4 * span_t * group if shares > 1 or splits > 1 else 0
+    tile = {"TILE_N": 64 * row_tiles, "TILE_T": span_t, "SPLITS": splits}
+    columns = min(span_t, 16 if group > 3 * 128 else 32)  # by the registers of a thread
+    shape = {"SPAN_T": span_t, "COLUMNS": columns, "ROW_TILES": row_tiles}
+    shape |= {"STAGES": stages, "SHARED": max(stages * stage, joined) + beside}
+    return tuned(group, tile, "group", **shape) if stages >= min(2, lines) else None
+
+
+def block_group(constants: Constants, params: Params, parts: int = 1) -> Tuning | None:
+    """Three tiles of 64 weight rows a block where they fill the GPU; else one for four warpgroups, of all columns or,
+    where tiles do not fill half of the GPU, of two parts. None where scales are finer, or activations have one a row.
+
+    parts: halves of the weights that a block has the same rows of, which three tiles alone may be.
+    """
+    if not constants["ABLOCK"] or constants["BLOCK"] < 128:
+        return None
+    tiles, width = ceil_div(parts * int(params["outs"]), 64), int(params["width"])
+    span_t = next(t for t in (8, 16, 32, 64) if params["rows"] <= t)
+    if tiles > 2 * MULTIPROCESSORS:
+        tuning = block_group_tile(span_t, width, 3, 1)
+        return tuning and replace(tuning, tile={**tuning.tile, "TILE_N": 192 // parts})
+    splits = 2 if 2 * tiles <= MULTIPROCESSORS and width > 512 else 1
+    return block_group_tile(span_t, width, 1, 4, splits) if parts == 1 else None
+
+
 def glu(rows: int, constants: Constants, params: Params, *, wgmma: bool) -> Tuning:
-    """matmul_ternary_glu_few, _group or _wide. UnsupportedError for few rows, most prompts, and what does not fit."""
+    """Tiles of matmul_ternary_glu's kernels. UnsupportedError for one row, most prompts, and what does not fit."""
+    if constants["BLOCK"] and wgmma and 1 < rows <= BATCH_ROWS and (tuning := block_group(constants, params, 2)):
+        return replace(tuning, variant="block_group")
     few = () if constants["BLOCK"] else (8, 16, 32, 64)
     width, span_t = int(params["width"]), next((t for t in few if FEW_ROWS / 2 < rows <= t), 0)
     tile, steps = {"TILE_N": 64, "TILE_T": span_t, "SPLITS": 1}, ceil_div(width, 1280)

@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+import numpy.typing as npt
 import pytest
-from bitnet_cuda import compile, tensor_tiles
+from bitnet_cuda import compile, decode_tiles, tensor_tiles
 from bitnet_cuda.describe import TENSOR_CORE_KERNELS, device_infos
 from bitnet_cuda.device import CudaDevice
 from bitnet_hal.device import DeviceInfo, Tuning
 from bitnet_hal.driver.enumerate import by_index
 from bitnet_hal.errors import GpuTimeoutError
 from bitnet_hal.kernels.base import RMS_NORM
+from bitnet_hal.kernels.spec import Params
 from bitnet_hal.testing import BackendConformance
-from bitnet_hal.testing.cases.case import expected
+from bitnet_hal.testing.cases.case import Case, CaseLaunch, expected
 from bitnet_hal.testing.cases.registry import cases_of
 from bitnet_hal.testing.compare import check_outputs
 from bitnet_hal.testing.workbench import Bench
@@ -69,6 +72,25 @@ class TestConformance(BackendConformance):
         if size == (256, 128):
             run(bench, "matmul_ternary_glu", "relu2-t150", "silu-t150")
 
+    @pytest.mark.parametrize(("row_tiles", "shares", "splits"), [(1, 4, 1), (1, 4, 2), (3, 1, 1)])
+    def test_a_row_with_block_scales_has_the_bits_that_it_has_among_others(
+        self, bench: Bench, row_tiles: int, shares: int, splits: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In each form of the batches' kernel, with more lines of columns than stages."""
+
+        def two_stages(_: Any, params: Params) -> Tuning:
+            span_t = next(t for t in (8, 16, 32, 64) if params["rows"] <= t)
+            tile = tensor_tiles.block_group_tile(span_t, int(params["width"]), row_tiles, shares, splits)
+            assert tile is not None
+            return replace(tile, private={**tile.private, "STAGES": 2})
+
+        monkeypatch.setattr(decode_tiles, "block_group", two_stages)
+        batch = next(case for case in cases_of("matmul_ternary_block") if case.label.startswith("a32-b128-batch-t64"))
+        whole = batch.launch()
+        want = product(bench, batch, whole, 0, 64)
+        for first, count in ((0, 2), (62, 2), (30, 9), (7, 17), (1, 33)):
+            assert np.array_equal(product(bench, batch, whole, first, count), want[first : first + count])
+
     @pytest.mark.parametrize("rows", [1, 1 << 20])
     def test_warpgroups_of_attention_share_rows_or_positions(
         self, bench: Bench, rows: int, monkeypatch: pytest.MonkeyPatch
@@ -78,6 +100,20 @@ class TestConformance(BackendConformance):
             tensor_tiles, "attention_tile", lambda params, **wgmma: tile({**params, "rows": rows}, **wgmma)
         )
         run(bench, "attention", "prompt-d128", "prompts-d128")
+
+
+def product(bench: Bench, case: Case, batch: CaseLaunch, first: int, count: int) -> npt.NDArray[np.uint32]:
+    """Bits of y[count, outs] of matmul_ternary_block for some rows of a batch; what a row is added to stays its own."""
+    rows = batch.params["rows"]
+    own = {
+        name: array.reshape(rows, -1)[first : first + count]
+        for name, array in batch.arrays.items()
+        if name in "q scale qsum y"
+    }
+    part = replace(batch, params={**batch.params, "rows": count}, arrays={**batch.arrays, **own})
+    launch, actual = bench.run(replace(case, build=lambda _: part, args=()))
+    check_outputs(case, launch, expected(case.spec, launch), actual)
+    return actual["y"].view(np.uint32).reshape(count, -1)
 
 
 def run(bench: Bench, kernel: str, *labels: str) -> None:

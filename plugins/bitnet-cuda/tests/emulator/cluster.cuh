@@ -2,6 +2,7 @@
 #define KERNEL_CLUSTER(blocks)                                                         \
     static const bool clustered = (simt::cluster = {blocks, __bss_start, _end}, true); \
     KERNEL
+#define KERNEL_CLUSTER_ALONE(blocks) KERNEL_CLUSTER(blocks)
 extern "C" char __bss_start[] __attribute__((visibility("hidden"))), _end[] __attribute__((visibility("hidden")));
 
 inline void cluster_arrive() {}

@@ -1,5 +1,8 @@
 // The emulator's warpgroup products.
 #include "warpgroup_group.cuh"
+#ifndef COLUMNS
+#define COLUMNS SPAN_T
+#endif
 // wgmma m64k32 of CODE and s8, one warp's 16 rows at a time: tokens in rows of 128 bytes, 16-byte words swizzled by row.
 inline void warpgroup_product(int* c, const unsigned* a, const void* tokens, unsigned plane, int count, bool add) {
     for (int i = 0; i < count / 2; i++) c[i] = add ? c[i] : 0;
@@ -10,4 +13,4 @@ inline void warpgroup_product(int* c, const unsigned* a, const void* tokens, uns
         CODE[0] == 's' ? mma_signed(c + 4 * i, a, b0, b1) : mma(c + 4 * i, a, b0, b1);
     }
 }
-#define warpgroup_mma(c, a, tokens, plane, add) warpgroup_product(c, a, tokens, plane, SPAN_T, add)
+#define warpgroup_mma(c, a, tokens, plane, add) warpgroup_product(c, a, tokens, plane, COLUMNS, add)

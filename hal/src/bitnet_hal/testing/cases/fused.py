@@ -239,6 +239,8 @@ def _matmul_glu_cases() -> Iterator[Case]:
     for block, act_group in SCALES:
         for t, n, k in ((8, 70, 640), (150, 160, 1536)):
             yield Case(name, f"b{block}-a{act_group}-t{t}-n{n}-k{k}", _matmul_glu, (t, n, k, SILU, block, act_group))
+    for t, act in ((5, SILU), (40, RELU2)):  # as many outputs as fill a large GPU
+        yield Case(name, f"b128-a32-t{t}-n8460-k256", _matmul_glu, (t, 8460, 256, act, 128, 32))
     yield Case(name, "b256-a128-relu2-t70-n64-k512", _matmul_glu, (70, 64, 512, RELU2, 256, 128))
     yield Case(name, "nan", _nan_matmul_glu)
 

@@ -152,6 +152,8 @@ def _activation_group_sizes(name: str) -> Iterator[Case]:
             yield Case(name, f"a32-b{block}-t{t}-n{n}-k{k}", _block, (t, n, k, block, 0, False, 32))
         yield Case(name, f"a32-b{block}-exact", _block, (2, 33, 640, block, 0, True, 32), exact=True)
         yield Case(name, f"a32-b{block}-add", _block, (7, 33, 256, block, 1, False, 32))
+    for t, n, k, block in ((9, 200, 1536, 128), (24, 65, 2176, 256), (64, 70, 4224, 128), (33, 16930, 128, 128)):
+        yield Case(name, f"a32-b{block}-batch-t{t}-n{n}-k{k}", _block, (t, n, k, block, t % 2, False, 32))
     yield Case(name, "a32-wide", _block, (1, 65, 8640, 128, 0, False, 32))
     yield Case(name, "a32-prompt", _block, (512, 5, 128, 128, 0, False, 32))
     yield Case(name, "a32-add-t70", _block, (70, 130, 384, 64, 1, False, 32))

@@ -1,6 +1,8 @@
 // Clusters (compute capability 9.0 and later): so many blocks that stand next to each other in z run at the same time, and may write into
 // each other's shared memory. The emulator has a file of this name too.
 #define KERNEL_CLUSTER(blocks) extern "C" __global__ void __cluster_dims__(1, 1, blocks) __launch_bounds__(GROUP)
+// The same, of blocks that have a multiprocessor each.
+#define KERNEL_CLUSTER_ALONE(blocks) extern "C" __global__ void __cluster_dims__(1, 1, blocks) __launch_bounds__(GROUP, 1)
 
 // A point that all threads of the cluster reach before any goes on from cluster_wait, with what they wrote visible. What is written
 // into a block's memory before its first one may come before the block.

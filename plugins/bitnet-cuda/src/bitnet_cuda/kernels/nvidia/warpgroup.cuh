@@ -1,16 +1,27 @@
 // Warpgroup products (compute capability 9.0 alone, compiled for sm_90a): the four warps of a warpgroup multiply 64 rows of
-// weights, in registers, by SPAN_T tokens, in shared memory, and go on while the tensor cores work.
+// weights, in registers, by COLUMNS tokens (SPAN_T unless it is defined), in shared memory, and go on while the tensor cores work.
 #include "warpgroup_group.cuh"
+#ifndef COLUMNS
+#define COLUMNS SPAN_T
+#endif
 #define A4(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
 #define A16(i) A4(i), A4(i + 4), A4(i + 8), A4(i + 12)
 
-// c[64 x SPAN_T] = (add ? c : 0) + a[64 x 32] (CODE: "u8" or "s8") * tokens[SPAN_T x 128][columns 32 plane..] (s8). Rows of
+// c[64 x COLUMNS] = (add ? c : 0) + a[64 x 32] (CODE: "u8" or "s8") * tokens[COLUMNS x 128][columns 32 plane..] (s8). Rows of
 // 128 bytes, 16-byte words swizzled by row (the 128-byte mode), start aligned to 1024 bytes. a and c as in mma.m16n8k32,
 // warp by warp.
 __device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, u32 plane, bool add) {
     // start address, (unused) leading offset, 1024 bytes between groups of eight rows, all in 16 bytes; 128-byte mode
     unsigned long long descriptor = (shared_address(tokens) + 32 * plane) >> 4 | 1ull << 16 | 64ull << 32 | 1ull << 62;
-#if SPAN_T == 16
+#if COLUMNS == 8
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %9, 0;"
+        "wgmma.mma_async.sync.aligned.m64n8k32.s32." CODE ".s8 {"
+        " %0, %1, %2, %3},"
+        "{%4, %5, %6, %7}, %8, p;}"
+        : A4(0)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
+#elif COLUMNS == 16
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %13, 0;"
         "wgmma.mma_async.sync.aligned.m64n16k32.s32." CODE ".s8 {"
@@ -18,7 +29,7 @@ __device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, 
         "{%8, %9, %10, %11}, %12, p;}"
         : A4(0), A4(4)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
-#elif SPAN_T == 32
+#elif COLUMNS == 32
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %21, 0;"
         "wgmma.mma_async.sync.aligned.m64n32k32.s32." CODE ".s8 {"
@@ -26,7 +37,7 @@ __device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, 
         "{%16, %17, %18, %19}, %20, p;}"
         : A16(0)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
-#elif SPAN_T == 64
+#elif COLUMNS == 64
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %37, 0;"
         "wgmma.mma_async.sync.aligned.m64n64k32.s32." CODE ".s8 {"
@@ -35,7 +46,7 @@ __device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, 
         "{%32, %33, %34, %35}, %36, p;}"
         : A16(0), A16(16)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
-#elif SPAN_T == 96
+#elif COLUMNS == 96
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %53, 0;"
         "wgmma.mma_async.sync.aligned.m64n96k32.s32." CODE ".s8 {"
@@ -45,7 +56,7 @@ __device__ inline void warpgroup_mma(int* c, const u32* a, const Words* tokens, 
         "{%48, %49, %50, %51}, %52, p;}"
         : A16(0), A16(16), A16(32)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"((int)add));
-#elif SPAN_T == 128
+#elif COLUMNS == 128
     asm volatile(
         "{.reg .pred p; setp.ne.b32 p, %69, 0;"
         "wgmma.mma_async.sync.aligned.m64n128k32.s32." CODE ".s8 {"

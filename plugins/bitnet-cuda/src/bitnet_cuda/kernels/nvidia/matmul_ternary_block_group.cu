@@ -1,0 +1,68 @@
+// matmul_ternary_block for 2 to 64 rows: see block_group.cuh. A block makes SPAN_N outputs of all rows; SPLITS parts of the columns are joined
+// in the shared memory of a cluster's first block.
+// y[t, n] (+)= sum_a wscale[n, 32 a / BLOCK] * scale[t, a] * (sum over the 32 columns of a of (code[n, k] - 1) * q[t, k]),
+// w[outs, width / 4], q[rows, width]. ABLOCK is not 0, BLOCK not 64.
+#include "prelude.cuh"
+#define GATED 0
+#include "block_group.cuh"
+#if SPLITS > 1
+#include "cluster.cuh"
+#endif
+#define EACH (SUMS / SHARES)  // sums that a thread adds up and stores
+
+// This thread's EACH sums of all warpgroups of its tile and, in a cluster's first block, of all parts; in place of the stages.
+__device__ inline void join(float (&value)[EACH], const float (&acc)[SUMS], Words* stages, u32 tile, u32 share, u32 thread) {
+    float* sums = (float*)stages + thread + tile * (SHARES * SUMS * 128);
+    if (SHARES > 1 || SPLITS > 1) __syncthreads();
+#pragma unroll
+    for (int i = 0; i < SUMS && SHARES > 1; i++) sums[(share * SUMS + i) * 128] = acc[i];
+    if (SHARES > 1) __syncthreads();
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        value[i] = SHARES > 1 ? sums[(share * EACH + i) * 128] : acc[i];
+#pragma unroll
+        for (int other = 1; other < SHARES; other++) value[i] += sums[(other * SUMS + share * EACH + i) * 128];
+    }
+#if SPLITS > 1
+    float* parts = (float*)stages + WARPGROUPS * SUMS * 128 + threadIdx.x;
+    cluster_meet();
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (blockIdx.z) cluster_put(parts + ((blockIdx.z - 1) * EACH + i) * GROUP, 0, value[i]);
+    cluster_meet();
+#pragma unroll
+    for (int i = 0; i < (SPLITS - 1) * EACH; i++)
+        if (blockIdx.z == 0) value[i % EACH] += parts[i * GROUP];
+#endif
+}
+
+#if SPLITS > 1
+KERNEL_CLUSTER_ALONE(SPLITS)
+#else
+KERNEL_RESIDENT(1)
+#endif
+matmul_ternary_block(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* __restrict__ y,
+                     u32 rows, u32 outs, u32 width, u32 y_stride, u32 y_first, const __grid_constant__ TensorMap weights,
+                     const __grid_constant__ TensorMap tokens, const __grid_constant__ TensorMap scales) {
+    DYNAMIC_SHARED(Words, pool);
+    Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
+    u32 thread = threadIdx.x % 128, lane = threadIdx.x % 32, tile = threadIdx.x / 128 / SHARES, share = threadIdx.x / 128 % SHARES;
+    u32 row = 64 * tile + thread / 32 * 16 + lane / 4;
+    float acc[SUMS];
+    group_sums(acc, stages, row, share, wscale, outs, width, weights, tokens, scales);
+    // Of a thread's value i, which is one of SUMS: its token and its output.
+    auto sum = [=](u32 i) { return share * EACH + i; };
+    auto token = [=](u32 i) { return sum(i) / 4 * 8 + lane % 4 * 2 + sum(i) % 2; };
+    auto out = [=](u32 i) { return blockIdx.x * TILE_N + row + sum(i) % 4 / 2 * BESIDE; };
+    float value[EACH];
+    join(value, acc, stages, tile, share, thread);
+    if (blockIdx.z) return;
+    auto stored = [=](u32 i) { return token(i) < rows && out(i) < outs; };
+    auto at = [=](u32 i) { return y + (size_t)token(i) * y_stride + y_first + out(i); };
+#pragma unroll
+    for (int i = 0; ADD && i < EACH; i++)
+        if (stored(i)) value[i] = *at(i) + value[i];
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (stored(i)) *at(i) = value[i];
+}

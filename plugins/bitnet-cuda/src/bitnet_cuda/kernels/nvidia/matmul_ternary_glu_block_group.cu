@@ -1,0 +1,23 @@
+// matmul_ternary_glu with block scales for 2 to 64 rows: see block_group.cuh. m[t, n] = act(g) * u, g and u being matmul_ternary_block's
+// of rows n and outs + n of w[2 outs, width / 4]; act = max(g, 0)^2 (ACT 0) or g / (1 + exp(-g)) (ACT 1); q[rows, width]. ABLOCK is not 0,
+// BLOCK not 64. A block makes TILE_N outputs, half as many as it has rows of weights, of all rows.
+#include "prelude.cuh"
+#define GATED 1
+#include "block_group.cuh"
+#include "gated.cuh"
+
+KERNEL_RESIDENT(1)
+matmul_ternary_glu(const Words* w, const float* wscale, const Words* q, const float* scale, const int* qsum, float* __restrict__ m, u32 rows,
+                   u32 outs, u32 width, const __grid_constant__ TensorMap weights, const __grid_constant__ TensorMap tokens,
+                   const __grid_constant__ TensorMap scales) {
+    DYNAMIC_SHARED(Words, pool);
+    Words* stages = pool + (0u - shared_address(pool) / 16) % 64;  // the swizzle counts from multiples of 1024 bytes
+    u32 lane = threadIdx.x % 32, row = threadIdx.x / 32 * 8 + lane / 4, n = blockIdx.x * TILE_N + row;
+    float acc[SUMS];
+    group_sums(acc, stages, row, 0, wscale, outs, width, weights, tokens, scales);
+#pragma unroll
+    for (int i = 0; i < SUMS / 2; i++) {
+        u32 token = i / 2 * 8 + lane % 4 * 2 + i % 2;
+        if (token < rows && n < outs) m[(size_t)token * outs + n] = gated(acc[i / 2 * 4 + i % 2], acc[i / 2 * 4 + 2 + i % 2]);
+    }
+}
