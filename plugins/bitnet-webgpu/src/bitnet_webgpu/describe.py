@@ -9,6 +9,7 @@ from bitnet_hal.plugin import DeviceInfo, DeviceType, EnumeratedDevice, failure,
 
 from bitnet_webgpu.driver import BACKEND, Handle, module
 from bitnet_webgpu.errors import checked
+from bitnet_webgpu.filters import chosen, chosen_apis
 
 KNOWN = table(__file__, "adapters.toml")
 GROUP, GROUPS, STORAGE = 256, 65535, 16384
@@ -18,11 +19,13 @@ GROUP, GROUPS, STORAGE = 256, 65535, 16384
 def usable() -> list[EnumeratedDevice]:
     """Adapters; BackendUnavailableError if there are none. One that is left out keeps its index."""
     with checked("list devices"):
-        adapters = enumerate(module().gpu.enumerate_adapters_sync())
+        adapters = chosen(enumerate(module().gpu.enumerate_adapters_sync()))
         shown = [(one, index) for index, one in adapters if one.info["backend_type"] in KNOWN["apis"]]
         found = [EnumeratedDevice(one, describe(one, index)) for one, index in shown]
     if not found:
         hint = "Install a driver for Vulkan, Metal or Direct3D 12 (Debian: apt install mesa-vulkan-drivers)"
+        if chosen_apis() is not None:
+            hint = "Unset WGPU_BACKEND and WGPU_BACKEND_TYPE, or name vulkan, metal or dx12"
         raise failure(BackendUnavailableError, "list devices", backend=BACKEND, said="no WebGPU adapter", hint=hint)
     return found
 
