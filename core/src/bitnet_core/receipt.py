@@ -167,7 +167,11 @@ def _problem(receipt: Any, raw: bytes) -> str:
     version = receipt.get("schema_version")
     if version not in range(OLDEST_READ, SCHEMA_VERSION + 1):
         return f"schema version {version} is not supported; this version reads {OLDEST_READ} to {SCHEMA_VERSION}"
-    return _schema_problem(receipt, _schema(receipt["schema_version"]), "") or _hash_problem(receipt, raw) or _contradiction(receipt)
+    return (
+        _schema_problem(receipt, _schema(receipt["schema_version"]), "")
+        or _hash_problem(receipt, raw)
+        or _contradiction(receipt)
+    )
 
 
 _NUMBER = (int, float)
