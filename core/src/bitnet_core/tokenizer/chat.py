@@ -202,7 +202,10 @@ class _Shield:
 
     def _hide(self, char: str) -> str:
         if char not in self._cover:
-            self._cover[char] = next(self._free)
+            cover = next(self._free, None)
+            if cover is None:
+                raise UsageError("the messages hold all characters of a private-use plane, and a control token's text")
+            self._cover[char] = cover
         return self._cover[char]
 
 
